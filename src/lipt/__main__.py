@@ -1,0 +1,5 @@
+"""`python -m lipt`."""
+
+from lipt.cli import main
+
+main()

@@ -1,0 +1,30 @@
+"""The places objects live, a folder (`file://`) or a bucket (`s3://`): every byte is counted as it passes."""
+
+from __future__ import annotations
+
+from lipt.adapters.store.base import Kind, MissingObjectError, Store, Traffic
+from lipt.adapters.store.dataset import DatasetFiles
+from lipt.adapters.store.file import FileStore
+from lipt.errors import UsageError, did_you_mean
+
+__all__ = ["DatasetFiles", "Kind", "MissingObjectError", "Store", "Traffic", "open_store"]
+
+
+def open_store(uri: str) -> Store:
+    """The store at `uri`: a plain path, `file:///abs/path` or `s3://bucket/prefix`; nothing is contacted yet.
+
+    Raises:
+        UsageError: unknown scheme, malformed location, or a variable of the S3 settings is missing.
+    """
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return FileStore(uri)
+    if scheme == "file":
+        if not rest.startswith("/"):
+            raise UsageError(f"{uri}: a file URI needs an absolute path", "write file:///abs/path or a plain path")
+        return FileStore(rest)
+    if scheme == "s3":
+        from lipt.adapters.store.s3 import S3Store  # minio costs 100 ms: only who needs it pays
+
+        return S3Store.from_environment(rest)
+    raise UsageError(f"{uri}: unknown scheme {scheme!r}", did_you_mean(scheme, ("file", "s3")))

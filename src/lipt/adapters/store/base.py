@@ -1,0 +1,174 @@
+"""What every store offers, and the ledger of what went through it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Literal, Self
+
+from lipt.errors import IntegrityError, RunError, UsageError
+
+Kind = Literal["data", "model", "other"]
+"""What the bytes are: samples, weights, everything else (manifests, scores, reports)."""
+
+Operation = Literal["read", "write", "size", "list", "delete"]
+
+Keys = list[str]
+
+TEMPORARY = ".lipt-tmp-"
+"""Start of the names of unfinished files: never a key, never listed."""
+
+
+class MissingObjectError(RunError):
+    """There is no such object."""
+
+
+def _per_kind() -> dict[Kind, int]:
+    return {"data": 0, "model": 0, "other": 0}
+
+
+@dataclass
+class Traffic:
+    """Payload bytes per kind and direction, requests per operation (one per attempt); safe to count from threads."""
+
+    read: dict[Kind, int] = field(default_factory=_per_kind)
+    written: dict[Kind, int] = field(default_factory=_per_kind)
+    requests: dict[str, int] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def count_read(self, kind: Kind, num_bytes: int) -> None:
+        with self._lock:
+            self.read[kind] += num_bytes
+
+    def count_written(self, kind: Kind, num_bytes: int) -> None:
+        with self._lock:
+            self.written[kind] += num_bytes
+
+    def count_request(self, operation: Operation, num: int = 1) -> None:
+        with self._lock:
+            self.requests[operation] = self.requests.get(operation, 0) + num
+
+    def as_dict(self) -> dict[str, dict[str, int]]:
+        """A JSON-able copy: {"read": {kind: bytes}, "written": {kind: bytes}, "requests": {operation: count}}."""
+        with self._lock:
+            return {
+                "read": {str(kind): count for kind, count in self.read.items()},
+                "written": {str(kind): count for kind, count in self.written.items()},
+                "requests": dict(self.requests),
+            }
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """The sum of two ledgers, as of now; neither is changed."""
+        mine, theirs = self.as_dict(), other.as_dict()
+        sums: dict[str, Any] = {name: dict(Counter(mine[name])) for name in mine}
+        for name, counts in theirs.items():
+            for entry, count in counts.items():
+                sums[name][entry] = sums[name].get(entry, 0) + count
+        return Traffic(**sums)
+
+
+class Store(ABC):
+    """Objects under one location, addressed by relative keys such as `train-00000.tar` or `run/theta.safetensors`.
+
+    Attributes:
+        uri: canonical location, `file:///abs/path` or `s3://bucket/prefix`, no trailing slash.
+        traffic: what went through this store and through every store made from it by `at`.
+    """
+
+    def __init__(self, uri: str, traffic: Traffic) -> None:
+        self.uri = uri
+        self.traffic = traffic
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
+
+    def read(self, key: str, *, kind: Kind, start: int = 0, length: int | None = None) -> bytes:
+        """The bytes [start, start + length) of an object, or from `start` to its end.
+
+        Raises:
+            MissingObjectError: there is no such object.
+            IntegrityError: the object ends before the range does.
+        """
+        if start < 0 or (length is not None and length < 0):
+            raise ValueError(f"negative range: start={start}, length={length}")
+        self._check(key)
+        data = self._read(key, kind, start, length)
+        if length is not None and len(data) < length:
+            raise self._too_short(key, start, length)
+        return data
+
+    def write(self, key: str, data: bytes, *, kind: Kind) -> None:
+        """Create or replace an object atomically: a reader sees the old one, the new one or none, never half of one."""
+        self._check(key)
+        self._write(key, data)
+        self.traffic.count_written(kind, len(data))
+
+    def size(self, key: str) -> int | None:
+        """Bytes of an object; None when there is no such object."""
+        self._check(key)
+        return self._size(key)
+
+    def list(self, prefix: str = "") -> Keys:
+        """The keys that start with `prefix`, sorted."""
+        if prefix:
+            self._check(prefix.removesuffix("/"))
+        return sorted(self._list(prefix))
+
+    def delete(self, key: str) -> None:
+        """Remove an object; no error when there is none."""
+        self._check(key)
+        self._delete(key)
+
+    def metered(self) -> Self:
+        """The same place with a fresh ledger: each stage counts its own traffic."""
+        return self._sibling(self.uri, Traffic())
+
+    def at(self, prefix: str) -> Self:
+        """The location `prefix` below this one, counting into the same ledger."""
+        prefix = prefix.removesuffix("/")
+        self._check(prefix)
+        return self._sibling(f"{self.uri}/{prefix}", self.traffic)
+
+    def _uri_of(self, key: str) -> str:
+        return f"{self.uri}/{key}"
+
+    def _check(self, key: str) -> None:
+        """Refuse keys that could leave the location, or that mean different things to a folder and to a bucket."""
+        parts = key.split("/")
+        if any(part in ("", ".", "..") or part.startswith(TEMPORARY) for part in parts) or not key.isprintable():
+            raise UsageError(
+                f"{self.uri}: {key!r} is no valid key",
+                "use a relative name without empty, '.' or '..' parts and without control characters",
+            )
+
+    def _missing(self, key: str) -> MissingObjectError:
+        remedy = "check the location and the name, or run the stage that writes it first"
+        return MissingObjectError(f"{self._uri_of(key)}: no such object", remedy)
+
+    def _too_short(self, key: str, start: int, length: int | None) -> IntegrityError:
+        span = f"{length} bytes at {start}" if length is not None else f"bytes from {start} on"
+        return IntegrityError(
+            f"{self._uri_of(key)}: the object ends before the {span} that were asked for",
+            "it was truncated or replaced: write it again (a chunk: delete the dataset and ingest it again)",
+        )
+
+    @abstractmethod
+    def _read(self, key: str, kind: Kind, start: int, length: int | None) -> bytes:
+        """As `read`; counts the request and the bytes that came, may return fewer than `length`."""
+
+    @abstractmethod
+    def _write(self, key: str, data: bytes) -> None: ...
+
+    @abstractmethod
+    def _size(self, key: str) -> int | None: ...
+
+    @abstractmethod
+    def _list(self, prefix: str) -> Keys: ...
+
+    @abstractmethod
+    def _delete(self, key: str) -> None: ...
+
+    @abstractmethod
+    def _sibling(self, uri: str, traffic: Traffic) -> Self: ...

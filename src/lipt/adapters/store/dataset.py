@@ -1,0 +1,32 @@
+"""A dataset's location as the plain callables that `lipt.core.chunks` takes."""
+
+from __future__ import annotations
+
+from lipt.adapters.store.base import Kind, MissingObjectError, Store
+
+
+class DatasetFiles:
+    """`read`, `put`, `get` and `delete` of a dataset's files; chunks (`.tar`) count as data, the rest as other."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def read(self, file: str, start: int, length: int | None) -> bytes:
+        return self.store.read(file, kind=_kind(file), start=start, length=length)
+
+    def put(self, file: str, data: bytes) -> None:
+        self.store.write(file, data, kind=_kind(file))
+
+    def get(self, file: str) -> bytes | None:
+        """The whole file, or None when there is none."""
+        try:
+            return self.store.read(file, kind=_kind(file))
+        except MissingObjectError:
+            return None
+
+    def delete(self, file: str) -> None:
+        self.store.delete(file)
+
+
+def _kind(file: str) -> Kind:
+    return "data" if file.endswith(".tar") else "other"

@@ -1,0 +1,119 @@
+"""Objects as files below a folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+from uuid import uuid4
+
+from lipt.adapters.store.base import TEMPORARY, Kind, Store, Traffic
+from lipt.errors import RunError
+
+# What the object API calls "no such object": also a folder of that name, or a parent that is a file.
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full: free space or choose another location, then run the same command again",
+    errno.EDQUOT: "the quota is used up: free space or choose another location, then run the same command again",
+    errno.EACCES: "grant this user access to the folder, or choose another location",
+    errno.EPERM: "grant this user access to the folder, or choose another location",
+    errno.EROFS: "the file system is read-only: choose another location",
+    errno.ENAMETOOLONG: "use shorter names",
+}
+
+
+class FileStore(Store):
+    """A folder; it is created by the first write.
+
+    Writes go to a temporary name in the same folder, are flushed to the disk and then renamed, so a killed or
+    failed writer leaves at most a `.lipt-tmp-*` file, which no call lists or reads.
+    """
+
+    def __init__(self, path: str | Path, traffic: Traffic | None = None) -> None:
+        self.root = Path(path).absolute()
+        super().__init__(f"file://{self.root}".rstrip("/"), traffic or Traffic())
+
+    def _read(self, key: str, kind: Kind, start: int, length: int | None) -> bytes:
+        self.traffic.count_request("read")
+        with self._explained(key):
+            try:
+                with open(self.root / key, "rb") as file:
+                    if start and start >= os.fstat(file.fileno()).st_size:
+                        raise self._too_short(key, start, length)
+                    file.seek(start)
+                    data = file.read() if length is None else file.read(length)
+            except _ABSENT:
+                raise self._missing(key) from None
+        self.traffic.count_read(kind, len(data))
+        return data
+
+    def _write(self, key: str, data: bytes) -> None:
+        self.traffic.count_request("write")
+        path = self.root / key
+        temporary = path.parent / f"{TEMPORARY}{uuid4().hex}"
+        with self._explained(key):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with open(temporary, "xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                with suppress(OSError):
+                    temporary.unlink()
+                raise
+            _sync_folder(path.parent)
+
+    def _size(self, key: str) -> int | None:
+        self.traffic.count_request("size")
+        path = self.root / key
+        with self._explained(key):
+            try:
+                return path.stat().st_size if not path.is_dir() else None
+            except _ABSENT:
+                return None
+
+    def _list(self, prefix: str) -> list[str]:
+        self.traffic.count_request("list")
+        # A prefix ends anywhere in a name: walk from the last whole folder in it.
+        top = self.root / prefix.rpartition("/")[0]
+        with self._explained(prefix):
+            keys = [Path(folder, name) for folder, _, names in os.walk(top, onerror=_unless_absent) for name in names]
+        relative = (path.relative_to(self.root).as_posix() for path in keys if not path.name.startswith(TEMPORARY))
+        return [key for key in relative if key.startswith(prefix)]
+
+    def _delete(self, key: str) -> None:
+        self.traffic.count_request("delete")
+        with self._explained(key), suppress(*_ABSENT):
+            (self.root / key).unlink()
+
+    def _sibling(self, uri: str, traffic: Traffic) -> Self:
+        return type(self)(uri.removeprefix("file://") or "/", traffic)
+
+    @contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            remedy = _REMEDIES.get(error.errno or 0, "check the disk or mount, then run the same command again")
+            raise RunError(f"{self._uri_of(key)}: {error.strerror or error}", remedy) from error
+
+
+def _unless_absent(error: OSError) -> None:
+    if not isinstance(error, _ABSENT):
+        raise error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power loss; file systems that cannot do this are left as they are."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,271 @@
+"""Objects in an S3 bucket (MinIO, AWS, Ceph, SeaweedFS ...), by minio-py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Self, TypeVar
+from urllib.parse import urlsplit
+
+from minio import Minio
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from minio.helpers import check_bucket_name
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from urllib3 import PoolManager, Timeout
+from urllib3.exceptions import HTTPError, SSLError
+
+from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Traffic
+from lipt.errors import LiptError, RunError, TransientError, UsageError
+
+T = TypeVar("T")
+
+_PAGE = 1000  # keys per response of a listing, fixed by the protocol
+_PART_BYTES = 5 * 2**20  # smallest part of a multi-part upload
+_BLOCK_BYTES = 2**20  # the counters advance by this much
+_MAX_PAUSE_S = 5.0  # between two attempts
+_CONNECT_S = 5.0
+_SILENCE_S = 30.0  # longest wait for the next byte of an answer
+
+_REFUSED = {
+    "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken",
+    "InvalidAccessKeyId", "InvalidToken", "InvalidTokenId", "RequestTimeTooSkewed", "SignatureDoesNotMatch",
+}  # fmt: skip
+_BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # besides every 5xx
+_FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+
+
+@dataclass
+class _Connection:
+    """A client of one endpoint with its settings, shared by every store made from the first."""
+
+    client: Minio
+    endpoint: str
+    retry_s: float
+    seen_buckets: set[str] = field(default_factory=set)
+
+
+class S3Store(Store):
+    """A prefix in a bucket. A PUT is atomic by the protocol; transient failures are retried with growing pauses."""
+
+    def __init__(self, location: str, connection: _Connection, traffic: Traffic) -> None:
+        self._bucket, _, prefix = location.strip("/").partition("/")
+        self._connection = connection
+        super().__init__(f"s3://{self._bucket}/{prefix}".rstrip("/"), traffic)
+        self._prefix = f"{prefix}/" if prefix else ""
+        if prefix:
+            self._check(prefix)
+
+    @classmethod
+    def from_environment(cls, location: str) -> Self:
+        """The store at `bucket/prefix`, with endpoint and credentials from the environment.
+
+        LIPT_S3_ENDPOINT, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are required; AWS_SESSION_TOKEN, AWS_REGION
+        (us-east-1) and LIPT_S3_RETRY_S (60, seconds until a transient failure becomes an error) are optional.
+
+        Raises:
+            UsageError: a variable is missing or malformed, or the location names no bucket.
+        """
+        try:
+            check_bucket_name(location.strip("/").partition("/")[0], strict=True)
+        except ValueError as error:
+            raise UsageError(f"s3://{location}: {error}", "write s3://bucket/prefix") from error
+        return cls(location, _connect(), Traffic())
+
+    def _read(self, key: str, kind: Kind, start: int, length: int | None) -> bytes:
+        if length == 0:  # the protocol has no empty ranges
+            if self._size(key) is None:
+                raise self._missing(key)
+            return b""
+
+        def attempt() -> bytes:
+            try:
+                response = self._connection.client.get_object(
+                    bucket_name=self._bucket, object_name=self._prefix + key, offset=start, length=length or 0
+                )
+            except S3Error as error:
+                if error.code == "InvalidRange":
+                    raise self._too_short(key, start, length) from None
+                raise
+            blocks: list[bytes] = []
+            try:
+                for block in response.stream(_BLOCK_BYTES, decode_content=False):
+                    self.traffic.count_read(kind, len(block))
+                    blocks.append(block)
+            finally:
+                response.close()
+                response.release_conn()
+            return b"".join(blocks)
+
+        return self._call("read", key, attempt)
+
+    def _write(self, key: str, data: bytes) -> None:
+        def attempt() -> None:
+            self._connection.client.put_object(
+                bucket_name=self._bucket,
+                object_name=self._prefix + key,
+                data=BytesIO(data),
+                length=len(data),
+                part_size=max(_PART_BYTES, len(data)),  # one request per object: the bytes are in memory anyway
+            )
+
+        self._call("write", key, attempt)
+
+    def _size(self, key: str) -> int | None:
+        client = self._connection.client
+        try:
+            return self._call(
+                "size", key, lambda: client.stat_object(bucket_name=self._bucket, object_name=self._prefix + key).size
+            )
+        except MissingObjectError:
+            self._require_bucket()
+            return None
+
+    def _require_bucket(self) -> None:
+        """An answer to HEAD has no body: a missing bucket looks like a missing object, so ask once."""
+
+        def attempt() -> bool:
+            try:
+                return self._connection.client.bucket_exists(bucket_name=self._bucket)
+            except S3Error as error:
+                if error.code == "AccessDenied":  # allowed to read objects, not to look at the bucket
+                    return True
+                raise
+
+        if self._bucket not in self._connection.seen_buckets:
+            if not self._call("size", "", attempt):
+                raise self._no_bucket()
+            self._connection.seen_buckets.add(self._bucket)
+
+    def _list(self, prefix: str) -> list[str]:
+        def attempt() -> list[str]:
+            found = self._connection.client.list_objects(
+                bucket_name=self._bucket, prefix=self._prefix + prefix, recursive=True
+            )
+            return [(entry.object_name or "").removeprefix(self._prefix) for entry in found]
+
+        keys = self._call("list", prefix, attempt)
+        if len(keys) > _PAGE:
+            self.traffic.count_request("list", (len(keys) - 1) // _PAGE)  # pages after the first
+        return keys
+
+    def _delete(self, key: str) -> None:
+        client = self._connection.client
+        self._call(
+            "delete", key, lambda: client.remove_object(bucket_name=self._bucket, object_name=self._prefix + key)
+        )
+
+    def _sibling(self, uri: str, traffic: Traffic) -> Self:
+        return type(self)(uri.removeprefix("s3://"), self._connection, traffic)
+
+    def _call(self, operation: Operation, key: str, attempt: Callable[[], T]) -> T:
+        """Run `attempt` until it succeeds, fails for good, or LIPT_S3_RETRY_S seconds are over."""
+
+        def counted() -> T:
+            self.traffic.count_request(operation)
+            try:
+                return attempt()
+            except (MinioException, HTTPError) as error:
+                raise self._explain(key, error) from error
+
+        return Retrying(
+            retry=retry_if_exception_type(TransientError),
+            stop=stop_after_delay(self._connection.retry_s),
+            wait=wait_exponential_jitter(initial=0.2, max=_MAX_PAUSE_S, jitter=0.2),
+            reraise=True,
+        )(counted)
+
+    def _explain(self, key: str, error: Exception) -> LiptError:
+        """What a failure means to a user: never the text of a request, which is signed with the credentials."""
+        where = self._uri_of(key)
+        if isinstance(error, SSLError):
+            return UsageError(
+                f"{where}: no TLS connection to {self._connection.endpoint}: {error}",
+                "check http:// or https:// in LIPT_S3_ENDPOINT, and the store's certificate",
+            )
+        if isinstance(error, HTTPError):
+            return self._transient(where, type(error).__name__)
+        if isinstance(error, S3Error):
+            return self._explain_answer(key, error)
+        status = error.status_code if isinstance(error, ServerError) else 0
+        if isinstance(error, InvalidResponseError):  # for example the HTML page of a proxy
+            status = error._code  # no public name
+        if status >= 500 or status == 429:
+            return self._transient(where, f"HTTP {status}")
+        return UsageError(
+            f"{where}: {self._connection.endpoint} does not answer as an S3 store does (HTTP {status})",
+            "check LIPT_S3_ENDPOINT (the S3 port, not the console's), AWS_REGION and the credentials",
+        )
+
+    def _explain_answer(self, key: str, error: S3Error) -> LiptError:
+        where, code = self._uri_of(key), error.code or "unknown error"
+        if code == "NoSuchKey":
+            return self._missing(key)
+        if code == "NoSuchBucket":
+            return self._no_bucket()
+        if code in _REFUSED:
+            return UsageError(
+                f"{where}: {self._connection.endpoint} refuses the credentials ({code})",
+                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",
+            )
+        if code in _FULL:
+            return RunError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
+        if code in _BUSY or error.response.status >= 500:
+            return self._transient(where, code)
+        return RunError(f"{where}: the store answers {code}: {error.message}", "see the store's log for this request")
+
+    def _no_bucket(self) -> UsageError:
+        return UsageError(f"s3://{self._bucket}: no such bucket", "create the bucket, or correct the location")
+
+    def _transient(self, where: str, reason: str) -> TransientError:
+        return TransientError(
+            f"{where}: {self._connection.endpoint} was out of reach for {self._connection.retry_s:g} s ({reason})",
+            "check that the store is up and that LIPT_S3_ENDPOINT is right, then run the same command again",
+        )
+
+
+def _connect() -> _Connection:
+    endpoint = _required("LIPT_S3_ENDPOINT", "the address of the store, http://host:port or https://host")
+    access_key = _required("AWS_ACCESS_KEY_ID", "the access key of the store")
+    secret_key = _required("AWS_SECRET_ACCESS_KEY", "the secret key of the store")
+    retry_s = _retry_s()
+    silence_s = max(1.0, min(_SILENCE_S, retry_s / 2))
+    url = urlsplit(endpoint)
+    # Our retries are the only ones: one budget in seconds, every attempt counted.
+    pool = PoolManager(timeout=Timeout(connect=min(_CONNECT_S, silence_s), read=silence_s), maxsize=32, retries=False)
+    try:
+        if url.scheme not in ("http", "https") or url.path.strip("/") or "@" in url.netloc:
+            raise ValueError
+        client = Minio(
+            endpoint=url.netloc,
+            access_key=access_key,
+            secret_key=secret_key,
+            session_token=os.environ.get("AWS_SESSION_TOKEN") or None,
+            secure=url.scheme == "https",
+            region=os.environ.get("AWS_REGION") or "us-east-1",
+            http_client=pool,
+        )
+    except ValueError:
+        # The value is not repeated: people put passwords into addresses.
+        remedy = "set it to http://host:port or https://host, without path, user or password"
+        raise UsageError("LIPT_S3_ENDPOINT is not the address of a store", remedy) from None
+    return _Connection(client, endpoint, retry_s)
+
+
+def _required(name: str, meaning: str) -> str:
+    value = os.environ.get(name, "")
+    if not value:
+        raise UsageError(f"an s3:// location needs the environment variable {name}", f"set it to {meaning}")
+    return value
+
+
+def _retry_s() -> float:
+    text = os.environ.get("LIPT_S3_RETRY_S") or "60"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise UsageError(f"LIPT_S3_RETRY_S={text} is no number of seconds", "set it to seconds, such as 60")
+    return seconds

@@ -1,0 +1,65 @@
+"""The command line: one file per group of verbs.
+
+Only click is imported before a verb runs, so that `lipt --help` is quick; stdout carries the result alone, everything
+else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from lipt import __version__
+from lipt.errors import LiptError, UsageError, did_you_mean
+
+#: verb -> (module that defines it, what `lipt --help` says)
+_VERBS = {
+    "run": ("run", "Run a configuration from data to report."),
+    "compare": ("run", "Run it beside the baselines, over seeds, in one table."),
+    "stage": ("stage", "Run one stage, as a pod does."),
+    "ingest": ("ingest", "Turn images into a chunk store."),
+    "select": ("select", "Select a subset from files of labels, logits and features."),
+    "report": ("report", "Show the verdict and the place of a finished run's report."),
+    "config": ("config", "Show a configuration, or its JSON schema."),
+    "doctor": ("doctor", "Check that a configuration can run here."),
+}
+
+
+class _Verbs(click.Group):
+    """Imports a verb's module when that verb is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _VERBS:
+            raise UsageError(f"no command {name!r}", did_you_mean(name, _VERBS))
+        command: click.Command = getattr(importlib.import_module(f"lipt.cli.{_VERBS[name][0]}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _VERBS.items()])
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog="Exit codes: 0 ok, 1 run failed, 2 usage or configuration, 3 transient (try again), 130 interrupted.")
+@click.version_option(__version__, prog_name="lipt")
+def cli() -> None:
+    """Train on a well-chosen part of the data."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: errors become one message and a documented exit code, never a traceback."""
+    try:
+        cli.main(args=arguments, prog_name="lipt", standalone_mode=False)
+    except LiptError as error:
+        click.echo(f"lipt: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code if error.exit_code != 1 else 2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("lipt: interrupted\n  -> the same command continues where it stopped", err=True)
+        sys.exit(130)

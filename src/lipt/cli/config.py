@@ -1,0 +1,31 @@
+"""`lipt config`."""
+
+from __future__ import annotations
+
+import click
+
+from lipt.cli.options import config_options, print_json
+
+
+@click.group()
+def config() -> None:
+    """Show a configuration, or its JSON schema."""
+
+
+@config.command()
+@config_options
+def show(config_path: str | None, overrides: tuple[str, ...]) -> None:
+    """Print every setting of CONFIG, profile and defaults resolved, as YAML."""
+    import yaml
+
+    from lipt.config import load_config
+
+    click.echo(yaml.safe_dump(load_config(config_path, list(overrides)).model_dump(mode="json"), sort_keys=False).rstrip())
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON schema, for editors: `# yaml-language-server: $schema=FILE` completes and checks as you type."""
+    from lipt.config import Config
+
+    print_json(Config.model_json_schema())

@@ -1,0 +1,45 @@
+"""Options that several verbs share, and how a verb gets its context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from lipt.stages.context import Context
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_options(function: F) -> F:
+    """CONFIG and --set."""
+    function = click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Override a setting; repeatable.")(function)
+    return click.argument("config_path", metavar="[CONFIG]", required=False, type=click.Path())(function)
+
+
+def output_option(function: F) -> F:
+    """-o text|json."""
+    return click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What stdout carries.")(function)
+
+
+def dry_run_option(function: F) -> F:
+    """--dry-run."""
+    return click.option("--dry-run", is_flag=True, help="Validate and list the stages; run nothing.")(function)
+
+
+def make_context(config_path: str | None, overrides: tuple[str, ...], *, dry_run: bool = False) -> Context:
+    """Configuration, workspace and reporter of a verb."""
+    from lipt.config import load_config
+    from lipt.progress import make_reporter
+    from lipt.stages.context import Context
+    from lipt.stages.workspace import Workspace
+
+    config = load_config(config_path, list(overrides))
+    return Context(config=config, workspace=Workspace(config.workspace), reporter=make_reporter(), dry_run=dry_run)
+
+
+def print_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=1))

@@ -1,0 +1,69 @@
+"""`lipt run` and `lipt compare`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from lipt.cli.options import config_options, dry_run_option, make_context, output_option, print_json
+
+if TYPE_CHECKING:
+    from lipt.report.document import Document
+    from lipt.stages.context import Context
+
+
+@click.command()
+@config_options
+@output_option
+@dry_run_option
+def run(config_path: str | None, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
+    """Run CONFIG (all defaults without it) from data to report.
+
+    Finished stages are skipped; after an interruption the same command continues.
+    """
+    ctx = make_context(config_path, overrides, dry_run=dry_run)
+    from lipt.stages.compare import run_with_baseline
+
+    document = run_with_baseline(ctx)
+    ctx.reporter.close()
+    if document is not None:
+        show(ctx, document, output)
+
+
+@click.command()
+@config_options
+@output_option
+@dry_run_option
+def compare(config_path: str | None, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
+    """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
+    ctx = make_context(config_path, overrides, dry_run=dry_run)
+    from lipt.stages.compare import run_comparison
+
+    document = run_comparison(ctx)
+    ctx.reporter.close()
+    if document is not None:
+        show(ctx, document, output)
+
+
+def show(ctx: Context, document: Document, output: str) -> None:
+    """Verdict and table; the last line on stdout is the report's location."""
+    from lipt.report.text import comparison_table, verdict_text
+    from lipt.report.verdict import judge
+    from lipt.stages.report import report_key
+
+    verdict = judge(document.rows)
+    location = f"{ctx.workspace.store.uri.removeprefix('file://')}/{report_key(ctx.config, 'html')}"
+    if output == "json":
+        rows = [row.model_dump(mode="json") for row in document.rows]
+        print_json({
+            "run_id": document.run_id, "report": location, "rows": rows,
+            "verdict": {"level": verdict.level, "headline": verdict.headline, "sentences": verdict.sentences},
+        })  # fmt: skip
+        return
+    from rich.console import Console
+
+    console = Console(soft_wrap=True)
+    console.print(comparison_table(document.rows))
+    console.print(verdict_text(verdict))
+    click.echo(f"\n{location}")

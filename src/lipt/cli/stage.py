@@ -1,0 +1,64 @@
+"""`lipt stage`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lipt.cli.options import config_options, make_context, output_option, print_json
+from lipt.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from lipt.stages.workspace import Workspace
+
+
+@click.command()
+@click.argument("name")
+@config_options
+@click.option("--in", "inputs", multiple=True, metavar="NAME=REF", help="An input artifact; repeat a name for a list.")
+@click.option("--index", type=click.IntRange(min=0), help="Which worker or run.")
+@output_option
+def stage(name: str, config_path: str | None, overrides: tuple[str, ...], inputs: tuple[str, ...], index: int | None, output: str) -> None:
+    """Run one stage on finished artifacts and print the reference of its own.
+
+    \b
+    lipt stage initialise run.yaml --in dataset=ingest/0123456789abcdef
+    lipt stage merge run.yaml --in dataset=… --in theta=… --in plans=… --in jigsaws=… --in jigsaws=…
+    """
+    from lipt.stages import STAGES
+
+    if name not in STAGES:
+        raise UsageError(f"no stage {name!r}", did_you_mean(name, STAGES))
+    ctx = make_context(config_path, overrides)
+    function = STAGES[name]
+    artifact = function(ctx, **_arguments(name, function, inputs, index, ctx.workspace))
+    ctx.reporter.close()
+    if output == "json":
+        print_json({"ref": artifact.ref, "summary": artifact.summary})
+    else:
+        click.echo(artifact.ref)
+
+
+def _arguments(name: str, function: Any, inputs: tuple[str, ...], index: int | None, workspace: Workspace) -> dict[str, Any]:
+    """Match --in and --index with the parameters of the stage's function."""
+    given: dict[str, list[Any]] = {}
+    parameters = {key: str(value.annotation) for key, value in list(inspect.signature(function).parameters.items())[1:]}
+    for text in inputs:
+        key, equals, ref = text.partition("=")
+        if not equals or key not in parameters or "Artifact" not in parameters[key]:
+            raise UsageError(f"--in {text}: {name} has no such input", f"inputs: {', '.join(k for k in parameters if 'Artifact' in parameters[k])}")
+        given.setdefault(key, []).append(workspace.get(ref))
+    arguments: dict[str, Any] = {key: value if "Sequence" in parameters[key] else value[-1] for key, value in given.items()}
+    counters = [key for key in parameters if parameters[key] == "int"]
+    if index is not None and counters:
+        arguments[counters[0]] = index
+    for key, value in list(inspect.signature(function).parameters.items())[1:]:
+        if key not in arguments and value.default is inspect.Parameter.empty:
+            if "None" in parameters[key]:
+                arguments[key] = None
+                continue
+            option = "--index NUMBER" if key in counters else f"--in {key}=STAGE/KEY"
+            raise UsageError(f"{name} needs {key}", f"add {option}")
+    return arguments

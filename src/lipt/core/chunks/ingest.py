@@ -1,0 +1,242 @@
+"""Writing a dataset: fix a stratified random order, pack the samples into tars, then write the manifest last."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from lipt.core.chunks.index import END_OF_TAR, Index, pack_sample
+from lipt.core.chunks.manifest import MANIFEST, ChunkInfo, IndexInfo, Manifest, SplitInfo, canonical_digest
+from lipt.core.chunks.parallel import ordered_map
+from lipt.core.sources.base import Source
+from lipt.errors import RunError, UsageError
+
+_READ_THREADS = 4
+_READ_AHEAD = 64  # samples
+
+# Independent random streams of one seed.
+_CARVE, _ORDER = 0, {"train": 1, "test": 2}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A split in global order: which rows of which split of the source."""
+
+    source_split: str
+    rows_N: npt.NDArray[np.int64]
+    labels_N: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The location; a journal of finished chunks makes an interrupted ingest resumable."""
+
+    put: Callable[[str, bytes], None]
+    get: Callable[[str], bytes | None]
+    delete: Callable[[str], None]
+    recipe_digest: str
+
+    def record(self, part: str, chunk: ChunkInfo, rows: Index) -> None:
+        self.put(part, rows.to_parquet({"recipe": self.recipe_digest, "chunk": json.dumps(asdict(chunk))}))
+
+    def recorded(self, part: str) -> tuple[ChunkInfo, Index] | None:
+        """A chunk that an interrupted ingest finished.
+
+        Raises:
+            UsageError: it belongs to an ingest of something else.
+        """
+        data = self.get(part)
+        if data is None:
+            return None
+        table = pq.read_table(io.BytesIO(data))
+        if table.schema.metadata[b"recipe"].decode() != self.recipe_digest:
+            raise _occupied(part, "an unfinished ingest of other data or with other settings")
+        return ChunkInfo(**json.loads(table.schema.metadata[b"chunk"])), Index.from_table(table)
+
+
+def write_dataset(
+    source: Source,
+    put: Callable[[str, bytes], None],
+    *,
+    seed: int,
+    test_fraction: float,
+    chunk_bytes: int = 64_000_000,
+    progress: Callable[[int, int], None] | None = None,
+    get: Callable[[str], bytes | None] = lambda _file: None,
+    delete: Callable[[str], None] = lambda _file: None,
+) -> Manifest:
+    """Write `source` as a dataset; holds one chunk in memory.
+
+    With `get` and `delete` a killed call, repeated with the same arguments, goes on after the last finished chunk and
+    ends with the same bytes; on a complete dataset it returns its manifest.
+
+    Args:
+        put: writes a file atomically.
+        seed: fixes the global order, and the test split where the source has none.
+        test_fraction: share of each class carved out as test split where the source has none.
+        chunk_bytes: a chunk ends with the sample that reaches this size.
+        progress: called with (samples done, all samples) after each chunk.
+        get: a file's contents, None when there is none.
+        delete: removes a file.
+
+    Raises:
+        UsageError: the location holds another dataset, finished or not.
+        RunError: the source is unreadable, or a class is too small to carve a test split out of it.
+    """
+    recipe = _recipe(source, seed, chunk_bytes, test_fraction)
+    files = _Files(put, get, delete, canonical_digest(recipe))
+    existing = get(MANIFEST)
+    if existing is not None:
+        manifest = Manifest.from_json(existing)
+        if manifest.recipe != recipe:
+            raise _occupied(MANIFEST, "a dataset of other data or with other settings")
+        _forget(files, manifest.splits)
+        return manifest
+    splits = _order_splits(source, seed, test_fraction)
+    total, done = sum(len(rows.rows_N) for rows in splits.values()), 0
+    infos = {}
+    for split, rows in splits.items():
+        parts = []
+        for part in _write_chunks(source, split, rows, files, chunk_bytes):
+            parts.append(part)
+            done += part[0].count
+            if progress is not None:
+                progress(done, total)
+        infos[split] = _write_index(split, parts, len(source.classes), files)
+    manifest = Manifest(name=source.name, classes=tuple(source.classes), splits=infos, recipe=recipe)
+    put(MANIFEST, manifest.to_json())
+    _forget(files, infos)
+    return manifest
+
+
+def stratified_order(labels_N: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """A random order in which every contiguous window holds each class in proportion, within about one sample.
+
+    Each class is shuffled; its j-th of n samples gets the key (j + u) / n with one u ~ U(0, 1) per class; sort by key.
+    """
+    tie_breaks = rng.permutation(len(labels_N))
+    keys_N = np.empty(len(labels_N))
+    for label in np.unique(labels_N):
+        members = rng.permutation(np.flatnonzero(labels_N == label))
+        keys_N[members] = (np.arange(len(members)) + rng.random()) / len(members)
+    return np.lexsort((tie_breaks, keys_N))
+
+
+def _recipe(source: Source, seed: int, chunk_bytes: int, test_fraction: float) -> dict[str, Any]:
+    return {
+        "source": source.name,
+        "fingerprint": source.fingerprint(),
+        "seed": seed,
+        "chunk_bytes": chunk_bytes,
+        "test_fraction": None if "test" in source.splits else test_fraction,
+    }
+
+
+def _order_splits(source: Source, seed: int, test_fraction: float) -> dict[str, _Rows]:
+    train_labels = source.splits["train"]
+    if "test" in source.splits:
+        chosen = {name: (name, np.arange(len(source.splits[name]))) for name in ("train", "test")}
+    else:
+        is_test = _carve(train_labels, source.classes, test_fraction, _generator(seed, _CARVE))
+        chosen = {"train": ("train", np.flatnonzero(~is_test)), "test": ("train", np.flatnonzero(is_test))}
+    splits = {}
+    for name, (source_split, rows) in chosen.items():
+        labels = source.splits[source_split][rows]
+        order = stratified_order(labels, _generator(seed, _ORDER[name]))
+        splits[name] = _Rows(source_split, rows[order], labels[order])
+    return splits
+
+
+def _generator(seed: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64([seed, stream]))
+
+
+def _carve(
+    labels_N: npt.NDArray[np.int64], classes: Sequence[str], fraction: float, rng: np.random.Generator
+) -> npt.NDArray[np.bool_]:
+    """Mask of the samples that become test data: `fraction` of each class, at least one and not all of them."""
+    is_test = np.zeros(len(labels_N), dtype=bool)
+    for label, name in enumerate(classes):
+        members = rng.permutation(np.flatnonzero(labels_N == label))
+        if len(members) < 2:
+            remedy = "add images, remove the class, or give the source a test split"
+            raise RunError(f"class {name!r} has {len(members)} image(s): too few to carve out test data", remedy)
+        is_test[members[: min(max(1, round(fraction * len(members))), len(members) - 1)]] = True
+    return is_test
+
+
+def _write_chunks(
+    source: Source, split: str, rows: _Rows, files: _Files, chunk_bytes: int
+) -> Iterator[tuple[ChunkInfo, Index]]:
+    """Chunks of one split with their index rows: first those an interrupted ingest finished, then new ones."""
+    done = 0
+    number = 0
+    while (part := files.recorded(_part(split, number))) is not None:
+        yield part
+        done, number = done + part[0].count, number + 1
+
+    def pack(position: int) -> bytes:
+        image, ext = source.read(rows.source_split, int(rows.rows_N[position]))
+        return pack_sample(f"{position:08d}", image, ext, int(rows.labels_N[position]))
+
+    count = len(rows.rows_N)
+    spans = ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)
+    while done < count:
+        content: list[bytes] = []
+        entries: list[tuple[int, int, int, int, int]] = []
+        offset = 0
+        for span in spans:
+            entries.append((number, offset, len(span), int(rows.labels_N[done + len(entries)]), zlib.crc32(span)))
+            content.append(span)
+            offset += len(span)
+            if offset >= chunk_bytes:
+                break
+        data = b"".join([*content, END_OF_TAR])
+        file = f"{split}-{number:05d}.tar"
+        files.put(file, data)
+        chunk = ChunkInfo(file, len(data), hashlib.sha256(data).hexdigest(), len(entries))
+        index = Index.from_rows(entries)
+        files.record(_part(split, number), chunk, index)
+        yield chunk, index
+        done, number = done + len(entries), number + 1
+
+
+def _write_index(split: str, parts: list[tuple[ChunkInfo, Index]], num_classes: int, files: _Files) -> SplitInfo:
+    index = Index.concatenate([rows for _, rows in parts])
+    data = index.to_parquet()
+    file = f"{split}.index.parquet"
+    files.put(file, data)
+    return SplitInfo(
+        count=len(index),
+        class_counts=tuple(np.bincount(index.label, minlength=num_classes).tolist()),
+        chunks=tuple(chunk for chunk, _ in parts),
+        index=IndexInfo(file, hashlib.sha256(data).hexdigest()),
+    )
+
+
+def _part(split: str, number: int) -> str:
+    return f"{split}-{number:05d}.part"
+
+
+def _forget(files: _Files, splits: dict[str, SplitInfo]) -> None:
+    """Remove the journal, its first entry last: as long as any is left, a repeated call finds that one and goes on."""
+    parts = [_part(split, number) for split, info in splits.items() for number in range(len(info.chunks))]
+    if files.get(parts[0]) is not None:
+        for part in reversed(parts):
+            files.delete(part)
+
+
+def _occupied(file: str, what: str) -> UsageError:
+    return UsageError(
+        f"the location already holds {what} ({file})",
+        "choose another location, use the settings of that ingest, or delete its files first",
+    )

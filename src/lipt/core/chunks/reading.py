@@ -1,0 +1,200 @@
+"""Reading a dataset: manifest, index, and exactly the byte ranges that a set of samples lies in."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lipt.core.chunks.index import Index, unpack_image
+from lipt.core.chunks.manifest import MANIFEST, Manifest
+from lipt.core.chunks.parallel import ordered_map
+from lipt.errors import IntegrityError, RunError, did_you_mean
+
+RangeRead = Callable[[str, int, int | None], bytes]
+"""read(file, start, length): the bytes of a file from `start` on, `length` of them or (None) all."""
+
+_IN_FLIGHT_BYTES = 256 * 2**20
+
+_REMEDY = "restore the chunk, or delete the dataset and ingest it again"
+
+Ints = npt.NDArray[np.int64]
+
+
+class ByteRange(NamedTuple):
+    """One request: `length` bytes at `start` of `file`, in which the next `num_samples` lie."""
+
+    file: str
+    start: int
+    length: int
+    num_samples: int
+
+
+class Sample(NamedTuple):
+    """One image file as it was ingested."""
+
+    position: int
+    label: int
+    image: bytes
+    ext: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ShardPlan:
+    """What a worker needs to read exactly these N samples; neither manifest nor index.
+
+    Attributes:
+        split: the split the positions refer to.
+        digest: the dataset's digest.
+        positions_N, labels_N: the samples, in the order in which they were asked for.
+        offsets_N, sizes_N, crcs_N: where each lies in its chunk, and its crc32.
+        ranges: the requests, by ascending position.
+    """
+
+    split: str
+    digest: str
+    positions_N: Ints
+    labels_N: Ints
+    offsets_N: Ints
+    sizes_N: Ints
+    crcs_N: Ints
+    ranges: tuple[ByteRange, ...]
+
+    def __len__(self) -> int:
+        return len(self.positions_N)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that reading the plan transfers."""
+        return sum(byte_range.length for byte_range in self.ranges)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able; `from_dict` is the inverse."""
+        arrays = {name: getattr(self, f"{name}_N").tolist() for name in _ARRAYS}
+        return {"split": self.split, "digest": self.digest, "ranges": [list(item) for item in self.ranges], **arrays}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> ShardPlan:
+        arrays = {f"{name}_N": np.array(document[name], dtype=np.int64) for name in _ARRAYS}
+        ranges = tuple(ByteRange(*item) for item in document["ranges"])
+        return cls(split=document["split"], digest=document["digest"], ranges=ranges, **arrays)
+
+
+_ARRAYS = ("positions", "labels", "offsets", "sizes", "crcs")
+
+
+class Dataset:
+    """A dataset at the location that `read` reads from; files are fetched when first needed."""
+
+    def __init__(self, read: RangeRead) -> None:
+        self.read = read
+        self._manifest: Manifest | None = None
+        self._indexes: dict[str, Index] = {}
+
+    @property
+    def manifest(self) -> Manifest:
+        """
+        Raises:
+            IntegrityError, RunError: as `Manifest.from_json`; also when there is no dataset.
+        """
+        if self._manifest is None:
+            self._manifest = Manifest.from_json(self.read(MANIFEST, 0, None))
+        return self._manifest
+
+    def index(self, split: str) -> Index:
+        """
+        Raises:
+            RunError: no such split.
+            IntegrityError: the file is not the one that the manifest names.
+        """
+        if split not in self._indexes:
+            splits = self.manifest.splits
+            if split not in splits:
+                raise RunError(f"{MANIFEST}: no split {split!r}", did_you_mean(split, splits))
+            info = splits[split].index
+            self._indexes[split] = Index.from_parquet(self.read(info.file, 0, None), info.sha256, info.file)
+        return self._indexes[split]
+
+    def plan(self, split: str, positions: npt.ArrayLike, *, gap_bytes: int = 0) -> ShardPlan:
+        """How to read the samples at `positions` of a split; contiguous ones take one request per chunk.
+
+        Args:
+            positions: (N,) distinct integers in any order, which the plan keeps.
+            gap_bytes: two ranges this close are fetched as one (more bytes, fewer requests).
+
+        Raises:
+            RunError: a position is outside the split, or comes twice.
+        """
+        index = self.index(split)
+        positions_N = np.array(positions, dtype=np.int64)
+        _check_positions(positions_N, split, len(index))
+        files = [chunk.file for chunk in self.manifest.splits[split].chunks]
+        return ShardPlan(
+            split=split,
+            digest=self.manifest.digest,
+            positions_N=positions_N,
+            labels_N=index.label[positions_N].astype(np.int64),
+            offsets_N=index.offset[positions_N],
+            sizes_N=index.size[positions_N].astype(np.int64),
+            crcs_N=index.crc32[positions_N].astype(np.int64),
+            ranges=_coalesce(index, np.sort(positions_N), files, gap_bytes),
+        )
+
+
+def _check_positions(positions_N: Ints, split: str, count: int) -> None:
+    outside = positions_N[(positions_N < 0) | (positions_N >= count)]
+    if len(outside):
+        remedy = "use a selection that was made for this dataset"
+        raise RunError(f"position {outside[0]} is outside split {split!r}, which has {count} samples", remedy)
+    if len(np.unique(positions_N)) < len(positions_N):
+        raise RunError(f"a position of split {split!r} is asked for twice", "name each sample once")
+
+
+def _coalesce(index: Index, positions_N: Ints, files: list[str], gap_bytes: int) -> tuple[ByteRange, ...]:
+    """Ranges of ascending positions, which lie in their chunks in this order."""
+    if not len(positions_N):
+        return ()
+    chunk, start = index.chunk[positions_N], index.offset[positions_N]
+    end = start + index.size[positions_N]
+    splits_here = (chunk[1:] != chunk[:-1]) | (start[1:] - end[:-1] > gap_bytes)
+    firsts = np.concatenate([[0], np.flatnonzero(splits_here) + 1])
+    lasts = np.concatenate([firsts[1:], [len(positions_N)]]) - 1
+    return tuple(
+        ByteRange(files[chunk[first]], int(start[first]), int(end[last] - start[first]), int(last - first + 1))
+        for first, last in zip(firsts, lasts, strict=True)
+    )
+
+
+def read_samples(plan: ShardPlan, read: RangeRead, *, threads: int = 8) -> Iterator[Sample]:
+    """The samples of a plan by ascending position, each checked against its crc32; a few ranges are read ahead.
+
+    Raises:
+        IntegrityError: a chunk is truncated or a sample's bytes changed.
+    """
+    order = np.argsort(plan.positions_N)
+    ends = np.cumsum([byte_range.num_samples for byte_range in plan.ranges])
+    longest = max((byte_range.length for byte_range in plan.ranges), default=1)
+    window = int(np.clip(_IN_FLIGHT_BYTES // longest, 1, threads))
+    contents = ordered_map(
+        lambda wanted: read(wanted.file, wanted.start, wanted.length), plan.ranges, threads=threads, window=window
+    )
+    for byte_range, end, content in zip(plan.ranges, ends, contents, strict=True):
+        if len(content) != byte_range.length:
+            raise IntegrityError(f"{byte_range.file}: the chunk is shorter than its index says", _REMEDY)
+        yield from _samples(plan, order[end - byte_range.num_samples : end], byte_range, memoryview(content))
+
+
+def _samples(plan: ShardPlan, rows: Ints, byte_range: ByteRange, content: memoryview) -> Iterator[Sample]:
+    for row in rows:
+        begin = int(plan.offsets_N[row]) - byte_range.start
+        span = content[begin : begin + int(plan.sizes_N[row])]
+        position = int(plan.positions_N[row])
+        if zlib.crc32(span) != plan.crcs_N[row]:
+            damage = f"sample {position} of split {plan.split!r} is damaged (crc32)"
+            raise IntegrityError(f"{byte_range.file}: {damage}", _REMEDY)
+        image, ext = unpack_image(span)
+        yield Sample(position, int(plan.labels_N[row]), image, ext)

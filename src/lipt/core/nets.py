@@ -1,0 +1,184 @@
+"""Networks, built from a name and a seed.
+
+Shape legend: B batch, C classes, D penultimate features. Small-image nets take (B, 3, H, W) with H, W from 8 to 64.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lipt.core.rng import global_seed
+from lipt.errors import UsageError, did_you_mean
+
+
+class BasicBlock(nn.Module):
+    """conv-BN-ReLU-conv-BN plus shortcut (He et al. 2016, CIFAR form with a 1x1 projection)."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class PreActBlock(nn.Module):
+    """BN-ReLU-conv-BN-ReLU-conv plus shortcut (Zagoruyko & Komodakis 2016)."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(channels_in)
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.projects = stride != 1 or channels_in != channels
+        self.shortcut: nn.Module = nn.Conv2d(channels_in, channels, 1, stride, bias=False) if self.projects else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(x))
+        shortcut = self.shortcut(out if self.projects else x)
+        out = self.conv2(F.relu(self.bn2(self.conv1(out))))
+        return out + shortcut
+
+
+class SmallImageNet(nn.Module):
+    """3x3 stem without pooling, stages of residual blocks that halve the side, global average, one linear layer.
+
+    Args:
+        block: the residual block.
+        stem: channels after the stem.
+        widths: channels per stage.
+        depth: blocks per stage.
+        num_classes: C.
+        final_norm: BN-ReLU before the average, which pre-activation blocks need.
+    """
+
+    def __init__(
+        self, block: Callable[[int, int, int], nn.Module], stem: int, widths: list[int], depth: int, num_classes: int, *, final_norm: bool
+    ) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, stem, 3, 1, 1, bias=False)
+        self.stem_norm = nn.Identity() if final_norm else nn.Sequential(nn.BatchNorm2d(stem), nn.ReLU())
+        blocks, channels = [], stem
+        for stage, width in enumerate(widths):
+            for position in range(depth):
+                blocks.append(block(channels, width, 2 if stage > 0 and position == 0 else 1))
+                channels = width
+        self.blocks = nn.Sequential(*blocks)
+        self.final_norm = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU()) if final_norm else nn.Identity()
+        self.classifier = nn.Linear(channels, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.final_norm(self.blocks(self.stem_norm(self.stem(x))))
+        logits: Tensor = self.classifier(x.mean(dim=(2, 3)))
+        return logits
+
+
+def _resnet18(num_classes: int, width: int) -> nn.Module:
+    return SmallImageNet(BasicBlock, width, [width, 2 * width, 4 * width, 8 * width], 2, num_classes, final_norm=False)
+
+
+def _wrn28_10(num_classes: int, width: int) -> nn.Module:
+    return SmallImageNet(PreActBlock, 16, [width, 2 * width, 4 * width], 4, num_classes, final_norm=True)
+
+
+def _torchvision(name: str, num_classes: int) -> nn.Module:
+    import torchvision.models  # here: 0.7 s that the CLI's --help need not pay
+
+    model: nn.Module = getattr(torchvision.models, name)(weights=None, num_classes=num_classes)
+    return model
+
+
+#: name -> (builder, default width or None when it has none, classifier layer)
+_BUILDERS: dict[str, tuple[Callable[..., nn.Module], int | None, str]] = {
+    "resnet18": (_resnet18, 64, "classifier"),
+    "wrn28_10": (_wrn28_10, 160, "classifier"),
+    "torchvision.resnet18": (partial(_torchvision, "resnet18"), None, "fc"),
+    "torchvision.wide_resnet50_2": (partial(_torchvision, "wide_resnet50_2"), None, "fc"),
+}
+
+
+def build_model(name: str, *, num_classes: int, seed: int, width: int | None = None, classifier: str | None = None) -> nn.Module:
+    """Build a network whose initial weights depend on `seed` alone.
+
+    The model carries the dotted name of its last linear layer in `classifier_name`.
+
+    Raises:
+        UsageError: unknown name, a width for a model that has none, a function that cannot be imported or does not
+            return an nn.Module, or no classifier layer of that name.
+    """
+    with global_seed(seed, "weights"):
+        if ":" in name:
+            model = _imported(name)(num_classes=num_classes)
+        else:
+            if name not in _BUILDERS:
+                raise UsageError(f"model.name: no model {name!r}", f"{did_you_mean(name, _BUILDERS)} or use package.module:function")
+            builder, default_width, default_classifier = _BUILDERS[name]
+            if width is not None and default_width is None:
+                raise UsageError(f"model.width: {name} has a fixed width", "leave it out")
+            model = builder(num_classes, width or default_width) if default_width else builder(num_classes)
+            classifier = classifier or default_classifier
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model.name: {name} returned {type(model).__name__}, not an nn.Module", "return the network")
+    layer = dict(model.named_modules()).get(classifier or "")
+    if not classifier or not isinstance(layer, nn.Linear):
+        linear = [key for key, module in model.named_modules() if isinstance(module, nn.Linear)]
+        raise UsageError(f"model.classifier: {classifier!r} is not a linear layer of {name}", f"name one of {linear}")
+    if layer.out_features != num_classes:
+        raise UsageError(f"model.classifier: {classifier} has {layer.out_features} outputs for {num_classes} classes", "use num_classes")
+    model.classifier_name = classifier  # type: ignore[assignment]
+    return model
+
+
+def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits (B, C) and penultimate features (B, D), the input of the classifier layer."""
+    seen: list[Tensor] = []
+    layer = model.get_submodule(str(model.classifier_name))
+    handle = layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0].flatten(1)))
+    try:
+        logits: Tensor = model(x)
+    finally:
+        handle.remove()
+    return logits, seen[0]
+
+
+def train_flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> tuple[int, int]:
+    """FLOPs of one image, (forward, forward + backward), counted by torch's dispatcher (1 multiply-add = 2 FLOPs)."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    was_training = model.training
+    model.eval()  # BatchNorm cannot train on one image
+    x = torch.zeros(1, *shape, device=next(model.parameters()).device)
+    with FlopCounterMode(display=False) as forward:
+        loss = model(x).sum()
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()
+    model.zero_grad(set_to_none=True)
+    model.train(was_training)
+    return forward.get_total_flops(), forward.get_total_flops() + backward.get_total_flops()
+
+
+def _imported(path: str) -> Callable[..., Any]:
+    module_name, _, function = path.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"model.name: cannot import {path}: {error}", "install it, or set PYTHONPATH to its folder") from None
+    return found

@@ -1,0 +1,61 @@
+"""Where candidates come from: scikit-learn's digits, CIFAR, a folder of images, or WebDataset tars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from lipt.core.sources.base import Source
+from lipt.core.sources.cifar import CifarSource
+from lipt.core.sources.digits import DigitsSource
+from lipt.core.sources.folder import FolderSource
+from lipt.core.sources.tars import TarSource
+from lipt.errors import UsageError, did_you_mean
+
+__all__ = ["Source", "open_source"]
+
+_OPENERS: dict[str, Callable[[str], Source]] = {
+    "digits": lambda _spec: DigitsSource(),
+    "cifar10": lambda spec: CifarSource("cifar10", _folder(spec, "cifar10")),
+    "cifar100": lambda spec: CifarSource("cifar100", _folder(spec, "cifar100")),
+    "imagefolder": lambda spec: FolderSource(Path(spec)),
+    "webdataset": lambda spec: TarSource(spec.removeprefix("wds:")),
+}
+
+
+def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the name of the setting
+    """The source that `spec` names.
+
+    Args:
+        spec: `digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, `wds:GLOB`, a tar or a glob that ends in `.tar`,
+            or the folder of an ImageFolder tree.
+        format: `digits`, `cifar10`, `cifar100`, `imagefolder`, `webdataset`, or `auto`: decided by `spec`.
+
+    Raises:
+        UsageError: unknown format, nothing there.
+        RunError: what is there is not usable.
+        TransientError: CIFAR has to be downloaded and the network is out of reach.
+    """
+    if format == "auto":
+        format = _recognise(spec)  # noqa: A001
+    if format not in _OPENERS:
+        raise UsageError(f"unknown source format {format!r}", did_you_mean(format, ["auto", *_OPENERS]))
+    return _OPENERS[format](spec)
+
+
+def _recognise(spec: str) -> str:
+    head = spec.partition(":")[0]
+    if spec == "digits" or head in ("cifar10", "cifar100"):
+        return head
+    if head == "wds" or spec.endswith(".tar"):
+        return "webdataset"
+    if not Path(spec).is_dir():
+        remedy = f"name a folder or {did_you_mean(spec, ['digits', 'cifar10', 'cifar100', 'wds:GLOB'])}"
+        raise UsageError(f"{spec}: no such folder", remedy)
+    return "imagefolder"
+
+
+def _folder(spec: str, name: str) -> Path | None:
+    """FOLDER of `NAME:FOLDER` or of a plain `FOLDER`; None for `NAME`."""
+    folder = spec.removeprefix(name).removeprefix(":") if spec.partition(":")[0] == name else spec
+    return Path(folder) if folder else None

@@ -1,0 +1,90 @@
+"""What a source of labelled images offers to the ingest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from lipt.errors import RunError
+
+Labels = npt.NDArray[np.int64]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")
+
+_KEPT = {"JPEG": "jpg", "PNG": "png"}
+
+
+class Source(ABC):
+    """Labelled images with random access; `read` may be called from several threads.
+
+    Attributes:
+        name: short name, becomes the dataset's.
+        classes: class names, in label order; every class has an image in every split.
+        splits: `train` and possibly `test`, each the (N,) int64 labels of its images.
+    """
+
+    name: str
+    classes: Sequence[str]
+    splits: Mapping[str, Labels]
+
+    @abstractmethod
+    def read(self, split: str, i: int) -> tuple[bytes, str]:
+        """Image file `i` of a split and its extension, `jpg` or `png`; it can be decoded.
+
+        Raises:
+            RunError: the image is unreadable.
+        """
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Changes when the contents change, not with the place they lie in; cheap (no image is read)."""
+
+
+def checked_image(data: bytes, name: str) -> tuple[bytes, str]:
+    """The bytes and extension of an image that can be decoded: JPEG and PNG as they are, the rest as PNG.
+
+    Raises:
+        RunError: `name` cannot be decoded.
+    """
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+            ext = _KEPT.get(image.format or "")
+            return (data, ext) if ext else (encode_png(image.convert("RGB")), "png")
+    except Exception as error:  # the decoders raise OSError, SyntaxError, ValueError, zlib.error ...
+        remedy = "remove or replace the file, then ingest again"
+        raise RunError(f"{name} is no readable image: {error}", remedy) from error
+
+
+def encode_png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def check_classes(labels: Mapping[str, Labels], classes: Sequence[str], where: str) -> None:
+    """Every class has an image in every split.
+
+    Raises:
+        RunError: one has not.
+    """
+    for split, labels_N in labels.items():
+        missing = np.flatnonzero(np.bincount(labels_N, minlength=len(classes)) == 0)
+        if len(missing):
+            names = ", ".join(repr(classes[label]) for label in missing[:5])
+            remedy = "add images of it, or remove the class everywhere"
+            raise RunError(f"{where}: split {split!r} has no image of class {names}", remedy)
+
+
+def digest_lines(lines: Iterable[str]) -> str:
+    """sha256 (hex) over text lines."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+    return digest.hexdigest()

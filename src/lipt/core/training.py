@@ -1,0 +1,229 @@
+"""The training loop: one function for theta_*, for a jigsaw and for the main training.
+
+Everything random is a function of (seed, epoch, step), so a resumed run repeats an uninterrupted one bit by bit on the
+same number of CPU threads, and nothing about generators needs saving.
+
+Shape legend: N samples of the set, K samples drawn in an epoch, B batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lipt.core.augment import Augment, batch_seed, normalise
+from lipt.core.rng import derive, permutation
+from lipt.core.wire import State, state_of
+from lipt.errors import RunError
+
+
+class ImageSet(Protocol):
+    """Labelled images that can be read in any order."""
+
+    labels_N: Tensor
+
+    def __len__(self) -> int: ...
+
+    def epoch_order(self, rows_K: Tensor, seed: int) -> Tensor:
+        """An order of `rows_K` in which this set is cheap to read; random enough for SGD."""
+        ...
+
+    def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
+        """uint8 images (B, 3, H, W) of consecutive runs of `rows_K`, whose lengths are `sizes`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """SGD with Nesterov momentum."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    schedule: Literal["constant", "cosine"]
+    augment: Augment
+    epoch_size: int | None = None
+    """K, samples drawn per epoch; None = all N."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+    def lr_at(self, progress: float) -> float:
+        """Learning rate after the share `progress` of all steps; cosine from `lr` to 0."""
+        return self.lr if self.schedule == "constant" else self.lr * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What a checkpoint holds besides weights and momentum."""
+
+    epoch: int = 0
+    images: int = 0
+    """Images trained on so far; times FLOPs per image = cost."""
+    loss: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Dynamics:
+    """Forgetting events (Toneva et al. 2019, Algorithm 1): bookkeeping on the predictions that training makes anyway."""
+
+    correct_N: Tensor
+    learned_N: Tensor
+    forgotten_N: Tensor
+
+    @classmethod
+    def empty(cls, n: int) -> Dynamics:
+        return cls(
+            correct_N=torch.zeros(n, dtype=torch.bool),
+            learned_N=torch.zeros(n, dtype=torch.bool),
+            forgotten_N=torch.zeros(n, dtype=torch.int64),
+        )
+
+    def update(self, rows_B: Tensor, correct_B: Tensor) -> None:
+        self.forgotten_N[rows_B] += (self.correct_N[rows_B] & ~correct_B).long()
+        self.learned_N[rows_B] |= correct_B
+        self.correct_N[rows_B] = correct_B
+
+    def scores(self) -> Tensor:
+        """float32 (N,): number of events, +inf for samples that were never learned."""
+        return torch.where(self.learned_N, self.forgotten_N.float(), torch.full((), math.inf))
+
+
+class Trainer:
+    """Trains `model` on `images`; holds what a checkpoint must hold."""
+
+    def __init__(self, model: nn.Module, recipe: Recipe, *, seed: int, device: torch.device) -> None:
+        self.model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.recipe = recipe
+        self.seed = seed
+        self.device = device
+        self.progress = Progress()
+        self.optimizer = torch.optim.SGD(
+            model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.momentum > 0
+        )
+
+    def run_epoch(self, images: ImageSet, *, weights_N: Tensor | None = None, dynamics: Dynamics | None = None) -> None:
+        """One epoch over a fresh draw from `images`.
+
+        Args:
+            weights_N: float32 (N,) loss weights; normalised to mean 1 over the set.
+            dynamics: updated with each batch's predictions.
+
+        Raises:
+            RunError: the loss is not finite.
+        """
+        recipe, epoch = self.recipe, self.progress.epoch
+        rows_K = images.epoch_order(draw(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch))
+        sizes = batch_sizes(len(rows_K), recipe.batch_size)
+        if weights_N is not None:
+            weights_N = weights_N * (len(weights_N) / weights_N.sum())
+        loss_sum = torch.zeros((), device=self.device)
+        correct = torch.zeros((), device=self.device)
+        self.model.train()
+        for step, (rows_B, batch) in enumerate(zip(rows_K.split(sizes), images.batches(rows_K, sizes), strict=True)):
+            for group in self.optimizer.param_groups:
+                group["lr"] = recipe.lr_at((epoch + step / len(sizes)) / recipe.epochs)
+            x = normalise(recipe.augment(batch, batch_seed(self.seed, epoch, step)).to(self.device))
+            y_B = images.labels_N[rows_B].to(self.device)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+                logits_BC = self.model(x)
+            losses_B = F.cross_entropy(logits_BC.float(), y_B, reduction="none")
+            loss = (losses_B if weights_N is None else losses_B * weights_N[rows_B].to(self.device)).mean()
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimizer.step()
+            hit_B = logits_BC.detach().argmax(1) == y_B
+            loss_sum += loss.detach() * len(rows_B)
+            correct += hit_B.sum()
+            if dynamics is not None:
+                dynamics.update(rows_B, hit_B.cpu())
+        self._finish_epoch(len(rows_K), float(loss_sum), float(correct))
+
+    def _finish_epoch(self, count: int, loss_sum: float, correct: float) -> None:
+        if not math.isfinite(loss_sum):
+            raise RunError(f"the training loss is {loss_sum} in epoch {self.progress.epoch + 1}", "lower the learning rate (lr)")
+        self.progress.epoch += 1
+        self.progress.images += count
+        self.progress.loss.append(loss_sum / count)
+        self.progress.accuracy.append(correct / count)
+
+    def tensors(self) -> State:
+        """Weights and momentum, for a checkpoint."""
+        momentum = {
+            f"momentum/{index}": state["momentum_buffer"].detach().cpu()
+            for index, state in self.optimizer.state_dict()["state"].items()
+            if state.get("momentum_buffer") is not None
+        }
+        return {f"model/{name}": tensor for name, tensor in state_of(self.model).items()} | momentum
+
+    def restore(self, tensors: State, progress: Progress) -> None:
+        """Continue from a checkpoint of the same model and recipe."""
+        self.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")})
+        document = self.optimizer.state_dict()
+        document["state"] = {
+            int(name[9:]): {"momentum_buffer": tensor} for name, tensor in tensors.items() if name.startswith("momentum/")
+        }
+        self.optimizer.load_state_dict(document)
+        self.progress = progress
+
+
+#: What the coming epoch trains on: images, and loss weights (N,) or None. Called with the trainer before each epoch.
+Feed = Callable[["Trainer"], tuple[ImageSet, Tensor | None]]
+
+
+def train(
+    trainer: Trainer, feed: Feed, *, dynamics: Dynamics | None = None, after_epoch: Callable[[Trainer], None] = lambda _trainer: None
+) -> None:
+    """Run the epochs that `trainer` has still to run."""
+    while trainer.progress.epoch < trainer.recipe.epochs:
+        images, weights_N = feed(trainer)
+        trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics)
+        after_epoch(trainer)
+
+
+def draw(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
+    """Rows of one epoch, int64 (K,): a fresh draw without replacement, also across the epochs of one pass over the set.
+
+    With `size` = n (or None) this is an ordinary reshuffled epoch; smaller, it is RS2 without replacement (Okanovic et al. 2024, Algorithm 1).
+    """
+    if size is None or size >= n:
+        return permutation(n, seed, "order", epoch)
+    epochs_per_pass = n // size
+    cycle, part = divmod(epoch, epochs_per_pass)
+    return permutation(n, seed, "order", "pass", cycle)[part * size : (part + 1) * size]
+
+
+def batch_sizes(n: int, batch_size: int) -> list[int]:
+    """Sizes of consecutive batches; a last batch of one joins its predecessor, since BatchNorm cannot train on one."""
+    sizes = [batch_size] * (n // batch_size) + ([n % batch_size] if n % batch_size else [])
+    if len(sizes) > 1 and sizes[-1] == 1:
+        sizes[-2:] = [sizes[-2] + 1]
+    return sizes
+
+
+@torch.no_grad()
+def forward_batches(model: nn.Module, images: ImageSet, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Normalised clean batches on `device` with their labels, in the set's own order."""
+    rows_N = torch.arange(len(images))
+    sizes = [len(part) for part in rows_N.split(batch_size)]
+    for rows_B, batch in zip(rows_N.split(sizes), images.batches(rows_N, sizes), strict=True):
+        yield normalise(batch.to(device)), images.labels_N[rows_B].to(device)
+
+
+@torch.no_grad()
+def predictions(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 512) -> Tensor:
+    """Predicted class of each image in eval mode, int64 (N,) on the CPU."""
+    model.eval()
+    return torch.cat([model(x).argmax(1).cpu() for x, _ in forward_batches(model, images, batch_size, device)])
+
+
+def accuracy(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 512) -> float:
+    """Share of images classified correctly in eval mode."""
+    return float((predictions(model, images, device=device, batch_size=batch_size) == images.labels_N).float().mean())

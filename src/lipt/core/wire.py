@@ -1,0 +1,84 @@
+"""Weights on the wire and at rest: safetensors, and for jigsaws a compressed bf16 difference to theta_*.
+
+Layout of a delta: zstd(safetensors) with, for each floating tensor of more than one dimension, `delta/NAME`, the
+difference to the base rounded to bf16, its bytes shuffled so that all high bytes come first (sign and exponent compress, mantissa does
+not), and `zero/NAME`, a bitmap of exact zeros: a pruned weight stays exactly zero. Everything else (biases, BatchNorm,
+counters) travels as it is under `full/NAME`; it is below one per cent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import zstandard
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from lipt.errors import IntegrityError
+
+State = dict[str, Tensor]
+
+
+def state_of(model: nn.Module) -> State:
+    """A detached CPU copy of all parameters and buffers, contiguous."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in model.state_dict().items()}
+
+
+def pack(tensors: State) -> bytes:
+    """Tensors as safetensors bytes, lossless."""
+    return save({name: tensor.contiguous() for name, tensor in tensors.items()})
+
+
+def unpack(data: bytes, *, origin: str) -> State:
+    """Tensors from safetensors bytes.
+
+    Raises:
+        IntegrityError: not a safetensors file; names `origin`.
+    """
+    try:
+        return load(data)
+    except (SafetensorError, ValueError) as error:
+        raise IntegrityError(f"{origin} is not a safetensors file: {error}", "delete it; the stage that wrote it runs again") from None
+
+
+def encode_delta(state: State, base: State) -> bytes:
+    """`state` relative to `base` (same names and shapes); 2^-9 relative rounding of the difference, zeros exact."""
+    parts: State = {}
+    for name, tensor in state.items():
+        if not _travels_as_delta(tensor):
+            parts[f"full/{name}"] = tensor
+            continue
+        zero = tensor == 0
+        delta = torch.where(zero, torch.zeros_like(tensor), tensor - base[name]).to(torch.bfloat16)
+        parts[f"delta/{name}"] = delta.flatten().view(torch.uint8).view(-1, 2).t().contiguous()
+        parts[f"zero/{name}"] = torch.from_numpy(np.packbits(zero.flatten().numpy()))
+    return zstandard.ZstdCompressor(level=3).compress(save(parts))
+
+
+def decode_delta(data: bytes, base: State, *, origin: str) -> State:
+    """The state that `encode_delta` packed against the same `base`.
+
+    Raises:
+        IntegrityError: damaged, or made against another base; names `origin`.
+    """
+    limit = 4 * sum(tensor.numel() * tensor.element_size() for tensor in base.values()) + 1_000_000
+    try:
+        if zstandard.frame_content_size(data) > limit:  # the frame decides what is allocated: do not trust it
+            raise ValueError("it would unpack to more than the model")
+        parts = unpack(zstandard.ZstdDecompressor().decompress(data), origin=origin)
+        return {name: _restore(name, tensor, parts) for name, tensor in base.items()}
+    except (zstandard.ZstdError, KeyError, RuntimeError, ValueError) as error:
+        raise IntegrityError(f"{origin} is not a delta to this theta_*: {error}", "delete it; its worker runs again") from None
+
+
+def _travels_as_delta(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.dim() > 1
+
+
+def _restore(name: str, base: Tensor, parts: State) -> Tensor:
+    if not _travels_as_delta(base):
+        return parts[f"full/{name}"].view_as(base)
+    delta = parts[f"delta/{name}"].t().contiguous().view(torch.bfloat16).view(base.shape)
+    zero = torch.from_numpy(np.unpackbits(parts[f"zero/{name}"].numpy(), count=base.numel())).view(base.shape)
+    return torch.where(zero.bool(), torch.zeros_like(base), base + delta.to(base.dtype))

@@ -1,0 +1,83 @@
+"""What a stage cost: wall-clock, FLOPs, peak memory, and bytes counted at the store client.
+
+The paper counts data reads in epochs and nothing else; its accounting stands here too, to be shown beside ours.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class Cost:
+    """The cost of one stage (or one worker of it), summed over interrupted attempts."""
+
+    wall_s: float = 0.0
+    flops: int = 0
+    peak_bytes: int = 0
+    """Highest resident memory of the process, or of the GPU's allocator when one was used."""
+    read: dict[str, int] = field(default_factory=dict)
+    """Bytes by kind: data, model, other."""
+    written: dict[str, int] = field(default_factory=dict)
+    requests: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            wall_s=self.wall_s + other.wall_s, flops=self.flops + other.flops, peak_bytes=max(self.peak_bytes, other.peak_bytes),
+            read=_sum(self.read, other.read), written=_sum(self.written, other.written), requests=self.requests + other.requests,
+        )
+
+    def bytes(self, kind: str) -> int:
+        """Bytes of that kind, read and written."""
+        return self.read.get(kind, 0) + self.written.get(kind, 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def reset_peak_memory() -> None:
+    """Start a new measurement of the process's peak (Linux; elsewhere the peak of the whole process is reported)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return
+
+
+def peak_memory_bytes() -> int:
+    """Peak resident memory since `reset_peak_memory`."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+#: App. B, method.md section 5: shares of the data that LiPT's ten workers read in five passes.
+PAPER_SWARM_EPOCHS = 5 * 0.0512
+PAPER_TRAIN_EPOCHS = 200
+
+
+def paper_epochs_read(method: str, fraction: float, *, epochs: int = PAPER_TRAIN_EPOCHS) -> tuple[float, float]:
+    """(pre-training, main training) in epochs of data read, the paper's way: selection passes are not counted.
+
+    Args:
+        method: `lipt` (one epoch and the swarm), `grand` (10 runs of one epoch), `gradmatch` (warm start of
+            kappa T_s k / n epochs, kappa = .5, T_s the main training's).
+        fraction: subset share f; main training reads f of the data per epoch.
+    """
+    pretraining = {"lipt": 1 + PAPER_SWARM_EPOCHS, "grand": 10.0, "gradmatch": 0.5 * epochs * fraction, "none": 0.0}[method]
+    return pretraining, epochs * fraction
+
+
+def paper_io_saved(classic: str, fraction: float) -> float:
+    """Share of reads that LiPT saves against `classic` at the same fraction: the cells of App. B."""
+    return 1 - sum(paper_epochs_read("lipt", fraction)) / sum(paper_epochs_read(classic, fraction))
+
+
+def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    return {key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}}

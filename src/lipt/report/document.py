@@ -1,0 +1,233 @@
+"""What one run found, as plain data: everything the report shows and nothing it has to compute from files.
+
+The document is written once as JSON (`Document.model_dump_json`), read back with `Document.model_validate_json`,
+and rendered any number of times. Units are in the names; accuracies and fractions are shares in 0..1. `None` means
+"not measured", which the report shows as a dash and never as a zero.
+"""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0.0)]
+"""A mean of counts or of seconds: need not be whole."""
+
+
+def _finite(value: object) -> object:
+    """Non-finite numbers become None: a diverged loss must not stop the report that would show it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Measured = Annotated[float | None, BeforeValidator(_finite)]
+
+
+class _Model(BaseModel):
+    """Frozen and strict about names; NaN is refused because JSON cannot carry it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+class Row(_Model):
+    """One method of the comparison, over its seeds.
+
+    Two rows are comparable when `kept_fraction` (data budget: share of distinct candidates that is kept),
+    `epoch_fraction` (epoch budget: share of all candidates trained on per epoch) and `epochs` agree.
+    """
+
+    name: str
+    label: str
+    role: Literal["selected", "random", "full", "classic", "other"]
+    """"selected": what the verdict is about; "random": any random fixed subset; "classic": full-price pre-training."""
+    algorithm: str = ""
+    kept_fraction: Share
+    epoch_fraction: Share
+    epochs: Count
+    seeds: list[int] = Field(min_length=1)
+    accuracy: list[Share]
+    """Test accuracy of the LAST epoch, one per seed, in the order of `seeds`."""
+    num_test_images: int = Field(gt=0)
+    stage_wall_s: dict[str, Amount] = {}
+    """Elapsed seconds by stage in the order run, mean over seeds; a fan-out counts from first start to last end."""
+    pretrain_cost: Amount | None = None
+    """Pre-training wall-clock as a multiple of ONE EPOCH OVER ALL CANDIDATES, timed on the same machine."""
+    data_bytes: Amount | None = None
+    """Bytes of training data read and written, mean over seeds; likewise for the weights and for other objects."""
+    model_bytes: Amount | None = None
+    other_bytes: Amount | None = None
+    flops: Amount | None = None
+
+    @model_validator(mode="after")
+    def _one_accuracy_per_seed(self) -> Self:
+        _require(len(self.seeds) == len(self.accuracy), f"row {self.name!r}: one accuracy per seed")
+        _require(len(set(self.seeds)) == len(self.seeds), f"row {self.name!r}: seeds must differ")
+        return self
+
+
+class JigsawRow(_Model):
+    """One worker in the merge. Accuracies are on the validation set; `None` in a worker that never arrived."""
+
+    index: Count
+    accuracy: Share | None = None
+    alpha: Share | None = None
+    """Interpolation weight that was best for it; 1 for the first ingredient, None when it was not tried."""
+    kept: bool = False
+    batchnorm: str | None = None
+    """Where the statistics of the kept candidate come from, such as "averaged" or "recalibrated"."""
+    validation_after: Share | None = None
+    density: Share | None = None
+    missing: bool = False
+    note: str = ""
+
+
+class MergeTable(_Model):
+    """The soup: one row per worker in the order the merge took them, and the references it is judged by."""
+
+    method: str
+    theta_star_accuracy: Share | None = None
+    best_single_accuracy: Share | None = None
+    uniform_accuracy: Share | None = None
+    soup_accuracy: Share | None = None
+    num_workers: Count
+    num_arrived: Count
+    quorum: Count
+    steps: list[JigsawRow] = []
+
+
+class Histogram(_Model):
+    """Counts of kept and dropped candidates by score, between len(counts) + 1 ascending edges."""
+
+    edges: list[float] = Field(min_length=2)
+    kept: list[Count]
+    dropped: list[Count]
+
+    @model_validator(mode="after")
+    def _one_count_per_bin(self) -> Self:
+        num_bins = len(self.edges) - 1
+        _require(len(self.kept) == num_bins and len(self.dropped) == num_bins, "one count per bin")
+        _require(all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False)), "edges must ascend")
+        return self
+
+
+class Example(_Model):
+    """One training image, as it was stored, for the montage."""
+
+    png_base64: str = Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")
+    label: str
+    score: Measured = None
+
+
+class Subset(_Model):
+    """What was selected, by class, by score, and to look at."""
+
+    count: Count
+    class_names: list[str]
+    kept_per_class: list[Count]
+    candidates_per_class: list[Count]
+    score_name: str = ""
+    score_histogram: Histogram | None = None
+    kept_examples: list[Example] = []
+    dropped_examples: list[Example] = []
+    weights_used: bool = False
+    digest: str = ""
+
+    @model_validator(mode="after")
+    def _one_count_per_class(self) -> Self:
+        num_classes = len(self.class_names)
+        _require(len(self.kept_per_class) == num_classes, "kept_per_class: one count per class")
+        _require(len(self.candidates_per_class) == num_classes, "candidates_per_class: one count per class")
+        return self
+
+
+class Curve(_Model):
+    """Training of one model, a point per entry of `epoch`; a series is empty when it was not recorded."""
+
+    name: str
+    epoch: list[Amount]
+    train_loss: list[Measured] = []
+    train_accuracy: list[Measured] = []
+    validation_accuracy: list[Measured] = []
+
+    @model_validator(mode="after")
+    def _one_value_per_epoch(self) -> Self:
+        for series in (self.train_loss, self.train_accuracy, self.validation_accuracy):
+            _require(len(series) in (0, len(self.epoch)), f"curve {self.name!r}: one value per epoch, or none")
+        return self
+
+
+class LedgerRow(_Model):
+    """What one stage, or one worker of it, cost as measured; bytes are counted at the store.
+
+    Rows add up: a stage that fans out has one row per worker and no row of its own for the same work.
+    """
+
+    stage: str
+    worker: Count | None = None
+    cached: bool = False
+    """An earlier run paid for it: shown, but left out of the totals of this run."""
+    wall_s: Amount = 0.0
+    flops: Count = 0
+    peak_bytes: Count = 0
+    data_read: Count = 0
+    data_written: Count = 0
+    model_read: Count = 0
+    model_written: Count = 0
+    other_read: Count = 0
+    other_written: Count = 0
+    requests: Count = 0
+
+
+class Accounting(_Model):
+    """Training data read, in epochs over all candidates; `saved_vs_classic` is a share, negative if more is read."""
+
+    pretrain_epochs: Amount | None = None
+    selection_epochs: Amount | None = None
+    main_epochs: Amount | None = None
+    full_epochs: Amount | None = None
+    classic_epochs: Amount | None = None
+    saved_vs_classic: float | None = None
+
+
+class PaperAccounting(_Model):
+    """The paper's arithmetic (selection passes not counted) beside what was measured here."""
+
+    paper: Accounting
+    measured: Accounting = Accounting()
+    note: str = ""
+
+
+class Provenance(_Model):
+    """What is needed to run it again and to know that it was the same run."""
+
+    config_yaml: str = ""
+    versions: dict[str, str] = {}
+    seeds: list[int] = []
+    digests: dict[str, str] = {}
+    host: dict[str, str] = {}
+    notes: list[str] = []
+
+
+class Document(_Model):
+    """Everything the report shows. Sections that are None or empty are left out of it."""
+
+    format_version: Literal[1] = 1
+    title: str
+    run_id: str
+    created: str
+    """ISO 8601; the only time in the report, so that rendering twice gives the same bytes."""
+    engine: Literal["local", "kubeflow", "argo"]
+    profile: str = ""
+    rows: list[Row] = Field(min_length=1)
+    merge: MergeTable | None = None
+    subset: Subset | None = None
+    curves: list[Curve] = []
+    ledger: list[LedgerRow] = []
+    paper_accounting: PaperAccounting | None = None
+    provenance: Provenance = Provenance()

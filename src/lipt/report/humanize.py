@@ -1,0 +1,74 @@
+"""Numbers for people: at most three significant digits, a unit, and a dash for what was not measured."""
+
+DASH = "–"
+MINUS = "−"
+
+
+def _scaled(value: float, prefixes: tuple[str, ...], unit: str) -> str:
+    """`value` with the largest decimal prefix that leaves at least 1 in front of it."""
+    for prefix in prefixes[:-1]:
+        if abs(value) < 999.5:
+            return f"{format_number(value)} {prefix}{unit}"
+        value /= 1000
+    return f"{format_number(value)} {prefixes[-1]}{unit}"
+
+
+def format_number(value: float) -> str:
+    """Three significant digits, without trailing zeros: 1.306 -> "1.31", 10 -> "10"."""
+    digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_bytes(num_bytes: float | None) -> str:
+    """44_700_000 -> "44.7 MB"; decimal prefixes, as networks and disks are sold."""
+    return DASH if num_bytes is None else _scaled(num_bytes, ("", "k", "M", "G", "T", "P"), "B")
+
+
+def format_flops(flops: float | None) -> str:
+    """1.1e12 -> "1.1 TFLOP": a number of operations, not a rate."""
+    return DASH if flops is None else _scaled(flops, ("", "k", "M", "G", "T", "P", "E", "Z"), "FLOP")
+
+
+def format_seconds(seconds: float | None) -> str:
+    """0.0314 -> "31.4 ms", 42 -> "42 s", 200 -> "3 min 20 s", 7500 -> "2 h 05 min"."""
+    if seconds is None:
+        return DASH
+    if seconds == 0 or 0.9995 <= seconds < 99.95:
+        return f"{format_number(seconds)} s"
+    if seconds < 0.9995:
+        return f"{format_number(seconds * 1000)} ms"
+    minutes, rest_s = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest_s:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def format_percent(share: float | None, digits: int = 2) -> str:
+    """0.7412 -> "74.12 %"."""
+    return DASH if share is None else f"{100 * share:.{digits}f} %"
+
+
+def format_budget(share: float) -> str:
+    """0.1 -> "10 %", 0.005 -> "0.5 %"."""
+    return f"{format_number(100 * share)} %"
+
+
+def format_points(share: float | None, digits: int = 2) -> str:
+    """0.0123 -> "+1.23", -0.5 -> "−50.00": percentage points, always signed."""
+    if share is None:
+        return DASH
+    text = f"{100 * share:+.{digits}f}"
+    return text.replace("-", MINUS)
+
+
+def format_multiple(ratio: float | None) -> str:
+    """15.42 -> "15.4x"."""
+    return DASH if ratio is None else f"{format_number(ratio)}x"
+
+
+def exact(value: float | None, unit: str) -> str:
+    """The unrounded number, for a tooltip: "44,732,168 bytes", or "not measured"."""
+    if value is None:
+        return "not measured"
+    return f"{value:,.0f} {unit}" if float(value).is_integer() else f"{value:,} {unit}"

@@ -1,0 +1,104 @@
+"""The comparison as lines of cells, shared by the page and the terminal so that they cannot disagree."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lipt.report.compare import deviation, difference, group_by_budgets, mean_accuracy, strongest_random
+from lipt.report.document import Row
+from lipt.report.humanize import (
+    DASH,
+    exact,
+    format_budget,
+    format_bytes,
+    format_flops,
+    format_multiple,
+    format_percent,
+    format_points,
+    format_seconds,
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A rounded text, the exact number for a tooltip, and a tone: "wins", "loses", "tie" or ""."""
+
+    text: str
+    title: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and what it means."""
+
+    heading: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the comparison: its label, its role, and a cell per column of `COLUMNS`."""
+
+    label: str
+    role: str
+    cells: list[Cell]
+
+
+COLUMNS = (
+    Column("accuracy", "test accuracy of the last epoch, mean ± standard deviation over seeds"),
+    Column("vs random", "points above the best random subset of the same budgets, ± half the 95 % interval"),
+    Column("data kept", "data budget: share of distinct candidates that is kept"),
+    Column("per epoch", "epoch budget: share of all candidates trained on per epoch"),
+    Column("epochs", "epochs of main training"),
+    Column("wall-clock", "all stages, mean over seeds"),
+    Column("pre-training", "wall-clock before scoring, as a multiple of one epoch over all candidates"),
+    Column("data", "bytes of training data read and written"),
+    Column("models", "bytes of weights read and written"),
+    Column("FLOPs", "floating-point operations of all stages"),
+)
+
+
+def comparison_groups(rows: Sequence[Row]) -> list[list[Line]]:
+    """Lines grouped by equal budgets: only lines of one group may be ranked."""
+    return [[_line(row, rows) for row in group] for group in group_by_budgets(rows)]
+
+
+def _line(row: Row, rows: Sequence[Row]) -> Line:
+    wall_s = sum(row.stage_wall_s.values()) if row.stage_wall_s else None
+    stages = ", ".join(f"{stage} {format_seconds(seconds)}" for stage, seconds in row.stage_wall_s.items())
+    cells = [
+        _accuracy_cell(row),
+        _delta_cell(row, rows),
+        Cell(format_budget(row.kept_fraction), exact(row.kept_fraction, "of the candidates")),
+        Cell(format_budget(row.epoch_fraction), exact(row.epoch_fraction, "of the candidates per epoch")),
+        Cell(str(row.epochs)),
+        Cell(format_seconds(wall_s), stages or "not measured"),
+        Cell(format_multiple(row.pretrain_cost), exact(row.pretrain_cost, "epochs over all candidates")),
+        Cell(format_bytes(row.data_bytes), exact(row.data_bytes, "bytes")),
+        Cell(format_bytes(row.model_bytes), exact(row.model_bytes, "bytes")),
+        Cell(format_flops(row.flops), exact(row.flops, "operations")),
+    ]
+    return Line(row.label, row.role, cells)
+
+
+def _accuracy_cell(row: Row) -> Cell:
+    spread = deviation(row)
+    text = format_percent(mean_accuracy(row)) if spread is None else _mean_and_spread(row, spread)
+    by_seed = ", ".join(f"seed {seed}: {value:.6g}" for seed, value in zip(row.seeds, row.accuracy, strict=True))
+    return Cell(text, f"{by_seed}; {row.num_test_images:,} test images")
+
+
+def _mean_and_spread(row: Row, spread: float) -> str:
+    return f"{100 * mean_accuracy(row):.2f} ± {100 * spread:.2f} %"
+
+
+def _delta_cell(row: Row, rows: Sequence[Row]) -> Cell:
+    reference = strongest_random(row, rows)
+    if reference is None:
+        return Cell(DASH, "no random row has the same budgets")
+    if reference is row:
+        return Cell("reference", "the best random row of these budgets")
+    delta = difference(row, reference)
+    basis = "one seed" if delta.num_seeds == 1 else f"{delta.num_seeds} seeds, {delta.kind}"
+    title = f"against {reference.label}, 95 % interval, {basis}"
+    return Cell(f"{format_points(delta.mean)} ± {100 * delta.half_width:.2f}", title, delta.level)

@@ -1,0 +1,35 @@
+"""The same comparison and verdict on a terminal."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from lipt.report.document import Row
+from lipt.report.table import COLUMNS, comparison_groups
+from lipt.report.verdict import Verdict
+
+_STYLES = {"wins": "green", "loses": "red", "tie": "yellow", "mixed": "yellow"}
+
+
+def comparison_table(rows: Sequence[Row]) -> Table:
+    """One section per pair of budgets; labels are taken literally, never as markup."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    for column in COLUMNS:
+        table.add_column(column.heading, justify="right")
+    for group in comparison_groups(rows):
+        for line in group:
+            label = Text(line.label, style="bold" if line.role == "selected" else "")
+            cells = [Text(cell.text, style=_STYLES.get(cell.tone, "")) for cell in line.cells]
+            table.add_row(label, *cells)
+        table.add_section()
+    return table
+
+
+def verdict_text(verdict: Verdict) -> Text:
+    """The headline, coloured by its level, and a line per sentence."""
+    text = Text(verdict.headline, style=f"bold {_STYLES.get(verdict.level, '')}".strip())
+    for sentence in verdict.sentences:
+        text.append(f"\n  {sentence}", style="not bold default")
+    return text

@@ -1,0 +1,172 @@
+"""The verdict: does the selected method beat random, what does it save, and what would pay more.
+
+Rows are ranked only at equal data budget (share of the data kept), equal epoch budget (share trained on per epoch)
+and equal epochs. Where budgets differ, the sentence names the difference.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lipt.report.compare import Difference, difference, mean_accuracy, same_budgets, same_epoch_budget, strongest_random
+from lipt.report.document import Row
+from lipt.report.humanize import (
+    format_budget,
+    format_multiple,
+    format_number,
+    format_percent,
+    format_points,
+    format_seconds,
+)
+
+Level = Literal["wins", "loses", "tie", "mixed", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One headline, and the sentences that qualify it in the order of their weight."""
+
+    headline: str
+    level: Level
+    sentences: list[str]
+
+
+def judge(rows: Sequence[Row]) -> Verdict:
+    """The verdict over all selected rows; "unknown" when nothing was selected or no random row has the same budgets."""
+    selected = [row for row in rows if row.role == "selected"]
+    if not selected:
+        return Verdict(headline="Nothing to judge: no method was selected.", level="unknown", sentences=[])
+    verdicts = [_judge_one(row, rows) for row in selected]
+    if len(verdicts) == 1:
+        return verdicts[0]
+    levels = [verdict.level for verdict in verdicts]
+    sentences = [sentence for verdict in verdicts for sentence in (verdict.headline, *verdict.sentences)]
+    headline = f"Beats random in {levels.count('wins')} of {len(levels)} comparisons at equal budgets."
+    return Verdict(headline=headline, level=levels[0] if len(set(levels)) == 1 else "mixed", sentences=sentences)
+
+
+def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
+    others = [other for other in rows if other is not row]
+    random = strongest_random(row, others)
+    sentences = [
+        *_against_others(row, others),
+        *_at_same_epoch_budget(row, others),
+        *_against_full(row, others),
+        *_against_classic(row, others),
+    ]
+    if random is None:
+        headline = f"Unknown: no random baseline has the budgets of {row.label} ({_budgets(row)})."
+        return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
+    delta = difference(row, random)
+    sentences = [_evidence(row, random, delta), *_price_over_random(row, random), *sentences]
+    return Verdict(headline=_headline(row, random, delta), level=delta.level, sentences=sentences)
+
+
+def _headline(row: Row, random: Row, delta: Difference) -> str:
+    claim = {
+        "wins": f"{row.label} beats {random.label}",
+        "loses": f"{row.label} does not beat {random.label}: it is worse",
+        "tie": f"{row.label} does not measurably beat {random.label}",
+    }[delta.level]
+    return f"{claim}, {format_points(delta.mean)} points at {_budgets(row)}."
+
+
+def _budgets(row: Row) -> str:
+    kept, per_epoch = format_budget(row.kept_fraction), format_budget(row.epoch_fraction)
+    if kept == per_epoch:
+        return f"{kept} of the data, kept and trained on for {row.epochs} epochs"
+    return f"{kept} of the data kept, {per_epoch} trained on per epoch, {row.epochs} epochs"
+
+
+def _accuracy(row: Row) -> str:
+    return f"{row.label} reaches {format_percent(mean_accuracy(row))}."
+
+
+def _evidence(row: Row, random: Row, delta: Difference) -> str:
+    """The two accuracies, the interval, and how much the seeds can carry."""
+    low, high = (format_points(delta.mean + sign * delta.half_width) for sign in (-1, 1))
+    numbers = f"{format_percent(mean_accuracy(row))} against {format_percent(mean_accuracy(random))}"
+    if delta.kind == "binomial":
+        return (
+            f"{numbers}; this is one seed: the interval {low} to {high} covers only the "
+            f"{row.num_test_images:,} test images, not the luck of the seed."
+        )
+    how = "paired by seed" if delta.kind == "paired" else "Welch, different seeds"
+    text = f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, {how})."
+    if delta.num_seeds == 2 and delta.level == "tie":
+        text += " Two seeds can show only very large differences."
+    return text
+
+
+def _price_over_random(row: Row, random: Row) -> Iterator[str]:
+    """What choosing the subset costs on top of random, which chooses for free."""
+    ratios = list(_ratios(row, random))
+    if ratios:
+        yield f"Choosing is not free: against {random.label} it takes {_join(ratios)}."
+
+
+def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Rivals and ablations at the same budgets, each with its difference."""
+    rivals = [other for other in others if other.role in ("other", "classic") and same_budgets(row, other)]
+    if rivals:
+        yield f"At the same budgets: {_join([_rival(other, row) for other in rivals])}."
+
+
+def _rival(other: Row, row: Row) -> str:
+    delta = difference(other, row)
+    noise = (
+        "within the noise of the test set" if delta.num_seeds == 1 else f"within the noise of {delta.num_seeds} seeds"
+    )
+    meaning = {"wins": "better", "loses": "worse", "tie": noise}[delta.level]
+    return f"{other.label} {format_points(delta.mean)} points ({meaning})"
+
+
+def _at_same_epoch_budget(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Methods that train on as much per epoch but draw it from more (or less) data: compute is equal, data is not."""
+    rivals = [other for other in others if same_epoch_budget(row, other) and not same_budgets(row, other)]
+    rivals.sort(key=mean_accuracy, reverse=True)
+    if rivals:
+        parts = [f"{_rival(other, row)} from {format_budget(other.kept_fraction)} of the data" for other in rivals]
+        own = format_budget(row.kept_fraction)
+        yield f"With equal training per epoch, but {row.label} keeping {own} of the data: {_join(parts)}."
+
+
+def _against_full(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    for full in (other for other in others if other.role == "full"):
+        epochs = "" if full.epochs == row.epochs else f" for {full.epochs} epochs"
+        gap = format_points(mean_accuracy(row) - mean_accuracy(full))
+        ratios = list(_ratios(row, full))
+        cost = f" at {_join(ratios)}" if ratios else ""
+        yield (
+            f"Training on everything{epochs} reaches {format_percent(mean_accuracy(full))}: "
+            f"{row.label} is {gap} points from it{cost}."
+        )
+
+
+def _ratios(row: Row, reference: Row) -> Iterator[str]:
+    """ "0.3x the wall-clock (22 s of 70 s)" and so on, for each cost that both rows measured."""
+    wall_s, reference_s = sum(row.stage_wall_s.values()), sum(reference.stage_wall_s.values())
+    if wall_s and reference_s:
+        times = f"{format_seconds(wall_s)} against {format_seconds(reference_s)}"
+        yield f"{format_multiple(wall_s / reference_s)} the wall-clock ({times})"
+    for ours, theirs, what in (
+        (row.data_bytes, reference.data_bytes, "the data bytes"),
+        (row.flops, reference.flops, "the FLOPs"),
+    ):
+        if ours is not None and theirs:
+            yield f"{format_multiple(ours / theirs)} {what}"
+
+
+def _against_classic(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    for classic in (other for other in others if other.role == "classic"):
+        if row.pretrain_cost and classic.pretrain_cost:
+            ratio = format_multiple(classic.pretrain_cost / row.pretrain_cost)
+            yield (
+                f"Pre-training took as long as {format_number(row.pretrain_cost)} epochs over all candidates; "
+                f"{classic.label} took {format_number(classic.pretrain_cost)}, {ratio} as long."
+            )
+
+
+def _join(parts: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,0 +1,173 @@
+"""Parts of the document arranged as the page shows them: totals, shares, cells. No markup here."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lipt.report.document import Accounting, Example, JigsawRow, LedgerRow, PaperAccounting, Row, Subset
+from lipt.report.humanize import DASH, exact, format_bytes, format_flops, format_percent, format_seconds
+from lipt.report.table import Cell
+
+MAX_CLASS_BARS = 40
+_EXTREME_CLASSES = 10
+_MAX_MONTAGE_BASE64 = 500_000
+"""Characters per montage: two of them leave room for everything else in a page of 2 MB."""
+_TINY_PX = 64
+
+LEDGER_COLUMNS = ("wall-clock", "FLOPs", "peak memory", "data read", "data written", "models read", "models written",
+                  "other read", "other written", "requests")  # fmt: skip
+_LEDGER_BYTES = (
+    "peak_bytes",
+    "data_read",
+    "data_written",
+    "model_read",
+    "model_written",
+    "other_read",
+    "other_written",
+)
+
+
+@dataclass(frozen=True)
+class CostLine:
+    """One line of the ledger: a stage, one worker of it, or the total; a cell per entry of `LEDGER_COLUMNS`."""
+
+    label: str
+    note: str
+    cells: list[Cell]
+
+
+def stage_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
+    """A line per stage in the order run, then the total of what this run paid (cached work is left out)."""
+    stages: dict[tuple[str, bool], list[LedgerRow]] = {}
+    for row in ledger:
+        stages.setdefault((row.stage, row.cached), []).append(row)
+    sums = {key: _sum_stage(rows) for key, rows in stages.items()}
+    lines = [_cost_line(total, stage, _stage_note(stages[stage, cached])) for (stage, cached), total in sums.items()]
+    paid = [total for total in sums.values() if not total.cached]
+    return [*lines, _cost_line(_sum_rows(paid, sum(total.wall_s for total in paid)), "total", "without cached stages")]
+
+
+def worker_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
+    """A line per worker of the stages that fan out."""
+    return [
+        _cost_line(row, f"{row.stage} {row.worker}", "cached" if row.cached else "")
+        for row in ledger
+        if row.worker is not None
+    ]
+
+
+def _sum_stage(rows: Sequence[LedgerRow]) -> LedgerRow:
+    """Workers run side by side, so a stage takes as long as its slowest worker plus what it does alone."""
+    alone_s = sum(row.wall_s for row in rows if row.worker is None)
+    workers_s = max((row.wall_s for row in rows if row.worker is not None), default=0.0)
+    return _sum_rows(rows, alone_s + workers_s)
+
+
+def _sum_rows(rows: Sequence[LedgerRow], wall_s: float) -> LedgerRow:
+    """Bytes and FLOPs add up; memory does not, its peak is the largest."""
+    counts = {name: sum(getattr(row, name) for row in rows) for name in (*_LEDGER_BYTES[1:], "flops", "requests")}
+    peak_bytes = max((row.peak_bytes for row in rows), default=0)
+    cached = all(row.cached for row in rows) and bool(rows)
+    return LedgerRow(stage="total", cached=cached, wall_s=wall_s, peak_bytes=peak_bytes, **counts)
+
+
+def _stage_note(rows: Sequence[LedgerRow]) -> str:
+    num_workers = sum(row.worker is not None for row in rows)
+    notes = [f"slowest of {num_workers} workers"] if num_workers > 1 else []
+    return ", ".join([*notes, *(["cached"] if rows[0].cached else [])])
+
+
+def _cost_line(row: LedgerRow, label: str, note: str) -> CostLine:
+    amounts = [getattr(row, name) for name in _LEDGER_BYTES]
+    cells = [
+        Cell(format_seconds(row.wall_s), exact(row.wall_s, "s")),
+        Cell(format_flops(row.flops), exact(row.flops, "operations")),
+        *(Cell(format_bytes(amount), exact(amount, "bytes")) for amount in amounts),
+        Cell(f"{row.requests:,}"),
+    ]
+    return CostLine(
+        label, note, [cell if cell.text not in ("0 B", "0 FLOP", "0", "0 s") else Cell(DASH, "0") for cell in cells]
+    )
+
+
+def stage_names(rows: Sequence[Row]) -> list[str]:
+    """Every stage of any row, in the order first met."""
+    return list(dict.fromkeys(stage for row in rows for stage in row.stage_wall_s))
+
+
+def stage_cells(row: Row, stages: Sequence[str]) -> list[Cell]:
+    """Wall-clock of one row, a cell per stage."""
+    seconds = [row.stage_wall_s.get(stage) for stage in stages]
+    return [Cell(format_seconds(value), exact(value, "s")) for value in seconds]
+
+
+@dataclass(frozen=True)
+class ClassBar:
+    """One class: how many were kept of how many, and both as per cent of the largest class for drawing."""
+
+    name: str
+    kept: int
+    candidates: int
+    kept_width: float
+    candidates_width: float
+
+
+def class_bars(subset: Subset) -> list[ClassBar]:
+    """A bar per class, or with many classes the ends of the ranking by share kept."""
+    largest = max(subset.candidates_per_class, default=0) or 1
+    counts = zip(subset.class_names, subset.kept_per_class, subset.candidates_per_class, strict=True)
+    bars = [ClassBar(name, kept, of, 100 * kept / largest, 100 * of / largest) for name, kept, of in counts]
+    if len(bars) <= MAX_CLASS_BARS:
+        return bars
+    ranked = sorted(bars, key=lambda bar: bar.kept / max(bar.candidates, 1), reverse=True)
+    return ranked[:_EXTREME_CLASSES] + ranked[-_EXTREME_CLASSES:]
+
+
+def kept_shares(subset: Subset) -> list[float]:
+    """Share kept of every class that has candidates."""
+    pairs = zip(subset.kept_per_class, subset.candidates_per_class, strict=True)
+    return [kept / candidates for kept, candidates in pairs if candidates]
+
+
+def montage(examples: Sequence[Example]) -> list[tuple[Example, bool]]:
+    """The examples that fit the page, each with whether it is tiny and should be enlarged without smoothing."""
+    shown, used = [], 0
+    for example in examples:
+        used += len(example.png_base64)
+        if used > _MAX_MONTAGE_BASE64:
+            break
+        shown.append((example, _png_width(example.png_base64) <= _TINY_PX))
+    return shown
+
+
+def _png_width(png_base64: str) -> int:
+    """Width in pixels from the header: 8 bytes of signature, then the length and name of the first chunk."""
+    return int.from_bytes(base64.b64decode(png_base64[:32])[16:20], "big")
+
+
+def jigsaw_state(step: JigsawRow) -> str:
+    """What the merge did with one worker."""
+    if step.missing:
+        return "missing"
+    return "kept" if step.kept else "not kept"
+
+
+def accounting_lines(accounting: PaperAccounting) -> list[tuple[str, Cell, Cell]]:
+    """A line per quantity: its name, the paper's number, ours."""
+    names = {
+        "pre-training": "pretrain_epochs",
+        "selection passes": "selection_epochs",
+        "main training": "main_epochs",
+        "classic pipeline": "classic_epochs",
+        "full training": "full_epochs",
+    }
+    lines = [
+        (label, _epochs(accounting.paper, name), _epochs(accounting.measured, name)) for label, name in names.items()
+    ]
+    saved = [format_percent(side.saved_vs_classic, 1) for side in (accounting.paper, accounting.measured)]
+    return [*lines, ("saved against classic", Cell(saved[0]), Cell(saved[1]))]
+
+
+def _epochs(side: Accounting, name: str) -> Cell:
+    value = getattr(side, name)
+    return Cell(DASH if value is None else f"{value:.4g}", exact(value, "epochs over all candidates"))

@@ -1,0 +1,70 @@
+"""Checkpoints of a training stage: one object that holds weights, momentum, progress and the cost so far."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from lipt.core.training import Dynamics, Progress, Trainer
+from lipt.core.wire import pack, unpack
+from lipt.errors import IntegrityError
+from lipt.ledger import Cost
+from lipt.stages.workspace import Step
+
+
+@contextmanager
+def resumable(
+    step: Step, trainer: Trainer, *, every_s: float, dynamics: Dynamics | None = None, extra: Callable[[], dict[str, torch.Tensor]] = dict,
+    restore_extra: Callable[[dict[str, torch.Tensor]], None] = lambda _tensors: None,
+) -> Iterator[Callable[[Trainer], None]]:
+    """Continue `trainer` where an interrupted attempt stopped, and give the hook that saves checkpoints.
+
+    Args:
+        every_s: least seconds between two checkpoints; 0 saves after every epoch.
+        extra: further tensors that must survive, such as the current subset under re-selection.
+    """
+    data = step.load_checkpoint()
+    if data is not None:
+        _restore(data, step, trainer, dynamics, restore_extra)
+    last = time.monotonic()
+
+    def after_epoch(trainer: Trainer) -> None:
+        nonlocal last
+        progress = trainer.progress
+        step.reporter.advance(step.label, progress.epoch, trainer.recipe.epochs, f"loss {progress.loss[-1]:.3f}")
+        if progress.epoch < trainer.recipe.epochs and time.monotonic() - last >= every_s:
+            last = time.monotonic()
+            step.save_checkpoint(_pack(step, trainer, dynamics, extra()))
+
+    yield after_epoch
+
+
+def _pack(step: Step, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]) -> bytes:
+    document = {"progress": asdict(trainer.progress), "cost": step.cost().as_dict()}
+    tensors = trainer.tensors() | {"document": torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=torch.uint8)}
+    tensors |= {f"extra/{name}": tensor for name, tensor in extra.items()}
+    if dynamics is not None:
+        tensors |= {f"dynamics/{name}": tensor for name, tensor in vars(dynamics).items()}
+    return pack(tensors)
+
+
+def _restore(
+    data: bytes, step: Step, trainer: Trainer, dynamics: Dynamics | None, restore_extra: Callable[[dict[str, torch.Tensor]], None]
+) -> None:
+    origin = f"{step.ref}/checkpoint"
+    tensors = unpack(data, origin=origin)
+    try:
+        document: dict[str, Any] = json.loads(tensors.pop("document").numpy().tobytes())
+        trainer.restore(tensors, Progress(**document["progress"]))
+        for name in vars(dynamics) if dynamics is not None else ():
+            getattr(dynamics, name).copy_(tensors[f"dynamics/{name}"])
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise IntegrityError(f"{origin} is damaged: {error}", "delete it; the stage starts from its beginning") from None
+    restore_extra({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("extra/")})
+    step.earlier = Cost(**document["cost"])

@@ -1,0 +1,55 @@
+"""A run beside its random baseline, and a comparison beside all baselines over seeds."""
+
+from __future__ import annotations
+
+from lipt.errors import UsageError, did_you_mean
+from lipt.report.document import Document
+from lipt.stages.context import Context
+from lipt.stages.graph import RANDOM, Outcome, run, variants, with_config
+from lipt.stages.report import Engine, Entry, label_of, role_of, write_report
+
+
+def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | None:
+    """The configuration, a random subset of the same budgets beside it unless `train.random_baseline` is off, and the report.
+
+    Returns None on a dry run.
+    """
+    outcomes = {"selected": run(ctx)}
+    if ctx.config.train.random_baseline and ctx.config.select.algorithm != "random":
+        outcomes["random"] = run(with_config(ctx, RANDOM))
+    return None if ctx.dry_run else write_report(ctx, run_entries(outcomes), engine=engine)
+
+
+def run_entries(outcomes: dict[str, Outcome]) -> list[Entry]:
+    """The rows of a plain run's report."""
+    selected = outcomes["selected"]
+    entries = [Entry(name="selected", label=label_of(selected.config), role="selected", outcomes=(selected,))]
+    if "random" in outcomes:
+        entries.append(Entry(name="random", label="Random subset", role="random", outcomes=(outcomes["random"],)))
+    return entries
+
+
+def run_comparison(ctx: Context) -> Document | None:
+    """Every variant under every seed; variants share the artifacts that they have in common.
+
+    Returns None on a dry run.
+
+    Raises:
+        UsageError: unknown name in `compare.variants`, or `lipt` is not among them.
+    """
+    known = variants(ctx.config)
+    names = ctx.config.compare.variants or list(known)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))
+    if "lipt" not in names:
+        raise UsageError("compare.variants: lipt is missing", "add it; the verdict is about it")
+    entries = []
+    for name in names:
+        label, changes = known[name]
+        outcomes = []
+        for seed in ctx.config.compare.seeds:
+            ctx.reporter.say(f"-- {name}, seed {seed}")
+            outcomes.append(run(with_config(ctx, changes | {"seed": seed})))
+        entries.append(Entry(name=name, label=label, role=role_of(name), outcomes=tuple(outcomes)))
+    return None if ctx.dry_run else write_report(ctx, entries)

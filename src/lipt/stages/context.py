@@ -1,0 +1,130 @@
+"""What every stage is given besides its inputs: configuration, workspace, device, reporter; and short cuts over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lipt.adapters.store import DatasetFiles
+from lipt.config import Config
+from lipt.core.augment import Augment, RandAugment, Standard, unchanged
+from lipt.core.chunks import Dataset
+from lipt.core.images import ResidentImages, StreamedImages, open_images
+from lipt.core.nets import build_model, train_flops_per_image
+from lipt.core.rng import derive
+from lipt.core.shards import Positions, split
+from lipt.core.wire import State, unpack
+from lipt.errors import UsageError
+from lipt.progress import Reporter
+from lipt.stages.workspace import Artifact, Step, Workspace, run_step
+
+WEIGHTS = "weights.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """One configuration on one workspace."""
+
+    config: Config
+    workspace: Workspace
+    reporter: Reporter
+    dry_run: bool = False
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device asked for.
+
+        Raises:
+            UsageError: `cuda` where there is none.
+        """
+        name = self.config.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        if name == "cuda" and not torch.cuda.is_available():
+            raise UsageError("device: cuda was asked for, torch sees no GPU", "set device: auto, or check the driver")
+        if name == "cpu":
+            torch.use_deterministic_algorithms(True)
+        return torch.device(name)
+
+    def step(
+        self, stage: str, settings: Mapping[str, Any], inputs: Sequence[Artifact], body: Callable[[Step], dict[str, Any]], label: str | None = None
+    ) -> Artifact:
+        """`run_step` on this workspace."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        return run_step(
+            self.workspace, self.reporter, stage=stage, settings=settings, inputs=list(inputs), body=body, label=label,
+            gpu_peak_bytes=torch.cuda.max_memory_allocated if self.device.type == "cuda" else lambda: 0,
+            dry_run=self.dry_run,
+        )
+
+    def seed(self, *names: str | int) -> int:
+        """The seed of a stage."""
+        return derive(self.config.seed, *names)
+
+    def settings(self, *sections: str, seeded: bool = True, **more: Any) -> dict[str, Any]:
+        """Those sections of the configuration as a stage's settings; `seeded` adds the run's seed."""
+        chosen: dict[str, Any] = {section: getattr(self.config, section).model_dump(mode="json") for section in sections}
+        return chosen | ({"seed": self.config.seed} if seeded else {}) | more
+
+    def view(self) -> dict[str, Any]:
+        """The settings that decide what a training stage sees of the data."""
+        data = self.config.data
+        return {"validation": data.validation_fraction, "size": data.image_size, "crop": [data.crop, data.crop_padding, data.flip]}
+
+    def dataset(self, step: Step, ingested: Artifact) -> Dataset:
+        """The data set behind an `ingest` artifact, metered by `step`."""
+        return Dataset(DatasetFiles(step.open(str(ingested.summary["location"]))).read)
+
+    def split(self, dataset: Dataset) -> tuple[Positions, Positions]:
+        """(validation, candidates) positions of the training split."""
+        count = dataset.manifest.splits["train"].count
+        return split(count, self.config.data.validation_fraction, seed=self.seed("split"))
+
+    def images(self, dataset: Dataset, name: str, positions: Positions) -> ResidentImages | StreamedImages:
+        """Images of a split, resident or streamed as `data.resident_mb` says."""
+        data = self.config.data
+        return open_images(dataset, name, positions, image_size=data.image_size, resident_bytes=data.resident_mb * 1e6)
+
+    def test_images(self, dataset: Dataset) -> ResidentImages | StreamedImages:
+        """The test split; only `evaluate` may call this."""
+        return self.images(dataset, "test", np.arange(dataset.manifest.splits["test"].count))
+
+    def model(self, num_classes: int, seed: int, state: State | None = None) -> nn.Module:
+        """The configured network, freshly initialised or with the weights given."""
+        settings = self.config.model
+        model = build_model(settings.name, num_classes=num_classes, seed=seed, width=settings.width, classifier=settings.classifier)
+        if state is not None:
+            model.load_state_dict(state)
+        return model
+
+    def flops(self, model: nn.Module, shape: tuple[int, int, int]) -> tuple[int, int]:
+        """FLOPs per image: (forward, forward + backward)."""
+        return train_flops_per_image(model, shape)
+
+    def standard_augment(self) -> Augment:
+        """Crop and flip as configured under `data`."""
+        data = self.config.data
+        return Standard(padding=data.crop_padding, flip=data.flip, resized=data.crop == "resized")
+
+    def jigsaw_augment(self) -> Augment:
+        """The augmentation of local training: RandAugment replaces shift and flip, but follows RandomResizedCrop."""
+        settings = self.config.pretrain
+        if settings.augment == "none":
+            return unchanged
+        standard = self.standard_augment()
+        if settings.augment == "standard":
+            return standard
+        first = standard if self.config.data.crop == "resized" else None
+        return RandAugment(num_ops=settings.num_ops, magnitude=settings.magnitude, first=first)
+
+
+def read_weights(step: Step, artifact: Artifact) -> State:
+    """The state dict of an artifact that holds a whole model."""
+    return unpack(step.read(artifact, WEIGHTS, kind="model"), origin=f"{artifact.ref}/{WEIGHTS}")

@@ -1,0 +1,165 @@
+"""The DAG: which stage feeds which, for one configuration, as `lipt run` and the pipelines execute it.
+
+    ingest -> [initialise -> dispatch] -> [pretrain] x n -> [merge] -> [score -> select] -> [train -> evaluate] -> report
+
+Brackets are the boxes of the Kubeflow pipeline: each is one function here, called by a pod or, in turn, by `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lipt.config import Config, override
+from lipt.core.selection import requirements
+from lipt.errors import RunError
+from lipt.stages.choose import check_forgetting, score, select
+from lipt.stages.context import Context
+from lipt.stages.ingest import ingest
+from lipt.stages.swarm import dispatch, initialise, merge, pretrain
+from lipt.stages.train import evaluate, train
+from lipt.stages.workspace import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Outcome of the dispatch box; empty where the algorithm looks at no model."""
+
+    dataset: Artifact
+    initial: tuple[Artifact, ...] = ()
+    """theta_*, or the R models of classic pre-training."""
+    plans: Artifact | None = None
+    """The shards; None when there is no swarm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """Outcome of the train box."""
+
+    model: Artifact
+    evaluation: Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """All artifacts of one configuration."""
+
+    config: Config
+    prepared: Prepared
+    jigsaws: tuple[Artifact, ...] = ()
+    merged: Artifact | None = None
+    scores: Artifact | None = None
+    subset: Artifact
+    trained: Trained
+    failures: dict[int, str] = field(default_factory=dict)
+    """Error message of each jigsaw that was lost."""
+
+    def artifacts(self) -> list[Artifact]:
+        """Everything but the data set, in the order in which it was made."""
+        optional = [self.prepared.plans, *self.jigsaws, self.merged, self.scores]
+        made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
+        return [*made, self.subset, self.trained.model, self.trained.evaluation]
+
+
+def needs_models(config: Config) -> bool:
+    """Whether any model is needed before the main training."""
+    return requirements(config.select.algorithm).outputs or requirements(config.select.algorithm).forgetting
+
+
+def has_swarm(config: Config) -> bool:
+    """Whether jigsaws are trained and merged."""
+    return needs_models(config) and config.score.model == "merged" and config.merge.method != "none"
+
+
+def prepare(ctx: Context) -> Prepared:
+    """Box 1: theta_* (or the classic models) and the shards."""
+    check_forgetting(ctx.config)
+    dataset = ingest(ctx)
+    if not needs_models(ctx.config):
+        return Prepared(dataset=dataset)
+    runs = ctx.config.score.runs if ctx.config.score.model == "classic" else 1
+    plans = dispatch(ctx, dataset) if has_swarm(ctx.config) else None  # first: it fails at once when the data are too few
+    return Prepared(dataset=dataset, initial=tuple(initialise(ctx, dataset, run=run) for run in range(runs)), plans=plans)
+
+
+def jigsaw(ctx: Context, prepared: Prepared, index: int) -> Artifact:
+    """Box 2, once per worker."""
+    assert prepared.plans is not None
+    return pretrain(ctx, prepared.dataset, prepared.initial[0], prepared.plans, index=index)
+
+
+def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:
+    """Box 3: theta_p."""
+    assert prepared.plans is not None
+    return merge(ctx, prepared.dataset, prepared.initial[0], prepared.plans, jigsaws)
+
+
+def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[Artifact | None, Artifact]:
+    """Box 4: (scores, subset)."""
+    models = [merged] if merged is not None else list(prepared.initial)
+    scores = score(ctx, prepared.dataset, models) if models else None
+    return scores, select(ctx, prepared.dataset, scores)
+
+
+def fit(ctx: Context, prepared: Prepared, subset: Artifact, merged: Artifact | None) -> Trained:
+    """Box 5: main training and the evaluation of its last epoch."""
+    start = merged if ctx.config.train.start == "continue" else None
+    model = train(ctx, prepared.dataset, subset, start)
+    return Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model))
+
+
+def run(ctx: Context) -> Outcome:
+    """All boxes of one configuration, one after the other.
+
+    Raises:
+        RunError: also when fewer jigsaws than the quorum could be trained.
+    """
+    prepared = prepare(ctx)
+    jigsaws: list[Artifact] = []
+    failures: dict[int, str] = {}
+    merged = None
+    if has_swarm(ctx.config):
+        for index in range(ctx.config.dispatch.jigsaws):
+            try:
+                jigsaws.append(jigsaw(ctx, prepared, index))
+            except RunError as error:  # one lost worker is what the quorum is for
+                failures[index] = error.message
+                ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
+        merged = combine(ctx, prepared, jigsaws)
+    scores, subset = choose(ctx, prepared, merged)
+    return Outcome(
+        config=ctx.config, prepared=prepared, jigsaws=tuple(jigsaws), merged=merged, scores=scores, subset=subset,
+        trained=fit(ctx, prepared, subset, merged), failures=failures,
+    )
+
+
+def with_config(ctx: Context, changes: dict[str, Any]) -> Context:
+    """The same workspace under a changed configuration."""
+    return replace(ctx, config=override(ctx.config, changes))
+
+
+#: Changes that turn a configuration into the random baseline of the same two budgets.
+RANDOM: dict[str, Any] = {"select": {"algorithm": "random", "options": {}}, "train": {"reselect_every": 0, "start": "fresh"}}
+
+
+def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The rows of a comparison: name -> (label, changes to the configuration). Budgets follow the configuration's.
+
+    RS2 and full data keep everything; RS2 draws per epoch what the others keep.
+    """
+    per_epoch = config.train.epoch_fraction or config.select.fraction
+    everything = {"algorithm": "random", "options": {}, "fraction": 1.0}
+    plain = {"reselect_every": 0, "start": "fresh"}
+    classic = {"select": {"algorithm": "grand", "options": {}}, "score": {"model": "classic", "runs": 10, "epochs": 1}, "train": plain}
+    return {
+        "full": ("Full data", {"select": everything, "train": plain | {"epoch_fraction": None}}),
+        "random": ("Random subset", RANDOM),
+        "stratified": ("Random per class", {"select": {"algorithm": "stratified", "options": {}}, "train": plain}),
+        "rs2": ("RS2: fresh random draw every epoch", {"select": everything, "train": plain | {"epoch_fraction": per_epoch}}),
+        "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
+        "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": {"algorithm": "grand", "options": {}}}),
+        "theta-star": (f"theta_* alone, {config.select.algorithm}", {"merge": {"method": "none"}, "train": {"start": "fresh"}}),
+        "best-single": (f"Best single jigsaw, {config.select.algorithm}", {"merge": {"method": "best_single"}}),
+        "lipt": (f"LiPT, {config.select.algorithm}", {}),
+    }

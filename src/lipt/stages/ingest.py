@@ -1,0 +1,56 @@
+"""Ingest: any source of images becomes a chunk store, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lipt.adapters.store import DatasetFiles, Store, open_store
+from lipt.config import Data
+from lipt.core.chunks import Dataset, Manifest, write_dataset
+from lipt.core.sources import open_source
+from lipt.progress import Reporter
+from lipt.stages.context import Context
+from lipt.stages.workspace import Artifact, Step
+
+
+def ingest(ctx: Context) -> Artifact:
+    """The configured data as a chunk store: written below the workspace, or found where `data.source` says it is."""
+    data = ctx.config.data
+    if is_chunk_store(data):
+        manifest = Dataset(DatasetFiles(open_store(data.source)).read).manifest
+        return ctx.step("ingest", {"digest": manifest.digest}, [], lambda _step: _summary(manifest, open_store(data.source).uri))
+    source = open_source(data.source, data.format)
+    settings = {
+        "fingerprint": source.fingerprint(), "chunk_mb": data.chunk_mb, "shuffle_seed": data.shuffle_seed, "test_fraction": data.test_fraction
+    }
+
+    def body(step: Step) -> dict[str, Any]:
+        location = f"{step.ref}/store"
+        return _summary(write_chunks(data, step.open(location), step.reporter, step.label), location)
+
+    return ctx.step("ingest", settings, [], body)
+
+
+def write_chunks(data: Data, store: Store, reporter: Reporter, label: str) -> Manifest:
+    """Ingest the source into `store`; continues where an interrupted call stopped."""
+    files = DatasetFiles(store)
+    return write_dataset(
+        open_source(data.source, data.format), files.put, get=files.get, delete=files.delete, seed=data.shuffle_seed,
+        chunk_bytes=round(data.chunk_mb * 1e6), test_fraction=data.test_fraction,
+        progress=lambda done, total: reporter.advance(label, done, total, "images"),
+    )
+
+
+def is_chunk_store(data: Data) -> bool:
+    """Whether `data.source` names a data set that is ingested already."""
+    if data.format != "auto":
+        return data.format == "store"
+    return "://" in data.source or (Path(data.source) / "manifest.json").is_file()
+
+
+def _summary(manifest: Manifest, location: str) -> dict[str, Any]:
+    return {
+        "location": location, "digest": manifest.digest, "name": manifest.name, "classes": list(manifest.classes),
+        "train": manifest.splits["train"].count, "test": manifest.splits["test"].count,
+    }

@@ -1,0 +1,267 @@
+"""Report: what the artifacts of one or more runs say, as a document and as HTML."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import math
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+import yaml
+from PIL import Image
+
+from lipt.adapters.store import DatasetFiles
+from lipt.config import Config
+from lipt.core.chunks import Dataset, decode_image, read_samples
+from lipt.core.selection import requirements
+from lipt.ledger import Cost, paper_epochs_read
+from lipt.report import document as doc
+from lipt.report.render import render
+from lipt.stages.choose import read_subset
+from lipt.stages.context import Context
+from lipt.stages.graph import Outcome, has_swarm
+from lipt.stages.workspace import Artifact, Step, canonical_json
+
+Engine = Literal["local", "kubeflow", "argo"]
+_PRETRAINING = ("initialise", "dispatch", "pretrain", "merge")
+_EXAMPLES = 40
+_BINS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One row of the comparison: a variant over its seeds."""
+
+    name: str
+    label: str
+    role: Literal["selected", "random", "full", "classic", "other"]
+    outcomes: tuple[Outcome, ...]
+
+
+def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "local") -> doc.Document:
+    """Gather, render and store the report, at `report_key`."""
+    selected = next(entry for entry in entries if entry.role == "selected")
+    first = selected.outcomes[0]
+    step = Step(workspace=ctx.workspace, ref="reports", label="report", reporter=ctx.reporter)
+    costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in _all_artifacts(entries)}
+    epoch_s = _epoch_wall_s(entries, costs)
+    document = doc.Document(
+        title=ctx.config.name, run_id=run_id(ctx.config), created=datetime.now(UTC).isoformat(timespec="seconds"), engine=engine,
+        profile=ctx.config.profile, rows=[_row(entry, costs, epoch_s) for entry in entries],
+        merge=_merge_table(first), subset=_subset(ctx, step, first), curves=[_curve(entry) for entry in entries],
+        ledger=[_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in _all_artifacts(entries)],
+        paper_accounting=_paper_accounting(ctx, step, first, costs), provenance=_provenance(ctx, entries),
+    )
+    ctx.workspace.store.write(report_key(ctx.config, "json"), document.model_dump_json(indent=1).encode(), kind="other")
+    ctx.workspace.store.write(report_key(ctx.config, "html"), render(document).encode(), kind="other")
+    return document
+
+
+def run_id(config: Config) -> str:
+    """Name and digest of a configuration."""
+    return f"{config.name}-{hashlib.sha256(canonical_json(config.model_dump(mode='json'))).hexdigest()[:8]}"
+
+
+def report_key(config: Config, kind: Literal["html", "json"]) -> str:
+    """Where the report of a configuration lies in its workspace."""
+    return f"reports/{run_id(config)}/report.{kind}"
+
+
+def _all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
+    """Every artifact once, in the order made."""
+    unique: dict[str, Artifact] = {}
+    for entry in entries:
+        for outcome in entry.outcomes:
+            unique |= {artifact.ref: artifact for artifact in [outcome.prepared.dataset, *outcome.artifacts()] if artifact.ref not in unique}
+    return list(unique.values())
+
+
+def _epoch_wall_s(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | None:
+    """Measured seconds of one epoch over all candidates, from the models that were pre-trained on all of them."""
+    initial = {a.ref: a for entry in entries for outcome in entry.outcomes for a in outcome.prepared.initial if a.summary["epochs"]}
+    epochs = sum(artifact.summary["epochs"] for artifact in initial.values())
+    return sum(costs[ref].wall_s for ref in initial) / epochs if epochs else None
+
+
+def _row(entry: Entry, costs: dict[str, Cost], epoch_s: float | None) -> doc.Row:
+    config = entry.outcomes[0].config
+    per_seed = [[(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()] for outcome in entry.outcomes]
+    seeds = len(per_seed)
+    walls: dict[str, float] = {}
+    for stages in per_seed:
+        for stage, cost in stages:
+            walls[stage] = walls.get(stage, 0.0) + cost.wall_s / seeds
+    pretraining = sum(walls.get(stage, 0.0) for stage in _PRETRAINING)
+    total = sum((cost for stages in per_seed for _, cost in stages), Cost())
+    evaluation = entry.outcomes[0].trained.evaluation
+    return doc.Row(
+        name=entry.name, label=entry.label, role=entry.role, algorithm=config.select.algorithm, kept_fraction=config.select.fraction,
+        epoch_fraction=config.train.epoch_fraction or config.select.fraction, epochs=config.train.epochs,
+        seeds=[outcome.config.seed for outcome in entry.outcomes],
+        accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
+        num_test_images=int(evaluation.summary["images"]), stage_wall_s=walls,
+        pretrain_cost=pretraining / epoch_s if epoch_s else (0.0 if not pretraining else None),
+        data_bytes=total.bytes("data") / seeds, model_bytes=total.bytes("model") / seeds, other_bytes=total.bytes("other") / seeds,
+        flops=total.flops / seeds,
+    )
+
+
+def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
+    if outcome.merged is None:
+        return None
+    summary, dispatched = outcome.merged.summary, outcome.config.dispatch.jigsaws
+    steps = [
+        doc.JigsawRow(
+            index=step["index"], accuracy=step["accuracy"], alpha=step["alpha"], kept=step["kept"], batchnorm=step["batchnorm"],
+            validation_after=step["accuracy_after"], density=summary["densities"][str(step["index"])],
+        )
+        for step in summary["steps"]
+    ]
+    steps += [doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive")) for index in summary["missing"]]
+    return doc.MergeTable(
+        method=f"{outcome.config.merge.method}, result: {summary['chosen']}", theta_star_accuracy=summary["theta_star_accuracy"],
+        best_single_accuracy=summary["best_single_accuracy"], uniform_accuracy=summary["uniform_accuracy"],
+        soup_accuracy=summary["accuracy"], num_workers=dispatched, num_arrived=dispatched - len(summary["missing"]),
+        quorum=math.ceil(outcome.config.merge.quorum * dispatched), steps=steps,
+    )
+
+
+def _subset(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
+    dataset = ctx.dataset(step, outcome.prepared.dataset)
+    table = read_subset(step, outcome.subset).table
+    classes = list(dataset.manifest.classes)
+    summary = outcome.subset.summary
+    kept = pa.compute.is_valid(table["rank"])
+    scored = table["score"].null_count < len(table)
+    weights = table.filter(kept)["weight"].to_numpy()
+    return doc.Subset(
+        count=summary["count"], class_names=classes, kept_per_class=summary["kept_per_class"],
+        candidates_per_class=summary["candidates_per_class"], score_name=summary["algorithm"] if scored else "",
+        score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
+        kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes),
+        dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes),
+        weights_used=outcome.config.train.use_weights and bool(len(weights)) and bool(np.ptp(weights) > 0),
+        digest=outcome.subset.files["subset.parquet"].sha256,
+    )
+
+
+def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
+    finite = np.isfinite(scores_N)
+    if not finite.any() or np.ptp(scores_N[finite]) == 0:
+        return None
+    edges = np.histogram_bin_edges(scores_N[finite], bins=_BINS)
+    counts = [np.histogram(scores_N[finite & chosen], bins=edges)[0].tolist() for chosen in (kept_N, ~kept_N)]
+    return doc.Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
+
+
+def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[doc.Example]:
+    """Samples spread evenly over the rows of `table`, as PNG."""
+    if not len(table):
+        return []
+    rows = np.unique(np.linspace(0, len(table) - 1, min(_EXAMPLES, len(table))).astype(np.int64))
+    chosen = table.take(pa.array(rows))
+    scores = dict(zip(chosen["position"].to_pylist(), chosen["score"].to_pylist(), strict=True))
+    samples = {sample.position: sample for sample in read_samples(dataset.plan("train", list(scores)), dataset.read)}
+    return [
+        doc.Example(png_base64=_thumbnail(samples[position].image, f"sample {position}"), label=classes[samples[position].label], score=score)
+        for position, score in scores.items()
+    ]
+
+
+def _thumbnail(data: bytes, name: str) -> str:
+    image = Image.fromarray(decode_image(data, name).permute(1, 2, 0).numpy())
+    image.thumbnail((96, 96))
+    sink = io.BytesIO()
+    image.save(sink, format="PNG")
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def _curve(entry: Entry) -> doc.Curve:
+    summary = entry.outcomes[0].trained.model.summary
+    return doc.Curve(
+        name=entry.label, epoch=list(range(1, len(summary["losses"]) + 1)), train_loss=summary["losses"], train_accuracy=summary["accuracies"]
+    )
+
+
+def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
+    worker = artifact.settings.get("index", artifact.settings.get("run") or None)
+    traffic = {f"{kind}_{verb}": getattr(cost, verb).get(kind, 0) for kind in ("data", "model", "other") for verb in ("read", "written")}
+    return doc.LedgerRow(
+        stage=artifact.stage, worker=worker, cached=artifact.ref in ctx.workspace.reused, wall_s=cost.wall_s, flops=cost.flops,
+        peak_bytes=cost.peak_bytes, requests=cost.requests, **traffic,
+    )
+
+
+def _paper_accounting(ctx: Context, step: Step, outcome: Outcome, costs: dict[str, Cost]) -> doc.PaperAccounting:
+    config = outcome.config
+    splits = ctx.dataset(step, outcome.prepared.dataset).manifest.splits["train"]
+    one_epoch = sum(chunk.size for chunk in splits.chunks) * (1 - config.data.validation_fraction)
+
+    def measured(*stages: str) -> float:
+        return sum(costs[a.ref].read.get("data", 0) for a in outcome.artifacts() if a.stage in stages) / one_epoch
+
+    method = "lipt" if has_swarm(config) else "none"
+    pretraining, main = paper_epochs_read(method, config.select.fraction, epochs=config.train.epochs)
+    classic = "gradmatch" if config.select.algorithm == "gradmatch" else "grand"
+    classic_total = sum(paper_epochs_read(classic, config.select.fraction, epochs=config.train.epochs))
+    return doc.PaperAccounting(
+        paper=doc.Accounting(
+            pretrain_epochs=pretraining, main_epochs=main, full_epochs=config.train.epochs, classic_epochs=classic_total,
+            saved_vs_classic=1 - (pretraining + main) / classic_total,
+        ),
+        measured=doc.Accounting(pretrain_epochs=measured(*_PRETRAINING), selection_epochs=measured("score", "select"), main_epochs=measured("train")),
+        note=f"Classic pre-training: {classic}. The paper charges a read for every epoch; here a set that fits in memory is read once, "
+        "and what is counted is what the store client transferred.",
+    )
+
+
+def _provenance(ctx: Context, entries: Sequence[Entry]) -> doc.Provenance:
+    first = next(entry for entry in entries if entry.role == "selected").outcomes[0]
+    digests = {"dataset": str(first.prepared.dataset.summary["digest"])}
+    for name, artifact in (("theta_p", first.merged), ("subset", first.subset), ("model", first.trained.model)):
+        if artifact is not None:
+            digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
+    notes = [f"jigsaw {index} was lost: {message}" for index, message in first.failures.items()]
+    return doc.Provenance(
+        config_yaml=yaml.safe_dump(_shown(ctx.config), sort_keys=False), versions=_versions(), digests=digests, notes=notes,
+        seeds=sorted({outcome.config.seed for entry in entries for outcome in entry.outcomes}),
+        host={"device": _device_name(ctx), "cpu threads": str(torch.get_num_threads()), "cpus": str(os.cpu_count()), "platform": platform.platform()},
+    )
+
+
+def _shown(config: Config) -> dict[str, Any]:
+    shown: dict[str, Any] = config.model_dump(mode="json")
+    return shown
+
+
+def _versions() -> dict[str, str]:
+    return {"python": sys.version.split()[0]} | {name: version(name) for name in ("lipt", "torch", "torchvision", "numpy")}
+
+
+def _device_name(ctx: Context) -> str:
+    return torch.cuda.get_device_name() if ctx.device.type == "cuda" else "CPU"
+
+
+def role_of(name: str) -> Literal["selected", "random", "full", "classic", "other"]:
+    """The part a variant plays in the verdict."""
+    if name in ("random", "stratified"):
+        return "random"
+    return {"full": "full", "lipt": "selected", "classic-grand": "classic"}.get(name, "other")  # type: ignore[return-value]
+
+
+def label_of(config: Config) -> str:
+    """How a plain run is called in the report."""
+    needs = requirements(config.select.algorithm)
+    origin = ("LiPT" if has_swarm(config) else "theta_*" if config.score.model == "merged" else "classic") if needs.outputs else "no model"
+    return f"{config.select.algorithm} ({origin})"

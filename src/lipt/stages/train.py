@@ -1,0 +1,153 @@
+"""Main training on the subset, and the one look at the test data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lipt.core.images import ResidentImages, StreamedImages, image_shape
+from lipt.core.scoring import score as score_images
+from lipt.core.selection import Candidates, requirements
+from lipt.core.training import ImageSet, Recipe, Trainer, predictions
+from lipt.core.training import train as run_training
+from lipt.core.wire import pack, state_of
+from lipt.errors import RunError
+from lipt.stages.checkpoint import resumable
+from lipt.stages.choose import Subset, apply, read_subset
+from lipt.stages.context import WEIGHTS, Context, read_weights
+from lipt.stages.workspace import Artifact, Step
+
+
+def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None) -> Artifact:
+    """Train on the subset; each epoch draws `train.epoch_fraction` of the candidates afresh from it.
+
+    Args:
+        start: weights to continue from (`train.start: continue`); None trains from scratch.
+    """
+    settings = ctx.config.train
+
+    def body(step: Step) -> dict[str, Any]:
+        data = ctx.dataset(step, dataset)
+        validation, candidates = ctx.split(data)
+        seed = ctx.seed("train")
+        model = ctx.model(len(data.manifest.classes), seed, read_weights(step, start) if start else None)
+        drawn = None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * len(candidates)))
+        recipe = Recipe(
+            epochs=settings.epochs, batch_size=settings.batch_size, lr=settings.lr, schedule="cosine", augment=ctx.standard_augment(),
+            epoch_size=drawn, precision=settings.precision,
+        )
+        trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
+        if settings.reselect_every:
+            feed: _Fixed = _Reselecting(ctx, step, ctx.images(data, "train", candidates), ctx.images(data, "train", validation), candidates)
+        else:
+            feed = _Fixed(ctx)
+        stored = read_subset(step, subset)
+        feed.start(stored, lambda: ctx.images(data, "train", stored.positions_K))
+        with resumable(step, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore) as after_epoch:
+            run_training(trainer, feed, after_epoch=after_epoch)
+        forward, both = ctx.flops(model, image_shape(feed.images))
+        step.flops += trainer.progress.images * both + feed.scored * forward
+        step.put(WEIGHTS, pack(state_of(model)), kind="model")
+        progress = trainer.progress
+        return {"images_per_epoch": progress.images // settings.epochs, "kept": len(stored.positions_K), "losses": progress.loss, "accuracies": progress.accuracy}
+
+    chosen = ctx.settings("model", view=ctx.view()) | {
+        "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s"}),
+        "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
+    }
+    return ctx.step("train", chosen, [dataset, subset, *([start] if start else [])], body, label=f"train {subset.settings['select']['algorithm']}")
+
+
+def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Artifact:
+    """Accuracy and confusion matrix of the last epoch's model on the test split, which nothing else ever reads."""
+
+    def body(step: Step) -> dict[str, Any]:
+        data = ctx.dataset(step, dataset)
+        images = ctx.test_images(data)
+        num_classes = len(data.manifest.classes)
+        network = ctx.model(num_classes, 0, read_weights(step, model)).to(device=ctx.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        predicted_N = predictions(network, images, device=ctx.device)
+        step.flops += len(images) * ctx.flops(network, image_shape(images))[0]
+        confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(num_classes, num_classes)
+        return {"accuracy": float(confusion.diagonal().sum()) / len(images), "images": len(images), "confusion": confusion.tolist()}
+
+    return ctx.step("evaluate", ctx.settings("model", seeded=False, view=ctx.view()), [dataset, model], body)
+
+
+class _Fixed:
+    """Feeds the stored subset, every epoch."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.scored = 0
+        self.images: ImageSet
+        self.weights_N: Tensor | None = None
+
+    def start(self, subset: Subset, load: Any) -> None:
+        self.images = load()
+        self.weights_N = subset.weights_K if self.ctx.config.train.use_weights else None
+
+    def __call__(self, trainer: Trainer) -> tuple[ImageSet, Tensor | None]:
+        return self.images, self.weights_N
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Nothing beyond the stored subset."""
+
+
+class _Reselecting(_Fixed):
+    """Selects again every `train.reselect_every` epochs, with the gradients of the model in training (the paper's Table 1).
+
+    Optimizer and schedule go on, no epoch is skipped.
+    """
+
+    def __init__(
+        self, ctx: Context, step: Step, candidates: ResidentImages | StreamedImages, validation: ResidentImages | StreamedImages, positions: Any
+    ) -> None:
+        super().__init__(ctx)
+        self.step, self.candidates, self.validation, self.positions = step, candidates, validation, positions
+        self.rows_K = torch.empty(0, dtype=torch.int64)
+        self.all_weights_K = torch.empty(0)
+        select = ctx.config.select
+        self.needs = requirements(select.algorithm, )
+        if self.needs.forgetting:
+            raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
+
+    def start(self, subset: Subset, load: Any) -> None:
+        order = np.argsort(self.positions)
+        rows_K = order[np.searchsorted(self.positions, subset.positions_K, sorter=order)]
+        self._use(torch.from_numpy(rows_K), subset.weights_K)
+
+    def __call__(self, trainer: Trainer) -> tuple[ImageSet, Tensor | None]:
+        epoch = trainer.progress.epoch
+        if epoch and epoch % self.ctx.config.train.reselect_every == 0:
+            self._select(trainer.model, epoch)
+        return super().__call__(trainer)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"rows": self.rows_K, "weights": self.all_weights_K, "scored": torch.tensor(self.scored)}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.scored = int(tensors["scored"])
+        self._use(tensors["rows"], tensors["weights"])
+
+    def _select(self, model: nn.Module, epoch: int) -> None:
+        validation = self._score(model, self.validation) if self.needs.validation else None
+        selection = apply(self.ctx.config.select, self._score(model, self.candidates), validation, seed=self.ctx.seed("reselect", epoch))
+        rows_K, order = selection.indices_K.sort()
+        self._use(rows_K, selection.weights_K[order])
+
+    def _score(self, model: nn.Module, images: ResidentImages | StreamedImages) -> Candidates:
+        self.scored += len(images)
+        outputs = score_images(model, images, device=self.ctx.device, batch_size=self.ctx.config.score.batch_size)
+        return Candidates(labels_N=images.labels_N, num_classes=outputs.logits_NC.shape[1], outputs=[outputs])
+
+    def _use(self, rows_K: Tensor, weights_K: Tensor) -> None:
+        self.rows_K, self.all_weights_K = rows_K, weights_K
+        self.images = self.candidates.subset(rows_K)
+        self.weights_N = self.all_weights_K if self.ctx.config.train.use_weights else None

@@ -1,0 +1,287 @@
+"""What can go wrong with an S3 server, and how it is told."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from conftest import MinioProcess, S3Server, free_port
+
+from lipt.adapters.store import Store, open_store
+from lipt.errors import RunError, TransientError, UsageError
+
+SECRET = "do-not-print-this-secret"
+
+OPERATIONS: dict[str, Callable[[Store], object]] = {
+    "read": lambda store: store.read("x", kind="data"),
+    "write": lambda store: store.write("x", b"1", kind="data"),
+    "size": lambda store: store.size("x"),
+    "list": lambda store: store.list(),
+    "delete": lambda store: store.delete("x"),
+}
+operations = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("LIPT_S3_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("LIPT_S3_RETRY_S", "1")
+    return monkeypatch
+
+
+@pytest.mark.parametrize("name", ["LIPT_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_missing_setting_is_named(settings: pytest.MonkeyPatch, name: str) -> None:
+    settings.delenv(name)
+    with pytest.raises(UsageError, match=f"{name}\n  -> set it to"):
+        open_store("s3://bucket/x")
+
+
+@pytest.mark.parametrize("endpoint", ["minio:9000", f"http://me:{SECRET}@host:9000", "http://host/path", "http://h:x"])
+def test_malformed_endpoint_is_refused_but_not_repeated(settings: pytest.MonkeyPatch, endpoint: str) -> None:
+    settings.setenv("LIPT_S3_ENDPOINT", endpoint)
+    with pytest.raises(UsageError, match="LIPT_S3_ENDPOINT is not the address of a store") as caught:
+        open_store("s3://bucket/x")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("retry_s", ["soon", "-1", "nan", "inf"])
+def test_malformed_retry_time(settings: pytest.MonkeyPatch, retry_s: str) -> None:
+    settings.setenv("LIPT_S3_RETRY_S", retry_s)
+    with pytest.raises(UsageError, match="LIPT_S3_RETRY_S"):
+        open_store("s3://bucket/x")
+
+
+@pytest.mark.parametrize("location", ["s3://", "s3:///x", "s3://a", "s3://UPPER/x"])
+def test_location_without_a_valid_bucket(settings: pytest.MonkeyPatch, location: str) -> None:
+    with pytest.raises(UsageError, match="s3://bucket/prefix"):
+        open_store(location)
+
+
+@operations
+def test_unreachable_store_is_transient_within_the_set_time(
+    settings: pytest.MonkeyPatch, operation: Callable[[Store], object]
+) -> None:
+    store = open_store("s3://bucket/x")
+    begin = time.monotonic()
+    with pytest.raises(TransientError, match="s3://bucket/x.* out of reach .*\n  -> ") as caught:
+        operation(store)
+    assert 1 <= time.monotonic() - begin < 3
+    assert caught.value.exit_code == 3
+    assert sum(store.traffic.requests.values()) > 1
+    assert sum(store.traffic.written.values()) == 0
+
+
+def test_silent_server_is_transient(settings: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, never answers
+        settings.setenv("LIPT_S3_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        begin = time.monotonic()
+        with pytest.raises(TransientError, match="ReadTimeoutError"):
+            open_store("s3://bucket/x").read("y", kind="data")
+        assert time.monotonic() - begin < 5
+
+
+def test_http_instead_of_https_is_a_usage_error(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not s3_server.url.startswith("http://"):
+        pytest.skip("the server speaks TLS")
+    monkeypatch.setenv("LIPT_S3_ENDPOINT", s3_server.url.replace("http://", "https://"))
+    with pytest.raises(UsageError, match="TLS"):
+        open_store(s3).list()
+
+
+@operations
+def test_missing_bucket_is_a_usage_error(s3: str, operation: Callable[[Store], object]) -> None:
+    with pytest.raises(UsageError, match=r"s3://lipt-no-such-bucket: no such bucket\n  -> create"):
+        operation(open_store("s3://lipt-no-such-bucket/x"))
+
+
+@operations
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_wrong_credentials_are_a_usage_error_at_once(
+    s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, name: str, operation: Callable[[Store], object]
+) -> None:
+    if not s3_server.checks_credentials:
+        pytest.skip("moto lets everybody in")
+    monkeypatch.setenv(name, SECRET)
+    store = open_store(s3)
+    with pytest.raises(UsageError, match="refuses the credentials .*\n  -> check AWS_ACCESS_KEY_ID") as caught:
+        operation(store)
+    assert sum(store.traffic.requests.values()) == 1
+    told = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in told
+    assert s3_server.secret_key not in told
+
+
+def test_listing_of_more_than_a_page_counts_its_requests(s3: str) -> None:
+    store = open_store(s3)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: store.write(f"{i:04d}", b"", kind="other"), range(1001)))
+    assert store.list() == [f"{i:04d}" for i in range(1001)]
+    assert store.traffic.requests["list"] == 2
+
+
+class Flaky:
+    """A TCP relay to the server whose first connections misbehave, each as `faults` says."""
+
+    BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nbusy"
+
+    def __init__(self, server: S3Server, faults: list[str]) -> None:
+        host, port = server.url.removeprefix("http://").split(":")
+        self._target, self._faults = (host, int(port)), faults
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                fault = self._faults.pop(0) if self._faults else ""
+                threading.Thread(target=self._serve, args=(client, fault), daemon=True).start()
+
+    def _serve(self, client: socket.socket, fault: str) -> None:
+        with client, suppress(OSError):
+            if fault == "drop":
+                return
+            if fault == "busy":
+                client.recv(65536)
+                client.sendall(self.BUSY)
+                return
+            with socket.create_connection(self._target) as server:
+                threading.Thread(target=_relay, args=(client, server), daemon=True).start()
+                _relay(server, client, limit=40_000 if fault == "cut" else None)
+
+
+def _relay(source: socket.socket, sink: socket.socket, limit: int | None = None) -> None:
+    passed = 0
+    with suppress(OSError):
+        while data := source.recv(4096):
+            sink.sendall(data)
+            passed += len(data)
+            if limit is not None and passed >= limit:
+                return
+
+
+@pytest.fixture
+def flaky(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[str]], None]]:
+    """Put a relay with these faults between us and the server."""
+    if not s3_server.url.startswith("http://"):
+        pytest.skip("the server speaks TLS")
+    relays: list[Flaky] = []
+
+    def install(faults: list[str]) -> None:
+        relays.append(Flaky(s3_server, faults))
+        monkeypatch.setenv("LIPT_S3_ENDPOINT", relays[-1].url)
+
+    yield install
+    for relay in relays:
+        relay.close()
+
+
+@pytest.mark.parametrize("fault", ["drop", "busy", "cut"])
+def test_broken_answers_are_retried_and_every_attempt_is_counted(
+    s3: str, flaky: Callable[[list[str]], None], fault: str
+) -> None:
+    data = bytes(range(256)) * 1000
+    open_store(s3).write("x", data, kind="data")
+    flaky([fault, fault])
+    store = open_store(s3)
+    assert store.read("x", kind="data") == data
+    assert store.traffic.requests == {"read": 3}
+    extra = store.traffic.read["data"] - len(data)
+    assert 0 <= extra <= (80_000 if fault == "cut" else 0)
+
+
+def test_a_write_whose_connection_drops_is_retried_and_counted_once(
+    s3: str, flaky: Callable[[list[str]], None]
+) -> None:
+    flaky(["drop"])
+    store = open_store(s3)
+    store.write("x", b"12345", kind="model")
+    assert store.read("x", kind="model") == b"12345"
+    assert store.traffic.written["model"] == 5
+    assert store.traffic.requests == {"write": 2, "read": 1}
+
+
+def test_store_that_stays_busy_is_transient(
+    s3: str, flaky: Callable[[list[str]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flaky(["busy"] * 100)
+    monkeypatch.setenv("LIPT_S3_RETRY_S", "1")
+    with pytest.raises(TransientError, match="HTTP 503"):
+        open_store(s3).list()
+
+
+@pytest.fixture
+def own_minio(minio_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MinioProcess]:
+    process = MinioProcess(minio_program, tmp_path / "minio")
+    process.start()
+    monkeypatch.setenv("LIPT_S3_ENDPOINT", process.server.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", process.server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", process.server.secret_key)
+    process.server.client().make_bucket(bucket_name="bucket")
+    yield process
+    process.stop()
+
+
+def test_restart_of_the_server_is_survived(own_minio: MinioProcess) -> None:
+    store = open_store("s3://bucket/x")
+    store.write("before", bytes(100_000), kind="model")
+    own_minio.stop()
+    threading.Timer(1.0, own_minio.start).start()
+    assert store.read("before", kind="model") == bytes(100_000)
+    store.write("after", b"1", kind="model")
+    assert store.list() == ["after", "before"]
+    assert store.traffic.requests["read"] > 1
+
+
+def test_counted_bytes_agree_with_the_server(own_minio: MinioProcess) -> None:
+    def served() -> tuple[float, float]:
+        with urlopen(f"{own_minio.server.url}/minio/v2/metrics/cluster") as answer:
+            text = answer.read().decode()
+        values = [
+            sum(float(value) for value in re.findall(rf"^minio_s3_traffic_{way}_bytes{{.*}} (\S+)$", text, re.M))
+            for way in ("received", "sent")
+        ]
+        return values[0], values[1]
+
+    def settled() -> tuple[float, float]:
+        time.sleep(11)  # the server collects its metrics every 10 s
+        return served()
+
+    received, sent = settled()
+    store = open_store("s3://bucket/x")
+    data = bytes(range(256)) * 4000
+    for i in range(10):
+        store.write(f"{i}", data, kind="data")
+        store.read(f"{i}", kind="data", start=1000, length=500_000)
+    received, sent = (after - before for after, before in zip(settled(), (received, sent), strict=True))
+    assert store.traffic.written["data"] == pytest.approx(received, rel=0.02)
+    assert store.traffic.read["data"] == pytest.approx(sent, rel=0.02)
+
+
+def test_full_store_is_a_run_error(s3: str) -> None:
+    from lipt.adapters.store.s3 import S3Store
+
+    store = open_store(s3)
+    assert isinstance(store, S3Store)
+
+    class Answer:
+        code, message = "XMinioStorageFull", "no space left"
+
+    error = store._explain_answer("x", Answer())  # type: ignore[arg-type]  # no server can be filled in a test
+    assert isinstance(error, RunError)
+    assert "x: the store is full" in str(error)

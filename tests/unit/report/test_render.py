@@ -1,0 +1,188 @@
+"""The page is complete, self-contained, the same twice, and safe to open whatever the names are."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from report_samples import curve, document, ledger, merge, png, row, subset
+
+from lipt.report.document import Example, Provenance
+from lipt.report.figures import shorten
+from lipt.report.render import render
+from lipt.report.verdict import judge
+
+HOSTILE = '$\\frac{1$ <script>alert(1)</script>"><img src=x onerror=alert(2)> #010199 ]]> --> {{ 7*7 }} \x07'
+SECTIONS = ["verdict", "comparison", "merge", "subset", "training", "ledger", "accounting", "provenance"]
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes, ids and text of a page; fails on tags that do not nest."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def values(self, name):
+        return [value for key, value in self.attributes if key == name]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render(document())
+
+
+def test_sections_come_in_order_with_the_verdict_first(page):
+    assert [value for value in Page(page).values("id") if value in SECTIONS] == SECTIONS
+
+
+def test_the_headline_and_every_sentence_are_shown(page):
+    verdict, text = judge(document().rows), "".join(Page(page).text)
+    assert all(sentence in text for sentence in (verdict.headline, *verdict.sentences))
+
+
+def test_sections_without_data_are_left_out():
+    bare = render(
+        document(merge=None, subset=None, curves=[], ledger=[], paper_accounting=None, provenance=Provenance())
+    )
+    assert [value for value in Page(bare).values("id") if value in SECTIONS] == ["verdict", "comparison"]
+
+
+def test_rendering_twice_gives_the_same_bytes(page):
+    assert render(document()) == page
+
+
+def test_nothing_is_fetched_and_nothing_runs(page):
+    parsed = Page(page)
+    assert not {"script", "link", "iframe", "object"} & set(parsed.tags)
+    assert "http" not in page
+    assert "<metadata" not in page
+    assert "@import" not in page
+    assert all(source.startswith("data:image/png;base64,") for source in parsed.values("src"))
+    assert all(target.startswith("#") for target in parsed.values("xlink:href") + parsed.values("href"))
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
+
+
+def test_ids_are_unique_and_references_resolve(page):
+    parsed = Page(page)
+    ids = parsed.values("id")
+    assert len(ids) == len(set(ids))
+    references = parsed.values("xlink:href") + re.findall(r"url\(([^)]*)\)", page)
+    assert references
+    assert {reference.removeprefix("#") for reference in references} <= set(ids)
+
+
+def test_hostile_names_are_text():
+    rows = [row("a", [0.5], "selected", label=HOSTILE), row("b", [0.4], "random", label=HOSTILE)]
+    steps = [step.model_copy(update={"note": HOSTILE}) for step in merge().steps]
+    hostile = document(
+        title=HOSTILE,
+        rows=rows,
+        merge=merge().model_copy(update={"steps": steps, "method": HOSTILE}),
+        subset=subset([HOSTILE] * 3).model_copy(update={"score_name": HOSTILE}),
+        curves=[curve(HOSTILE)],
+        provenance=Provenance(config_yaml=HOSTILE, versions={HOSTILE: HOSTILE}, notes=[HOSTILE]),
+    )
+    parsed = Page(render(hostile))
+    assert "script" not in parsed.tags
+    assert not [key for key, _ in parsed.attributes if key.startswith("on")]
+    assert "x" not in parsed.values("src")
+    assert any("<script>alert(1)</script>" in text and "{{ 7*7 }}" in text for text in parsed.text)
+
+
+def test_labels_of_figures_are_one_short_line():
+    assert shorten("a\nb\x07c") == "a b c"
+    assert shorten("x" * 100, limit=5) == "xxxx…"
+
+
+def test_colours_of_figures_follow_the_page(page):
+    assert "var(--accent)" in page
+    assert not re.search(r"#010[12]", page)
+    assert set(re.findall(r"var\(--(\w+)\)", page)) <= set(re.findall(r"--(\w+):", page))
+
+
+def test_figures_keep_their_text(page):
+    figures = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
+    assert all(text in figures for text in ("LiPT + CCS", "soup so far", "validation accuracy", "training loss"))
+
+
+def test_exact_numbers_are_in_tooltips(page):
+    titles = Page(page).values("title")
+    assert "176,000,000 bytes" in titles
+    assert any(title.startswith("seed 0: 0.781, seed 1: 0.787") for title in titles)
+
+
+def test_cached_stages_are_shown_but_not_in_the_total(page):
+    text = " ".join("".join(Page(page).text).split())
+    assert "100 TFLOP" in text  # the cached initialise
+    assert "1.03 PFLOP" in text  # 10 workers, merge, score and train; 1.13 with initialise
+    assert "5 min 26 s" in text  # 19 (slowest of ten) + 14 + 8.5 + 284.2 seconds
+
+
+def test_the_missing_worker_is_named(page):
+    text = " ".join("".join(Page(page).text).split())
+    assert "9 of 10 workers arrived, 5 were needed" in text
+    assert "no result after 2 attempts" in text
+
+
+def test_tiny_images_are_enlarged_without_smoothing_and_large_ones_smoothly():
+    examples = [Example(png_base64=png(size, size), label=f"{size} px") for size in (32, 96)]
+    shown = render(document(subset=subset().model_copy(update={"kept_examples": examples, "dropped_examples": []})))
+    assert re.search(r'<img class="tiny" alt="32 px"', shown)
+    assert re.search(r'<img alt="96 px"', shown)
+
+
+@pytest.mark.parametrize("rows", [1, 12])
+def test_any_number_of_rows_renders(rows):
+    lines = [row(f"m{at}", [0.5 + 0.01 * at], "selected" if at == 0 else "other", label=f"m{at}") for at in range(rows)]
+    parsed = Page(render(document(rows=lines, merge=None, subset=None, curves=[], ledger=[])))
+    assert {f"m{at}" for at in range(rows)} <= set(parsed.text)
+
+
+def test_a_large_run_stays_a_page():
+    big = document(
+        merge=merge(40, missing=6),
+        subset=subset([f"class {at}" for at in range(1000)], num_examples=2),
+        ledger=ledger(40),
+        curves=[curve(f"method {at}") for at in range(12)],
+    )
+    page = render(big)
+    assert len(page.encode()) < 600_000
+    assert page.count('<div class="bar">') == 20
+    assert "of 1000" in page
+
+
+def test_pictures_beyond_the_size_of_the_page_are_left_out_and_counted():
+    large = Example(png_base64="A" * 200_000, label="large")
+    page = render(
+        document(subset=subset().model_copy(update={"kept_examples": [large] * 9, "dropped_examples": [large] * 9}))
+    )
+    assert len(page.encode()) < 2_000_000
+    assert page.count("2 of 9 examples fit the page") == 2
+
+
+def test_a_merge_without_any_worker_has_a_table_but_no_figure():
+    page = render(document(merge=merge(3, missing=3)))
+    assert "0 of 3 workers arrived" in page
+    assert "Validation accuracy along the merge" not in page
