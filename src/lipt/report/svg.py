@@ -21,7 +21,7 @@ _VARIABLES = {INK: "ink", MUTED: "muted", LINE: "line", PAPER: "paper", ACCENT: 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: selectable, small, in the font of the page
     "svg.hashsalt": "lipt",  # ids would be random otherwise
-    "text.parse_math": True,  # a class may be called "$x"
+    "text.parse_math": False,  # a class may be called "$x"
     "font.size": 9.5,
     "text.color": INK,
     "axes.edgecolor": LINE,

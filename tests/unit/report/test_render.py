@@ -11,7 +11,8 @@ from lipt.report.figures import shorten
 from lipt.report.render import render
 from lipt.report.verdict import judge
 
-HOSTILE = '$\\frac{1$ <script>alert(1)</script>"><img src=x onerror=alert(2)> #010199 ]]> --> {{ 7*7 }} \x07'
+# What matplotlib or the colours could choke on comes first, because figures shorten names.
+HOSTILE = '$\\frac{1$ #010299 <script>alert(1)</script>"><img src=x onerror=alert(2)> ]]> --> {{ 7*7 }} \x07'
 SECTIONS = ["verdict", "comparison", "merge", "subset", "training", "ledger", "accounting", "provenance"]
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 from minio.helpers import check_bucket_name
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError, SSLError
 
@@ -172,7 +172,7 @@ class S3Store(Store):
         return Retrying(
             retry=retry_if_exception_type(TransientError),
             stop=stop_after_delay(self._connection.retry_s),
-            wait=wait_exponential_jitter(initial=0.2, max=_MAX_PAUSE_S, jitter=0.2),
+            wait=wait_exponential(multiplier=0.2, max=_MAX_PAUSE_S) + wait_random(0, 0.2),
             reraise=True,
         )(counted)
 

@@ -1,0 +1,51 @@
+# Two commands do everything: `make run` and `make test`. Both set up .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/bin/uv:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "lipt needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet uv
+
+.venv/run.ok: pyproject.toml constraints.txt .venv/bin/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/dev.ok: pyproject.toml constraints.txt .venv/bin/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[kubeflow]" --group dev
+	@touch $@ .venv/run.ok
+
+.PHONY: setup
+setup: .venv/run.ok ## install into .venv
+
+.PHONY: run
+run: .venv/run.ok ## the main job: real images in, an HTML report out
+	$(BIN)/lipt run examples/01-quickstart.yaml
+
+.PHONY: test
+test: .venv/dev.ok ## all tests
+	$(BIN)/python -m pytest
+
+.PHONY: check
+check: .venv/dev.ok ## lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: pipelines
+pipelines: .venv/dev.ok ## compile the Kubeflow pipelines
+	$(BIN)/python -m pipelines
+
+.PHONY: lock
+lock: .venv/bin/uv ## pin the versions that are known to work
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra kubeflow --group dev pyproject.toml -o constraints.txt
+
+.PHONY: clean
+clean: ## remove what runs and tests leave
+	rm -rf runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
