@@ -117,3 +117,16 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     left = [DeleteObject(entry.object_name) for entry in objects if entry.object_name]
     assert not list(client.remove_objects(bucket_name=bucket, delete_object_list=left))
     client.remove_bucket(bucket_name=bucket)
+
+
+@pytest.fixture
+def own_minio(minio_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MinioProcess]:
+    """A MinIO of this test alone, which may be stopped; the environment is set, `s3://bucket` exists."""
+    process = MinioProcess(minio_program, tmp_path / "minio")
+    process.start()
+    monkeypatch.setenv("LIPT_S3_ENDPOINT", process.server.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", process.server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", process.server.secret_key)
+    process.server.client().make_bucket(bucket_name="bucket")
+    yield process
+    process.stop()

@@ -35,7 +35,7 @@ class FileStore(Store):
 
     def __init__(self, path: str | Path, traffic: Traffic | None = None) -> None:
         self.root = Path(path).absolute()
-        super().__init__(f"file://{self.root}".rstrip("/"), traffic or Traffic())
+        super().__init__(f"file://{self.root}", traffic or Traffic())
 
     def _read(self, key: str, kind: Kind, start: int, length: int | None) -> bytes:
         self.traffic.count_request("read")
@@ -93,7 +93,7 @@ class FileStore(Store):
             (self.root / key).unlink()
 
     def _sibling(self, uri: str, traffic: Traffic) -> Self:
-        return type(self)(uri.removeprefix("file://") or "/", traffic)
+        return type(self)(uri.removeprefix("file://"), traffic)
 
     @contextmanager
     def _explained(self, key: str) -> Iterator[None]:

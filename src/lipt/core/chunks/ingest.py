@@ -7,6 +7,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -189,25 +190,31 @@ def _write_chunks(
         return pack_sample(f"{position:08d}", image, ext, int(rows.labels_N[position]))
 
     count = len(rows.rows_N)
-    spans = ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)
-    while done < count:
-        content: list[bytes] = []
-        entries: list[tuple[int, int, int, int, int]] = []
-        offset = 0
-        for span in spans:
-            entries.append((number, offset, len(span), int(rows.labels_N[done + len(entries)]), zlib.crc32(span)))
-            content.append(span)
-            offset += len(span)
-            if offset >= chunk_bytes:
-                break
-        data = b"".join([*content, END_OF_TAR])
-        file = f"{split}-{number:05d}.tar"
-        files.put(file, data)
-        chunk = ChunkInfo(file, len(data), hashlib.sha256(data).hexdigest(), len(entries))
-        index = Index.from_rows(entries)
-        files.record(_part(split, number), chunk, index)
-        yield chunk, index
-        done, number = done + len(entries), number + 1
+    with closing(ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)) as spans:
+        while done < count:
+            data, index = _fill(spans, number, rows.labels_N[done:], chunk_bytes)
+            file = f"{split}-{number:05d}.tar"
+            files.put(file, data)
+            chunk = ChunkInfo(file, len(data), hashlib.sha256(data).hexdigest(), len(index))
+            files.record(_part(split, number), chunk, index)
+            yield chunk, index
+            done, number = done + chunk.count, number + 1
+
+
+def _fill(
+    spans: Iterator[bytes], number: int, labels_N: npt.NDArray[np.int64], chunk_bytes: int
+) -> tuple[bytes, Index]:
+    """The next chunk, from samples that come in order with these labels: its bytes and its rows of the index."""
+    content: list[bytes] = []
+    entries: list[tuple[int, int, int, int, int]] = []
+    offset = 0
+    for span in spans:
+        entries.append((number, offset, len(span), int(labels_N[len(entries)]), zlib.crc32(span)))
+        content.append(span)
+        offset += len(span)
+        if offset >= chunk_bytes:
+            break
+    return b"".join([*content, END_OF_TAR]), Index.from_rows(entries)
 
 
 def _write_index(split: str, parts: list[tuple[ChunkInfo, Index]], num_classes: int, files: _Files) -> SplitInfo:
@@ -229,7 +236,7 @@ def _part(split: str, number: int) -> str:
 
 def _forget(files: _Files, splits: dict[str, SplitInfo]) -> None:
     """Remove the journal, its first entry last: as long as any is left, a repeated call finds that one and goes on."""
-    parts = [_part(split, number) for split, info in splits.items() for number in range(len(info.chunks))]
+    parts = sorted(_part(split, number) for split, info in splits.items() for number in range(len(info.chunks)))
     if files.get(parts[0]) is not None:
         for part in reversed(parts):
             files.delete(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -11,8 +11,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def ordered_map(function: Callable[[T], R], items: Iterable[T], *, threads: int, window: int) -> Iterator[R]:
-    """`map` by threads, in order, with at most `window` results not yet taken (so memory stays bounded)."""
+def ordered_map(
+    function: Callable[[T], R], items: Iterable[T], *, threads: int, window: int
+) -> Generator[R, None, None]:
+    """`map` by threads, in order, with at most `window` results not yet taken (so memory stays bounded).
+
+    Close it (`contextlib.closing`) to stop the threads where an error may leave it unfinished.
+    """
     pool = ThreadPoolExecutor(threads)
     pending: deque[Future[R]] = deque()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -182,10 +183,11 @@ def read_samples(plan: ShardPlan, read: RangeRead, *, threads: int = 8) -> Itera
     contents = ordered_map(
         lambda wanted: read(wanted.file, wanted.start, wanted.length), plan.ranges, threads=threads, window=window
     )
-    for byte_range, end, content in zip(plan.ranges, ends, contents, strict=True):
-        if len(content) != byte_range.length:
-            raise IntegrityError(f"{byte_range.file}: the chunk is shorter than its index says", _REMEDY)
-        yield from _samples(plan, order[end - byte_range.num_samples : end], byte_range, memoryview(content))
+    with closing(contents):
+        for byte_range, end, content in zip(plan.ranges, ends, contents, strict=True):
+            if len(content) != byte_range.length:
+                raise IntegrityError(f"{byte_range.file}: the chunk is shorter than its index says", _REMEDY)
+            yield from _samples(plan, order[end - byte_range.num_samples : end], byte_range, memoryview(content))
 
 
 def _samples(plan: ShardPlan, rows: Ints, byte_range: ByteRange, content: memoryview) -> Iterator[Sample]:

@@ -1,0 +1,12 @@
+"""Subset selection: which samples to keep, given one scoring pass over the candidates."""
+
+from lipt.core.selection import geometry, glister, gradmatch, ranking, sampling, submodular  # noqa: F401  (they
+register themselves) from lipt.core.selection.api import requirements, select
+from lipt.core.selection.auto import AUTO
+from lipt.core.selection.task import names
+from lipt.core.selection.types import Candidates, Outputs, Requirements, Selection
+
+#: All names that `select` understands.
+ALGORITHMS: tuple[str, ...] = (AUTO, *sorted(names()))
+
+__all__ = ["ALGORITHMS", "Candidates", "Outputs", "Requirements", "Selection", "requirements", "select"]

@@ -1,0 +1,100 @@
+"""`select`: the one entry point of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from lipt.core.selection import task as registry
+from lipt.core.selection.auto import AUTO, auto_requirements, auto_rule
+from lipt.core.selection.task import Group, Task, require
+from lipt.core.selection.types import Candidates, Requirements, Selection, check_finite
+from lipt.errors import UsageError
+
+
+def requirements(algorithm: str) -> Requirements:
+    """What `algorithm` needs besides labels; lets a pipeline skip scoring.
+
+    Raises:
+        UsageError: no such algorithm.
+    """
+    return auto_requirements() if algorithm == AUTO else registry.lookup(algorithm)[1]
+
+
+def select(
+    algorithm: str, candidates: Candidates, *, fraction: float, seed: int = 0, balanced: bool = True,
+    options: Mapping[str, Any] | None = None, validation: Candidates | None = None,
+) -> Selection:  # fmt: skip
+    """Choose a share of the candidates.
+
+    Args:
+        fraction: share that is kept, 0 < fraction <= 1.
+        balanced: round(fraction * n_c) of every class c, at least 1 of a class that has any; else round(fraction * n)
+            of all.
+            `random` ignores it (always the latter), so does `stratified` (always the former).
+        options: of the algorithm; unknown ones are an error.
+        validation: outputs of held-out samples, for algorithms whose requirements name it; else the candidates are
+            used.
+
+    Raises:
+        UsageError: unknown algorithm or option, missing outputs, arguments out of range.
+        RunError: logits, features or counts that are not finite; names the sample.
+    """
+    if algorithm == AUTO:
+        require(not options, "algorithm auto takes no options; name the algorithm to set them")
+        algorithm, options = auto_rule(fraction)
+    function, needs = registry.lookup(algorithm)
+    bound = registry.bind_options(algorithm, function, options or {})
+    require(0 < fraction <= 1, f"fraction must be in (0, 1], not {fraction}")
+    require(len(candidates) > 0, "there are no candidates to select from")
+    if needs.models:
+        _check_outputs(algorithm, needs, candidates, validation)
+    task = Task(
+        candidates=candidates, validation=validation if needs.validation else None, fraction=fraction,
+        groups=groups(candidates, fraction, balanced=balanced), generator=torch.Generator().manual_seed(seed),
+    )  # fmt: skip
+    picks = function(task, **bound)
+    weights_K = (
+        torch.ones_like(picks.indices_K, dtype=torch.float32) if picks.weights_K is None else picks.weights_K.float()
+    )
+    return Selection(
+        indices_K=picks.indices_K, weights_K=weights_K, scores_N=None if picks.scores_N is None else
+        picks.scores_N.float(), algorithm=algorithm, options=bound, fraction=fraction, balanced=balanced, seed=seed,
+    )  # fmt: skip
+
+
+def groups(candidates: Candidates, fraction: float, *, balanced: bool) -> list[Group]:
+    """The groups that share a budget, without empty ones, and their exact budgets."""
+    everyone_N = torch.arange(len(candidates), device=candidates.labels_N.device)
+    if not balanced:
+        return [Group(label=None, members_M=everyone_N, budget=_budget(fraction, len(candidates)))]
+    members = [(label, everyone_N[candidates.labels_N == label]) for label in range(candidates.num_classes)]
+    return [
+        Group(label=label, members_M=members_M, budget=_budget(fraction, len(members_M)))
+        for label, members_M in members
+        if len(members_M)
+    ]
+
+
+def _budget(fraction: float, n: int) -> int:
+    return max(1, round(fraction * n))
+
+
+def _check_outputs(algorithm: str, needs: Requirements, candidates: Candidates, validation: Candidates | None) -> None:
+    found = len(candidates.outputs)
+    if found < needs.models:
+        raise UsageError(
+            f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {found}",
+            "score the candidates first, or choose random or stratified",
+        )
+    check_finite(candidates, "candidate")
+    if not needs.validation or validation is None:
+        return
+    shapes = [
+        [(o.logits_NC.shape[1], o.features_ND.shape[1]) for o in each.outputs] for each in (candidates, validation)
+    ]
+    require(shapes[0] == shapes[1], "validation and candidates must be scored by the same models")
+    require(len(validation) > 0, "the validation set is empty")
+    check_finite(validation, "validation")

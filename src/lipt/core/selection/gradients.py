@@ -1,0 +1,92 @@
+"""Last-layer gradients in factored form: never materialised.
+
+For logits z and penultimate features h the gradient of one sample's cross-entropy with respect to the classifier
+(weight and bias) is the outer product g = delta (x) h~, with delta = softmax(z) - onehot(y) in R^C and h~ = [h, 1] in
+R^E. So
+  <g_i, g_j> = (delta_i . delta_j) (h~_i . h~_j),   |g_i| = |delta_i| |h~_i|,   sum_i g_i = Delta^T H~  (C x E),
+and n (C + E) numbers do the work of n C E. Gradients are those of the per-sample loss, never of a batch mean: nothing
+depends on the batch size of the scoring pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lipt.core.selection.types import Candidates, Outputs
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """Per-sample gradients g_i = delta_i (x) h~_i of one model's classifier layer."""
+
+    delta_NC: Tensor
+    features_NE: Tensor
+
+    def gram_BN(self, rows_B: Tensor) -> Tensor:
+        """<g_b, g_i> for the samples `rows_B` against all."""
+        return (self.delta_NC[rows_B] @ self.delta_NC.T).mul_(self.features_NE[rows_B] @ self.features_NE.T)
+
+    def square_norms_N(self) -> Tensor:
+        """|g_i|^2."""
+        return self.delta_NC.square().sum(1) * self.features_NE.square().sum(1)
+
+    def dot_N(self, matrix_CE: Tensor) -> Tensor:
+        """<g_i, B> = delta_i^T B h~_i for a gradient-shaped matrix B."""
+        return (self.features_NE @ matrix_CE.T).mul_(self.delta_NC).sum(1)
+
+    def sum_CE(self) -> Tensor:
+        """The sum of all gradients."""
+        return self.delta_NC.T @ self.features_NE
+
+    def weighted_sum_CE(self, rows_K: Tensor, weights_K: Tensor) -> Tensor:
+        """sum_k w_k g_k over the samples `rows_K`."""
+        return (self.delta_NC[rows_K] * weights_K[:, None]).T @ self.features_NE[rows_K]
+
+    def double(self) -> LastLayer:
+        """The same in float64."""
+        return LastLayer(self.delta_NC.double(), self.features_NE.double())
+
+
+def as_float(x: Tensor) -> Tensor:
+    """Float64 stays, everything else is computed in float32."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+    """delta (N, C) = softmax(z) - onehot(y), the gradient of the cross-entropy with respect to the logits."""
+    delta_NC = as_float(logits_NC).softmax(1)
+    # p_y - 1 as minus the sum of the others: keeps all digits where p_y rounds to 1, so confident samples still rank.
+    delta_NC.scatter_(1, labels_N[:, None], 0.0)
+    return delta_NC.scatter_(1, labels_N[:, None], -delta_NC.sum(1, keepdim=True))
+
+
+def with_bias(features_ND: Tensor) -> Tensor:
+    """h~ (N, E) = [h, 1]."""
+    features_ND = as_float(features_ND)
+    return torch.cat([features_ND, features_ND.new_ones(len(features_ND), 1)], dim=1)
+
+
+def last_layer(outputs: Outputs, labels_N: Tensor) -> LastLayer:
+    """The gradients of all samples of one model."""
+    return LastLayer(error_vectors(outputs.logits_NC, labels_N), with_bias(outputs.features_ND))
+
+
+def last_layers(candidates: Candidates, rows_M: Tensor) -> list[LastLayer]:
+    """Gradients of the samples `rows_M`, one entry per model: together one long gradient, divided by sqrt(R)."""
+    labels_M = candidates.labels_N[rows_M]
+    scale = len(candidates.outputs) ** -0.5
+    layers = [
+        last_layer(Outputs(logits_NC=each.logits_NC[rows_M], features_ND=each.features_ND[rows_M]), labels_M)
+        for each in candidates.outputs
+    ]
+    return layers if scale == 1 else [LastLayer(layer.delta_NC * scale, layer.features_NE) for layer in layers]
+
+
+def joint_features(outputs: Sequence[Outputs], rows_M: Tensor) -> Tensor:
+    """Features (M, R D) of the samples `rows_M`: those of all models side by side, divided by sqrt(R)."""
+    parts = [as_float(each.features_ND[rows_M]) for each in outputs]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) / len(parts) ** 0.5

@@ -1,0 +1,231 @@
+"""Algorithms that maximise a submodular function: CRAIG, facility location, graph cut.
+
+Facility location with similarities L - d_ij and any constant L is the k-medoid objective: minimise sum_i min_{j in S}
+d_ij. CRAIG (gradient distances) and facility location (feature distances) share its greedy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lipt.core.selection.gradients import LastLayer, joint_features, last_layers
+from lipt.core.selection.task import Group, Picks, Task, per_group, register, require
+
+Greedy = Literal["lazy", "stochastic"]
+Rows = Callable[[Tensor], Tensor]
+#: Up to so many samples (1 GiB of float32) distances are computed once and kept; beyond, rows are recomputed when
+#: needed.
+DENSE_LIMIT = 16384
+_BLOCK = 512
+
+
+@register("craig", models=1)
+def craig(task: Task, *, greedy: Greedy = "lazy", epsilon: float = 0.01) -> Picks:
+    """Medoids of the gradients; each weight is the number of samples it stands for (Mirzasoleiman et al. 2020,
+    Algorithm 1).
+
+    Args:
+        greedy: `lazy` is the exact greedy; `stochastic` looks at (n / k) ln(1 / epsilon) random candidates per pick.
+        epsilon: expected loss of value of the stochastic greedy, relative.
+    """
+
+    def pick(group: Group) -> tuple[Tensor, Tensor]:
+        rows = _kept(_gradient_distances(last_layers(task.candidates, group.members_M)), len(group.members_M))
+        picked_K = _medoids(rows, group, task, greedy, epsilon)
+        return picked_K, cluster_sizes(rows, picked_K, len(group.members_M))
+
+    return per_group(task, pick)
+
+
+@register("facility_location", models=1)
+def facility_location(
+    task: Task, *, metric: Literal["cosine", "euclidean"] = "cosine", greedy: Greedy = "lazy", epsilon: float = 0.01
+) -> Picks:
+    """Medoids of the features (Wei, Iyer & Bilmes 2015); distance 1 - cos or Euclidean. Options as for `craig`."""
+
+    def pick(group: Group) -> tuple[Tensor, None]:
+        rows = _kept(
+            _feature_distances(joint_features(task.candidates.outputs, group.members_M), metric), len(group.members_M)
+        )
+        return _medoids(rows, group, task, greedy, epsilon), None
+
+    return per_group(task, pick)
+
+
+@register("graph_cut", models=1)
+def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
+    """Representative but not redundant: greedy on sum_{i in V, j in S} s_ij - lam sum_{i, j in S} s_ij (Iyer et al.
+    2021).
+
+    s_ij = (1 + cos(h_i, h_j)) / 2. It factorises, so the similarities are never formed: O(k n d) time, O(n d) memory.
+
+    Args:
+        lam: weight of redundancy; up to .5 every pick adds value.
+    """
+    require(lam >= 0, f"graph_cut: lam must not be negative, not {lam}")
+
+    def pick(group: Group) -> tuple[Tensor, None]:
+        unit_MD = _unit(joint_features(task.candidates.outputs, group.members_M))
+        x_ME = torch.cat([unit_MD, torch.ones_like(unit_MD[:, :1])], dim=1) / math.sqrt(2)  # s_ij = x_i . x_j
+        return cut(x_ME, group.budget, lam), None
+
+    return per_group(task, pick)
+
+
+def cut(x_ME: Tensor, k: int, lam: float) -> Tensor:
+    """Positions (k,) of the greedy graph cut with similarities x_i . x_j."""
+    gains_M = x_ME @ x_ME.sum(0) - lam * x_ME.square().sum(1)
+    picked_K = torch.empty(k, dtype=torch.int64, device=x_ME.device)
+    for t in range(k):
+        best = gains_M.argmax()
+        picked_K[t] = best
+        gains_M.addmv_(x_ME, x_ME[best], alpha=-2 * lam)
+        gains_M[best] = -torch.inf
+    return picked_K
+
+
+def cluster_sizes(rows: Rows, picked_K: Tensor, n: int) -> Tensor:
+    """How many of the n samples are closest to each pick (k,); equal distances go to the earlier pick. They sum to n."""
+    nearest_M = rows(picked_K).argmin(0)
+    return torch.bincount(nearest_M, minlength=len(picked_K))
+
+
+def first_medoid(rows: Rows, n: int, device: torch.device) -> Tensor:
+    """The sample (1,) with the smallest sum of distances to all."""
+    totals = [rows(block_B).sum(1) for block_B in _blocks(n, device)]
+    return torch.cat(totals).argmin(keepdim=True)
+
+
+@dataclass
+class _Cover:
+    """Distances of all samples to their nearest pick, and what one more pick would take off their sum."""
+
+    rows: Rows
+    nearest_M: Tensor
+    free_M: Tensor
+
+    @classmethod
+    def start(cls, rows: Rows, first: Tensor, n: int) -> _Cover:
+        free_M = torch.ones(n, dtype=torch.bool, device=first.device)
+        free_M[first] = False
+        return cls(rows, rows(first)[0].clone(), free_M)
+
+    def gains(self, candidates_B: Tensor) -> Tensor:
+        """Decrease of the sum of distances (B,) by each candidate."""
+        return (self.nearest_M - self.rows(candidates_B)).clamp_min_(0).sum(1)
+
+    def take(self, best: int) -> None:
+        self.nearest_M = torch.minimum(self.nearest_M, self.rows(torch.tensor([best],
+        device=self.nearest_M.device))[0]) self.free_M[best] = False
+
+
+def lazy_greedy(rows: Rows, k: int, n: int, device: torch.device) -> Tensor:
+    """Positions (k,) of the exact greedy: gains only shrink (submodularity), so old gains bound the new ones."""
+    first = first_medoid(rows, n, device)
+    cover = _Cover.start(rows, first, n)
+    bounds_M = torch.cat([cover.gains(block_B) for block_B in _blocks(n, device)])
+    bounds_M[first] = -1
+    picked = [int(first)]
+    while len(picked) < k:
+        best = _best_by_bounds(cover, bounds_M)
+        picked.append(best)
+        cover.take(best)
+        bounds_M[best] = -1
+    return torch.tensor(picked, device=device)
+
+
+def _best_by_bounds(cover: _Cover, bounds_M: Tensor) -> int:
+    """The candidate of largest gain, lowest index first; refreshes the bounds that it had to look at."""
+    stale_M = bounds_M.clone()  # -1 for picks and for those evaluated in this call
+    best, best_gain, width = -1, -1.0, 8
+    while best < 0 or float(stale_M.max()) >= max(best_gain, torch.finfo(stale_M.dtype).tiny):
+        # Ascending order makes argmax below return the lowest index of equals.
+        batch_B = stale_M.topk(min(width, len(stale_M))).indices
+        batch_B = batch_B[stale_M[batch_B] >= 0].sort().values
+        gains_B = cover.gains(batch_B)
+        bounds_M[batch_B], stale_M[batch_B] = gains_B, -1
+        at = int(gains_B.argmax())
+        if (float(gains_B[at]), -int(batch_B[at])) > (best_gain, -best):
+            best, best_gain = int(batch_B[at]), float(gains_B[at])
+        width *= 2
+    if best_gain > 0:
+        return best
+    return int(cover.free_M.int().argmax())  # nothing left to gain: lowest index
+
+
+def stochastic_greedy(
+    rows: Rows, k: int, n: int, epsilon: float, generator: torch.Generator, device: torch.device
+) -> Tensor:
+    """Positions (k,): each pick is the best of (n / k) ln(1 / epsilon) random candidates (Mirzasoleiman et al. 2015)."""
+    first = first_medoid(rows, n, device)
+    cover = _Cover.start(rows, first, n)
+    picked = [int(first)]
+    size = max(1, math.ceil(n / k * math.log(1 / epsilon)))
+    while len(picked) < k:
+        free_F = cover.free_M.nonzero().flatten()
+        sample_B = free_F[torch.randperm(len(free_F), generator=generator)[:size].to(device)].sort().values
+        best = int(sample_B[cover.gains(sample_B).argmax()])
+        picked.append(best)
+        cover.take(best)
+    return torch.tensor(picked, device=device)
+
+
+def _medoids(rows: Rows, group: Group, task: Task, greedy: Greedy, epsilon: float) -> Tensor:
+    require(0 < epsilon < 1, f"epsilon must be in (0, 1), not {epsilon}")
+    n, device = len(group.members_M), group.members_M.device
+    if greedy == "lazy":
+        return lazy_greedy(rows, group.budget, n, device)
+    return stochastic_greedy(rows, group.budget, n, epsilon, task.generator, device)
+
+
+def _gradient_distances(layers: list[LastLayer]) -> Rows:
+    """Rows (B, M) of |g_b - g_i|, from two small matrix products per model."""
+    norms_M = sum((layer.square_norms_N() for layer in layers), torch.zeros_like(layers[0].delta_NC[:, 0]))
+
+    def rows(index_B: Tensor) -> Tensor:
+        first, *others = [layer.gram_BN(index_B) for layer in layers]
+        return _distances(sum(others, first), norms_M, index_B)
+
+    return rows
+
+
+def _feature_distances(features_MD: Tensor, metric: str) -> Rows:
+    """Rows (B, M) of 1 - cos or of the Euclidean distance."""
+    if metric == "cosine":
+        unit_MD = _unit(features_MD)
+        return lambda index_B: (1 - unit_MD[index_B] @ unit_MD.T).clamp_min_(0)
+    x_MD = features_MD - features_MD.mean(0)
+    norms_M = x_MD.square().sum(1)
+    return lambda index_B: _distances(x_MD[index_B] @ x_MD.T, norms_M, index_B)
+
+
+def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor) -> Tensor:
+    """|x_b - x_i| from inner products; in place. Exactly 0 for a sample and itself."""
+    dots_BM.mul_(-2).add_(norms_M).add_(norms_M[index_B, None]).clamp_min_(0).sqrt_()
+    return dots_BM.scatter_(1, index_B[:, None], 0.0)
+
+
+def _kept(rows: Rows, n: int) -> Rows:
+    """The same rows, from memory where they fit."""
+    if n > DENSE_LIMIT:
+        return rows
+    first_BM = rows(torch.zeros(1, dtype=torch.int64))
+    kept_MM = first_BM.new_empty(n, n)
+    for block_B in _blocks(n, first_BM.device):
+        kept_MM[block_B] = rows(block_B)
+    return kept_MM.__getitem__
+
+
+def _blocks(n: int, device: torch.device) -> tuple[Tensor, ...]:
+    return torch.split(torch.arange(n, device=device), _BLOCK)
+
+
+def _unit(features_MD: Tensor) -> Tensor:
+    """Rows of length 1; zero rows stay zero."""
+    return torch.nn.functional.normalize(features_MD, dim=1)

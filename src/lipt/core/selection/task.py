@@ -1,0 +1,145 @@
+"""One selection problem, split into groups with exact budgets, and the registry of those who solve it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+from lipt.core.selection.types import Candidates, Requirements
+from lipt.errors import UsageError, did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Candidates that share one budget: a class where the selection is balanced, else everybody."""
+
+    label: int | None
+    members_M: Tensor
+    """Int64 (M,), ascending positions into the candidates."""
+    budget: int
+    """1 <= budget <= M."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What an algorithm is given."""
+
+    candidates: Candidates
+    validation: Candidates | None
+    fraction: float
+    groups: Sequence[Group]
+    generator: torch.Generator
+    """On the CPU, so that draws do not depend on the device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picks:
+    """What an algorithm returns; fields as in `Selection`."""
+
+    indices_K: Tensor
+    weights_K: Tensor | None = None
+    scores_N: Tensor | None = None
+
+
+Algorithm = Callable[..., Picks]
+_REGISTRY: dict[str, tuple[Algorithm, Requirements]] = {}
+
+
+def register(
+    name: str, *, models: int = 0, forgetting: bool = False, validation: bool = False
+) -> Callable[[Algorithm], Algorithm]:
+    """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keyword arguments are its options."""
+
+    def add(function: Algorithm) -> Algorithm:
+        _REGISTRY[name] = (function, Requirements(models=models, forgetting=forgetting, validation=validation))
+        return function
+
+    return add
+
+
+def names() -> tuple[str, ...]:
+    """All registered algorithms, in order of registration."""
+    return tuple(_REGISTRY)
+
+
+def lookup(name: str) -> tuple[Algorithm, Requirements]:
+    """The algorithm called `name` and what it needs.
+
+    Raises:
+        UsageError: there is none; names the closest.
+    """
+    if name not in _REGISTRY:
+        raise UsageError(f"unknown selection algorithm {name!r}", did_you_mean(name, _REGISTRY))
+    return _REGISTRY[name]
+
+
+def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of the algorithm: its defaults, overridden by `options`.
+
+    Raises:
+        UsageError: an unknown option, or a value of the wrong type.
+    """
+    parameters = signature(function).parameters.values()
+    defaults = {
+        parameter.name: parameter.default for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY
+    }
+    hints = get_type_hints(function)
+    for key, value in options.items():
+        if key not in defaults:
+            remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
+            raise UsageError(f"algorithm {name} has no option {key!r}", remedy)
+        if not _fits(value, hints[key]):
+            raise UsageError(f"option {key} of {name}: {value!r} is not {_describe(hints[key])}")
+    return defaults | dict(options)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise UsageError unless an option or argument is in its range."""
+    if not condition:
+        raise UsageError(message)
+
+
+def top(task: Task, scores_N: Tensor) -> Picks:
+    """The highest scores of every group; equal scores by lowest index."""
+    return per_group(task, lambda group: (highest(scores_N[group.members_M], group.budget), None), scores_N)
+
+
+def highest(scores_M: Tensor, k: int) -> Tensor:
+    """Positions (k,) of the k highest scores, highest first; equal scores by lowest position."""
+    return torch.sort(scores_M, descending=True, stable=True).indices[:k]
+
+
+def per_group(
+    task: Task, pick: Callable[[Group], tuple[Tensor, Tensor | None]], scores_N: Tensor | None = None
+) -> Picks:
+    """Solve every group by itself; `pick` returns positions into `group.members_M` and their weights or None."""
+    indices, weights = [], []
+    for group in task.groups:
+        local_K, weights_K = pick(group)
+        indices.append(group.members_M[local_K])
+        weights.append(torch.ones(len(local_K), device=local_K.device) if weights_K is None else weights_K.float())
+    return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights), scores_N=scores_N)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_args(hint):  # X | None
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint in (bool, NoneType):
+        return isinstance(value, hint)
+    return isinstance(value, (int, float) if hint is float else hint) and not isinstance(value, bool) and value == value
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_args(hint):
+        return " or ".join(_describe(part) for part in get_args(hint))
+    return {int: "an integer", float: "a number", bool: "true or false", NoneType: "null"}.get(hint, str(hint))

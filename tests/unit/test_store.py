@@ -1,0 +1,181 @@
+"""The folder store's own promises, the ledger, and the choice of a store."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lipt.adapters.store import DatasetFiles, Traffic, open_store
+from lipt.errors import RunError, UsageError
+
+WRITER = """
+import sys
+from lipt.adapters.store import open_store
+store = open_store(sys.argv[1])
+size = 1 << 20
+print("ready", flush=True)
+while True:
+    for letter in b"abcd":
+        store.write("folder/x", bytes([letter]) * size, kind="model")
+"""
+
+LIMITED_WRITER = """
+import resource, sys
+from lipt.adapters.store import open_store
+from lipt.errors import RunError
+store = open_store(sys.argv[1])
+store.write("x", b"old", kind="model")
+resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+try:
+    store.write("x", bytes(1 << 20), kind="model")
+except RunError as error:
+    print(error)
+"""
+
+
+def test_killed_writer_leaves_a_whole_object_or_none(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    for attempt in range(4):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            time.sleep(0.01 + 0.013 * attempt)
+            writer.send_signal(signal.SIGKILL)
+        assert set(store.list()) <= {"folder/x"}
+        if store.list():
+            data = store.read("folder/x", kind="model")
+            assert len(data) == 1 << 20
+            assert len(set(data)) == 1
+
+
+def test_write_that_fails_half_way_keeps_the_old_object(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", LIMITED_WRITER, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"file://{tmp_path}/x: File too large\n  -> " in told
+    assert os.listdir(tmp_path) == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(errno.ENOSPC, "free space"), (errno.EDQUOT, "quota"), (errno.EROFS, "read-only"), (errno.EIO, "check the disk")],
+)
+def test_disk_errors_come_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, remedy: str
+) -> None:
+    def fail(_descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    store = open_store(str(tmp_path))
+    monkeypatch.setattr(os, "fsync", fail)  # where a full disk shows at the latest
+    with pytest.raises(RunError, match=remedy) as caught:
+        store.write("a/x", b"1", kind="other")
+    assert f"file://{tmp_path}/a/x: {os.strerror(code)}" in str(caught.value)
+    assert list((tmp_path / "a").iterdir()) == []
+    assert store.traffic.written["other"] == 0
+
+
+def test_unfinished_files_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / ".lipt-tmp-0123").write_bytes(b"half")
+    store = open_store(str(tmp_path))
+    assert store.list() == []
+    with pytest.raises(UsageError):
+        store.size(".lipt-tmp-0123")
+
+
+def test_key_below_a_file_cannot_be_written(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.write("x", b"1", kind="other")
+    with pytest.raises(RunError, match="x/y"):
+        store.write("x/y", b"1", kind="other")
+    assert store.size("x/y") is None
+
+
+def test_too_long_a_name(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="use shorter names"):
+        open_store(str(tmp_path)).write("n" * 300, b"1", kind="other")
+
+
+def test_locations_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = f"file://{tmp_path}/a"
+    for uri in ("a", "a/", "./a", f"{tmp_path}/a", f"file://{tmp_path}/a", f"file://{tmp_path}/a/"):
+        assert open_store(uri).uri == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("flie://x", "unknown scheme 'flie'\n  -> did you mean 'file'?"),
+        ("gs://bucket", "choose from: file, s3"),
+        ("file://relative/path", "absolute path"),
+    ],
+)
+def test_unusable_locations(uri: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_store(uri)
+    assert told in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_folders_need_no_s3_client(tmp_path: Path) -> None:
+    code = "import sys; from lipt.adapters.store import open_store; open_store('x'); print('minio' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert told.stdout == "False\n"
+
+
+def test_negative_ranges_are_a_programming_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        open_store(str(tmp_path)).read("x", kind="data", start=-1)
+
+
+def test_ledgers_add_up() -> None:
+    one, two = Traffic(), Traffic()
+    one.count_read("data", 5)
+    one.count_request("read")
+    two.count_read("data", 7)
+    two.count_written("model", 3)
+    two.count_request("read", 2)
+    two.count_request("write")
+    assert (one + two).as_dict() == {
+        "read": {"data": 12, "model": 0, "other": 0},
+        "written": {"data": 0, "model": 3, "other": 0},
+        "requests": {"read": 3, "write": 1},
+    }
+    assert one.as_dict()["read"]["data"] == 5
+
+
+def test_ledger_is_exact_under_threads() -> None:
+    traffic = Traffic()
+
+    def count(_item: int) -> None:
+        for _ in range(1000):
+            traffic.count_read("model", 3)
+            traffic.count_request("read")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count, range(8)))
+    assert traffic.read["model"] == 24_000
+    assert traffic.requests["read"] == 8000
+
+
+def test_dataset_files_sort_bytes_by_kind(tmp_path: Path) -> None:
+    files = DatasetFiles(open_store(str(tmp_path)))
+    files.put("train-00000.tar", b"12345")
+    files.put("manifest.json", b"{}")
+    assert files.read("train-00000.tar", 1, 2) == b"23"
+    assert files.get("manifest.json") == b"{}"
+    assert files.get("absent.json") is None
+    files.delete("manifest.json")
+    assert files.get("manifest.json") is None
+    assert files.store.traffic.as_dict()["written"] == {"data": 5, "model": 0, "other": 2}
+    assert files.store.traffic.as_dict()["read"] == {"data": 2, "model": 0, "other": 2}
