@@ -56,6 +56,7 @@ class MinioProcess:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             with suppress(URLError, ConnectionError), urlopen(f"{self.server.url}/minio/health/ready", timeout=5):
+                time.sleep(0.5)  # a bucket made at once may, in one start of 25, wait for a lock for 60 s
                 return
             time.sleep(0.1)
         raise TimeoutError("MinIO did not come up")

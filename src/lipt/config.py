@@ -40,7 +40,7 @@ class Data(Section):
     """Where the images come from and how they are viewed."""
 
     source: str = "digits"
-    """`digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, an ImageFolder, WebDataset tars (a glob), or an ingested store."""
+    """`digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, an ImageFolder, WebDataset tars, or an ingested store."""
     format: Literal["auto", "digits", "cifar10", "cifar100", "imagefolder", "webdataset", "store"] = "auto"
     chunk_mb: float = Field(64.0, gt=0)
     """Size of one chunk (tar) of the ingested data set, in MB."""
@@ -213,7 +213,9 @@ class Config(Section):
                 "an epoch cannot draw more than is kept"
             )
         if self.train.reselect_every and self.score.model == "classic":
-            raise ValueError("train.reselect_every uses the model in training; it does not go with score.model: classic")
+            raise ValueError(
+                "train.reselect_every uses the model in training; it does not go with score.model: classic"
+            )
         return self
 
 
@@ -229,7 +231,9 @@ def parse_config(document: dict[str, Any], *, origin: str = "configuration") -> 
         return Config.model_validate(_overlay(base, document))
     except ValidationError as error:
         problems = [_problem(detail) for detail in error.errors()]
-        raise UsageError(f"{origin}: " + "; ".join(problems), "see `lipt config schema`, or `lipt config show`") from None
+        raise UsageError(
+            f"{origin}: " + "; ".join(problems), "see `lipt config schema`, or `lipt config show`"
+        ) from None
 
 
 def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
@@ -284,7 +288,11 @@ def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
 def _problem(detail: Any) -> str:
     where = ".".join(str(part) for part in detail["loc"])
     if detail["type"] != "extra_forbidden":
-        return f"{where}: {detail['msg'].removeprefix('Value error, ')}" if where else detail["msg"].removeprefix("Value error, ")
+        return (
+            f"{where}: {detail['msg'].removeprefix('Value error, ')}"
+            if where
+            else detail["msg"].removeprefix("Value error, ")
+        )
     section: Any = Config
     for part in detail["loc"][:-1]:
         section = section.model_fields[part].annotation

@@ -27,8 +27,12 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
-            wall_s=self.wall_s + other.wall_s, flops=self.flops + other.flops, peak_bytes=max(self.peak_bytes, other.peak_bytes),
-            read=_sum(self.read, other.read), written=_sum(self.written, other.written), requests=self.requests + other.requests,
+            wall_s=self.wall_s + other.wall_s,
+            flops=self.flops + other.flops,
+            peak_bytes=max(self.peak_bytes, other.peak_bytes),
+            read=_sum(self.read, other.read),
+            written=_sum(self.written, other.written),
+            requests=self.requests + other.requests,
         )
 
     def bytes(self, kind: str) -> int:
@@ -70,7 +74,9 @@ def paper_epochs_read(method: str, fraction: float, *, epochs: int = PAPER_TRAIN
             kappa T_s k / n epochs, kappa = .5, T_s the main training's).
         fraction: subset share f; main training reads f of the data per epoch.
     """
-    pretraining = {"lipt": 1 + PAPER_SWARM_EPOCHS, "grand": 10.0, "gradmatch": 0.5 * epochs * fraction, "none": 0.0}[method]
+    pretraining = {"lipt": 1 + PAPER_SWARM_EPOCHS, "grand": 10.0, "gradmatch": 0.5 * epochs * fraction, "none": 0.0}[
+        method
+    ]
     return pretraining, epochs * fraction
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while stages run: progress bars on a terminal, one line per stage elsewhere. All of it on stderr."""
+"""What a person sees while stages run: progress bars on a terminal, one line per stage elsewhere; all on stderr."""
 
 from __future__ import annotations
 
@@ -49,8 +49,13 @@ class TerminalReporter(Reporter):
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         self.progress = Progress(
-            TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
-            TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+            TextColumn("{task.description:<16}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
         )
         self.tasks: dict[str, Any] = {}
         self.progress.start()
@@ -86,5 +91,11 @@ def _brief(summary: dict[str, Any]) -> str:
     for key, value in summary.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        parts.append(f"{key} {value:.2%}" if key.endswith(("accuracy", "density")) else f"{key} {value:,}" if isinstance(value, int) else f"{key} {value:.4g}")
+        parts.append(
+            f"{key} {value:.2%}"
+            if key.endswith(("accuracy", "density"))
+            else f"{key} {value:,}"
+            if isinstance(value, int)
+            else f"{key} {value:.4g}"
+        )
     return "  ".join(parts)

@@ -70,6 +70,11 @@ def test_location_without_a_valid_bucket(settings: pytest.MonkeyPatch, location:
         open_store(location)
 
 
+def test_location_that_leaves_its_bucket(settings: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="no valid key"):
+        open_store("s3://bucket/a/../../other")
+
+
 @operations
 def test_unreachable_store_is_transient_within_the_set_time(
     settings: pytest.MonkeyPatch, operation: Callable[[Store], object]

@@ -44,7 +44,11 @@ class _Verbs(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _VERBS.items()])
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog="Exit codes: 0 ok, 1 run failed, 2 usage or configuration, 3 transient (try again), 130 interrupted.")
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 ok, 1 run failed, 2 usage or configuration, 3 transient (try again), 130 interrupted.",
+)
 @click.version_option(__version__, prog_name="lipt")
 def cli() -> None:
     """Train on a well-chosen part of the data."""

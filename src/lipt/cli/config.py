@@ -20,7 +20,9 @@ def show(config_path: str | None, overrides: tuple[str, ...]) -> None:
 
     from lipt.config import load_config
 
-    click.echo(yaml.safe_dump(load_config(config_path, list(overrides)).model_dump(mode="json"), sort_keys=False).rstrip())
+    click.echo(
+        yaml.safe_dump(load_config(config_path, list(overrides)).model_dump(mode="json"), sort_keys=False).rstrip()
+    )
 
 
 @config.command()

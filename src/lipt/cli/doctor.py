@@ -21,9 +21,16 @@ Check = Callable[[Config], str]
 @config_options
 @output_option
 def doctor(config_path: str | None, overrides: tuple[str, ...], output: str) -> None:
-    """Check that CONFIG can run here: packages, device, workspace rights, data, model. Each failure names its remedy."""
+    """Check that CONFIG can run here: packages, device, workspace rights, data, model; failures name the remedy."""
     config = load_config(config_path, list(overrides))
-    checks: dict[str, Check] = {"packages": _packages, "device": _device, "workspace": _workspace, "data": _data, "model": _model, "selection": _selection}
+    checks: dict[str, Check] = {
+        "packages": _packages,
+        "device": _device,
+        "workspace": _workspace,
+        "data": _data,
+        "model": _model,
+        "selection": _selection,
+    }
     findings = {name: _outcome(check, config) for name, check in checks.items()}
     if output == "json":
         print_json({name: {"ok": ok, "finding": text} for name, (ok, text) in findings.items()})
@@ -42,7 +49,9 @@ def _outcome(check: Check, config: Config) -> tuple[bool, str]:
 
 
 def _packages(_config: Config) -> str:
-    return f"python {sys.version.split()[0]}, " + ", ".join(f"{name} {version(name)}" for name in ("lipt", "torch", "torchvision"))
+    return f"python {sys.version.split()[0]}, " + ", ".join(
+        f"{name} {version(name)}" for name in ("lipt", "torch", "torchvision")
+    )
 
 
 def _device(config: Config) -> str:
@@ -67,7 +76,11 @@ def _workspace(config: Config) -> str:
             raise RunError(f"{store.uri} does not return what was written", "check that nothing else writes there")
     finally:
         store.delete(probe)
-    free = f", {shutil.disk_usage(store.uri.removeprefix('file://')).free / 1e9:.0f} GB free" if store.uri.startswith("file://") else ""
+    free = (
+        f", {shutil.disk_usage(store.uri.removeprefix('file://')).free / 1e9:.0f} GB free"
+        if store.uri.startswith("file://")
+        else ""
+    )
     return f"{store.uri}: write, read, list, delete{free}"
 
 
@@ -79,7 +92,9 @@ def _data(config: Config) -> str:
 
     if is_chunk_store(config.data):
         manifest = Dataset(DatasetFiles(open_store(config.data.source)).read).manifest
-        return f"{config.data.source}: {manifest.splits['train'].count:,} training images, {len(manifest.classes)} classes"
+        return (
+            f"{config.data.source}: {manifest.splits['train'].count:,} training images, {len(manifest.classes)} classes"
+        )
     source = open_source(config.data.source, config.data.format)
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes"
 
@@ -87,8 +102,12 @@ def _data(config: Config) -> str:
 def _model(config: Config) -> str:
     from lipt.core.nets import build_model
 
-    model = build_model(config.model.name, num_classes=10, seed=0, width=config.model.width, classifier=config.model.classifier)
-    return f"{config.model.name}: {sum(parameter.numel() for parameter in model.parameters()):,} parameters at 10 classes"
+    model = build_model(
+        config.model.name, num_classes=10, seed=0, width=config.model.width, classifier=config.model.classifier
+    )
+    return (
+        f"{config.model.name}: {sum(parameter.numel() for parameter in model.parameters()):,} parameters at 10 classes"
+    )
 
 
 def _selection(config: Config) -> str:
@@ -97,4 +116,5 @@ def _selection(config: Config) -> str:
 
     requirements(config.select.algorithm)
     check_forgetting(config)
-    return f"{config.select.algorithm}, {config.select.fraction:.1%} kept, {config.train.epoch_fraction or config.select.fraction:.1%} per epoch"
+    kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
+    return f"{config.select.algorithm}, {kept:.1%} kept, {per_epoch:.1%} per epoch"

@@ -10,12 +10,22 @@ from lipt.cli.options import output_option, print_json
 @click.command()
 @click.argument("source")
 @click.argument("destination")
-@click.option("--format", "kind", default="auto", show_default=True, help="digits, cifar10, cifar100, imagefolder, webdataset or auto.")
+@click.option(
+    "--format",
+    "kind",
+    default="auto",
+    show_default=True,
+    help="digits, cifar10, cifar100, imagefolder, webdataset or auto.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the global order.")
 @click.option("--chunk-mb", type=float, default=64.0, show_default=True, help="Size of a chunk in MB.")
-@click.option("--test-fraction", type=float, default=0.2, show_default=True, help="Carved out when the source has no test split.")
+@click.option(
+    "--test-fraction", type=float, default=0.2, show_default=True, help="Carved out when the source has no test split."
+)
 @output_option
-def ingest(source: str, destination: str, kind: str, seed: int, chunk_mb: float, test_fraction: float, output: str) -> None:
+def ingest(
+    source: str, destination: str, kind: str, seed: int, chunk_mb: float, test_fraction: float, output: str
+) -> None:
     """Turn SOURCE into a chunk store at DESTINATION (a folder or s3://bucket/prefix), for `data.source` and for pods.
 
     SOURCE: digits, cifar10[:FOLDER], cifar100[:FOLDER], an ImageFolder, or WebDataset tars ("shards-*.tar").
@@ -25,7 +35,13 @@ def ingest(source: str, destination: str, kind: str, seed: int, chunk_mb: float,
     from lipt.progress import make_reporter
     from lipt.stages.ingest import write_chunks
 
-    document = {"source": source, "format": kind, "shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction}
+    document = {
+        "source": source,
+        "format": kind,
+        "shuffle_seed": seed,
+        "chunk_mb": chunk_mb,
+        "test_fraction": test_fraction,
+    }
     data = parse_config({"data": document}, origin="lipt ingest").data
     store, reporter = open_store(destination), make_reporter()
     reporter.started("ingest")
@@ -36,8 +52,20 @@ def ingest(source: str, destination: str, kind: str, seed: int, chunk_mb: float,
     traffic = store.traffic.as_dict()
     if output == "json":
         splits = {name: split.count for name, split in manifest.splits.items()}
-        print_json({"location": store.uri, "digest": manifest.digest, "classes": list(manifest.classes), "splits": splits, "traffic": traffic})
+        print_json(
+            {
+                "location": store.uri,
+                "digest": manifest.digest,
+                "classes": list(manifest.classes),
+                "splits": splits,
+                "traffic": traffic,
+            }
+        )
     else:
         counts = ", ".join(f"{split.count:,} {name}" for name, split in manifest.splits.items())
-        click.echo(f"{manifest.name}: {counts} images of {len(manifest.classes)} classes, {traffic['written']['data'] / 1e6:,.1f} MB", err=True)
+        click.echo(
+            f"{manifest.name}: {counts} images of {len(manifest.classes)} classes, "
+            f"{traffic['written']['data'] / 1e6:,.1f} MB",
+            err=True,
+        )
         click.echo(store.uri)

@@ -16,13 +16,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def config_options(function: F) -> F:
     """CONFIG and --set."""
-    function = click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Override a setting; repeatable.")(function)
+    function = click.option(
+        "--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Override a setting; repeatable."
+    )(function)
     return click.argument("config_path", metavar="[CONFIG]", required=False, type=click.Path())(function)
 
 
 def output_option(function: F) -> F:
     """-o text|json."""
-    return click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What stdout carries.")(function)
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="What stdout carries.",
+    )(function)
 
 
 def dry_run_option(function: F) -> F:

@@ -23,7 +23,9 @@ def report(config_path: str | None, overrides: tuple[str, ...], output: str) -> 
     try:
         data = ctx.workspace.store.read(report_key(ctx.config, "json"), kind="other")
     except MissingObjectError:
-        raise RunError(f"{ctx.workspace.store.uri} has no report of this configuration", "run it first: lipt run") from None
+        raise RunError(
+            f"{ctx.workspace.store.uri} has no report of this configuration", "run it first: lipt run"
+        ) from None
     document = Document.model_validate_json(data)
     ctx.workspace.store.write(report_key(ctx.config, "html"), render(document).encode(), kind="other")
     ctx.reporter.close()

@@ -22,8 +22,16 @@ from lipt.errors import UsageError
 @click.option("--to", required=True, type=click.Path(), help="Parquet file to write.")
 @output_option
 def select(
-    labels: str, logits: str | None, features: str | None, algorithm: str, fraction: float, balanced: bool, options: tuple[str, ...], seed: int,
-    to: str, output: str,
+    labels: str,
+    logits: str | None,
+    features: str | None,
+    algorithm: str,
+    fraction: float,
+    balanced: bool,
+    options: tuple[str, ...],
+    seed: int,
+    to: str,
+    output: str,
 ) -> None:
     """Select a subset from a model's outputs, without the rest of LiPT."""
     import torch
@@ -39,7 +47,11 @@ def select(
         raise UsageError("--logits and --features belong together", "give both, or neither for random and stratified")
     outputs = []
     if logits is not None and features is not None:
-        outputs = [Outputs(logits_NC=torch.from_numpy(_load(logits)).float(), features_ND=torch.from_numpy(_load(features)).float())]
+        outputs = [
+            Outputs(
+                logits_NC=torch.from_numpy(_load(logits)).float(), features_ND=torch.from_numpy(_load(features)).float()
+            )
+        ]
     num_classes = outputs[0].logits_NC.shape[1] if outputs else int(labels_N.max()) + 1
     chosen: dict[str, Any] = {}
     for text in options:
@@ -48,14 +60,26 @@ def select(
             raise UsageError(f"--option {text}: not of the form KEY=VALUE", "for example --option beta=0.3")
         chosen[key] = yaml.safe_load(value)
     selection = run_selection(
-        algorithm, Candidates(labels_N=labels_N, num_classes=num_classes, outputs=outputs), fraction=fraction, seed=seed, balanced=balanced,
+        algorithm,
+        Candidates(labels_N=labels_N, num_classes=num_classes, outputs=outputs),
+        fraction=fraction,
+        seed=seed,
+        balanced=balanced,
         options=chosen,
     )
     import numpy as np
 
-    provenance = {"algorithm": selection.algorithm, "fraction": fraction, "seed": seed, "options": chosen, "balanced": balanced}
+    provenance = {
+        "algorithm": selection.algorithm,
+        "fraction": fraction,
+        "seed": seed,
+        "options": chosen,
+        "balanced": balanced,
+    }
     folder, _, name = to.rpartition("/")
-    open_store(folder or ".").write(name, subset_table(selection, np.arange(len(labels_N)), labels_N, provenance), kind="other")
+    open_store(folder or ".").write(
+        name, subset_table(selection, np.arange(len(labels_N)), labels_N, provenance), kind="other"
+    )
     if output == "json":
         print_json({"file": to, "count": len(selection.indices_K), **provenance})
     else:

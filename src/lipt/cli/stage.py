@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 @click.option("--in", "inputs", multiple=True, metavar="NAME=REF", help="An input artifact; repeat a name for a list.")
 @click.option("--index", type=click.IntRange(min=0), help="Which worker or run.")
 @output_option
-def stage(name: str, config_path: str | None, overrides: tuple[str, ...], inputs: tuple[str, ...], index: int | None, output: str) -> None:
+def stage(
+    name: str,
+    config_path: str | None,
+    overrides: tuple[str, ...],
+    inputs: tuple[str, ...],
+    index: int | None,
+    output: str,
+) -> None:
     """Run one stage on finished artifacts and print the reference of its own.
 
     \b
@@ -41,16 +48,23 @@ def stage(name: str, config_path: str | None, overrides: tuple[str, ...], inputs
         click.echo(artifact.ref)
 
 
-def _arguments(name: str, function: Any, inputs: tuple[str, ...], index: int | None, workspace: Workspace) -> dict[str, Any]:
+def _arguments(
+    name: str, function: Any, inputs: tuple[str, ...], index: int | None, workspace: Workspace
+) -> dict[str, Any]:
     """Match --in and --index with the parameters of the stage's function."""
     given: dict[str, list[Any]] = {}
     parameters = {key: str(value.annotation) for key, value in list(inspect.signature(function).parameters.items())[1:]}
     for text in inputs:
         key, equals, ref = text.partition("=")
         if not equals or key not in parameters or "Artifact" not in parameters[key]:
-            raise UsageError(f"--in {text}: {name} has no such input", f"inputs: {', '.join(k for k in parameters if 'Artifact' in parameters[k])}")
+            raise UsageError(
+                f"--in {text}: {name} has no such input",
+                f"inputs: {', '.join(k for k in parameters if 'Artifact' in parameters[k])}",
+            )
         given.setdefault(key, []).append(workspace.get(ref))
-    arguments: dict[str, Any] = {key: value if "Sequence" in parameters[key] else value[-1] for key, value in given.items()}
+    arguments: dict[str, Any] = {
+        key: value if "Sequence" in parameters[key] else value[-1] for key, value in given.items()
+    }
     counters = [key for key in parameters if parameters[key] == "int"]
     if index is not None and counters:
         arguments[counters[0]] = index

@@ -61,7 +61,9 @@ class StreamedImages:
         neighbours = rows_K[torch.from_numpy(np.argsort(self.positions_N[rows_K.numpy()], kind="stable"))]
         runs = list(neighbours.split(_RUN))
         shuffled = [runs[index] for index in permutation(len(runs), seed, "runs").tolist()]
-        groups = [torch.cat(shuffled[start : start + _RUNS_PER_GROUP]) for start in range(0, len(shuffled), _RUNS_PER_GROUP)]
+        groups = [
+            torch.cat(shuffled[start : start + _RUNS_PER_GROUP]) for start in range(0, len(shuffled), _RUNS_PER_GROUP)
+        ]
         return torch.cat([group[permutation(len(group), seed, "group", index)] for index, group in enumerate(groups)])
 
     def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
@@ -77,7 +79,10 @@ class StreamedImages:
     def subset(self, rows_K: Tensor) -> StreamedImages:
         """The images of those rows, in that order."""
         return StreamedImages(
-            dataset=self.dataset, split=self.split, positions_N=self.positions_N[rows_K.numpy()], labels_N=self.labels_N[rows_K],
+            dataset=self.dataset,
+            split=self.split,
+            positions_N=self.positions_N[rows_K.numpy()],
+            labels_N=self.labels_N[rows_K],
             image_size=self.image_size,
         )
 
@@ -96,7 +101,9 @@ def open_images(
         image_size: side in pixels, None when all images have one size already.
     """
     labels_N = torch.from_numpy(dataset.index(split).label[positions].astype(np.int64))
-    streamed = StreamedImages(dataset=dataset, split=split, positions_N=positions, labels_N=labels_N, image_size=image_size)
+    streamed = StreamedImages(
+        dataset=dataset, split=split, positions_N=positions, labels_N=labels_N, image_size=image_size
+    )
     side = image_size or _side(streamed)
     if len(positions) * 3 * side * side > resident_bytes:
         return streamed

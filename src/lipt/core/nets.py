@@ -29,7 +29,9 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(self.conv1(x)))
@@ -46,13 +48,15 @@ class PreActBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.projects = stride != 1 or channels_in != channels
-        self.shortcut: nn.Module = nn.Conv2d(channels_in, channels, 1, stride, bias=False) if self.projects else nn.Identity()
+        self.shortcut: nn.Module = (
+            nn.Conv2d(channels_in, channels, 1, stride, bias=False) if self.projects else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(x))
-        shortcut = self.shortcut(out if self.projects else x)
-        out = self.conv2(F.relu(self.bn2(self.conv1(out))))
-        return out + shortcut
+        shortcut: Tensor = self.shortcut(out if self.projects else x)
+        residual: Tensor = self.conv2(F.relu(self.bn2(self.conv1(out))))
+        return residual + shortcut
 
 
 class SmallImageNet(nn.Module):
@@ -68,7 +72,14 @@ class SmallImageNet(nn.Module):
     """
 
     def __init__(
-        self, block: Callable[[int, int, int], nn.Module], stem: int, widths: list[int], depth: int, num_classes: int, *, final_norm: bool
+        self,
+        block: Callable[[int, int, int], nn.Module],
+        stem: int,
+        widths: list[int],
+        depth: int,
+        num_classes: int,
+        *,
+        final_norm: bool,
     ) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, stem, 3, 1, 1, bias=False)
@@ -115,7 +126,9 @@ _BUILDERS: dict[str, tuple[Callable[..., nn.Module], int | None, str]] = {
 }
 
 
-def build_model(name: str, *, num_classes: int, seed: int, width: int | None = None, classifier: str | None = None) -> nn.Module:
+def build_model(
+    name: str, *, num_classes: int, seed: int, width: int | None = None, classifier: str | None = None
+) -> nn.Module:
     """Build a network whose initial weights depend on `seed` alone.
 
     The model carries the dotted name of its last linear layer in `classifier_name`.
@@ -129,7 +142,9 @@ def build_model(name: str, *, num_classes: int, seed: int, width: int | None = N
             model = _imported(name)(num_classes=num_classes)
         else:
             if name not in _BUILDERS:
-                raise UsageError(f"model.name: no model {name!r}", f"{did_you_mean(name, _BUILDERS)} or use package.module:function")
+                raise UsageError(
+                    f"model.name: no model {name!r}", f"{did_you_mean(name, _BUILDERS)} or use package.module:function"
+                )
             builder, default_width, default_classifier = _BUILDERS[name]
             if width is not None and default_width is None:
                 raise UsageError(f"model.width: {name} has a fixed width", "leave it out")
@@ -142,7 +157,10 @@ def build_model(name: str, *, num_classes: int, seed: int, width: int | None = N
         linear = [key for key, module in model.named_modules() if isinstance(module, nn.Linear)]
         raise UsageError(f"model.classifier: {classifier!r} is not a linear layer of {name}", f"name one of {linear}")
     if layer.out_features != num_classes:
-        raise UsageError(f"model.classifier: {classifier} has {layer.out_features} outputs for {num_classes} classes", "use num_classes")
+        raise UsageError(
+            f"model.classifier: {classifier} has {layer.out_features} outputs for {num_classes} classes",
+            "use num_classes",
+        )
     model.classifier_name = classifier  # type: ignore[assignment]
     return model
 
@@ -180,5 +198,7 @@ def _imported(path: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"model.name: cannot import {path}: {error}", "install it, or set PYTHONPATH to its folder") from None
+        raise UsageError(
+            f"model.name: cannot import {path}: {error}", "install it, or set PYTHONPATH to its folder"
+        ) from None
     return found

@@ -13,10 +13,12 @@ from lipt.core.rng import generator
 Method = Literal["magnitude", "random", "snip", "none"]
 
 
-def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
+def prunable(model: nn.Module) -> dict[str, Tensor]:
     """The weights that pruning may zero, by name."""
     return {
-        f"{name}.weight": module.weight for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)
+        f"{name}.weight": module.weight
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d | nn.Linear)
     }
 
 
@@ -27,13 +29,19 @@ def draw_density(low: float, high: float, *, seed: int) -> float:
 
 @torch.no_grad()
 def prune(
-    model: nn.Module, method: Method, density: float, *, seed: int, scope: Literal["global", "layer"] = "global",
+    model: nn.Module,
+    method: Method,
+    density: float,
+    *,
+    seed: int,
+    scope: Literal["global", "layer"] = "global",
     loss: Callable[[], Tensor] | None = None,
 ) -> float:
     """Keep the share `density` of the weights with the highest saliency, zero the rest in place.
 
     Args:
-        method: `magnitude` |w| (one-shot magnitude pruning), `random`, `snip` |w dL/dw| (Lee et al. 2019, eq. 5), `none`.
+        method: `magnitude` |w| (one-shot magnitude pruning), `random`, `snip` |w dL/dw| (Lee et al. 2019, eq. 5),
+            `none`.
         density: share kept, in (0, 1].
         scope: one threshold for the whole model, or one per layer.
         loss: for snip, the loss of one batch as a function of the model.
@@ -57,7 +65,7 @@ def prune(
 
 
 def _saliency(
-    model: nn.Module, weights: dict[str, nn.Parameter], method: Method, seed: int, loss: Callable[[], Tensor] | None
+    model: nn.Module, weights: dict[str, Tensor], method: Method, seed: int, loss: Callable[[], Tensor] | None
 ) -> dict[str, Tensor]:
     if method == "magnitude":
         return {name: weight.abs() for name, weight in weights.items()}
@@ -68,4 +76,6 @@ def _saliency(
         raise ValueError("snip needs the loss of a batch")
     with torch.enable_grad():
         gradients = torch.autograd.grad(loss(), list(weights.values()))
-    return {name: (weight * gradient).abs() for (name, weight), gradient in zip(weights.items(), gradients, strict=True)}
+    return {
+        name: (weight * gradient).abs() for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
+    }

@@ -14,7 +14,11 @@ from lipt.core.training import ImageSet, forward_batches
 
 @torch.no_grad()
 def score(
-    model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 512,
+    model: nn.Module,
+    images: ImageSet,
+    *,
+    device: torch.device,
+    batch_size: int = 512,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Outputs:
     """Logits (N, C) and penultimate features (N, D), float32 on the CPU; eval mode, clean view.

@@ -23,7 +23,10 @@ def split(n: int, validation_fraction: float, *, seed: int) -> tuple[Positions, 
     """
     num_validation = round(validation_fraction * n)
     if not 0 < num_validation < n:
-        raise RunError(f"{n} training images leave no validation set of {validation_fraction:.1%}", "raise data.validation_fraction")
+        raise RunError(
+            f"{n} training images leave no validation set of {validation_fraction:.1%}",
+            "raise data.validation_fraction",
+        )
     start = int(torch.randint(n, (), generator=generator(seed, "split")))
     order = (start + np.arange(n)) % n
     return order[:num_validation], order[num_validation:]

@@ -59,7 +59,10 @@ class Soup:
 
 def interpolate(a: Mapping[str, Tensor], b: Mapping[str, Tensor], alpha: float) -> State:
     """(1 - alpha) a + alpha b; integer tensors (`num_batches_tracked`) are copied from `a`."""
-    return {name: tensor.lerp(b[name], alpha) if tensor.is_floating_point() else tensor.clone() for name, tensor in a.items()}
+    return {
+        name: tensor.lerp(b[name], alpha) if tensor.is_floating_point() else tensor.clone()
+        for name, tensor in a.items()
+    }
 
 
 def uniform(count: int, load: Callable[[int], State]) -> State:
@@ -70,7 +73,9 @@ def uniform(count: int, load: Callable[[int], State]) -> State:
     return mean
 
 
-def with_batchnorm(state: State, arena: Arena, policy: BatchNorm, judge: Callable[[State], float]) -> tuple[float, State, str]:
+def with_batchnorm(
+    state: State, arena: Arena, policy: BatchNorm, judge: Callable[[State], float]
+) -> tuple[float, State, str]:
     """Judge `state` with averaged and/or recalibrated statistics; (accuracy, state, policy that won)."""
     options: list[tuple[float, State, str]] = []
     if policy != "recalibrated":
@@ -82,9 +87,15 @@ def with_batchnorm(state: State, arena: Arena, policy: BatchNorm, judge: Callabl
 
 
 def merge(
-    star: State, present: list[int], load: Callable[[int], State], arena: Arena, *,
+    star: State,
+    present: list[int],
+    load: Callable[[int], State],
+    arena: Arena,
+    *,
     method: Literal["greedy_interpolation", "greedy", "uniform", "best_single"],
-    search: Literal["coarse_to_fine", "grid"], batchnorm: BatchNorm, fallback: bool,
+    search: Literal["coarse_to_fine", "grid"],
+    batchnorm: BatchNorm,
+    fallback: bool,
 ) -> Soup:
     """Merge the jigsaws `present`; the outcome does not depend on the order in which they arrived.
 
@@ -99,9 +110,14 @@ def merge(
     best = order[0]
     best_single = arena.confirm(load(best))
     star_accuracy = arena.confirm(star)
-    average = with_batchnorm(uniform(len(present), lambda position: load(sorted(present)[position])), arena, batchnorm, arena.confirm)
+    average = with_batchnorm(
+        uniform(len(present), lambda position: load(sorted(present)[position])), arena, batchnorm, arena.confirm
+    )
     if method == "uniform":
-        state, steps = average[1], [Step(index=index, accuracy=singles[index], alpha=1 / len(order), kept=True) for index in order]
+        state, steps = (
+            average[1],
+            [Step(index=index, accuracy=singles[index], alpha=1 / len(order), kept=True) for index in order],
+        )
     elif method == "best_single":
         state, steps = load(best), [Step(index=index, accuracy=singles[index], kept=index == best) for index in order]
     else:
@@ -111,14 +127,27 @@ def merge(
         outcomes += [(best_single, f"jigsaw-{best}", load(best)), (star_accuracy, "theta_star", star)]
     accuracy, chosen, state = max(outcomes, key=lambda outcome: outcome[0])
     return Soup(
-        state=state, chosen=chosen, accuracy=accuracy, theta_star_accuracy=star_accuracy, best_single_accuracy=best_single,
-        best_single=best, uniform_accuracy=average[0], steps=steps,
+        state=state,
+        chosen=chosen,
+        accuracy=accuracy,
+        theta_star_accuracy=star_accuracy,
+        best_single_accuracy=best_single,
+        best_single=best,
+        uniform_accuracy=average[0],
+        steps=steps,
     )
 
 
 def _greedy(
-    star: State, order: list[int], singles: dict[int, float], load: Callable[[int], State], arena: Arena,
-    method: str, search: str, batchnorm: BatchNorm, fallback: bool,
+    star: State,
+    order: list[int],
+    singles: dict[int, float],
+    load: Callable[[int], State],
+    arena: Arena,
+    method: str,
+    search: str,
+    batchnorm: BatchNorm,
+    fallback: bool,
 ) -> tuple[State, list[Step]]:
     """Section 3, points 2 and 3. `greedy` (Wortsman et al.) tries only the running average, alpha = 1 / (kept + 1)."""
     interpolated = method == "greedy_interpolation"
@@ -138,7 +167,9 @@ def _greedy(
         better = accuracy > current
         if better:
             soup, current, kept = state, accuracy, kept + 1
-        steps.append(Step(index=index, accuracy=singles[index], alpha=alpha, kept=better, batchnorm=norm, accuracy_after=current))
+        steps.append(
+            Step(index=index, accuracy=singles[index], alpha=alpha, kept=better, batchnorm=norm, accuracy_after=current)
+        )
     return soup, steps
 
 
@@ -155,8 +186,8 @@ def grid(soup: State, ingredient: State, arena: Arena, batchnorm: BatchNorm) -> 
 def coarse_to_fine(soup: State, ingredient: State, arena: Arena, batchnorm: BatchNorm) -> Found:
     """1/4, 1/2, 3/4, then 1/8 to either side of the best: 5 alphas instead of 10, one recalibration instead of 10.
 
-    The coarse points are judged with averaged statistics (unless `recalibrated` is asked for); under `best` the winner is
-    judged again with recalibrated ones and the fine points use whichever won.
+    The coarse points are judged with averaged statistics (unless `recalibrated` is asked for); under `best` the
+    winner is judged again with recalibrated ones and the fine points use whichever won.
     """
     first: BatchNorm = "averaged" if batchnorm == "best" else batchnorm
     best = _best_of([0.5, 0.25, 0.75], soup, ingredient, arena, first)

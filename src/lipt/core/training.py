@@ -26,7 +26,10 @@ from lipt.errors import RunError
 class ImageSet(Protocol):
     """Labelled images that can be read in any order."""
 
-    labels_N: Tensor
+    @property
+    def labels_N(self) -> Tensor:  # noqa: N802 (a field, read-only)
+        """int64 (N,)."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -72,7 +75,7 @@ class Progress:
 
 @dataclass(kw_only=True)
 class Dynamics:
-    """Forgetting events (Toneva et al. 2019, Algorithm 1): bookkeeping on the predictions that training makes anyway."""
+    """Forgetting events (Toneva et al. 2019, Algorithm 1): bookkeeping on predictions that training makes anyway."""
 
     correct_N: Tensor
     learned_N: Tensor
@@ -106,7 +109,11 @@ class Trainer:
         self.device = device
         self.progress = Progress()
         self.optimizer = torch.optim.SGD(
-            model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.momentum > 0
+            model.parameters(),
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.momentum > 0,
         )
 
     def run_epoch(self, images: ImageSet, *, weights_N: Tensor | None = None, dynamics: Dynamics | None = None) -> None:
@@ -120,7 +127,9 @@ class Trainer:
             RunError: the loss is not finite.
         """
         recipe, epoch = self.recipe, self.progress.epoch
-        rows_K = images.epoch_order(draw(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch))
+        rows_K = images.epoch_order(
+            draw(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch)
+        )
         sizes = batch_sizes(len(rows_K), recipe.batch_size)
         if weights_N is not None:
             weights_N = weights_N * (len(weights_N) / weights_N.sum())
@@ -148,7 +157,9 @@ class Trainer:
 
     def _finish_epoch(self, count: int, loss_sum: float, correct: float) -> None:
         if not math.isfinite(loss_sum):
-            raise RunError(f"the training loss is {loss_sum} in epoch {self.progress.epoch + 1}", "lower the learning rate (lr)")
+            raise RunError(
+                f"the training loss is {loss_sum} in epoch {self.progress.epoch + 1}", "lower the learning rate (lr)"
+            )
         self.progress.epoch += 1
         self.progress.images += count
         self.progress.loss.append(loss_sum / count)
@@ -168,7 +179,9 @@ class Trainer:
         self.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")})
         document = self.optimizer.state_dict()
         document["state"] = {
-            int(name[9:]): {"momentum_buffer": tensor} for name, tensor in tensors.items() if name.startswith("momentum/")
+            int(name[9:]): {"momentum_buffer": tensor}
+            for name, tensor in tensors.items()
+            if name.startswith("momentum/")
         }
         self.optimizer.load_state_dict(document)
         self.progress = progress
@@ -179,7 +192,11 @@ Feed = Callable[["Trainer"], tuple[ImageSet, Tensor | None]]
 
 
 def train(
-    trainer: Trainer, feed: Feed, *, dynamics: Dynamics | None = None, after_epoch: Callable[[Trainer], None] = lambda _trainer: None
+    trainer: Trainer,
+    feed: Feed,
+    *,
+    dynamics: Dynamics | None = None,
+    after_epoch: Callable[[Trainer], None] = lambda _trainer: None,
 ) -> None:
     """Run the epochs that `trainer` has still to run."""
     while trainer.progress.epoch < trainer.recipe.epochs:
@@ -191,7 +208,8 @@ def train(
 def draw(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
     """Rows of one epoch, int64 (K,): a fresh draw without replacement, also across the epochs of one pass over the set.
 
-    With `size` = n (or None) this is an ordinary reshuffled epoch; smaller, it is RS2 without replacement (Okanovic et al. 2024, Algorithm 1).
+    With `size` = n (or None) this is an ordinary reshuffled epoch; smaller, it is RS2 without replacement
+    (Okanovic et al. 2024, Algorithm 1).
     """
     if size is None or size >= n:
         return permutation(n, seed, "order", epoch)
@@ -209,7 +227,9 @@ def batch_sizes(n: int, batch_size: int) -> list[int]:
 
 
 @torch.no_grad()
-def forward_batches(model: nn.Module, images: ImageSet, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+def forward_batches(
+    model: nn.Module, images: ImageSet, batch_size: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Normalised clean batches on `device` with their labels, in the set's own order."""
     rows_N = torch.arange(len(images))
     sizes = [len(part) for part in rows_N.split(batch_size)]

@@ -1,8 +1,8 @@
 """Weights on the wire and at rest: safetensors, and for jigsaws a compressed bf16 difference to theta_*.
 
 Layout of a delta: zstd(safetensors) with, for each floating tensor of more than one dimension, `delta/NAME`, the
-difference to the base rounded to bf16, its bytes shuffled so that all high bytes come first (sign and exponent compress, mantissa does
-not), and `zero/NAME`, a bitmap of exact zeros: a pruned weight stays exactly zero. Everything else (biases, BatchNorm,
+difference to the base rounded to bf16, its bytes shuffled so that all high bytes come first (sign and exponent
+compress, the mantissa does not), and `zero/NAME`, a bitmap of exact zeros: a pruned weight stays exactly zero. Everything else (biases, BatchNorm,
 counters) travels as it is under `full/NAME`; it is below one per cent.
 """
 
@@ -39,7 +39,9 @@ def unpack(data: bytes, *, origin: str) -> State:
     try:
         return load(data)
     except (SafetensorError, ValueError) as error:
-        raise IntegrityError(f"{origin} is not a safetensors file: {error}", "delete it; the stage that wrote it runs again") from None
+        raise IntegrityError(
+            f"{origin} is not a safetensors file: {error}", "delete it; the stage that wrote it runs again"
+        ) from None
 
 
 def encode_delta(state: State, base: State) -> bytes:
@@ -69,7 +71,9 @@ def decode_delta(data: bytes, base: State, *, origin: str) -> State:
         parts = unpack(zstandard.ZstdDecompressor().decompress(data), origin=origin)
         return {name: _restore(name, tensor, parts) for name, tensor in base.items()}
     except (zstandard.ZstdError, KeyError, RuntimeError, ValueError) as error:
-        raise IntegrityError(f"{origin} is not a delta to this theta_*: {error}", "delete it; its worker runs again") from None
+        raise IntegrityError(
+            f"{origin} is not a delta to this theta_*: {error}", "delete it; its worker runs again"
+        ) from None
 
 
 def _travels_as_delta(tensor: Tensor) -> bool:

@@ -15,5 +15,6 @@ from lipt.stages.workspace import Artifact
 
 #: name -> function, for `lipt stage`.
 STAGES: dict[str, Callable[..., Artifact]] = {
-    function.__name__: function for function in (ingest, initialise, dispatch, pretrain, merge, score, select, train, evaluate)
+    function.__name__: function
+    for function in (ingest, initialise, dispatch, pretrain, merge, score, select, train, evaluate)
 }

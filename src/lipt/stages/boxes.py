@@ -8,19 +8,97 @@ reads them from the workspace, by range and verified.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from lipt.config import Config, parse_config
-from lipt.errors import IntegrityError, RunError
+import yaml
+
+from lipt.adapters.store import open_store
+from lipt.config import PROFILES, Config, parse_config
+from lipt.errors import IntegrityError, LiptError, RunError, UsageError
 from lipt.progress import Reporter
 from lipt.report.document import Document
-from lipt.stages.compare import run_entries
+from lipt.report.render import render
+from lipt.report.verdict import judge
+from lipt.stages.compare import run_comparison, run_entries
 from lipt.stages.context import Context
 from lipt.stages.graph import RANDOM, Outcome, Prepared, choose, combine, fit, has_swarm, jigsaw, prepare, with_config
-from lipt.stages.report import Engine, write_report
+from lipt.stages.ingest import write_chunks
+from lipt.stages.report import Engine, report_key, write_report
 from lipt.stages.workspace import Artifact, Workspace
+
+#: Pipeline parameter -> the setting it stands for.
+PARAMETERS = {
+    "data": "data.source", "workspace": "workspace", "model": "model.name", "width": "model.width",
+    "algorithm": "select.algorithm", "fraction": "select.fraction", "epoch_fraction": "train.epoch_fraction",
+    "jigsaws": "dispatch.jigsaws", "batches": "dispatch.batches", "passes": "pretrain.passes", "epochs": "train.epochs",
+    "seed": "seed", "seeds": "compare.seeds", "profile": "profile", "random_baseline": "train.random_baseline",
+    "chunk_mb": "data.chunk_mb", "shuffle_seed": "data.shuffle_seed",
+}  # fmt: skip
+#: Those whose 0 means "not set": engines have no null for numbers.
+UNSET_IF_ZERO = {"width", "epoch_fraction"}
+#: A larger confusion matrix is unreadable, and engines keep it in a metadata field of limited size.
+MAX_CONFUSION_CLASSES = 50
+
+
+def configure(config: str, **parameters: Any) -> Config:
+    """The configuration of a run that was started with pipeline parameters.
+
+    Args:
+        config: YAML of the settings that have no parameter.
+        parameters: by the names in `PARAMETERS`; what the engine shows as a run's parameters is what runs, so a setting
+            is never taken silently from elsewhere.
+
+    Raises:
+        UsageError: not YAML, an invalid setting, or `config` (or the profile) contradicts a parameter; names both.
+    """
+    try:
+        document = yaml.safe_load(config) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"config is not YAML: {' '.join(str(error).split())}", "correct that line") from None
+    if not isinstance(document, dict):
+        raise UsageError(f"config holds a {type(document).__name__}, not settings", "write `key: value` lines")
+    parse_config(document, origin="config")
+    profile: dict[str, Any] = PROFILES.get(parameters.get("profile", ""), {})
+    conflicts = []
+    for name, value in parameters.items():
+        if name in UNSET_IF_ZERO and not value:
+            continue
+        section, _, key = PARAMETERS[name].rpartition(".")
+        for origin, settings in (("config", document), ("the profile", profile)):
+            found = (settings.get(section, {}) if section else settings).get(key, value)
+            if found != value:
+                conflicts.append(f"parameter {name} is {value!r}, {origin} says {PARAMETERS[name]}: {found!r}")
+        (document.setdefault(section, {}) if section else document)[key] = value
+    if conflicts:
+        raise UsageError("; ".join(conflicts), "say it once, in the parameter")
+    return parse_config(document, origin="pipeline parameters")
+
+
+@contextmanager
+def pod() -> Iterator[None]:
+    """Errors as a pod reports them: one message, last in its log, and the documented exit code; no traceback."""
+    try:
+        yield
+    except LiptError as error:
+        print(f"lipt: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(error.exit_code) from None
+
+
+def load(artifact: Any) -> str:
+    """The text in an engine's input artifact (anything with a `path`)."""
+    return Path(artifact.path).read_text(encoding="utf-8")
+
+
+def save(artifact: Any, text: str, **metadata: Any) -> None:
+    """Write an engine's output artifact (anything with a `path` and `metadata`): a short text and key figures."""
+    Path(artifact.path).write_text(text, encoding="utf-8")
+    artifact.metadata.update({name: value for name, value in metadata.items() if value is not None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +149,84 @@ class Worker:
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:
-            raise IntegrityError(f"a worker's answer is damaged: {error}", "run again: its jigsaw is trained again") from None
+            raise IntegrityError(
+                f"a worker's answer is damaged: {error}", "run again: its jigsaw is trained again"
+            ) from None
 
 
-def dispatch_box(settings: dict[str, Any], *, engine: Engine) -> Plan:
-    """Box 1: validate the settings, make theta_* and the shards."""
-    config = parse_config(settings, origin="pipeline parameters")
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """What the last box shows."""
+
+    document: Document
+    workspace: str
+    config: Config
+    model: str = ""
+    """Reference of the trained model."""
+    confusion: list[list[int]] | None = None
+    """Test images by true class (rows) and predicted class; None when it is too large to be shown."""
+
+    @property
+    def html(self) -> str:
+        """The report."""
+        return render(self.document)
+
+    @property
+    def markdown(self) -> str:
+        """The verdict, and where the report lies."""
+        verdict = judge(self.document.rows)
+        sentences = "".join(f"- {sentence}\n" for sentence in verdict.sentences)
+        return f"**{verdict.headline}**\n\n{sentences}\nReport: `{self.workspace}/{report_key(self.config, 'html')}`\n"
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names, in label order."""
+        return self.document.subset.class_names if self.document.subset else []
+
+    def figures(self) -> dict[str, float]:
+        """The selected row in numbers, and the accuracy of each other row with the gain over it."""
+        rows = self.document.rows
+        row = next(row for row in rows if row.role == "selected")
+        accuracy = fmean(row.accuracy)
+        figures = {
+            "accuracy": accuracy, "kept_fraction": row.kept_fraction, "epoch_fraction": row.epoch_fraction,
+            "epochs": row.epochs, "wall_s": sum(row.stage_wall_s.values()),
+            "data_mb": (row.data_bytes or 0) / 1e6, "model_mb": (row.model_bytes or 0) / 1e6, "gflop": (row.flops or 0) / 1e9,
+        }  # fmt: skip
+        for other in rows:
+            if other is not row:
+                name = other.name.replace("-", "_")
+                figures |= {
+                    f"{name}_accuracy": fmean(other.accuracy),
+                    f"gain_over_{name}": accuracy - fmean(other.accuracy),
+                }
+        return figures
+
+
+def ingest_box(config: Config, location: str) -> dict[str, Any]:
+    """Images into a chunk store at `location`; returns its key figures."""
+    manifest = write_chunks(config.data, open_store(location), Reporter(), "ingest")
+    counts = {name: split.count for name, split in manifest.splits.items()}
+    return {"digest": manifest.digest, "name": manifest.name, "num_classes": len(manifest.classes), **counts}
+
+
+def compare_box(config: Config) -> Finished:
+    """A configuration beside all baselines, over seeds."""
+    ctx = _context(config)
+    document = run_comparison(ctx)
+    assert document is not None  # not a dry run
+    return Finished(document=document, workspace=ctx.workspace.store.uri, config=config)
+
+
+def dispatch_box(config: Config, *, engine: Engine) -> Plan:
+    """Box 1: make theta_* and the shards."""
     prepared = prepare(_context(config))
     return Plan(
-        config=config.model_dump(mode="json"), dataset=prepared.dataset.ref, initial=tuple(artifact.ref for artifact in prepared.initial),
-        plans=prepared.plans.ref if prepared.plans else None, engine=engine,
+        config=config.model_dump(mode="json"),
+        dataset=prepared.dataset.ref,
+        initial=tuple(artifact.ref for artifact in prepared.initial),
+        plans=prepared.plans.ref if prepared.plans else None,
+        engine=engine,
     )
 
 
@@ -92,9 +238,10 @@ def pretrain_box(plan: Plan, index: int) -> Worker:
     ctx, prepared = _open(plan)
     try:
         return Worker(index=index, ref=jigsaw(ctx, prepared, index).ref)
-    except RunError as error:
-        ctx.reporter.say(f"pretrain[{index}] lost: {error}")
-        return Worker(index=index, error=error.message)
+    except (RunError, RuntimeError) as error:  # RuntimeError: what torch raises when this node's GPU fails
+        message = error.message if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+        ctx.reporter.say(f"pretrain[{index}] lost: {message}")
+        return Worker(index=index, error=message)
 
 
 def merge_box(plan: Plan, workers: Sequence[Worker]) -> Artifact | None:
@@ -102,7 +249,32 @@ def merge_box(plan: Plan, workers: Sequence[Worker]) -> Artifact | None:
     ctx, prepared = _open(plan)
     if prepared.plans is None:
         return None
+    for worker in workers:
+        if worker.error:
+            ctx.reporter.say(f"pretrain[{worker.index}] was lost: {worker.error}")
     return combine(ctx, prepared, [ctx.workspace.get(worker.ref) for worker in workers if worker.ref])
+
+
+def merge_figures(theta: Artifact | None) -> dict[str, float]:
+    """Validation accuracies of theta_p and of what it is judged by, and how many jigsaws arrived."""
+    if theta is None:
+        return {}
+    names = {
+        "accuracy": "soup",
+        "theta_star_accuracy": "theta_star",
+        "best_single_accuracy": "best_single",
+        "uniform_accuracy": "uniform",
+    }
+    figures = {
+        f"{name}_validation_accuracy": theta.summary[key]
+        for key, name in names.items()
+        if theta.summary[key] is not None
+    }
+    return {
+        **figures,
+        "jigsaws_arrived": len(theta.summary["densities"]),
+        "jigsaws_missing": len(theta.summary["missing"]),
+    }
 
 
 def select_box(plan: Plan, merged: str | None) -> Artifact:
@@ -111,27 +283,39 @@ def select_box(plan: Plan, merged: str | None) -> Artifact:
     return choose(ctx, prepared, ctx.workspace.get(merged) if merged else None)[1]
 
 
-def train_box(plan: Plan, merged: str | None, subset: str, workers: Sequence[Worker]) -> tuple[Document, str]:
-    """Box 5: train, evaluate, the random baseline beside it, report. Returns the document and the report's HTML."""
-    from lipt.report.render import render
-
+def train_box(plan: Plan, merged: str | None, subset: str, workers: Sequence[Worker]) -> Finished:
+    """Box 5: train, evaluate, the random baseline beside it, report."""
     ctx, prepared = _open(plan)
     theta = ctx.workspace.get(merged) if merged else None
     chosen = ctx.workspace.get(subset)
     outcomes = {
         "selected": Outcome(
-            config=ctx.config, prepared=prepared, jigsaws=tuple(ctx.workspace.get(worker.ref) for worker in workers if worker.ref), merged=theta,
-            scores=next((ctx.workspace.get(ref) for ref in chosen.inputs if ref.startswith("score/")), None), subset=chosen,
-            trained=fit(ctx, prepared, chosen, theta), failures={worker.index: worker.error for worker in workers if worker.error},
+            config=ctx.config,
+            prepared=prepared,
+            jigsaws=tuple(ctx.workspace.get(worker.ref) for worker in workers if worker.ref),
+            merged=theta,
+            scores=next((ctx.workspace.get(ref) for ref in chosen.inputs if ref.startswith("score/")), None),
+            subset=chosen,
+            trained=fit(ctx, prepared, chosen, theta),
+            failures={worker.index: worker.error for worker in workers if worker.error},
         )
     }
     if ctx.config.train.random_baseline and ctx.config.select.algorithm != "random":
         baseline = with_config(ctx, RANDOM)
         bare = Prepared(dataset=prepared.dataset)
         _, drawn = choose(baseline, bare, None)
-        outcomes["random"] = Outcome(config=baseline.config, prepared=bare, subset=drawn, trained=fit(baseline, bare, drawn, None))
+        outcomes["random"] = Outcome(
+            config=baseline.config, prepared=bare, subset=drawn, trained=fit(baseline, bare, drawn, None)
+        )
     document = write_report(ctx, run_entries(outcomes), engine=plan.engine)
-    return document, render(document)
+    trained, confusion = outcomes["selected"].trained, outcomes["selected"].trained.evaluation.summary["confusion"]
+    return Finished(
+        document=document,
+        workspace=ctx.workspace.store.uri,
+        config=ctx.config,
+        model=trained.model.ref,
+        confusion=confusion if len(confusion) <= MAX_CONFUSION_CLASSES else None,
+    )
 
 
 def _context(config: Config) -> Context:
@@ -141,4 +325,6 @@ def _context(config: Config) -> Context:
 def _open(plan: Plan) -> tuple[Context, Prepared]:
     ctx = _context(parse_config(plan.config, origin="the run's plan"))
     get = ctx.workspace.get
-    return ctx, Prepared(dataset=get(plan.dataset), initial=tuple(map(get, plan.initial)), plans=get(plan.plans) if plan.plans else None)
+    return ctx, Prepared(
+        dataset=get(plan.dataset), initial=tuple(map(get, plan.initial)), plans=get(plan.plans) if plan.plans else None
+    )

@@ -20,7 +20,12 @@ from lipt.stages.workspace import Step
 
 @contextmanager
 def resumable(
-    step: Step, trainer: Trainer, *, every_s: float, dynamics: Dynamics | None = None, extra: Callable[[], dict[str, torch.Tensor]] = dict,
+    step: Step,
+    trainer: Trainer,
+    *,
+    every_s: float,
+    dynamics: Dynamics | None = None,
+    extra: Callable[[], dict[str, torch.Tensor]] = dict,
     restore_extra: Callable[[dict[str, torch.Tensor]], None] = lambda _tensors: None,
 ) -> Iterator[Callable[[Trainer], None]]:
     """Continue `trainer` where an interrupted attempt stopped, and give the hook that saves checkpoints.
@@ -47,7 +52,9 @@ def resumable(
 
 def _pack(step: Step, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]) -> bytes:
     document = {"progress": asdict(trainer.progress), "cost": step.cost().as_dict()}
-    tensors = trainer.tensors() | {"document": torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=torch.uint8)}
+    tensors = trainer.tensors() | {
+        "document": torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=torch.uint8)
+    }
     tensors |= {f"extra/{name}": tensor for name, tensor in extra.items()}
     if dynamics is not None:
         tensors |= {f"dynamics/{name}": tensor for name, tensor in vars(dynamics).items()}
@@ -55,7 +62,11 @@ def _pack(step: Step, trainer: Trainer, dynamics: Dynamics | None, extra: dict[s
 
 
 def _restore(
-    data: bytes, step: Step, trainer: Trainer, dynamics: Dynamics | None, restore_extra: Callable[[dict[str, torch.Tensor]], None]
+    data: bytes,
+    step: Step,
+    trainer: Trainer,
+    dynamics: Dynamics | None,
+    restore_extra: Callable[[dict[str, torch.Tensor]], None],
 ) -> None:
     origin = f"{step.ref}/checkpoint"
     tensors = unpack(data, origin=origin)
@@ -65,6 +76,8 @@ def _restore(
         for name in vars(dynamics) if dynamics is not None else ():
             getattr(dynamics, name).copy_(tensors[f"dynamics/{name}"])
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
-        raise IntegrityError(f"{origin} is damaged: {error}", "delete it; the stage starts from its beginning") from None
+        raise IntegrityError(
+            f"{origin} is damaged: {error}", "delete it; the stage starts from its beginning"
+        ) from None
     restore_extra({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("extra/")})
     step.earlier = Cost(**document["cost"])

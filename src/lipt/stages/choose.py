@@ -32,8 +32,8 @@ SUBSET = "subset.parquet"
 def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact]) -> Artifact:
     """Forward all candidates through each model, once.
 
-    Files: `labels`, per model the logits and penultimate features of the candidates, and of the validation set where the
-    algorithm looks at it; rows are candidates in the order of the split.
+    Files: `labels`, per model the logits and penultimate features of the candidates, and of the validation set where
+    the algorithm looks at it; rows are candidates in the order of the split.
     """
     needs = requirements(ctx.config.select.algorithm)
 
@@ -50,11 +50,18 @@ def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact]) -> Artifa
             model.to(device=ctx.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
             for name, images in sets.items():
                 outputs = score_images(
-                    model, images, device=ctx.device, batch_size=ctx.config.score.batch_size,
+                    model,
+                    images,
+                    device=ctx.device,
+                    batch_size=ctx.config.score.batch_size,
                     advance=lambda done, total: step.reporter.advance(step.label, done, total, "images"),
                 )
                 step.flops += len(images) * ctx.flops(model, image_shape(images))[0]
-                step.put(f"{name}-{index}.safetensors", pack({"logits": outputs.logits_NC, "features": outputs.features_ND}), kind="other")
+                step.put(
+                    f"{name}-{index}.safetensors",
+                    pack({"logits": outputs.logits_NC, "features": outputs.features_ND}),
+                    kind="other",
+                )
             if index == 0 and DYNAMICS in artifact.files:
                 step.put(DYNAMICS, step.read(artifact, DYNAMICS, kind="other"), kind="other")
         return {"models": len(models), "candidates": len(candidates), "classes": len(data.manifest.classes)}
@@ -76,27 +83,42 @@ def select(ctx: Context, dataset: Artifact, scores: Artifact | None) -> Artifact
         _, positions = ctx.split(data)
         labels_N = torch.from_numpy(data.index("train").label[positions].astype(np.int64))
         num_classes = len(data.manifest.classes)
-        if scores is None:
-            candidates, validation = Candidates(labels_N=labels_N, num_classes=num_classes), None
-        else:
-            candidates, validation = _load_candidates(step, scores, "candidates"), _load_candidates(step, scores, "validation")
+        candidates, validation = Candidates(labels_N=labels_N, num_classes=num_classes), None
+        if scores is not None:
+            candidates = _load_candidates(step, scores, "candidates")
+            if requirements(settings.algorithm).validation:
+                validation = _load_candidates(step, scores, "validation")
         selection = apply(settings, candidates, validation, seed=ctx.seed("select"))
-        provenance = {"dataset": data.manifest.digest, "scores": scores.ref if scores else None, **settings.model_dump(mode="json")}
+        provenance = {
+            "dataset": data.manifest.digest,
+            "scores": scores.ref if scores else None,
+            **settings.model_dump(mode="json"),
+        }
         step.put(SUBSET, subset_table(selection, positions, labels_N, provenance), kind="other")
         kept = torch.bincount(labels_N[selection.indices_K], minlength=num_classes)
         return {
-            "count": len(selection.indices_K), "candidates": len(positions), "algorithm": selection.algorithm,
-            "kept_per_class": kept.tolist(), "candidates_per_class": torch.bincount(labels_N, minlength=num_classes).tolist(),
+            "count": len(selection.indices_K),
+            "candidates": len(positions),
+            "algorithm": selection.algorithm,
+            "kept_per_class": kept.tolist(),
+            "candidates_per_class": torch.bincount(labels_N, minlength=num_classes).tolist(),
         }
 
     inputs = [dataset] if scores is None else [dataset, scores]
-    return ctx.step("select", ctx.settings("select", view=ctx.view()), inputs, body, label=f"select {settings.algorithm}")
+    return ctx.step(
+        "select", ctx.settings("select", view=ctx.view()), inputs, body, label=f"select {settings.algorithm}"
+    )
 
 
 def apply(settings: Select, candidates: Candidates, validation: Candidates | None, *, seed: int) -> Selection:
     """The configured algorithm on these candidates."""
     return run_selection(
-        settings.algorithm, candidates, fraction=settings.fraction, seed=seed, balanced=settings.balanced, options=settings.options,
+        settings.algorithm,
+        candidates,
+        fraction=settings.fraction,
+        seed=seed,
+        balanced=settings.balanced,
+        options=settings.options,
         validation=validation,
     )
 
@@ -111,7 +133,7 @@ class Subset:
 
 
 def subset_table(selection: Selection, positions: Positions, labels_N: Tensor, provenance: dict[str, Any]) -> bytes:
-    """The selection as Parquet: position, label, score of every candidate; rank and weight of the chosen ones, null elsewhere."""
+    """The selection as Parquet: position, label, score of every candidate; rank and weight of the chosen, else null."""
     n, indices = len(positions), selection.indices_K.numpy()
     rank, weight = np.full(n, -1, np.int32), np.zeros(n, np.float32)
     rank[indices], weight[indices] = np.arange(len(indices)), selection.weights_K.float().cpu().numpy()
@@ -122,7 +144,9 @@ def subset_table(selection: Selection, positions: Positions, labels_N: Tensor, p
         "rank": pa.array(rank, mask=rank < 0), "weight": pa.array(weight, mask=rank < 0),
     })  # fmt: skip
     sink = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({"lipt": json.dumps(provenance, sort_keys=True)}), sink, compression="zstd")
+    pq.write_table(
+        table.replace_schema_metadata({"lipt": json.dumps(provenance, sort_keys=True)}), sink, compression="zstd"
+    )
     return sink.getvalue()
 
 
@@ -131,14 +155,13 @@ def read_subset(step: Step, subset: Artifact) -> Subset:
     table = pq.read_table(io.BytesIO(step.read(subset, SUBSET, kind="other")))
     kept = table.filter(pa.compute.is_valid(table["rank"])).sort_by("position")
     return Subset(
-        positions_K=kept["position"].to_numpy().astype(np.int64), weights_K=torch.from_numpy(kept["weight"].to_numpy().copy()), table=table
+        positions_K=kept["position"].to_numpy().astype(np.int64),
+        weights_K=torch.from_numpy(kept["weight"].to_numpy().copy()),
+        table=table,
     )
 
 
-def _load_candidates(step: Step, scores: Artifact, name: str) -> Candidates | None:
-    if f"{name}-labels.safetensors" not in scores.files:
-        return None
-
+def _load_candidates(step: Step, scores: Artifact, name: str) -> Candidates:
     def load(file: str) -> dict[str, Tensor]:
         return unpack(step.read(scores, file, kind="other"), origin=f"{scores.ref}/{file}")
 
@@ -148,7 +171,9 @@ def _load_candidates(step: Step, scores: Artifact, name: str) -> Candidates | No
         outputs.append(Outputs(logits_NC=tensors["logits"], features_ND=tensors["features"]))
     forgetting = load(DYNAMICS)["forgetting"] if name == "candidates" and DYNAMICS in scores.files else None
     return Candidates(
-        labels_N=load(f"{name}-labels.safetensors")["labels"], num_classes=int(scores.summary["classes"]), outputs=outputs,
+        labels_N=load(f"{name}-labels.safetensors")["labels"],
+        num_classes=int(scores.summary["classes"]),
+        outputs=outputs,
         forgetting_N=forgetting,
     )
 

@@ -10,7 +10,7 @@ from lipt.stages.report import Engine, Entry, label_of, role_of, write_report
 
 
 def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | None:
-    """The configuration, a random subset of the same budgets beside it unless `train.random_baseline` is off, and the report.
+    """The configuration, a random subset of the same budgets beside it (`train.random_baseline`), and the report.
 
     Returns None on a dry run.
     """

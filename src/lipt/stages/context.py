@@ -1,4 +1,4 @@
-"""What every stage is given besides its inputs: configuration, workspace, device, reporter; and short cuts over them."""
+"""What every stage is given besides its inputs: configuration, workspace, device, reporter."""
 
 from __future__ import annotations
 
@@ -53,13 +53,24 @@ class Context:
         return torch.device(name)
 
     def step(
-        self, stage: str, settings: Mapping[str, Any], inputs: Sequence[Artifact], body: Callable[[Step], dict[str, Any]], label: str | None = None
+        self,
+        stage: str,
+        settings: Mapping[str, Any],
+        inputs: Sequence[Artifact],
+        body: Callable[[Step], dict[str, Any]],
+        label: str | None = None,
     ) -> Artifact:
         """`run_step` on this workspace."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         return run_step(
-            self.workspace, self.reporter, stage=stage, settings=settings, inputs=list(inputs), body=body, label=label,
+            self.workspace,
+            self.reporter,
+            stage=stage,
+            settings=settings,
+            inputs=list(inputs),
+            body=body,
+            label=label,
             gpu_peak_bytes=torch.cuda.max_memory_allocated if self.device.type == "cuda" else lambda: 0,
             dry_run=self.dry_run,
         )
@@ -70,13 +81,20 @@ class Context:
 
     def settings(self, *sections: str, seeded: bool = True, **more: Any) -> dict[str, Any]:
         """Those sections of the configuration as a stage's settings; `seeded` adds the run's seed."""
-        chosen: dict[str, Any] = {section: getattr(self.config, section).model_dump(mode="json") for section in sections}
+        chosen: dict[str, Any] = {
+            section: getattr(self.config, section).model_dump(mode="json") for section in sections
+        }
         return chosen | ({"seed": self.config.seed} if seeded else {}) | more
 
     def view(self) -> dict[str, Any]:
         """The settings that decide what a training stage sees of the data."""
         data = self.config.data
-        return {"validation": data.validation_fraction, "size": data.image_size, "crop": [data.crop, data.crop_padding, data.flip]}
+        return {
+            "validation": data.validation_fraction,
+            "size": data.image_size,
+            "crop": [data.crop, data.crop_padding, data.flip],
+            "resident_mb": data.resident_mb,
+        }
 
     def dataset(self, step: Step, ingested: Artifact) -> Dataset:
         """The data set behind an `ingest` artifact, metered by `step`."""
@@ -99,7 +117,9 @@ class Context:
     def model(self, num_classes: int, seed: int, state: State | None = None) -> nn.Module:
         """The configured network, freshly initialised or with the weights given."""
         settings = self.config.model
-        model = build_model(settings.name, num_classes=num_classes, seed=seed, width=settings.width, classifier=settings.classifier)
+        model = build_model(
+            settings.name, num_classes=num_classes, seed=seed, width=settings.width, classifier=settings.classifier
+        )
         if state is not None:
             model.load_state_dict(state)
         return model

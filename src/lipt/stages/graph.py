@@ -1,6 +1,6 @@
 """The DAG: which stage feeds which, for one configuration, as `lipt run` and the pipelines execute it.
 
-    ingest -> [initialise -> dispatch] -> [pretrain] x n -> [merge] -> [score -> select] -> [train -> evaluate] -> report
+    ingest; [initialise -> dispatch] -> [pretrain] x n -> [merge] -> [score -> select] -> [train -> evaluate]; report
 
 Brackets are the boxes of the Kubeflow pipeline: each is one function here, called by a pod or, in turn, by `run`.
 """
@@ -79,8 +79,12 @@ def prepare(ctx: Context) -> Prepared:
     if not needs_models(ctx.config):
         return Prepared(dataset=dataset)
     runs = ctx.config.score.runs if ctx.config.score.model == "classic" else 1
-    plans = dispatch(ctx, dataset) if has_swarm(ctx.config) else None  # first: it fails at once when the data are too few
-    return Prepared(dataset=dataset, initial=tuple(initialise(ctx, dataset, run=run) for run in range(runs)), plans=plans)
+    plans = (
+        dispatch(ctx, dataset) if has_swarm(ctx.config) else None
+    )  # first: it fails at once when the data are too few
+    return Prepared(
+        dataset=dataset, initial=tuple(initialise(ctx, dataset, run=run) for run in range(runs)), plans=plans
+    )
 
 
 def jigsaw(ctx: Context, prepared: Prepared, index: int) -> Artifact:
@@ -129,8 +133,14 @@ def run(ctx: Context) -> Outcome:
         merged = combine(ctx, prepared, jigsaws)
     scores, subset = choose(ctx, prepared, merged)
     return Outcome(
-        config=ctx.config, prepared=prepared, jigsaws=tuple(jigsaws), merged=merged, scores=scores, subset=subset,
-        trained=fit(ctx, prepared, subset, merged), failures=failures,
+        config=ctx.config,
+        prepared=prepared,
+        jigsaws=tuple(jigsaws),
+        merged=merged,
+        scores=scores,
+        subset=subset,
+        trained=fit(ctx, prepared, subset, merged),
+        failures=failures,
     )
 
 
@@ -140,7 +150,10 @@ def with_config(ctx: Context, changes: dict[str, Any]) -> Context:
 
 
 #: Changes that turn a configuration into the random baseline of the same two budgets.
-RANDOM: dict[str, Any] = {"select": {"algorithm": "random", "options": {}}, "train": {"reselect_every": 0, "start": "fresh"}}
+RANDOM: dict[str, Any] = {
+    "select": {"algorithm": "random", "options": {}},
+    "train": {"reselect_every": 0, "start": "fresh"},
+}
 
 
 def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -151,15 +164,25 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
     per_epoch = config.train.epoch_fraction or config.select.fraction
     everything = {"algorithm": "random", "options": {}, "fraction": 1.0}
     plain = {"reselect_every": 0, "start": "fresh"}
-    classic = {"select": {"algorithm": "grand", "options": {}}, "score": {"model": "classic", "runs": 10, "epochs": 1}, "train": plain}
+    classic = {
+        "select": {"algorithm": "grand", "options": {}},
+        "score": {"model": "classic", "runs": 10, "epochs": 1},
+        "train": plain,
+    }
     return {
         "full": ("Full data", {"select": everything, "train": plain | {"epoch_fraction": None}}),
         "random": ("Random subset", RANDOM),
         "stratified": ("Random per class", {"select": {"algorithm": "stratified", "options": {}}, "train": plain}),
-        "rs2": ("RS2: fresh random draw every epoch", {"select": everything, "train": plain | {"epoch_fraction": per_epoch}}),
+        "rs2": (
+            "RS2: fresh random draw every epoch",
+            {"select": everything, "train": plain | {"epoch_fraction": per_epoch}},
+        ),
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": {"algorithm": "grand", "options": {}}}),
-        "theta-star": (f"theta_* alone, {config.select.algorithm}", {"merge": {"method": "none"}, "train": {"start": "fresh"}}),
+        "theta-star": (
+            f"theta_* alone, {config.select.algorithm}",
+            {"merge": {"method": "none"}, "train": {"start": "fresh"}},
+        ),
         "best-single": (f"Best single jigsaw, {config.select.algorithm}", {"merge": {"method": "best_single"}}),
         "lipt": (f"LiPT, {config.select.algorithm}", {}),
     }

@@ -19,10 +19,15 @@ def ingest(ctx: Context) -> Artifact:
     data = ctx.config.data
     if is_chunk_store(data):
         manifest = Dataset(DatasetFiles(open_store(data.source)).read).manifest
-        return ctx.step("ingest", {"digest": manifest.digest}, [], lambda _step: _summary(manifest, open_store(data.source).uri))
+        return ctx.step(
+            "ingest", {"digest": manifest.digest}, [], lambda _step: _summary(manifest, open_store(data.source).uri)
+        )
     source = open_source(data.source, data.format)
     settings = {
-        "fingerprint": source.fingerprint(), "chunk_mb": data.chunk_mb, "shuffle_seed": data.shuffle_seed, "test_fraction": data.test_fraction
+        "fingerprint": source.fingerprint(),
+        "chunk_mb": data.chunk_mb,
+        "shuffle_seed": data.shuffle_seed,
+        "test_fraction": data.test_fraction,
     }
 
     def body(step: Step) -> dict[str, Any]:
@@ -36,8 +41,13 @@ def write_chunks(data: Data, store: Store, reporter: Reporter, label: str) -> Ma
     """Ingest the source into `store`; continues where an interrupted call stopped."""
     files = DatasetFiles(store)
     return write_dataset(
-        open_source(data.source, data.format), files.put, get=files.get, delete=files.delete, seed=data.shuffle_seed,
-        chunk_bytes=round(data.chunk_mb * 1e6), test_fraction=data.test_fraction,
+        open_source(data.source, data.format),
+        files.put,
+        get=files.get,
+        delete=files.delete,
+        seed=data.shuffle_seed,
+        chunk_bytes=round(data.chunk_mb * 1e6),
+        test_fraction=data.test_fraction,
         progress=lambda done, total: reporter.advance(label, done, total, "images"),
     )
 
@@ -51,6 +61,10 @@ def is_chunk_store(data: Data) -> bool:
 
 def _summary(manifest: Manifest, location: str) -> dict[str, Any]:
     return {
-        "location": location, "digest": manifest.digest, "name": manifest.name, "classes": list(manifest.classes),
-        "train": manifest.splits["train"].count, "test": manifest.splits["test"].count,
+        "location": location,
+        "digest": manifest.digest,
+        "name": manifest.name,
+        "classes": list(manifest.classes),
+        "train": manifest.splits["train"].count,
+        "test": manifest.splits["test"].count,
     }

@@ -21,7 +21,6 @@ import torch
 import yaml
 from PIL import Image
 
-from lipt.adapters.store import DatasetFiles
 from lipt.config import Config
 from lipt.core.chunks import Dataset, decode_image, read_samples
 from lipt.core.selection import requirements
@@ -57,11 +56,18 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in _all_artifacts(entries)}
     epoch_s = _epoch_wall_s(entries, costs)
     document = doc.Document(
-        title=ctx.config.name, run_id=run_id(ctx.config), created=datetime.now(UTC).isoformat(timespec="seconds"), engine=engine,
-        profile=ctx.config.profile, rows=[_row(entry, costs, epoch_s) for entry in entries],
-        merge=_merge_table(first), subset=_subset(ctx, step, first), curves=[_curve(entry) for entry in entries],
+        title=ctx.config.name,
+        run_id=run_id(ctx.config),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        engine=engine,
+        profile=ctx.config.profile,
+        rows=[_row(entry, costs, epoch_s) for entry in entries],
+        merge=_merge_table(first),
+        subset=_subset(ctx, step, first),
+        curves=[_curve(entry) for entry in entries],
         ledger=[_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in _all_artifacts(entries)],
-        paper_accounting=_paper_accounting(ctx, step, first, costs), provenance=_provenance(ctx, entries),
+        paper_accounting=_paper_accounting(ctx, step, first, costs),
+        provenance=_provenance(ctx, entries),
     )
     ctx.workspace.store.write(report_key(ctx.config, "json"), document.model_dump_json(indent=1).encode(), kind="other")
     ctx.workspace.store.write(report_key(ctx.config, "html"), render(document).encode(), kind="other")
@@ -83,20 +89,32 @@ def _all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
     unique: dict[str, Artifact] = {}
     for entry in entries:
         for outcome in entry.outcomes:
-            unique |= {artifact.ref: artifact for artifact in [outcome.prepared.dataset, *outcome.artifacts()] if artifact.ref not in unique}
+            unique |= {
+                artifact.ref: artifact
+                for artifact in [outcome.prepared.dataset, *outcome.artifacts()]
+                if artifact.ref not in unique
+            }
     return list(unique.values())
 
 
 def _epoch_wall_s(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | None:
     """Measured seconds of one epoch over all candidates, from the models that were pre-trained on all of them."""
-    initial = {a.ref: a for entry in entries for outcome in entry.outcomes for a in outcome.prepared.initial if a.summary["epochs"]}
+    initial = {
+        a.ref: a
+        for entry in entries
+        for outcome in entry.outcomes
+        for a in outcome.prepared.initial
+        if a.summary["epochs"]
+    }
     epochs = sum(artifact.summary["epochs"] for artifact in initial.values())
     return sum(costs[ref].wall_s for ref in initial) / epochs if epochs else None
 
 
 def _row(entry: Entry, costs: dict[str, Cost], epoch_s: float | None) -> doc.Row:
     config = entry.outcomes[0].config
-    per_seed = [[(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()] for outcome in entry.outcomes]
+    per_seed = [
+        [(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()] for outcome in entry.outcomes
+    ]
     seeds = len(per_seed)
     walls: dict[str, float] = {}
     for stages in per_seed:
@@ -106,13 +124,21 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_s: float | None) -> doc.Row
     total = sum((cost for stages in per_seed for _, cost in stages), Cost())
     evaluation = entry.outcomes[0].trained.evaluation
     return doc.Row(
-        name=entry.name, label=entry.label, role=entry.role, algorithm=config.select.algorithm, kept_fraction=config.select.fraction,
-        epoch_fraction=config.train.epoch_fraction or config.select.fraction, epochs=config.train.epochs,
+        name=entry.name,
+        label=entry.label,
+        role=entry.role,
+        algorithm=config.select.algorithm,
+        kept_fraction=config.select.fraction,
+        epoch_fraction=config.train.epoch_fraction or config.select.fraction,
+        epochs=config.train.epochs,
         seeds=[outcome.config.seed for outcome in entry.outcomes],
         accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
-        num_test_images=int(evaluation.summary["images"]), stage_wall_s=walls,
+        num_test_images=int(evaluation.summary["images"]),
+        stage_wall_s=walls,
         pretrain_cost=pretraining / epoch_s if epoch_s else (0.0 if not pretraining else None),
-        data_bytes=total.bytes("data") / seeds, model_bytes=total.bytes("model") / seeds, other_bytes=total.bytes("other") / seeds,
+        data_bytes=total.bytes("data") / seeds,
+        model_bytes=total.bytes("model") / seeds,
+        other_bytes=total.bytes("other") / seeds,
         flops=total.flops / seeds,
     )
 
@@ -123,17 +149,30 @@ def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
     summary, dispatched = outcome.merged.summary, outcome.config.dispatch.jigsaws
     steps = [
         doc.JigsawRow(
-            index=step["index"], accuracy=step["accuracy"], alpha=step["alpha"], kept=step["kept"], batchnorm=step["batchnorm"],
-            validation_after=step["accuracy_after"], density=summary["densities"][str(step["index"])],
+            index=step["index"],
+            accuracy=step["accuracy"],
+            alpha=step["alpha"],
+            kept=step["kept"],
+            batchnorm=step["batchnorm"],
+            validation_after=step["accuracy_after"],
+            density=summary["densities"][str(step["index"])],
         )
         for step in summary["steps"]
     ]
-    steps += [doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive")) for index in summary["missing"]]
+    steps += [
+        doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
+        for index in summary["missing"]
+    ]
     return doc.MergeTable(
-        method=f"{outcome.config.merge.method}, result: {summary['chosen']}", theta_star_accuracy=summary["theta_star_accuracy"],
-        best_single_accuracy=summary["best_single_accuracy"], uniform_accuracy=summary["uniform_accuracy"],
-        soup_accuracy=summary["accuracy"], num_workers=dispatched, num_arrived=dispatched - len(summary["missing"]),
-        quorum=math.ceil(outcome.config.merge.quorum * dispatched), steps=steps,
+        method=f"{outcome.config.merge.method}, result: {summary['chosen']}",
+        theta_star_accuracy=summary["theta_star_accuracy"],
+        best_single_accuracy=summary["best_single_accuracy"],
+        uniform_accuracy=summary["uniform_accuracy"],
+        soup_accuracy=summary["accuracy"],
+        num_workers=dispatched,
+        num_arrived=dispatched - len(summary["missing"]),
+        quorum=math.ceil(outcome.config.merge.quorum * dispatched),
+        steps=steps,
     )
 
 
@@ -146,8 +185,11 @@ def _subset(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
     scored = table["score"].null_count < len(table)
     weights = table.filter(kept)["weight"].to_numpy()
     return doc.Subset(
-        count=summary["count"], class_names=classes, kept_per_class=summary["kept_per_class"],
-        candidates_per_class=summary["candidates_per_class"], score_name=summary["algorithm"] if scored else "",
+        count=summary["count"],
+        class_names=classes,
+        kept_per_class=summary["kept_per_class"],
+        candidates_per_class=summary["candidates_per_class"],
+        score_name=summary["algorithm"] if scored else "",
         score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
         kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes),
         dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes),
@@ -174,7 +216,11 @@ def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[doc
     scores = dict(zip(chosen["position"].to_pylist(), chosen["score"].to_pylist(), strict=True))
     samples = {sample.position: sample for sample in read_samples(dataset.plan("train", list(scores)), dataset.read)}
     return [
-        doc.Example(png_base64=_thumbnail(samples[position].image, f"sample {position}"), label=classes[samples[position].label], score=score)
+        doc.Example(
+            png_base64=_thumbnail(samples[position].image, f"sample {position}"),
+            label=classes[samples[position].label],
+            score=score,
+        )
         for position, score in scores.items()
     ]
 
@@ -190,16 +236,29 @@ def _thumbnail(data: bytes, name: str) -> str:
 def _curve(entry: Entry) -> doc.Curve:
     summary = entry.outcomes[0].trained.model.summary
     return doc.Curve(
-        name=entry.label, epoch=list(range(1, len(summary["losses"]) + 1)), train_loss=summary["losses"], train_accuracy=summary["accuracies"]
+        name=entry.label,
+        epoch=list(range(1, len(summary["losses"]) + 1)),
+        train_loss=summary["losses"],
+        train_accuracy=summary["accuracies"],
     )
 
 
 def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
     worker = artifact.settings.get("index", artifact.settings.get("run") or None)
-    traffic = {f"{kind}_{verb}": getattr(cost, verb).get(kind, 0) for kind in ("data", "model", "other") for verb in ("read", "written")}
+    traffic = {
+        f"{kind}_{verb}": getattr(cost, verb).get(kind, 0)
+        for kind in ("data", "model", "other")
+        for verb in ("read", "written")
+    }
     return doc.LedgerRow(
-        stage=artifact.stage, worker=worker, cached=artifact.ref in ctx.workspace.reused, wall_s=cost.wall_s, flops=cost.flops,
-        peak_bytes=cost.peak_bytes, requests=cost.requests, **traffic,
+        stage=artifact.stage,
+        worker=worker,
+        cached=artifact.ref in ctx.workspace.reused,
+        wall_s=cost.wall_s,
+        flops=cost.flops,
+        peak_bytes=cost.peak_bytes,
+        requests=cost.requests,
+        **traffic,
     )
 
 
@@ -217,11 +276,19 @@ def _paper_accounting(ctx: Context, step: Step, outcome: Outcome, costs: dict[st
     classic_total = sum(paper_epochs_read(classic, config.select.fraction, epochs=config.train.epochs))
     return doc.PaperAccounting(
         paper=doc.Accounting(
-            pretrain_epochs=pretraining, main_epochs=main, full_epochs=config.train.epochs, classic_epochs=classic_total,
+            pretrain_epochs=pretraining,
+            main_epochs=main,
+            full_epochs=config.train.epochs,
+            classic_epochs=classic_total,
             saved_vs_classic=1 - (pretraining + main) / classic_total,
         ),
-        measured=doc.Accounting(pretrain_epochs=measured(*_PRETRAINING), selection_epochs=measured("score", "select"), main_epochs=measured("train")),
-        note=f"Classic pre-training: {classic}. The paper charges a read for every epoch; here a set that fits in memory is read once, "
+        measured=doc.Accounting(
+            pretrain_epochs=measured(*_PRETRAINING),
+            selection_epochs=measured("score", "select"),
+            main_epochs=measured("train"),
+        ),
+        note=f"Classic pre-training: {classic}. The paper charges a read for every epoch; here a set that fits in "
+        "memory is read once, "
         "and what is counted is what the store client transferred.",
     )
 
@@ -234,9 +301,17 @@ def _provenance(ctx: Context, entries: Sequence[Entry]) -> doc.Provenance:
             digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
     notes = [f"jigsaw {index} was lost: {message}" for index, message in first.failures.items()]
     return doc.Provenance(
-        config_yaml=yaml.safe_dump(_shown(ctx.config), sort_keys=False), versions=_versions(), digests=digests, notes=notes,
+        config_yaml=yaml.safe_dump(_shown(ctx.config), sort_keys=False),
+        versions=_versions(),
+        digests=digests,
+        notes=notes,
         seeds=sorted({outcome.config.seed for entry in entries for outcome in entry.outcomes}),
-        host={"device": _device_name(ctx), "cpu threads": str(torch.get_num_threads()), "cpus": str(os.cpu_count()), "platform": platform.platform()},
+        host={
+            "device": _device_name(ctx),
+            "cpu threads": str(torch.get_num_threads()),
+            "cpus": str(os.cpu_count()),
+            "platform": platform.platform(),
+        },
     )
 
 
@@ -246,7 +321,9 @@ def _shown(config: Config) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    return {"python": sys.version.split()[0]} | {name: version(name) for name in ("lipt", "torch", "torchvision", "numpy")}
+    return {"python": sys.version.split()[0]} | {
+        name: version(name) for name in ("lipt", "torch", "torchvision", "numpy")
+    }
 
 
 def _device_name(ctx: Context) -> str:
@@ -263,5 +340,9 @@ def role_of(name: str) -> Literal["selected", "random", "full", "classic", "othe
 def label_of(config: Config) -> str:
     """How a plain run is called in the report."""
     needs = requirements(config.select.algorithm)
-    origin = ("LiPT" if has_swarm(config) else "theta_*" if config.score.model == "merged" else "classic") if needs.outputs else "no model"
+    origin = (
+        ("LiPT" if has_swarm(config) else "theta_*" if config.score.model == "merged" else "classic")
+        if needs.outputs
+        else "no model"
+    )
     return f"{config.select.algorithm} ({origin})"

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 
 from lipt.core.augment import normalise
-from lipt.core.chunks import Dataset, ShardPlan, load_images
+from lipt.core.chunks import ShardPlan, load_images
 from lipt.core.images import ResidentImages, StreamedImages, image_shape
 from lipt.core.pruning import draw_density, prune
 from lipt.core.scoring import recalibrate_batchnorm
 from lipt.core.shards import shards
-from lipt.core.soup import Arena, Soup, merge as merge_states
+from lipt.core.soup import Arena, Soup
+from lipt.core.soup import merge as merge_states
 from lipt.core.training import Dynamics, Recipe, Trainer, accuracy, train
 from lipt.core.wire import State, decode_delta, encode_delta, pack, state_of
 from lipt.errors import RunError
@@ -31,7 +32,7 @@ DYNAMICS = "dynamics.safetensors"
 
 
 def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Artifact:
-    """Train theta_* on all candidates for a few epochs; classic pre-training calls it with run = 0..R-1 and more epochs.
+    """Train theta_* on all candidates for a few epochs; classic pre-training calls it with run = 0..R-1.
 
     Files: the weights, and the forgetting events counted on the way.
     """
@@ -45,7 +46,11 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Artifact:
         images = ctx.images(data, "train", candidates)
         model = ctx.model(len(data.manifest.classes), ctx.seed("initialise", run))
         recipe = Recipe(
-            epochs=epochs, batch_size=settings.batch_size, lr=settings.lr, schedule="constant", augment=ctx.standard_augment()
+            epochs=epochs,
+            batch_size=settings.batch_size,
+            lr=settings.lr,
+            schedule="constant",
+            augment=ctx.standard_augment(),
         )
         trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device)
         dynamics = Dynamics.empty(len(images))
@@ -56,7 +61,9 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Artifact:
         step.put(DYNAMICS, pack({"forgetting": dynamics.scores()}), kind="other")
         return {"epochs": epochs, "loss": trainer.progress.loss, "accuracies": trainer.progress.accuracy}
 
-    chosen = ctx.settings("model", view=ctx.view(), epochs=epochs, lr=settings.lr, batch_size=settings.batch_size, run=run)
+    chosen = ctx.settings(
+        "model", view=ctx.view(), epochs=epochs, lr=settings.lr, batch_size=settings.batch_size, run=run
+    )
     return ctx.step("initialise", chosen, [dataset], body, label=f"initialise[{run}]" if classic else None)
 
 
@@ -68,11 +75,18 @@ def dispatch(ctx: Context, dataset: Artifact) -> Artifact:
         data = ctx.dataset(step, dataset)
         _, candidates = ctx.split(data)
         size = settings.batches * settings.batch_size
-        parts = shards(candidates, count=settings.jigsaws, size=size, stratified=settings.stratified, seed=ctx.seed("dispatch"))
+        parts = shards(
+            candidates, count=settings.jigsaws, size=size, stratified=settings.stratified, seed=ctx.seed("dispatch")
+        )
         for index, positions in enumerate(parts):
             step.put(_shard(index), json.dumps(data.plan("train", positions).as_dict()).encode(), kind="other")
         share = settings.jigsaws * size / len(candidates)
-        return {"jigsaws": settings.jigsaws, "images": settings.jigsaws * size, "share": share, "classes": len(data.manifest.classes)}
+        return {
+            "jigsaws": settings.jigsaws,
+            "images": settings.jigsaws * size,
+            "share": share,
+            "classes": len(data.manifest.classes),
+        }
 
     return ctx.step("dispatch", ctx.settings("dispatch", view=ctx.view()), [dataset], body)
 
@@ -87,12 +101,24 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, 
         seed = ctx.seed("pretrain", index)
         model = ctx.model(int(plans.summary["classes"]), seed, base)
         recipe = Recipe(
-            epochs=settings.passes, batch_size=ctx.config.dispatch.batch_size, lr=settings.lr, schedule="constant", augment=ctx.jigsaw_augment()
+            epochs=settings.passes,
+            batch_size=ctx.config.dispatch.batch_size,
+            lr=settings.lr,
+            schedule="constant",
+            augment=ctx.jigsaw_augment(),
         )
         trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
-        train(trainer, lambda _trainer: (images, None), after_epoch=lambda t: step.reporter.advance(step.label, t.progress.epoch, settings.passes))
+        train(
+            trainer,
+            lambda _trainer: (images, None),
+            after_epoch=lambda t: step.reporter.advance(step.label, t.progress.epoch, settings.passes),
+        )
         density = prune(
-            model, settings.prune, draw_density(*settings.density, seed=seed), seed=seed, scope=settings.prune_scope,
+            model,
+            settings.prune,
+            draw_density(*settings.density, seed=seed),
+            seed=seed,
+            scope=settings.prune_scope,
             loss=_batch_loss(model, images, ctx),
         )
         step.flops += trainer.progress.images * ctx.flops(model, image_shape(images))[1]
@@ -119,12 +145,21 @@ def merge(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jig
         judge = _Judge(ctx, step, dataset, plans, next(iter(present)))
         assert settings.method != "none"
         soup = merge_states(
-            star, sorted(present), lambda index: decode_delta(packed[index], star, origin=f"{present[index].ref}/{DELTA}"), judge.arena(),
-            method=settings.method, search=settings.search, batchnorm=settings.batchnorm, fallback=settings.fallback,
+            star,
+            sorted(present),
+            lambda index: decode_delta(packed[index], star, origin=f"{present[index].ref}/{DELTA}"),
+            judge.arena(),
+            method=settings.method,
+            search=settings.search,
+            batchnorm=settings.batchnorm,
+            fallback=settings.fallback,
         )
         step.flops += judge.images * ctx.flops(judge.model, image_shape(judge.validation))[0]
         step.put(WEIGHTS, pack(soup.state), kind="model")
-        return _soup_summary(soup) | {"missing": missing, "densities": {str(i): present[i].summary["density"] for i in sorted(present)}}
+        return _soup_summary(soup) | {
+            "missing": missing,
+            "densities": {str(i): present[i].summary["density"] for i in sorted(present)},
+        }
 
     inputs = [dataset, theta, plans, *(present[index] for index in sorted(present))]
     return ctx.step("merge", ctx.settings("model", "merge", view=ctx.view()), inputs, body)
@@ -140,7 +175,8 @@ def check_quorum(present: list[int], count: int, quorum: float) -> list[int]:
     needed = math.ceil(quorum * count)
     if len(present) < needed:
         raise RunError(
-            f"{len(present)} of {count} jigsaws arrived, the quorum is {needed}; missing: {', '.join(map(str, missing))}",
+            f"{len(present)} of {count} jigsaws arrived, the quorum is {needed}; "
+            f"missing: {', '.join(map(str, missing))}",
             "run again: only the missing ones are trained; or lower merge.quorum",
         )
     return missing
@@ -187,8 +223,12 @@ class _Judge:
 
 def _soup_summary(soup: Soup) -> dict[str, Any]:
     return {
-        "chosen": soup.chosen, "accuracy": soup.accuracy, "theta_star_accuracy": soup.theta_star_accuracy,
-        "best_single_accuracy": soup.best_single_accuracy, "best_single": soup.best_single, "uniform_accuracy": soup.uniform_accuracy,
+        "chosen": soup.chosen,
+        "accuracy": soup.accuracy,
+        "theta_star_accuracy": soup.theta_star_accuracy,
+        "best_single_accuracy": soup.best_single_accuracy,
+        "best_single": soup.best_single,
+        "uniform_accuracy": soup.uniform_accuracy,
         "steps": [asdict(step) for step in soup.steps],
     }
 
@@ -206,4 +246,6 @@ def _shard_images(ctx: Context, step: Step, dataset: Artifact, plans: Artifact, 
 def _batch_loss(model: torch.nn.Module, images: ResidentImages, ctx: Context) -> Callable[[], torch.Tensor]:
     """The loss of the shard's first batch, for SNIP."""
     rows = np.arange(min(len(images), ctx.config.dispatch.batch_size))
-    return lambda: F.cross_entropy(model(normalise(images.images_NCHW[rows]).to(ctx.device)), images.labels_N[rows].to(ctx.device))
+    return lambda: F.cross_entropy(
+        model(normalise(images.images_NCHW[rows]).to(ctx.device)), images.labels_N[rows].to(ctx.device)
+    )

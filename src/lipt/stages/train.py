@@ -36,29 +36,49 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
         model = ctx.model(len(data.manifest.classes), seed, read_weights(step, start) if start else None)
         drawn = None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * len(candidates)))
         recipe = Recipe(
-            epochs=settings.epochs, batch_size=settings.batch_size, lr=settings.lr, schedule="cosine", augment=ctx.standard_augment(),
-            epoch_size=drawn, precision=settings.precision,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            lr=settings.lr,
+            schedule="cosine",
+            augment=ctx.standard_augment(),
+            epoch_size=drawn,
+            precision=settings.precision,
         )
         trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
         if settings.reselect_every:
-            feed: _Fixed = _Reselecting(ctx, step, ctx.images(data, "train", candidates), ctx.images(data, "train", validation), candidates)
+            feed: _Fixed = _Reselecting(
+                ctx, step, ctx.images(data, "train", candidates), ctx.images(data, "train", validation), candidates
+            )
         else:
             feed = _Fixed(ctx)
         stored = read_subset(step, subset)
         feed.start(stored, lambda: ctx.images(data, "train", stored.positions_K))
-        with resumable(step, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore) as after_epoch:
+        with resumable(
+            step, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore
+        ) as after_epoch:
             run_training(trainer, feed, after_epoch=after_epoch)
         forward, both = ctx.flops(model, image_shape(feed.images))
         step.flops += trainer.progress.images * both + feed.scored * forward
         step.put(WEIGHTS, pack(state_of(model)), kind="model")
         progress = trainer.progress
-        return {"images_per_epoch": progress.images // settings.epochs, "kept": len(stored.positions_K), "losses": progress.loss, "accuracies": progress.accuracy}
+        return {
+            "images_per_epoch": progress.images // settings.epochs,
+            "kept": len(stored.positions_K),
+            "losses": progress.loss,
+            "accuracies": progress.accuracy,
+        }
 
     chosen = ctx.settings("model", view=ctx.view()) | {
         "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s"}),
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
     }
-    return ctx.step("train", chosen, [dataset, subset, *([start] if start else [])], body, label=f"train {subset.settings['select']['algorithm']}")
+    return ctx.step(
+        "train",
+        chosen,
+        [dataset, subset, *([start] if start else [])],
+        body,
+        label=f"train {subset.settings['select']['algorithm']}",
+    )
 
 
 def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Artifact:
@@ -68,11 +88,19 @@ def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Artifact:
         data = ctx.dataset(step, dataset)
         images = ctx.test_images(data)
         num_classes = len(data.manifest.classes)
-        network = ctx.model(num_classes, 0, read_weights(step, model)).to(device=ctx.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network = ctx.model(num_classes, 0, read_weights(step, model)).to(
+            device=ctx.device, memory_format=torch.channels_last
+        )  # type: ignore[call-overload]
         predicted_N = predictions(network, images, device=ctx.device)
         step.flops += len(images) * ctx.flops(network, image_shape(images))[0]
-        confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(num_classes, num_classes)
-        return {"accuracy": float(confusion.diagonal().sum()) / len(images), "images": len(images), "confusion": confusion.tolist()}
+        confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(
+            num_classes, num_classes
+        )
+        return {
+            "accuracy": float(confusion.diagonal().sum()) / len(images),
+            "images": len(images),
+            "confusion": confusion.tolist(),
+        }
 
     return ctx.step("evaluate", ctx.settings("model", seeded=False, view=ctx.view()), [dataset, model], body)
 
@@ -101,20 +129,27 @@ class _Fixed:
 
 
 class _Reselecting(_Fixed):
-    """Selects again every `train.reselect_every` epochs, with the gradients of the model in training (the paper's Table 1).
+    """Selects again every `train.reselect_every` epochs, with the model in training (the paper's Table 1).
 
     Optimizer and schedule go on, no epoch is skipped.
     """
 
     def __init__(
-        self, ctx: Context, step: Step, candidates: ResidentImages | StreamedImages, validation: ResidentImages | StreamedImages, positions: Any
+        self,
+        ctx: Context,
+        step: Step,
+        candidates: ResidentImages | StreamedImages,
+        validation: ResidentImages | StreamedImages,
+        positions: Any,
     ) -> None:
         super().__init__(ctx)
         self.step, self.candidates, self.validation, self.positions = step, candidates, validation, positions
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
         select = ctx.config.select
-        self.needs = requirements(select.algorithm, )
+        self.needs = requirements(
+            select.algorithm,
+        )
         if self.needs.forgetting:
             raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
 
@@ -138,7 +173,12 @@ class _Reselecting(_Fixed):
 
     def _select(self, model: nn.Module, epoch: int) -> None:
         validation = self._score(model, self.validation) if self.needs.validation else None
-        selection = apply(self.ctx.config.select, self._score(model, self.candidates), validation, seed=self.ctx.seed("reselect", epoch))
+        selection = apply(
+            self.ctx.config.select,
+            self._score(model, self.candidates),
+            validation,
+            seed=self.ctx.seed("reselect", epoch),
+        )
         rows_K, order = selection.indices_K.sort()
         self._use(rows_K, selection.weights_K[order])
 

@@ -147,7 +147,7 @@ class Step:
         data = self.store.read(key, kind=kind)
         if hashlib.sha256(data).hexdigest() != artifact.files[name].sha256:
             raise IntegrityError(
-                f"{self.store.uri}/{key} is damaged: {len(data):,} bytes with another digest than {artifact.files[name].num_bytes:,} written",
+                f"{self.store.uri}/{key} is damaged: {len(data):,} bytes, not the {artifact.files[name].num_bytes:,} written",
                 f"delete {self.store.uri}/{artifact.ref}/{MARKER} and run again: the stage is repeated",
             )
         return data
@@ -170,7 +170,11 @@ class Step:
 
     def cost(self) -> Cost:
         """Spent so far, interrupted attempts included."""
-        now = Cost(wall_s=time.monotonic() - self.started, flops=self.flops, peak_bytes=self.gpu_peak_bytes() or peak_memory_bytes())
+        now = Cost(
+            wall_s=time.monotonic() - self.started,
+            flops=self.flops,
+            peak_bytes=self.gpu_peak_bytes() or peak_memory_bytes(),
+        )
         for store in self.stores:
             traffic = store.traffic.as_dict()
             now += Cost(read=traffic["read"], written=traffic["written"], requests=sum(traffic["requests"].values()))
@@ -189,8 +193,15 @@ def key_of(stage: str, settings: Mapping[str, Any], inputs: list[str]) -> str:
 
 
 def run_step(
-    workspace: Workspace, reporter: Reporter, *, stage: str, settings: Mapping[str, Any], inputs: list[Artifact],
-    body: Callable[[Step], dict[str, Any]], label: str | None = None, gpu_peak_bytes: Callable[[], int] = lambda: 0,
+    workspace: Workspace,
+    reporter: Reporter,
+    *,
+    stage: str,
+    settings: Mapping[str, Any],
+    inputs: list[Artifact],
+    body: Callable[[Step], dict[str, Any]],
+    label: str | None = None,
+    gpu_peak_bytes: Callable[[], int] = lambda: 0,
     dry_run: bool = False,
 ) -> Artifact:
     """Make an artifact, or find it made.
@@ -212,13 +223,20 @@ def run_step(
         return finished
     if dry_run:
         reporter.planned(label)
-        return Artifact(stage=stage, key=ref.split("/")[1], inputs=tuple(refs), settings=dict(settings), files={}, summary={})
+        return Artifact(
+            stage=stage, key=ref.split("/")[1], inputs=tuple(refs), settings=dict(settings), files={}, summary={}
+        )
     reset_peak_memory()
     step = Step(workspace=workspace, ref=ref, label=label, reporter=reporter, gpu_peak_bytes=gpu_peak_bytes)
     with _announced(reporter, label):
         summary = body(step)
     artifact = Artifact(
-        stage=stage, key=ref.split("/")[1], inputs=tuple(refs), settings=dict(settings), files=step.files, summary=summary
+        stage=stage,
+        key=ref.split("/")[1],
+        inputs=tuple(refs),
+        settings=dict(settings),
+        files=step.files,
+        summary=summary,
     )
     cost = step.cost()
     workspace.store.write(f"{ref}/{COST}", canonical_json(cost.as_dict()), kind="other")

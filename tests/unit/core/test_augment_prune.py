@@ -31,7 +31,14 @@ def test_flip_mirrors_about_half() -> None:
     assert 16 < sum(mirrored) < 48
 
 
-@pytest.mark.parametrize("augment", [Standard(padding=2, flip=True, resized=False), Standard(padding=0, flip=True, resized=True), RandAugment(num_ops=2, magnitude=9)])
+@pytest.mark.parametrize(
+    "augment",
+    [
+        Standard(padding=2, flip=True, resized=False),
+        Standard(padding=0, flip=True, resized=True),
+        RandAugment(num_ops=2, magnitude=9),
+    ],
+)
 def test_a_view_depends_on_its_seed_alone(augment: Standard | RandAugment) -> None:
     torch.manual_seed(0)
     first = augment(IMAGES, 3)

@@ -26,7 +26,9 @@ def test_shards_are_disjoint_and_from_the_candidates(stratified: bool) -> None:
     assert [len(part) for part in parts] == [64] * 6
     assert len(set(together.tolist())) == 6 * 64
     assert set(together) <= set(candidates)
-    assert not np.array_equal(together, np.concatenate(shards(candidates, count=6, size=64, stratified=stratified, seed=4)))
+    assert not np.array_equal(
+        together, np.concatenate(shards(candidates, count=6, size=64, stratified=stratified, seed=4))
+    )
 
 
 def test_stratified_shards_hold_every_class_in_proportion() -> None:

@@ -37,10 +37,24 @@ def make_ingredients(count: int = 6, seed: int = 0) -> dict[int, State]:
     return {index: state(*(TARGET + torch.randn(3, generator=rng)).tolist()) for index in range(count)}
 
 
-def run(ingredients: dict[int, State], star: State, present: list[int] | None = None, *, arena_: Arena | None = None, **options: object) -> Soup:
-    settings: dict[str, object] = {"method": "greedy_interpolation", "search": "grid", "batchnorm": "averaged", "fallback": False}
+def run(
+    ingredients: dict[int, State],
+    star: State,
+    present: list[int] | None = None,
+    *,
+    arena_: Arena | None = None,
+    **options: object,
+) -> Soup:
+    settings: dict[str, object] = {
+        "method": "greedy_interpolation",
+        "search": "grid",
+        "batchnorm": "averaged",
+        "fallback": False,
+    }
     chosen = settings | options
-    return merge(star, list(ingredients) if present is None else present, ingredients.__getitem__, arena_ or arena(), **chosen)  # type: ignore[arg-type]
+    return merge(
+        star, list(ingredients) if present is None else present, ingredients.__getitem__, arena_ or arena(), **chosen
+    )  # type: ignore[arg-type]
 
 
 def naive_greedy_interpolation(ingredients: dict[int, State]) -> tuple[Tensor, list[tuple[int, float, bool]]]:
@@ -108,7 +122,11 @@ def test_theta_star_is_the_fallback() -> None:
 
 
 def test_pruned_zeros_take_part_and_counters_do_not() -> None:
-    merged = interpolate({"w": torch.tensor([0.0, 2.0]), "n": torch.tensor(3)}, {"w": torch.tensor([4.0, 0.0]), "n": torch.tensor(9)}, 0.5)
+    merged = interpolate(
+        {"w": torch.tensor([0.0, 2.0]), "n": torch.tensor(3)},
+        {"w": torch.tensor([4.0, 0.0]), "n": torch.tensor(9)},
+        0.5,
+    )
     assert torch.equal(merged["w"], torch.tensor([2.0, 1.0]))
     assert int(merged["n"]) == 3
     assert merged["n"].dtype == torch.int64
@@ -130,7 +148,12 @@ def test_batchnorm_is_chosen_on_validation() -> None:
     averaged = run(off, state(0, 0, 0), arena_=arena(recalibrate), batchnorm="averaged")
     assert best.steps[1].batchnorm == "recalibrated"
     assert best.accuracy > averaged.accuracy
-    worse = run(off, state(0, 0, 0), arena_=arena(lambda candidate: candidate | {"norm.running_mean": torch.full((1,), 50.0)}), batchnorm="best")
+    worse = run(
+        off,
+        state(0, 0, 0),
+        arena_=arena(lambda candidate: candidate | {"norm.running_mean": torch.full((1,), 50.0)}),
+        batchnorm="best",
+    )
     assert all(step.batchnorm != "recalibrated" for step in worse.steps)
 
 

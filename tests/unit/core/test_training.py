@@ -22,12 +22,18 @@ CPU = torch.device("cpu")
 
 
 def make_trainer(seed: int = 0, **changes: object) -> Trainer:
-    settings: dict[str, object] = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": "cosine", "augment": Standard(padding=1, flip=True, resized=False)}
+    settings: dict[str, object] = {
+        "epochs": 4,
+        "batch_size": 16,
+        "lr": 0.05,
+        "schedule": "cosine",
+        "augment": Standard(padding=1, flip=True, resized=False),
+    }
     model = build_model("resnet18", num_classes=4, seed=seed, width=4)
     return Trainer(model, Recipe(**(settings | changes)), seed=seed, device=CPU)  # type: ignore[arg-type]
 
 
-def fixed(images: ResidentImages, weights: Tensor | None = None):  # noqa: ANN201
+def fixed(images: ResidentImages, weights: Tensor | None = None):
     return lambda _trainer: (images, weights)
 
 
@@ -106,9 +112,14 @@ def test_cosine_ends_at_zero() -> None:
 
 
 def test_forgetting_events() -> None:
-    """Sample 0: right, wrong, right, wrong = 2 events; 1: always right; 2: never right = inf; 3: right at the end = 0."""
+    """Sample 0: right, wrong, right, wrong = 2 events; 1: always right; 2: never right = inf; 3: right at last = 0."""
     dynamics = Dynamics.empty(4)
-    history = [[True, True, False, False], [False, True, False, False], [True, True, False, False], [False, True, False, True]]
+    history = [
+        [True, True, False, False],
+        [False, True, False, False],
+        [True, True, False, False],
+        [False, True, False, True],
+    ]
     rows = torch.tensor([2, 0, 3, 1])
     for correct in history:
         dynamics.update(rows, torch.tensor(correct)[rows])
@@ -117,7 +128,7 @@ def test_forgetting_events() -> None:
 
 def test_divergence_is_one_clear_error() -> None:
     trainer = make_trainer(lr=1e12, schedule="constant", epochs=3)
-    with pytest.raises(RunError, match="loss is .* in epoch"):
+    with pytest.raises(RunError, match=r"loss is .* in epoch"):
         train(trainer, fixed(blocks()))
 
 

@@ -89,7 +89,7 @@ _ARRAYS = ("positions", "labels", "offsets", "sizes", "crcs")
 
 
 class Dataset:
-    """A dataset at the location that `read` reads from; files are fetched when first needed."""
+    """A dataset whose files `read` reads; manifest and index are fetched when first needed."""
 
     def __init__(self, read: RangeRead) -> None:
         self.read = read

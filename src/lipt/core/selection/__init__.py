@@ -1,7 +1,8 @@
 """Subset selection: which samples to keep, given one scoring pass over the candidates."""
 
-from lipt.core.selection import geometry, glister, gradmatch, ranking, sampling, submodular  # noqa: F401  (they
-register themselves) from lipt.core.selection.api import requirements, select
+# The algorithms register themselves when they are imported.
+from lipt.core.selection import geometry, glister, gradmatch, ranking, sampling, submodular  # noqa: F401
+from lipt.core.selection.api import requirements, select
 from lipt.core.selection.auto import AUTO
 from lipt.core.selection.task import names
 from lipt.core.selection.types import Candidates, Outputs, Requirements, Selection

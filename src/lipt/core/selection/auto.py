@@ -12,8 +12,7 @@ AUTO = "auto"
 
 
 def default_beta(fraction: float) -> float:
-    """The share of hardest samples that `ccs` drops when the user does not say: .3 log10(.5 / fraction), within 0 and
-    .5.
+    """The share of hardest samples that `ccs` drops by default: .3 log10(.5 / fraction), within 0 and .5.
 
     .5 at 1 %, .3 at 5 %, .2 at 10 %, .1 at 20 %, 0 from 50 % on. The smaller the subset, the less it can afford
     samples that need others like them to be understood (Sorscher et al. 2022); the tuned values of Zheng et al. 2023

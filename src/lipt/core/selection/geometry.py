@@ -64,8 +64,8 @@ def farthest_first(features_MD: Tensor, k: int) -> Tensor:
     """Positions (k,) of the farthest-first traversal; O(k M D) time, O(M D) memory."""
     x_MD = features_MD - features_MD.mean(0)  # distances do not change, rounding does
     norms_M = x_MD.square().sum(1)
-    nearest_M = torch.full_like(norms_M, torch.inf)  # squared distance to the nearest pick, -1 for the picks
-    themselves picked_K = torch.empty(k, dtype=torch.int64, device=x_MD.device)
+    nearest_M = torch.full_like(norms_M, torch.inf)  # squared distance to the nearest pick, -1 for picks
+    picked_K = torch.empty(k, dtype=torch.int64, device=x_MD.device)
     best = norms_M.argmin()
     for t in range(k):
         picked_K[t] = best

@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from lipt.core.selection.gradients import LastLayer, as_float, error_vectors, last_layers, with_bias
-from lipt.core.selection.task import Group, Picks, Task, per_group, register, require
+from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require
 from lipt.core.selection.types import Candidates
 
 
 @register("glister", models=1, validation=True)
 def glister(task: Task, *, eta: float | None = None, batch: int = 1) -> Picks:
-    """Greedy on the first-order validation gain <g_i, grad L_val> (Killamsetty et al. AAAI 2021, eq. 5 and Algorithm
-    2).
+    """Greedy on the first-order validation gain <g_i, grad L_val> (Killamsetty et al. AAAI 2021, eq. 5).
 
     After each pick the classifier takes the step theta -= eta g_s, which in factored form moves the validation logits
     by -eta delta_s (h~_s . h~_v), and the validation gradient is computed anew. Without validation outputs the
@@ -31,11 +30,8 @@ def glister(task: Task, *, eta: float | None = None, batch: int = 1) -> Picks:
 
     def pick(group: Group) -> tuple[Tensor, None]:
         layers = last_layers(task.candidates, group.members_M)
-        step = (
-            eta
-            if eta is not None
-            else 0.1 / float(sum(layer.features_NE.square().sum(1).mean() for layer in layers) / len(layers))
-        )
+        square_norm = sum(float(layer.features_NE.square().sum(1).mean()) for layer in layers) / len(layers)
+        step = 0.1 / square_norm if eta is None else eta
         return greedy(layers, _Judge.of(judges, group.label), group.budget, step, batch), None
 
     return per_group(task, pick)
@@ -47,11 +43,7 @@ def greedy(layers: list[LastLayer], judges: list[_Judge], k: int, eta: float, ba
     free_M = torch.zeros_like(layers[0].delta_NC[:, 0])  # 0, and -inf for picks
     while (missing := k - sum(map(len, picked))) > 0:
         gains_M = sum((layer.dot_N(judge.gradient_CE()) for layer, judge in zip(layers, judges, strict=True)), free_M)
-        best_B = (
-            gains_M.argmax(keepdim=True)
-            if batch == 1
-            else gains_M.sort(descending=True, stable=True).indices[: min(batch, missing)]
-        )
+        best_B = gains_M.argmax(keepdim=True) if batch == 1 else highest(gains_M, min(batch, missing))
         free_M[best_B] = -torch.inf
         picked.append(best_B)
         for layer, judge in zip(layers, judges, strict=True):

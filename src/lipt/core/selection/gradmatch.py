@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import LastLayer, last_layers
+from lipt.core.selection.gradients import LastLayer, as_float, last_layers
 from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares
 from lipt.core.selection.task import Group, Picks, Task, per_group, register, require
 
@@ -30,25 +30,30 @@ def gradmatch(task: Task, *, lam: float = 0.5, target: Literal["sum", "mean"] = 
     """
     require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}")
 
+    dtype = as_float(task.candidates.outputs[0].logits_NC[:0]).dtype
+
     def pick(group: Group) -> tuple[Tensor, Tensor]:
-        layers = last_layers(task.candidates, group.members_M)
+        exact = last_layers(task.candidates, group.members_M, torch.float64)
         goal_scale = 1.0 if target == "sum" else 1 / len(group.members_M)
-        order_K, weights_K = matching_pursuit(layers, group.budget, lam, goal_scale)
+        order_K, weights_K = matching_pursuit(exact, dtype, group.budget, lam, goal_scale)
         return order_K, weights_K if weights_K.any() else torch.ones_like(weights_K)
 
     return per_group(task, pick)
 
 
-def matching_pursuit(layers: Sequence[LastLayer], k: int, lam: float, goal_scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def matching_pursuit(
+    exact: Sequence[LastLayer], dtype: torch.dtype, k: int, lam: float, goal_scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Orthogonal matching pursuit with non-negative weights towards b = goal_scale * sum of all gradients.
 
     Each step picks the candidate most correlated with the residual, argmax <g_i, b - sum_S w_s g_s>, then solves for
-    all weights. O(k M (C + E) + M k^2 / 2) time, O(M k) memory.
+    all weights. O(k M (C + E) + M k^2 / 2) time, O(M k) memory. The many products run in `dtype`; goal, weights and,
+    every `REFRESH` steps, the residual come from the float64 gradients `exact`.
 
     Returns:
         Positions (k,) in order of pick, and their weights (k,).
     """
-    exact = [layer.double() for layer in layers]
+    layers = [layer.to(dtype) for layer in exact]
     goals = [layer.sum_CE() * goal_scale for layer in exact]
     b_M = _correlations(exact, goals)
     rows_KM = layers[0].delta_NC.new_empty(k, len(b_M))  # <g_s, g_i> for the picks s

@@ -17,8 +17,7 @@ class GrowingNonNegativeLeastSquares:
         lam: ridge.
     """
 
-    #: A variable whose gradient lies this close (squared, relative) to the span of the positive ones adds nothing: it
-    #: keeps weight 0.
+    #: A variable this close (squared relative distance) to the span of the positive ones is not let in.
     DEPENDENT = 1e-8
 
     def __init__(self, capacity: int, lam: float) -> None:
@@ -87,6 +86,7 @@ class GrowingNonNegativeLeastSquares:
             self._inverse_PP[keep][:, keep], column_P, column_P, alpha=-1 / float(self._inverse_PP[q, q])
         )
         self._positive = self._positive[keep]
+        self._dependent.clear()
 
     def _descend(self) -> None:
         """Move to the optimum of the positive variables, dropping those that reach zero on the way."""
@@ -97,7 +97,7 @@ class GrowingNonNegativeLeastSquares:
                 self.w_K[self._positive] = optimum_P
                 return
             blocking_P = optimum_P <= 0
-            ratio_P = torch.where(blocking_P, current_P / (current_P - optimum_P), torch.inf)
+            ratio_P = torch.where(blocking_P, current_P / (current_P - optimum_P).clamp_min(1e-300), torch.inf)
             q = int(ratio_P.argmin())
             current_P += ratio_P[q] * (optimum_P - current_P)
             current_P[q] = 0

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import as_float, error_vectors
+from lipt.core.selection.gradients import as_float, error_vectors, probabilities
 from lipt.core.selection.task import Picks, Task, register, top
 from lipt.core.selection.types import Candidates, Outputs, check_forgetting
 
@@ -60,7 +60,7 @@ def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:
 
     `entropy`: -sum p log p in nats; `margin`: second minus first probability; `least_confidence`: 1 - max p.
     """
-    probabilities_NC = torch.stack([as_float(each.logits_NC).softmax(1) for each in outputs]).mean(0)
+    probabilities_NC = torch.stack([probabilities(each.logits_NC) for each in outputs]).mean(0)
     if measure == "entropy":
         entropies_NC: Tensor = torch.special.entr(probabilities_NC)
         return entropies_NC.sum(1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lipt.core.selection.auto import default_beta
-from lipt.core.selection.gradients import as_float
+from lipt.core.selection.gradients import probabilities
 from lipt.core.selection.ranking import Difficulty, difficulty
 from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require
 from lipt.core.selection.types import Candidates
@@ -16,7 +16,7 @@ from lipt.core.selection.types import Candidates
 
 @register("random")
 def random(task: Task) -> Picks:
-    """Uniform over all candidates, whatever their class; a smaller fraction with the same seed is a subset of a larger one."""
+    """Uniform over all candidates, whatever their class; with the same seed smaller fractions nest in larger ones."""
     k = max(1, round(task.fraction * len(task.candidates)))
     order_N = torch.randperm(len(task.candidates), generator=task.generator)
     return Picks(indices_K=order_N[:k].to(task.candidates.labels_N.device))
@@ -87,8 +87,8 @@ def dual(
         p_N = mean_N.double().clamp(1e-6, 1 - 1e-6)
         log_weights_N = (a - 1) * p_N.log() + (b - 1) * (1 - p_N).log() + scores_N.double().clamp_min(1e-12).log()
         # The k highest of log w + Gumbel noise are a draw without replacement with probabilities proportional to w.
-        uniform_N = torch.rand(len(p_N), generator=task.generator,
-        dtype=torch.float64).clamp_min(1e-300).to(p_N.device) keys_N = log_weights_N - (-uniform_N.log()).log()
+        uniform_N = torch.rand(len(p_N), generator=task.generator, dtype=torch.float64).clamp_min(1e-300)
+        keys_N = log_weights_N - (-uniform_N.log()).log().to(p_N.device)
     else:
         keys_N = scores_N
     return per_group(task, lambda group: (highest(keys_N[group.members_M], group.budget), None), scores_N)
@@ -100,9 +100,7 @@ def dual_scores(candidates: Candidates, window: int | None) -> tuple[Tensor, Ten
     width = models if window is None else window
     require(2 <= width <= models, f"dual: window must be between 2 and the number of models, {models}; not {window}")
     labels_N1 = candidates.labels_N[:, None]
-    p_RN = torch.stack(
-        [as_float(each.logits_NC).softmax(1).gather(1, labels_N1).squeeze(1) for each in candidates.outputs]
-    )
+    p_RN = torch.stack([probabilities(each.logits_NC).gather(1, labels_N1).squeeze(1) for each in candidates.outputs])
     windows_WNJ = p_RN.unfold(0, width, 1)
     return p_RN.mean(0), ((1 - windows_WNJ.mean(2)) * windows_WNJ.std(2)).mean(0)
 

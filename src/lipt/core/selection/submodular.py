@@ -19,16 +19,14 @@ from lipt.core.selection.task import Group, Picks, Task, per_group, register, re
 
 Greedy = Literal["lazy", "stochastic"]
 Rows = Callable[[Tensor], Tensor]
-#: Up to so many samples (1 GiB of float32) distances are computed once and kept; beyond, rows are recomputed when
-#: needed.
+#: Up to so many samples (1 GiB of float32) distances are computed once; beyond, rows are recomputed when needed.
 DENSE_LIMIT = 16384
 _BLOCK = 512
 
 
 @register("craig", models=1)
 def craig(task: Task, *, greedy: Greedy = "lazy", epsilon: float = 0.01) -> Picks:
-    """Medoids of the gradients; each weight is the number of samples it stands for (Mirzasoleiman et al. 2020,
-    Algorithm 1).
+    """Medoids of the gradients, weighted by the samples they stand for (Mirzasoleiman et al. 2020, Algorithm 1).
 
     Args:
         greedy: `lazy` is the exact greedy; `stochastic` looks at (n / k) ln(1 / epsilon) random candidates per pick.
@@ -50,9 +48,8 @@ def facility_location(
     """Medoids of the features (Wei, Iyer & Bilmes 2015); distance 1 - cos or Euclidean. Options as for `craig`."""
 
     def pick(group: Group) -> tuple[Tensor, None]:
-        rows = _kept(
-            _feature_distances(joint_features(task.candidates.outputs, group.members_M), metric), len(group.members_M)
-        )
+        features_MD = joint_features(task.candidates.outputs, group.members_M)
+        rows = _kept(_feature_distances(features_MD, metric), len(features_MD))
         return _medoids(rows, group, task, greedy, epsilon), None
 
     return per_group(task, pick)
@@ -91,7 +88,7 @@ def cut(x_ME: Tensor, k: int, lam: float) -> Tensor:
 
 
 def cluster_sizes(rows: Rows, picked_K: Tensor, n: int) -> Tensor:
-    """How many of the n samples are closest to each pick (k,); equal distances go to the earlier pick. They sum to n."""
+    """How many of the n samples are closest to each pick (k,); ties go to the earlier pick. Their sum is n."""
     nearest_M = rows(picked_K).argmin(0)
     return torch.bincount(nearest_M, minlength=len(picked_K))
 
@@ -121,8 +118,9 @@ class _Cover:
         return (self.nearest_M - self.rows(candidates_B)).clamp_min_(0).sum(1)
 
     def take(self, best: int) -> None:
-        self.nearest_M = torch.minimum(self.nearest_M, self.rows(torch.tensor([best],
-        device=self.nearest_M.device))[0]) self.free_M[best] = False
+        index_1 = torch.tensor([best], device=self.nearest_M.device)
+        self.nearest_M = torch.minimum(self.nearest_M, self.rows(index_1)[0])
+        self.free_M[best] = False
 
 
 def lazy_greedy(rows: Rows, k: int, n: int, device: torch.device) -> Tensor:
@@ -162,7 +160,7 @@ def _best_by_bounds(cover: _Cover, bounds_M: Tensor) -> int:
 def stochastic_greedy(
     rows: Rows, k: int, n: int, epsilon: float, generator: torch.Generator, device: torch.device
 ) -> Tensor:
-    """Positions (k,): each pick is the best of (n / k) ln(1 / epsilon) random candidates (Mirzasoleiman et al. 2015)."""
+    """Positions (k,): each pick is the best of (n / k) ln(1 / epsilon) random samples (Mirzasoleiman et al. 2015)."""
     first = first_medoid(rows, n, device)
     cover = _Cover.start(rows, first, n)
     picked = [int(first)]

@@ -54,7 +54,7 @@ _REGISTRY: dict[str, tuple[Algorithm, Requirements]] = {}
 def register(
     name: str, *, models: int = 0, forgetting: bool = False, validation: bool = False
 ) -> Callable[[Algorithm], Algorithm]:
-    """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keyword arguments are its options."""
+    """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options."""
 
     def add(function: Algorithm) -> Algorithm:
         _REGISTRY[name] = (function, Requirements(models=models, forgetting=forgetting, validation=validation))

@@ -79,11 +79,11 @@ class Selection:
     """The chosen samples and how they were chosen."""
 
     indices_K: Tensor
-    """Int64 (K,) distinct positions into the candidates, in order of pick; classes one after the other where per class."""
+    """Int64 (K,) distinct positions into the candidates, in order of pick; class after class where balanced."""
     weights_K: Tensor
     """Float32 (K,) >= 0, raw; ones where the algorithm defines none. Training normalises them to mean 1."""
     scores_N: Tensor | None
-    """Float32 (N,) where every candidate has a score; rankings pick the highest first, `ccs` and `dual` sample by it."""
+    """Float32 (N,) where every candidate has one; rankings pick the highest first, `ccs` and `dual` sample by it."""
     algorithm: str
     """What ran: for `auto` the algorithm that it decided for."""
     options: Mapping[str, Any]

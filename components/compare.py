@@ -1,0 +1,31 @@
+"""A pipeline of its own: a configuration beside all baselines."""
+
+from kfp import dsl
+
+from components import box
+
+
+@box
+def compare(
+    data: str, workspace: str, model: str, width: int, algorithm: str, fraction: float, epoch_fraction: float,
+    jigsaws: int, batches: int, passes: int, epochs: int, seeds: list[int], profile: str, config: str,
+    metrics: dsl.Output[dsl.Metrics], report: dsl.Output[dsl.HTML], verdict: dsl.Output[dsl.Markdown],
+) -> None:
+    """Run a configuration and its baselines over seeds; what they have in common runs once.
+
+    Args:
+        metrics: mean accuracy of every row, and the gain over it.
+        report: the whole report, one file.
+        verdict: what the report comes to.
+    """
+    from lipt.stages.boxes import compare_box, configure, pod, save
+
+    with pod():
+        settings = configure(
+            config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
+            epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seeds=seeds,
+            profile=profile)
+        end = compare_box(settings)
+        metrics.metadata.update(end.figures())
+        save(report, end.html)
+        save(verdict, end.markdown)

@@ -1,0 +1,21 @@
+"""A pipeline of its own: images become a chunk store, once."""
+
+from kfp import dsl
+
+from components import box
+
+
+@box
+def ingest(
+    data: str, store: str, chunk_mb: float, shuffle_seed: int, config: str, dataset: dsl.Output[dsl.Dataset]
+) -> None:
+    """Turn images into a chunk store; continues where an interrupted call stopped.
+
+    Args:
+        dataset: the location of the chunk store, for the parameter `data` of the other pipelines.
+    """
+    from lipt.stages.boxes import configure, ingest_box, pod, save
+
+    with pod():
+        figures = ingest_box(configure(config, data=data, chunk_mb=chunk_mb, shuffle_seed=shuffle_seed), store)
+        save(dataset, store, location=store, **figures)

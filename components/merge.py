@@ -1,0 +1,24 @@
+"""Box 3."""
+
+from kfp import dsl
+
+from components import box
+
+
+@box
+def merge(
+    plan: dsl.Input[dsl.Artifact], jigsaws: dsl.Input[list[dsl.Model]],
+    merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics],
+) -> None:
+    """Merge the jigsaws that arrived into theta_p; fails, naming the missing ones, when they are fewer than the quorum.
+
+    Args:
+        merged: the reference of theta_p; empty when the algorithm needs no model.
+        metrics: validation accuracies of theta_*, the best jigsaw, the uniform average and the soup.
+    """
+    from lipt.stages.boxes import Plan, Worker, load, merge_box, merge_figures, pod, save
+
+    with pod():
+        theta = merge_box(Plan.from_json(load(plan)), [Worker.from_json(load(jigsaw)) for jigsaw in jigsaws])
+        save(merged, theta.ref if theta else "", ref=theta.ref if theta else None)
+        metrics.metadata.update(merge_figures(theta))

@@ -1,0 +1,34 @@
+"""Box 5."""
+
+from kfp import dsl
+
+from components import box
+
+
+@box
+def train(
+    plan: dsl.Input[dsl.Artifact], jigsaws: dsl.Input[list[dsl.Model]], merged: dsl.Input[dsl.Model],
+    subset: dsl.Input[dsl.Dataset],
+    model: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics], confusion: dsl.Output[dsl.ClassificationMetrics],
+    report: dsl.Output[dsl.HTML], verdict: dsl.Output[dsl.Markdown],
+) -> None:
+    """Train on the subset, and on a random one beside it; evaluate both on the test data, once, and report.
+
+    Args:
+        model: the reference of the trained model.
+        metrics: accuracy, gain over random, both budgets, and what the run cost.
+        confusion: the test images by true and predicted class, for up to 50 classes.
+        report: the whole report, one file.
+        verdict: what the report comes to.
+    """
+    from lipt.stages.boxes import Plan, Worker, load, pod, save, train_box
+
+    with pod():
+        workers = [Worker.from_json(load(jigsaw)) for jigsaw in jigsaws]
+        end = train_box(Plan.from_json(load(plan)), load(merged) or None, load(subset), workers)
+        metrics.metadata.update(end.figures())
+        save(model, end.model, ref=end.model, accuracy=end.figures()["accuracy"])
+        save(report, end.html)
+        save(verdict, end.markdown)
+        if end.confusion:
+            confusion.log_confusion_matrix(end.classes, end.confusion)

@@ -1,0 +1,1 @@
+"""Kubeflow pipelines, and the compiled YAML that is uploaded; `python -m pipelines` compiles them anew."""

@@ -1,0 +1,45 @@
+"""The pipeline `lipt-ingest`: images become a chunk store, once."""
+
+from kfp import dsl, kubernetes
+
+from components import IMAGE
+from components.ingest import ingest
+from pipelines.pod import as_pod
+
+
+@dsl.pipeline(  # type: ignore[untyped-decorator]
+    name="lipt-ingest",
+    description="Write images into a chunk store that the other pipelines read by range.",
+)
+def lipt_ingest(
+    store: str,
+    data: str = "digits",
+    claim: str = "",
+    chunk_mb: float = 64.0,
+    shuffle_seed: int = 0,
+    config: str = "",
+    image: str = IMAGE,
+    cpu: str = "1",
+    memory: str = "2Gi",
+    s3: str = "lipt-s3",
+) -> None:
+    """One box, with or without a volume to read from.
+
+    Args:
+        store: Where the chunk store is written: s3://BUCKET/PREFIX.
+        data: digits, cifar10, cifar100; or on the claim an ImageFolder (/data/FOLDER) or tars (/data/*.tar).
+        claim: PersistentVolumeClaim mounted at /data while reading; empty mounts none.
+        chunk_mb: Size of one chunk (tar) in MB.
+        shuffle_seed: Seed of the global order fixed here (not the seed of a run).
+        config: YAML of any other setting, as {select: {balanced: false}}. One that is a parameter is refused.
+        image: Container image. Never reuse a tag: nodes and KFP know an image by its name.
+        cpu: CPU request of each pod, such as 4 or 500m.
+        memory: Memory request of each pod, such as 8Gi.
+        s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
+    """
+    with dsl.If(claim == "", name="download"):
+        downloaded = ingest(data=data, store=store, chunk_mb=chunk_mb, shuffle_seed=shuffle_seed, config=config)
+        as_pod(downloaded, hours=48, image=image, s3=s3, cpu=cpu, memory=memory)
+    with dsl.Else(name="volume"):
+        read = ingest(data=data, store=store, chunk_mb=chunk_mb, shuffle_seed=shuffle_seed, config=config)
+        kubernetes.mount_pvc(as_pod(read, hours=48, image=image, s3=s3, cpu=cpu, memory=memory), claim, "/data")

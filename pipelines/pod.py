@@ -1,0 +1,44 @@
+"""How every box runs as a pod: image, resources, placement, credentials, retries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfp import kubernetes
+
+
+def as_pod(
+    task: Any, *, hours: int, image: Any, s3: Any, cpu: Any, memory: Any, gpus: Any = None, tolerations: Any = None,
+    node_selector: Any = None,
+) -> Any:
+    """Apply the pipeline's parameters to a task; returns it.
+
+    Args:
+        hours: the pod's deadline. Work that was done is kept: a repeated pod continues from its checkpoint.
+        gpus: None for a box that computes nothing on a GPU; likewise the placement that goes with it.
+        Others: pipeline parameters.
+    """
+    task.set_container_image(image).set_cpu_request(cpu).set_memory_request(memory)
+    resources = [cpu, memory]
+    if gpus is not None:
+        task.set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(gpus)
+        kubernetes.add_toleration_json(task, tolerations)
+        kubernetes.add_node_selector_json(task, node_selector)
+        resources.append(gpus)
+    # KFP 2.17 does not count resources among a task's inputs: a ParallelFor would not hand them down, and its driver
+    # would stop with "parent DAG does not have input parameter".
+    task.register_pipeline_channels(resources)
+    # Parameters are stored and shown, so no credentials there; and the endpoint goes with them, set once per namespace.
+    # Optional, since a pod waits for ever for a missing object, while lipt names the missing variable.
+    secret = {"accesskey": "AWS_ACCESS_KEY_ID", "secretkey": "AWS_SECRET_ACCESS_KEY"}
+    kubernetes.use_secret_as_env(task, s3, secret, optional=True)
+    config_map = {"endpoint": "LIPT_S3_ENDPOINT", "region": "AWS_REGION"}
+    kubernetes.use_config_map_as_env(task, s3, config_map, optional=True)
+    kubernetes.empty_dir_mount(task, "shm", "/dev/shm", medium="Memory")
+    kubernetes.empty_dir_mount(task, "tmp", "/tmp")
+    kubernetes.set_timeout(task, hours * 3600)
+    task.set_retry(num_retries=2, backoff_duration="2s", backoff_factor=2.0)
+    # Finished work is found in the workspace, whose keys hold every setting, every input and the package's version.
+    # KFP's cache knows none of that, would serve references to a workspace that was emptied since, and would remember
+    # a lost worker's answer as its result.
+    return task.set_caching_options(False)

@@ -1,0 +1,74 @@
+"""Pipeline parameters become a configuration: what the run page shows is what runs."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.compare import compare
+from components.dispatch import dispatch
+from lipt.config import Config
+from lipt.errors import UsageError
+from lipt.progress import Reporter
+from lipt.stages.boxes import PARAMETERS, configure
+from lipt.stages.context import Context
+from lipt.stages.ingest import ingest
+from lipt.stages.swarm import dispatch as cut_shards
+from lipt.stages.workspace import Workspace
+from pipelines.lipt_pipeline import lipt
+
+
+def defaults() -> dict[str, Any]:
+    parameters = inspect.signature(lipt.pipeline_func).parameters.values()
+    return {entry.name: entry.default for entry in parameters if entry.name in PARAMETERS and entry.name != "workspace"}
+
+
+def test_a_run_with_nothing_but_a_workspace_fits_the_digits(tmp_path: Path) -> None:
+    config = configure("", workspace=str(tmp_path), **defaults())
+    ctx = Context(config=config, workspace=Workspace(config.workspace), reporter=Reporter())
+    assert cut_shards(ctx, ingest(ctx)).summary["jigsaws"] == config.dispatch.jigsaws
+
+
+def test_defaults_are_those_of_the_configuration_but_for_the_jigsaws() -> None:
+    """Ten workers would need more images than the digits have."""
+    assert configure("dispatch: {jigsaws: 10}", **defaults() | {"jigsaws": 10}) == Config()
+
+
+def test_both_budgets_and_the_rest_arrive() -> None:
+    config = configure("select: {balanced: false}", fraction=0.2, epoch_fraction=0.05, width=8, seeds=[4, 5])
+    assert (config.select.fraction, config.train.epoch_fraction, config.model.width) == (0.2, 0.05, 8)
+    assert (config.select.balanced, config.compare.seeds) == (False, [4, 5])
+
+
+def test_zero_leaves_a_setting_to_the_configuration() -> None:
+    config = configure("{model: {width: 16}, train: {epoch_fraction: 0.05}}", width=0, epoch_fraction=0.0)
+    assert (config.model.width, config.train.epoch_fraction) == (16, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters", "message"),
+    [
+        ("select: {fraction: 0.2}", {"fraction": 0.1}, "parameter fraction is 0.1, config says select.fraction: 0.2"),
+        ("seed: 3", {"seed": 0}, "parameter seed is 0, config says seed: 3"),
+        ("", {"profile": "paper", "algorithm": "auto"}, "the profile says select.algorithm: 'grand'"),
+        ("select: {fractoin: 0.2}", {}, "did you mean 'fraction'"),
+        ("select: 0.2", {"fraction": 0.1}, "config: select: "),
+        ("[1]", {}, "config holds a list"),
+        ("a: [", {}, "config is not YAML"),
+        ("", {"fraction": 2.0}, "pipeline parameters: select.fraction"),
+        ("", {"fraction": 0.1, "epoch_fraction": 0.2}, "an epoch cannot draw more than is kept"),
+    ],
+)
+def test_a_contradiction_or_mistake_is_named(config: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        configure(config, **parameters)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("component", [dispatch, compare], ids=lambda component: component.name)
+def test_every_parameter_of_a_box_stands_for_a_setting(component: Any) -> None:
+    names = {name for name, spec in component.component_spec.inputs.items()}
+    assert names - {"config"} <= set(PARAMETERS)

@@ -1,0 +1,241 @@
+"""`lipt run` as a whole: what it leaves, what it skips, and what survives kill -9."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from lipt.core.chunks import Dataset
+from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.report.document import Document
+from lipt.stages import merge, pretrain
+from lipt.stages.compare import run_comparison, run_with_baseline
+from lipt.stages.graph import Outcome, combine, jigsaw, prepare, run
+from lipt.stages.report import report_key
+from lipt.stages.workspace import Workspace
+from tests.tiny import TINY, digests, file_digest, tiny_context
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Document]:
+    """A finished run with its random baseline."""
+    folder = tmp_path_factory.mktemp("finished")
+    document = run_with_baseline(tiny_context(folder))
+    assert document is not None
+    return folder, document
+
+
+def test_the_report_shows_selection_and_random_at_the_same_budgets(finished: tuple[Path, Document]) -> None:
+    folder, document = finished
+    assert [row.role for row in document.rows] == ["selected", "random"]
+    selected, random = document.rows
+    assert (selected.kept_fraction, selected.epoch_fraction, selected.epochs) == (
+        random.kept_fraction,
+        random.epoch_fraction,
+        random.epochs,
+    )
+    assert all(0.1 <= row.accuracy[0] <= 1 for row in document.rows)
+    html = (folder / report_key(tiny_context(folder).config, "html")).read_text()
+    assert html.lower().startswith("<!doctype html>")
+    assert "http://" not in html.replace("http://www.w3.org", "")
+    assert document.merge is not None
+    assert len(document.merge.steps) == 3
+
+
+def test_the_ledger_counts_every_stage(finished: tuple[Path, Document]) -> None:
+    _, document = finished
+    rows = {(row.stage, row.worker): row for row in document.ledger}
+    workers = [rows["pretrain", index] for index in range(3)]
+    assert all(worker.flops > 0 and worker.wall_s > 0 and worker.peak_bytes > 0 for worker in workers)
+    theta_bytes = rows["initialise", None].model_written
+    assert all(worker.model_read == theta_bytes for worker in workers)
+    assert all(0 < worker.model_written < theta_bytes / 2 for worker in workers)
+    assert rows["merge", None].model_read == theta_bytes + sum(worker.model_written for worker in workers)
+    assert rows["merge", None].data_written == 0
+
+
+def test_a_worker_reads_its_own_samples_and_nothing_else(finished: tuple[Path, Document]) -> None:
+    """32 digits in one contiguous window: as many bytes as their tar members take, one range request (or two)."""
+    folder, document = finished
+    ctx = tiny_context(folder)
+    prepared = prepare(ctx)
+    assert prepared.plans is not None
+    plan = json.loads(ctx.workspace.store.read(f"{prepared.plans.ref}/shard-00001.json", kind="other"))
+    own = sum(plan["sizes"])
+    (worker,) = [row for row in document.ledger if row.stage == "pretrain" and row.worker == 1]
+    assert worker.data_read == own
+    assert len(plan["ranges"]) <= 2
+
+
+def test_a_second_run_does_nothing(finished: tuple[Path, Document]) -> None:
+    folder, _ = finished
+    before = {
+        path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and "reports" not in path.parts
+    }
+    ctx = tiny_context(folder)
+    run(ctx)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert ctx.workspace.reused
+
+
+def test_another_seed_changes_everything_but_the_data(finished: tuple[Path, Document]) -> None:
+    folder, _ = finished
+    first, second = run(tiny_context(folder)), run(tiny_context(folder, {"seed": 1}))
+    assert first.prepared.dataset.ref == second.prepared.dataset.ref
+    mine = {artifact.ref for artifact in first.artifacts()}
+    assert not mine & {artifact.ref for artifact in second.artifacts()}
+    assert file_digest(first.subset, "subset.parquet") != file_digest(second.subset, "subset.parquet")
+
+
+_KILLED = """
+import os, signal, sys
+import sklearn.datasets, torch, torch._dynamo
+torch.set_num_threads(1)
+from lipt.adapters.store.file import FileStore
+from lipt.stages.compare import run_with_baseline
+from tests.tiny import tiny_context
+write = FileStore._write
+folder = sys.argv[1]
+
+def attempt(survives):
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    count = 0
+    def counted(self, key, data):
+        nonlocal count
+        count += 1
+        if count == survives:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(self, key, data)
+    FileStore._write = counted
+    run_with_baseline(tiny_context(folder, {"train": {"checkpoint_s": 0}}))
+    os._exit(0)
+
+deaths = 0
+while (status := attempt(2 + deaths)) == signal.SIGKILL:
+    deaths += 1
+    assert deaths < 40
+sys.exit(0 if status == 0 and deaths >= 8 else f"status {status} after {deaths} kills")
+"""
+
+
+_STRAIGHT = """
+import sys, torch
+torch.set_num_threads(1)
+from lipt.stages.compare import run_with_baseline
+from tests.tiny import tiny_context
+run_with_baseline(tiny_context(sys.argv[1], {"train": {"checkpoint_s": 0}}))
+"""
+
+
+def test_kill_9_at_any_write_and_the_same_command_ends_bit_identical(tmp_path: Path) -> None:
+    """The process dies at its 2nd write, the next one at its 3rd, and so on until a run gets through."""
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(tmp_path / "killed")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert killed.returncode == 0, killed.stderr[-2000:]
+    subprocess.run(
+        [sys.executable, "-c", _STRAIGHT, str(tmp_path / "straight")],
+        check=True,
+        capture_output=True,
+        timeout=300,
+        cwd=Path(__file__).parents[2],
+    )
+    straight = digests(Workspace(str(tmp_path / "straight")))
+    assert len(straight) == 14
+    assert digests(Workspace(str(tmp_path / "killed"))) == straight
+    assert not list((tmp_path / "killed").rglob("*checkpoint*"))
+
+
+def test_merge_tolerates_missing_jigsaws_up_to_the_quorum(finished: tuple[Path, Document]) -> None:
+    folder, _ = finished
+    ctx = tiny_context(folder)
+    prepared = prepare(ctx)
+    jigsaws = [jigsaw(ctx, prepared, index) for index in range(3)]
+    merged = combine(ctx, prepared, [jigsaws[2], jigsaws[0]])
+    assert merged.summary["missing"] == [1]
+    assert combine(ctx, prepared, [jigsaws[0], jigsaws[2]]).ref == merged.ref
+    with pytest.raises(RunError, match=r"1 of 3 jigsaws arrived, the quorum is 2; missing: 0, 1"):
+        combine(ctx, prepared, jigsaws[2:])
+
+
+def test_a_damaged_artifact_is_named_and_not_used(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path)
+    prepared = prepare(ctx)
+    weights = next((tmp_path / prepared.initial[0].ref).glob("weights*"))
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(bytes(data))
+    with pytest.raises(IntegrityError, match=r"weights.safetensors is damaged") as caught:
+        jigsaw(ctx, prepared, 0)
+    assert "run again" in caught.value.remedy
+
+
+def test_too_few_images_for_the_swarm_fails_before_training(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"dispatch": {"jigsaws": 100, "batches": 4}})
+    with pytest.raises(RunError, match=r"need 12,800 candidates, the data set has 1,294"):
+        run(ctx)
+    assert not (tmp_path / "initialise").exists()
+
+
+def test_the_stored_subset_is_a_table_anyone_can_read(finished: tuple[Path, Document]) -> None:
+    folder, document = finished
+    outcome: Outcome = run(tiny_context(folder))
+    table = pq.read_table(folder / outcome.subset.ref / "subset.parquet")
+    kept = [row for row in table.to_pylist() if row["rank"] is not None]
+    assert len(table) == 1294
+    assert len(kept) == outcome.subset.summary["count"] == document.subset.count  # type: ignore[union-attr]
+    assert sorted(row["rank"] for row in kept) == list(range(len(kept)))
+    data = Dataset(lambda file, start, length: (folder / outcome.prepared.dataset.ref / "store" / file).read_bytes())
+    assert all(data.index("train").label[row["position"]] == row["label"] for row in kept)
+    provenance = json.loads(table.schema.metadata[b"lipt"])
+    assert provenance["dataset"] == data.manifest.digest
+    assert provenance["fraction"] == TINY["select"]["fraction"]
+
+
+def test_compare_shares_what_variants_have_in_common(tmp_path: Path) -> None:
+    document = run_comparison(
+        tiny_context(
+            tmp_path,
+            {
+                "compare": {"seeds": [0, 1, 2], "variants": ["full", "random", "rs2", "theta-star", "lipt"]},
+                "train": {"epochs": 2},
+            },
+        )
+    )
+    assert document is not None
+    rows = {row.name: row for row in document.rows}
+    assert all(len(row.accuracy) == 3 for row in rows.values())
+    assert (rows["full"].kept_fraction, rows["full"].epoch_fraction) == (1, 1)
+    assert (rows["rs2"].kept_fraction, rows["rs2"].epoch_fraction) == (1, 0.1)
+    assert (rows["lipt"].kept_fraction, rows["lipt"].epoch_fraction) == (0.1, 0.1)
+    # RS2 and random train on the same number of images, but RS2 reads ten times as many; both read the test images.
+    assert rows["rs2"].flops == pytest.approx(rows["random"].flops, rel=0.02)
+    assert rows["rs2"].data_bytes > 3 * rows["random"].data_bytes  # type: ignore[operator]
+    assert sum(key.startswith("initialise/") for key in digests(Workspace(str(tmp_path)))) == 3
+    with pytest.raises(UsageError, match="did you mean 'random'"):
+        run_comparison(tiny_context(tmp_path, {"compare": {"variants": ["randon", "lipt"]}}))
+
+
+def test_stage_functions_are_pure_in_their_inputs(finished: tuple[Path, Document]) -> None:
+    """The same artifact from `lipt stage` as from `lipt run`."""
+    folder, _ = finished
+    outcome = run(tiny_context(folder))
+    ctx = tiny_context(folder)
+    prepared = outcome.prepared
+    assert prepared.plans is not None
+    again = [pretrain(ctx, prepared.dataset, prepared.initial[0], prepared.plans, index=index) for index in range(3)]
+    assert [artifact.ref for artifact in again] == [artifact.ref for artifact in outcome.jigsaws]
+    assert outcome.merged is not None
+    assert merge(ctx, prepared.dataset, prepared.initial[0], prepared.plans, again).ref == outcome.merged.ref

@@ -1,0 +1,146 @@
+"""Every switch of the method runs end to end and does what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lipt.core.selection import ALGORITHMS
+from lipt.errors import UsageError
+from lipt.stages.graph import Outcome, run
+from tests.tiny import file_digest, tiny_context
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One workspace for all: variants share what they have in common, which keeps this file quick."""
+    return tmp_path_factory.mktemp("switches")
+
+
+def run_tiny(folder: Path, changes: dict[str, Any]) -> Outcome:
+    return run(tiny_context(folder, {"train": {"epochs": 1}} | changes))
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("forgetting", "dual")])
+def test_every_algorithm_selects_its_budget(folder: Path, algorithm: str) -> None:
+    outcome = run_tiny(folder, {"select": {"algorithm": algorithm}})
+    assert outcome.subset.summary["count"] == pytest.approx(0.1 * 1294, abs=6)
+    assert (outcome.merged is None) == (algorithm in ("random", "stratified"))
+
+
+def test_forgetting_needs_epochs_to_count_in(folder: Path) -> None:
+    with pytest.raises(UsageError, match="counts forgetting events") as caught:
+        run_tiny(folder, {"select": {"algorithm": "forgetting"}})
+    assert "score.epochs: 2" in caught.value.remedy
+    outcome = run_tiny(
+        folder, {"select": {"algorithm": "forgetting"}, "score": {"model": "classic", "runs": 1, "epochs": 3}}
+    )
+    assert outcome.merged is None
+    assert outcome.subset.summary["count"] > 100
+
+
+def test_classic_grand_averages_independent_runs(folder: Path) -> None:
+    outcome = run_tiny(folder, {"select": {"algorithm": "grand"}, "score": {"model": "classic", "runs": 3}})
+    assert len({file_digest(model, "weights.safetensors") for model in outcome.prepared.initial}) == 3
+    assert outcome.scores is not None
+    assert outcome.scores.summary["models"] == 3
+    assert outcome.jigsaws == ()
+
+
+@pytest.mark.parametrize("method", ["greedy_interpolation", "greedy", "uniform", "best_single"])
+def test_merge_methods(folder: Path, method: str) -> None:
+    merged = run_tiny(folder, {"merge": {"method": method}}).merged
+    assert merged is not None
+    assert merged.summary["accuracy"] > 0.1
+    if method == "uniform":
+        assert merged.summary["accuracy"] == merged.summary["uniform_accuracy"]
+    if method == "best_single":
+        assert merged.summary["accuracy"] == merged.summary["best_single_accuracy"]
+
+
+def test_merge_none_scores_theta_star(folder: Path) -> None:
+    outcome = run_tiny(folder, {"merge": {"method": "none"}})
+    assert outcome.merged is None
+    assert outcome.jigsaws == ()
+    assert outcome.scores is not None
+    assert outcome.prepared.initial[0].ref in outcome.scores.inputs
+
+
+@pytest.mark.parametrize("prune", ["magnitude", "random", "snip", "none"])
+def test_pruning_methods(folder: Path, prune: str) -> None:
+    densities = [jigsaw.summary["density"] for jigsaw in run_tiny(folder, {"pretrain": {"prune": prune}}).jigsaws]
+    assert densities == [1, 1, 1] if prune == "none" else all(0.84 < density < 0.96 for density in densities)
+    assert prune == "none" or len(set(densities)) == 3
+
+
+@pytest.mark.parametrize("augment", ["randaugment", "standard", "none"])
+def test_augmentations_differ(folder: Path, augment: str) -> None:
+    default = run_tiny(folder, {}).jigsaws[0]
+    chosen = run_tiny(folder, {"pretrain": {"augment": augment}}).jigsaws[0]
+    assert (file_digest(default, "delta.zst") == file_digest(chosen, "delta.zst")) == (augment == "randaugment")
+
+
+def test_the_paper_profile_runs(folder: Path) -> None:
+    outcome = run(
+        tiny_context(
+            folder,
+            {
+                "profile": "paper",
+                "merge": {"search": "grid", "batchnorm": "averaged", "fallback": False, "search_images": None},
+                "dispatch": {"stratified": False},
+                "select": {"algorithm": "grand"},
+                "pretrain": {"lr": 0.1},
+            },
+        )
+    )
+    assert outcome.subset.summary["algorithm"] == "grand"
+    assert outcome.merged is not None
+    assert all(
+        step["alpha"] in [pytest.approx(tenth / 10) for tenth in range(1, 11)]
+        for step in outcome.merged.summary["steps"]
+    )
+
+
+def test_continue_starts_from_theta_p(folder: Path) -> None:
+    fresh, continued = run_tiny(folder, {}), run_tiny(folder, {"train": {"epochs": 1, "start": "continue"}})
+    assert continued.merged is not None
+    assert continued.merged.ref in continued.trained.model.inputs
+    assert continued.trained.model.summary["losses"][0] < fresh.trained.model.summary["losses"][0]
+
+
+def test_reselection_scores_again_and_keeps_the_schedule(folder: Path) -> None:
+    plain = run(tiny_context(folder, {"train": {"epochs": 4}}))
+    again = run(tiny_context(folder, {"train": {"epochs": 4, "reselect_every": 2}}))
+    assert again.trained.model.summary["losses"][:2] == pytest.approx(
+        plain.trained.model.summary["losses"][:2], rel=1e-4
+    )
+    assert again.trained.model.summary["losses"][2:] != pytest.approx(
+        plain.trained.model.summary["losses"][2:], rel=1e-4
+    )
+    with pytest.raises(UsageError, match=r"does not go with score\.model: classic"):
+        tiny_context(folder, {"train": {"reselect_every": 2}, "score": {"model": "classic"}})
+
+
+def test_two_budgets(folder: Path) -> None:
+    """A pool of 40 % drawn from at 10 % per epoch trains on as many images as a fixed 10 %."""
+    pool = run_tiny(folder, {"select": {"fraction": 0.4}, "train": {"epochs": 4, "epoch_fraction": 0.1}})
+    fixed = run_tiny(folder, {"select": {"fraction": 0.1}, "train": {"epochs": 4}})
+    assert pool.trained.model.summary["kept"] == pytest.approx(4 * fixed.trained.model.summary["kept"], abs=6)
+    assert pool.trained.model.summary["images_per_epoch"] == pytest.approx(
+        fixed.trained.model.summary["images_per_epoch"], abs=6
+    )
+
+
+def test_streamed_images_train_like_resident_ones(folder: Path) -> None:
+    """Batches are read from the store as needed; the order within an epoch differs, the outcome is as good."""
+    streamed = run(
+        tiny_context(folder, {"data": {"resident_mb": 0}, "train": {"epochs": 4}, "select": {"fraction": 0.5}})
+    )
+    resident = run(tiny_context(folder, {"train": {"epochs": 4}, "select": {"fraction": 0.5}}))
+    assert streamed.trained.evaluation.summary["accuracy"] == pytest.approx(
+        resident.trained.evaluation.summary["accuracy"], abs=0.15
+    )
+    cost = tiny_context(folder).workspace.cost
+    assert cost(streamed.trained.model).read["data"] > 3 * cost(resident.trained.model).read["data"]

@@ -1,0 +1,179 @@
+"""The contract of `select`: arguments, errors, provenance."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from selection_samples import make
+
+from lipt.core.selection import ALGORITHMS, Candidates, Outputs, requirements, select
+from lipt.errors import LiptError, RunError, UsageError
+
+LABELS = torch.tensor([0, 0, 1, 1, 1, 2])
+
+
+def broken(what: str, value: float, sample: int = 7) -> Candidates:
+    candidates = make(20, 3, 4, models=2)
+    tensor = getattr(candidates.outputs[1], what).clone()
+    tensor[sample, 1] = value
+    outputs = {"logits_NC": candidates.outputs[1].logits_NC, "features_ND": candidates.outputs[1].features_ND, what: tensor}
+    return Candidates(labels_N=candidates.labels_N, num_classes=3, outputs=[candidates.outputs[0], Outputs(**outputs)])
+
+
+def test_the_public_names() -> None:
+    assert set(ALGORITHMS) == {
+        "auto", "random", "stratified", "grand", "el2n", "forgetting", "uncertainty", "glister", "gradmatch", "ccs", "herding",
+        "moderate", "k_center", "dual", "craig", "facility_location", "graph_cut",
+    }  # fmt: skip
+
+
+def test_requirements_say_what_to_compute() -> None:
+    assert {name for name in ALGORITHMS if not requirements(name).outputs} == {"random", "stratified", "forgetting"}
+    assert {name for name in ALGORITHMS if requirements(name).forgetting} == {"forgetting"}
+    assert {name for name in ALGORITHMS if requirements(name).validation} == {"glister"}
+    assert requirements("dual").models == 2
+    assert requirements("auto") == requirements("ccs")
+
+
+def test_selection_records_how_it_was_made() -> None:
+    selection = select("uncertainty", make(20, 3), fraction=0.5, seed=9, balanced=False, options={"measure": "margin"})
+    assert (selection.algorithm, selection.options, selection.seed) == ("uncertainty", {"measure": "margin"}, 9)
+    assert (selection.fraction, selection.balanced) == (0.5, False)
+    assert select("gradmatch", make(20, 3), fraction=0.5).options == {"lam": 0.5, "target": "sum"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "message"),
+    [
+        ("gradmach", {}, "did you mean 'gradmatch'"),
+        ("ccs", {"bta": 0.3}, "did you mean 'beta'"),
+        ("el2n", {"beta": 0.3}, "takes no options"),
+        ("auto", {"beta": 0.3}, "takes no options"),
+        ("ccs", {"beta": "0.3"}, "'0.3' is not a number or null"),
+        ("ccs", {"strata": 2.5}, "2.5 is not an integer"),
+        ("ccs", {"strata": True}, "True is not an integer"),
+        ("ccs", {"beta": float("nan")}, "is not a number"),
+        ("ccs", {"beta": 1.0}, "beta must be in"),
+        ("ccs", {"strata": 0}, "strata must be at least 1"),
+        ("ccs", {"score": "easy"}, "is not one of el2n, grand, forgetting"),
+        ("ccs", {"score": "forgetting"}, "forgetting counts are missing"),
+        ("uncertainty", {"measure": "entropi"}, "is not one of entropy"),
+        ("gradmatch", {"lam": -1}, "lam must not be negative"),
+        ("glister", {"eta": -0.1}, "eta must not be negative"),
+        ("glister", {"batch": 0}, "batch must be at least 1"),
+        ("craig", {"epsilon": 0.0}, "epsilon must be in"),
+        ("graph_cut", {"lam": -0.1}, "lam must not be negative"),
+        ("dual", {"window": 3}, "window must be between 2 and the number of models, 2"),
+        ("dual", {"c_d": 0.0}, "must be positive"),
+    ],
+)
+def test_wrong_options_are_usage_errors(algorithm: str, options: dict[str, Any], message: str) -> None:
+    whole = make(20, 3, models=2)
+    candidates = Candidates(labels_N=whole.labels_N, num_classes=3, outputs=whole.outputs)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        select(algorithm, candidates, fraction=0.2, options=options)
+
+
+@pytest.mark.parametrize("fraction", [0, -0.1, 1.01, float("nan")])
+@pytest.mark.parametrize("algorithm", ["random", "auto"])
+def test_fraction_outside_its_range(algorithm: str, fraction: float) -> None:
+    with pytest.raises(UsageError, match="fraction must be in"):
+        select(algorithm, make(20, 3), fraction=fraction)
+
+
+def test_missing_inputs_say_what_to_do() -> None:
+    bare = Candidates(labels_N=LABELS, num_classes=3)
+    with pytest.raises(UsageError, match="at least 1 model.*\n.*score the candidates first"):
+        select("el2n", bare, fraction=0.5)
+    with pytest.raises(UsageError, match="at least 2 model"):
+        select("dual", make(20, 3), fraction=0.5)
+    with pytest.raises(UsageError, match="record them while"):
+        select("forgetting", bare, fraction=0.5)
+    with pytest.raises(UsageError, match="no candidates"):
+        select("random", Candidates(labels_N=LABELS[:0], num_classes=3), fraction=0.5)
+
+
+def test_validation_must_fit_the_candidates() -> None:
+    with pytest.raises(UsageError, match="same models"):
+        select("glister", make(20, 3, 4), fraction=0.5, validation=make(20, 3, 5))
+    with pytest.raises(UsageError, match="same models"):
+        select("glister", make(20, 3, 4, models=2), fraction=0.5, validation=make(20, 3, 4))
+    with pytest.raises(UsageError, match="validation set is empty"):
+        select("glister", make(20, 3, 4), fraction=0.5, validation=make(0, 3, 4))
+    with pytest.raises(RunError, match="validation sample 7, model 1"):
+        select("glister", make(20, 3, 4, models=2), fraction=0.5, validation=broken("logits_NC", torch.nan))
+
+
+@pytest.mark.parametrize(("what", "name"), [("logits_NC", "logits"), ("features_ND", "features")])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("algorithm", ["grand", "gradmatch", "ccs", "herding"])
+def test_values_that_are_not_finite_name_the_sample(algorithm: str, what: str, name: str, value: float) -> None:
+    with pytest.raises(RunError, match=f"{name} of candidate sample 7, model 1"):
+        select(algorithm, broken(what, value), fraction=0.5)
+
+
+@pytest.mark.parametrize("value", [torch.nan, -1.0, -torch.inf])
+def test_impossible_forgetting_counts_name_the_sample(value: float) -> None:
+    counts = torch.tensor([0.0, 1, torch.inf, value, 0, 0])
+    with pytest.raises(RunError, match="sample 3"):
+        select("forgetting", Candidates(labels_N=LABELS, num_classes=3, forgetting_N=counts), fraction=0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"labels_N": LABELS.int(), "num_classes": 3}, "labels must be int64"),
+        ({"labels_N": LABELS[None], "num_classes": 3}, "labels must be int64"),
+        ({"labels_N": LABELS, "num_classes": 2}, "label 2 of sample 5 is outside 0..1"),
+        ({"labels_N": LABELS - 1, "num_classes": 3}, "label -1 of sample 0"),
+        ({"labels_N": LABELS, "num_classes": 3, "forgetting_N": torch.zeros(5)}, "5 forgetting counts for 6"),
+        ({"labels_N": LABELS, "num_classes": 3, "outputs": make(7, 3).outputs}, "logits of model 0"),
+        ({"labels_N": LABELS, "num_classes": 3, "outputs": make(6, 4).outputs}, "logits of model 0"),
+    ],
+)
+def test_candidates_that_do_not_fit_together(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        Candidates(**arguments)
+
+
+def test_outputs_that_do_not_fit_together() -> None:
+    with pytest.raises(UsageError, match="of the same N"):
+        Outputs(logits_NC=torch.zeros(3, 2), features_ND=torch.zeros(4, 5))
+    with pytest.raises(UsageError, match="floating point"):
+        Outputs(logits_NC=torch.zeros(3, 2, dtype=torch.int64), features_ND=torch.zeros(3, 5))
+
+
+def test_every_usage_error_is_a_lipt_error() -> None:
+    with pytest.raises(LiptError):
+        requirements("nothing like it")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_outputs_are_computed_in_float32(dtype: torch.dtype) -> None:
+    half = make(30, 3, dtype=dtype)
+    single = Candidates(
+        labels_N=half.labels_N, num_classes=3,
+        outputs=[Outputs(logits_NC=o.logits_NC.float(), features_ND=o.features_ND.float()) for o in half.outputs],
+    )  # fmt: skip
+    for algorithm in ("grand", "gradmatch", "craig", "glister", "herding"):
+        chosen = [select(algorithm, candidates, fraction=0.3).indices_K.tolist() for candidates in (half, single)]
+        assert chosen[0] == chosen[1], algorithm
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "selection.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    namespace: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, namespace)
+    assert len(namespace["selection"].indices_K) == 50
+
+
+def test_the_documentation_lists_every_algorithm() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "selection.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(ALGORITHMS)
