@@ -10,7 +10,7 @@ def compare(
     data: str, workspace: str, model: str, width: int, algorithm: str, fraction: float, epoch_fraction: float,
     jigsaws: int, batches: int, passes: int, epochs: int, seeds: list[int], profile: str, config: str,
     metrics: dsl.Output[dsl.Metrics], report: dsl.Output[dsl.HTML], verdict: dsl.Output[dsl.Markdown],
-) -> None:
+) -> None:  # fmt: skip
     """Run a configuration and its baselines over seeds; what they have in common runs once.
 
     Args:
@@ -24,7 +24,7 @@ def compare(
         settings = configure(
             config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
             epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seeds=seeds,
-            profile=profile)
+            profile=profile)  # fmt: skip
         end = compare_box(settings)
         metrics.metadata.update(end.figures())
         save(report, end.html)

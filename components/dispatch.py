@@ -10,7 +10,7 @@ def dispatch(
     data: str, workspace: str, model: str, width: int, algorithm: str, fraction: float, epoch_fraction: float,
     jigsaws: int, batches: int, passes: int, epochs: int, seed: int, profile: str, random_baseline: bool, config: str,
     plan: dsl.Output[dsl.Artifact],
-) -> list[dict[str, int]]:
+) -> list[dict[str, int]]:  # fmt: skip
     """Check the settings, ingest the data if need be, train theta_* and cut the shards.
 
     Args:
@@ -25,7 +25,7 @@ def dispatch(
         settings = configure(
             config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
             epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seed=seed,
-            profile=profile, random_baseline=random_baseline)
+            profile=profile, random_baseline=random_baseline)  # fmt: skip
         made = dispatch_box(settings, engine="kubeflow")
         save(plan, made.to_json(), dataset=made.dataset, workspace=workspace)
         return made.workers()

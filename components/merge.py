@@ -9,14 +9,15 @@ from components import box
 def merge(
     plan: dsl.Input[dsl.Artifact], jigsaws: dsl.Input[list[dsl.Model]],
     merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics],
-) -> None:
+) -> None:  # fmt: skip
     """Merge the jigsaws that arrived into theta_p; fails, naming the missing ones, when they are fewer than the quorum.
 
     Args:
         merged: the reference of theta_p; empty when the algorithm needs no model.
         metrics: validation accuracies of theta_*, the best jigsaw, the uniform average and the soup.
     """
-    from lipt.stages.boxes import Plan, Worker, load, merge_box, merge_figures, pod, save
+    from lipt.stages.boxes import Plan, Worker, load, merge_box, pod, save
+    from lipt.stages.showing import merge_figures
 
     with pod():
         theta = merge_box(Plan.from_json(load(plan)), [Worker.from_json(load(jigsaw)) for jigsaw in jigsaws])

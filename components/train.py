@@ -11,7 +11,7 @@ def train(
     subset: dsl.Input[dsl.Dataset],
     model: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics], confusion: dsl.Output[dsl.ClassificationMetrics],
     report: dsl.Output[dsl.HTML], verdict: dsl.Output[dsl.Markdown],
-) -> None:
+) -> None:  # fmt: skip
     """Train on the subset, and on a random one beside it; evaluate both on the test data, once, and report.
 
     Args:

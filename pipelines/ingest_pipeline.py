@@ -31,7 +31,7 @@ def lipt_ingest(
         claim: PersistentVolumeClaim mounted at /data while reading; empty mounts none.
         chunk_mb: Size of one chunk (tar) in MB.
         shuffle_seed: Seed of the global order fixed here (not the seed of a run).
-        config: YAML of any other setting, as {select: {balanced: false}}. One that is a parameter is refused.
+        config: YAML of any other setting, as {select: {balanced: false}}; one that is a parameter is refused.
         image: Container image. Never reuse a tag: nodes and KFP know an image by its name.
         cpu: CPU request of each pod, such as 4 or 500m.
         memory: Memory request of each pod, such as 8Gi.

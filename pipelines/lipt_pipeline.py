@@ -48,7 +48,7 @@ def lipt(
         width: Channels of the network's first stage; 0 is the network's own (64 for resnet18).
         algorithm: Selection: auto, random, stratified, grand, el2n, glister, gradmatch, ccs ... (the paper: grand)
         fraction: Data budget: the share of the candidates that is kept, above 0 and at most 1.
-        epoch_fraction: Epoch budget: share of the candidates trained on per epoch, drawn afresh from those kept; 0: all.
+        epoch_fraction: Epoch budget: share of the candidates trained on per epoch, drawn from those kept; 0: all kept.
         jigsaws: Workers that pre-train in parallel, a pod each. As many times batches x 256 images must exist.
         batches: Minibatches of 256 images in the shard of one worker.
         passes: Passes of a worker over its shard.
@@ -56,7 +56,7 @@ def lipt(
         seed: Seed of everything: initialisation, split, shards and order.
         profile: Defaults of all settings without a parameter here: robust, or paper (which goes with algorithm grand).
         random_baseline: Also train on a random subset of the same budgets, for the verdict.
-        config: YAML of any other setting, as {select: {balanced: false}}. One that is a parameter is refused.
+        config: YAML of any other setting, as {select: {balanced: false}}; one that is a parameter is refused.
         image: Container image. Never reuse a tag: nodes and KFP know an image by its name.
         gpus: GPUs (nvidia.com/gpu) of each pod, as text; all of a node's give each pod its own node. 0 runs on CPUs.
         tolerations: Kubernetes tolerations, a JSON list, as [{"key": "nvidia.com/gpu", "operator": "Exists"}].

@@ -8,7 +8,15 @@ from kfp import kubernetes
 
 
 def as_pod(
-    task: Any, *, hours: int, image: Any, s3: Any, cpu: Any, memory: Any, gpus: Any = None, tolerations: Any = None,
+    task: Any,
+    *,
+    hours: int,
+    image: Any,
+    s3: Any,
+    cpu: Any,
+    memory: Any,
+    gpus: Any = None,
+    tolerations: Any = None,
     node_selector: Any = None,
 ) -> Any:
     """Apply the pipeline's parameters to a task; returns it.

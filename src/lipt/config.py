@@ -120,7 +120,7 @@ class Merge(Section):
     method: Literal["greedy_interpolation", "greedy", "uniform", "best_single", "none"] = "greedy_interpolation"
     """`none`: no swarm at all, theta_* goes on."""
     search: Literal["coarse_to_fine", "grid"] = "coarse_to_fine"
-    """alpha: 3 points then 2 around the best, or the paper's 0, .1, ..., 1."""
+    """alpha: 2 points then up to 2 around the better one, or the paper's 0, .1, ..., 1."""
     batchnorm: Literal["best", "averaged", "recalibrated"] = "best"
     """Running statistics of a merged model; `best` chooses per candidate on validation."""
     fallback: bool = True

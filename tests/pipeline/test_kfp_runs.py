@@ -17,7 +17,8 @@ from kfp import components, dsl, local
 from components.dispatch import dispatch
 from components.merge import merge
 from components.pretrain import pretrain
-from lipt.adapters.store import open_store
+from components.select import select
+from components.train import train
 from lipt.config import Config
 from lipt.progress import Reporter
 from lipt.report.document import Document
@@ -29,6 +30,8 @@ from lipt.stages.graph import prepare
 from lipt.stages.report import report_key
 from lipt.stages.workspace import Workspace
 from tests.tiny import TINY
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:kfp", "ignore::UserWarning:kfp")  # what it ignores
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS: dict[str, Any] = {
@@ -189,46 +192,100 @@ def test_compare_takes_what_is_there_and_shows_every_row(finished: Finished, tmp
     assert new <= {"reports", "score", "select", "train", "evaluate"}  # the swarm was there
 
 
-def lose(ctx: Context, worker: int) -> None:
-    """Damage the shard of a worker in the store, after the shards were cut."""
-    plans = prepare(ctx).plans
-    assert plans is not None
-    ctx.workspace.store.write(f"{plans.ref}/shard-{worker:05d}.json", b"{}", kind="other")
+class Bodies:
+    """The component bodies, called in this process one after the other on KFP's own artifacts."""
+
+    def __init__(self, folder: Path, workspace: str, **changes: Any) -> None:
+        rest = {"model": "resnet18", "algorithm": "auto", "batches": 1, "profile": "robust", "random_baseline": True}
+        self.folder = folder
+        self.arguments = PARAMETERS | rest | {"data": "digits", "workspace": workspace} | changes
+        self.plan = self.output(dsl.Artifact, "plan")
+        self.merged = self.output(dsl.Model, "merged")
+        self.metrics = self.output(dsl.Metrics, "merge-metrics")
+        self.report = self.output(dsl.HTML, "report")
+        self.jigsaws: list[dsl.Model] = []
+
+    def output(self, kind: type[dsl.Artifact], name: str) -> Any:
+        return kind(uri=str(self.folder / name))
+
+    def lose(self, *workers: int) -> None:
+        """Damage the shards of these workers in the store, once they are cut."""
+        ctx = context(configure(CONFIG, **self.arguments))
+        plans = prepare(ctx).plans
+        assert plans is not None
+        for index in workers:
+            ctx.workspace.store.write(f"{plans.ref}/shard-{index:05d}.json", b"{}", kind="other")
+
+    def pretrain(self, config: str = CONFIG) -> None:
+        for worker in dispatch.python_func(**self.arguments, config=config, plan=self.plan):
+            jigsaw = self.output(dsl.Model, f"jigsaw-{worker['index']}")
+            pretrain.python_func(plan=self.plan, index=worker["index"], jigsaw=jigsaw)
+            self.jigsaws.append(jigsaw)
+
+    def merge(self) -> None:
+        merge.python_func(plan=self.plan, jigsaws=self.jigsaws, merged=self.merged, metrics=self.metrics)
+
+    def train(self) -> dict[str, Any]:
+        """Select, train; returns the figures."""
+        subset, figures = self.output(dsl.Dataset, "subset"), self.output(dsl.Metrics, "metrics")
+        select.python_func(plan=self.plan, merged=self.merged, subset=subset)
+        train.python_func(
+            plan=self.plan,
+            jigsaws=self.jigsaws,
+            merged=self.merged,
+            subset=subset,
+            model=self.output(dsl.Model, "model"),
+            metrics=figures,
+            confusion=self.output(dsl.ClassificationMetrics, "confusion"),
+            report=self.report,
+            verdict=self.output(dsl.Markdown, "verdict"),
+        )
+        return dict(figures.metadata)
 
 
 def test_a_lost_worker_leaves_a_run_that_says_so(s3: str, tmp_path: Path) -> None:
-    arguments = PARAMETERS | {"jigsaws": 2, "workspace": s3}
-    config = configure(CONFIG, **arguments)
-    lose(context(config), 1)
-    run = run_pipeline("lipt.yaml", tmp_path, config=CONFIG, **arguments)
-    _, figures = run.artifact("merge", "metrics")
-    assert (figures["jigsaws_arrived"], figures["jigsaws_missing"]) == (1, 1)
-    document = Document.model_validate_json(open_store(s3).read(report_key(config, "json"), kind="other"))
-    assert document.merge is not None
-    lost = [step for step in document.merge.steps if step.missing]
-    assert [step.index for step in lost] == [1]
-    assert "is damaged" in lost[0].note
+    bodies = Bodies(tmp_path, s3)
+    bodies.lose(1)
+    bodies.pretrain()
+    assert ["error" in jigsaw.metadata for jigsaw in bodies.jigsaws] == [False, True, False]
+    bodies.merge()
+    assert (bodies.metrics.metadata["jigsaws_arrived"], bodies.metrics.metadata["jigsaws_missing"]) == (2, 1)
+    assert bodies.train()["kept_fraction"] == 0.1
+    assert "shard-00001.json is damaged" in Path(bodies.report.path).read_text()
 
 
-def test_below_the_quorum_the_merge_fails_in_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The bodies themselves, on KFP's own artifacts."""
-    arguments = PARAMETERS | {"data": "digits", "workspace": str(tmp_path / "workspace")}
-    rest = {"model": "resnet18", "algorithm": "auto", "batches": 1, "profile": "robust", "random_baseline": False}
-    lose(context(configure(CONFIG, **arguments, **rest)), 0)
-    lose(context(configure(CONFIG, **arguments, **rest)), 2)
-    plan = dsl.Artifact(uri=str(tmp_path / "plan"))
-    workers = dispatch.python_func(**arguments, **rest, config=CONFIG, plan=plan)
-    jigsaws = [dsl.Model(uri=str(tmp_path / f"jigsaw-{worker['index']}")) for worker in workers]
-    for worker, jigsaw in zip(workers, jigsaws, strict=True):
-        pretrain.python_func(plan=plan, index=worker["index"], jigsaw=jigsaw)
-    assert [bool(jigsaw.metadata.get("error")) for jigsaw in jigsaws] == [True, False, True]
+def test_an_algorithm_that_needs_no_model_passes_through_all_boxes(tmp_path: Path) -> None:
+    bodies = Bodies(tmp_path, str(tmp_path / "workspace"), algorithm="random", random_baseline=False)
+    bodies.pretrain()
+    assert [jigsaw.metadata for jigsaw in bodies.jigsaws] == [{"index": -1}]
+    bodies.merge()
+    assert (Path(bodies.merged.path).read_text(), bodies.metrics.metadata) == ("", {})
+    assert bodies.train()["kept_fraction"] == 0.1
+
+
+def test_wrong_settings_end_the_first_box_in_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bodies = Bodies(tmp_path, str(tmp_path / "workspace"))
+    with pytest.raises(SystemExit) as caught:
+        bodies.pretrain("select: {fraction: 0.5}")
+    assert caught.value.code == 2
+    message = "lipt: parameter fraction is 0.1, config says select.fraction: 0.5\n  -> say it once, in the parameter\n"
+    assert capsys.readouterr().err == message
+
+
+def test_below_the_quorum_the_merge_fails_in_one_message(
+    s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = Bodies(tmp_path, s3)
+    bodies.lose(0, 2)
+    bodies.pretrain()
     capsys.readouterr()
     with pytest.raises(SystemExit) as caught:
-        merge.python_func(
-            plan=plan, jigsaws=jigsaws, merged=dsl.Model(uri=str(tmp_path / "merged")), metrics=dsl.Metrics()
-        )
+        bodies.merge()
     assert caught.value.code == 1
     *reasons, message, remedy = capsys.readouterr().err.splitlines()
     assert message == "lipt: 1 of 3 jigsaws arrived, the quorum is 2; missing: 0, 2"
     assert remedy.startswith("  -> run again: only the missing ones are trained")
-    assert [reason.startswith(f"pretrain[{index}] was lost: ") for index, reason in zip((0, 2), reasons, strict=True)]
+    assert [text.partition(" was lost: ")[0] for text in reasons if " was lost: " in text] == [
+        "pretrain[0]",
+        "pretrain[2]",
+    ]

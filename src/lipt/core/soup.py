@@ -110,19 +110,21 @@ def merge(
     best = order[0]
     best_single = arena.confirm(load(best))
     star_accuracy = arena.confirm(star)
-    average = with_batchnorm(
-        uniform(len(present), lambda position: load(sorted(present)[position])), arena, batchnorm, arena.confirm
-    )
+    everyone = sorted(present)
+    mean = uniform(len(everyone), lambda position: load(everyone[position]))
+    average = with_batchnorm(mean, arena, batchnorm, arena.search)[1]
+    average_accuracy = arena.confirm(average)
     if method == "uniform":
         state, steps = (
-            average[1],
+            average,
             [Step(index=index, accuracy=singles[index], alpha=1 / len(order), kept=True) for index in order],
         )
     elif method == "best_single":
         state, steps = load(best), [Step(index=index, accuracy=singles[index], kept=index == best) for index in order]
     else:
         state, steps = _greedy(star, order, singles, load, arena, method, search, batchnorm, fallback)
-    outcomes = [(arena.confirm(state), "soup", state)]
+    accuracy = average_accuracy if method == "uniform" else arena.confirm(state)
+    outcomes = [(accuracy, "soup", state)]
     if method == "greedy_interpolation" and fallback:
         outcomes += [(best_single, f"jigsaw-{best}", load(best)), (star_accuracy, "theta_star", star)]
     accuracy, chosen, state = max(outcomes, key=lambda outcome: outcome[0])
@@ -133,7 +135,7 @@ def merge(
         theta_star_accuracy=star_accuracy,
         best_single_accuracy=best_single,
         best_single=best,
-        uniform_accuracy=average[0],
+        uniform_accuracy=average_accuracy,
         steps=steps,
     )
 
@@ -160,10 +162,11 @@ def _greedy(
     kept = 1
     for index in rest:
         ingredient = load(index)
-        alphas: Search = grid if search == "grid" else coarse_to_fine
         if not interpolated:
-            alphas = running_average(kept)
-        accuracy, state, alpha, norm = alphas(soup, ingredient, arena, batchnorm)
+            found = _best_of([1 / (kept + 1)], soup, ingredient, arena, batchnorm)
+        else:
+            found = (grid if search == "grid" else coarse_to_fine)(soup, ingredient, arena, batchnorm, current=current)
+        accuracy, state, alpha, norm = found
         better = accuracy > current
         if better:
             soup, current, kept = state, accuracy, kept + 1
@@ -173,34 +176,34 @@ def _greedy(
     return soup, steps
 
 
-#: soup, ingredient, arena, BatchNorm policy -> best (accuracy, state, alpha, BatchNorm used)
+#: (accuracy, state, alpha, BatchNorm used) of the best candidate of one ingredient.
 Found = tuple[float, State, float, str]
-Search = Callable[[State, State, Arena, BatchNorm], Found]
 
 
-def grid(soup: State, ingredient: State, arena: Arena, batchnorm: BatchNorm) -> Found:
+def grid(soup: State, ingredient: State, arena: Arena, batchnorm: BatchNorm, *, current: float) -> Found:
     """The paper's alpha = 0, .1, ..., 1; alpha = 0 is the soup itself and needs no evaluation."""
     return _best_of([step / 10 for step in range(1, 11)], soup, ingredient, arena, batchnorm)
 
 
-def coarse_to_fine(soup: State, ingredient: State, arena: Arena, batchnorm: BatchNorm) -> Found:
-    """1/4, 1/2, 3/4, then 1/8 to either side of the best: 5 alphas instead of 10, one recalibration instead of 10.
+def coarse_to_fine(soup: State, ingredient: State, arena: Arena, batchnorm: BatchNorm, *, current: float) -> Found:
+    """1/2 and 1/4, then up to two neighbours: 2 to 4 alphas instead of 10, and one recalibration.
 
-    The coarse points are judged with averaged statistics (unless `recalibrated` is asked for); under `best` the
-    winner is judged again with recalibrated ones and the fine points use whichever won.
+    The coarse points are judged with averaged statistics (unless `recalibrated` is asked for); under `best` the winner
+    is judged again with recalibrated ones and the fine points use whichever won. An ingredient that is then more than
+    two points of accuracy behind the soup is given up: neighbouring alphas differ by less.
     """
-    first: BatchNorm = "averaged" if batchnorm == "best" else batchnorm
-    best = _best_of([0.5, 0.25, 0.75], soup, ingredient, arena, first)
+    best = _best_of([0.5, 0.25], soup, ingredient, arena, "averaged" if batchnorm == "best" else batchnorm)
     if batchnorm == "best":
-        best = max(best, _best_of([best[2]], soup, ingredient, arena, "recalibrated"), key=lambda found: found[0])
+        best = max(best, _best_of([best[2]], soup, ingredient, arena, "recalibrated"), key=_accuracy)
+    if best[0] < current - 0.02:
+        return best
     mode: BatchNorm = "recalibrated" if best[3] == "recalibrated" else "averaged"
-    fine = _best_of([best[2] - 0.125, best[2] + 0.125], soup, ingredient, arena, mode)
-    return max(best, fine, key=lambda found: found[0])
+    neighbours = [0.375, 0.75] if best[2] == 0.5 else [0.375, 0.125]
+    return max(best, _best_of(neighbours, soup, ingredient, arena, mode), key=_accuracy)
 
 
-def running_average(kept: int) -> Search:
-    """Equal weights of all ingredients kept so far: the greedy soup of Wortsman et al. 2022."""
-    return lambda soup, ingredient, arena, batchnorm: _best_of([1 / (kept + 1)], soup, ingredient, arena, batchnorm)
+def _accuracy(found: Found) -> float:
+    return found[0]
 
 
 def _best_of(alphas: list[float], soup: State, ingredient: State, arena: Arena, batchnorm: BatchNorm) -> Found:

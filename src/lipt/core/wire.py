@@ -2,8 +2,8 @@
 
 Layout of a delta: zstd(safetensors) with, for each floating tensor of more than one dimension, `delta/NAME`, the
 difference to the base rounded to bf16, its bytes shuffled so that all high bytes come first (sign and exponent
-compress, the mantissa does not), and `zero/NAME`, a bitmap of exact zeros: a pruned weight stays exactly zero. Everything else (biases, BatchNorm,
-counters) travels as it is under `full/NAME`; it is below one per cent.
+compress, the mantissa does not), and `zero/NAME`, a bitmap of exact zeros: a pruned weight stays exactly zero.
+Everything else (biases, BatchNorm, counters) travels as it is under `full/NAME`; it is below one per cent.
 """
 
 from __future__ import annotations

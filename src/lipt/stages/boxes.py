@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -22,15 +21,25 @@ from lipt.adapters.store import open_store
 from lipt.config import PROFILES, Config, parse_config
 from lipt.errors import IntegrityError, LiptError, RunError, UsageError
 from lipt.progress import Reporter
-from lipt.report.document import Document
-from lipt.report.render import render
-from lipt.report.verdict import judge
-from lipt.stages.compare import run_comparison, run_entries
 from lipt.stages.context import Context
-from lipt.stages.graph import RANDOM, Outcome, Prepared, choose, combine, fit, has_swarm, jigsaw, prepare, with_config
+from lipt.stages.graph import (
+    Outcome,
+    Prepared,
+    choose,
+    combine,
+    fit,
+    has_swarm,
+    jigsaw,
+    prepare,
+    random_baseline,
+    with_config,
+)  # fmt: skip
 from lipt.stages.ingest import write_chunks
-from lipt.stages.report import Engine, report_key, write_report
+from lipt.stages.showing import MAX_CONFUSION_CLASSES, Finished
 from lipt.stages.workspace import Artifact, Workspace
+
+if TYPE_CHECKING:  # the report imports matplotlib: a second that only the last box spends
+    from lipt.stages.report import Engine
 
 #: Pipeline parameter -> the setting it stands for.
 PARAMETERS = {
@@ -42,8 +51,6 @@ PARAMETERS = {
 }  # fmt: skip
 #: Those whose 0 means "not set": engines have no null for numbers.
 UNSET_IF_ZERO = {"width", "epoch_fraction"}
-#: A larger confusion matrix is unreadable, and engines keep it in a metadata field of limited size.
-MAX_CONFUSION_CLASSES = 50
 
 
 def configure(config: str, **parameters: Any) -> Config:
@@ -154,55 +161,6 @@ class Worker:
             ) from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finished:
-    """What the last box shows."""
-
-    document: Document
-    workspace: str
-    config: Config
-    model: str = ""
-    """Reference of the trained model."""
-    confusion: list[list[int]] | None = None
-    """Test images by true class (rows) and predicted class; None when it is too large to be shown."""
-
-    @property
-    def html(self) -> str:
-        """The report."""
-        return render(self.document)
-
-    @property
-    def markdown(self) -> str:
-        """The verdict, and where the report lies."""
-        verdict = judge(self.document.rows)
-        sentences = "".join(f"- {sentence}\n" for sentence in verdict.sentences)
-        return f"**{verdict.headline}**\n\n{sentences}\nReport: `{self.workspace}/{report_key(self.config, 'html')}`\n"
-
-    @property
-    def classes(self) -> list[str]:
-        """Class names, in label order."""
-        return self.document.subset.class_names if self.document.subset else []
-
-    def figures(self) -> dict[str, float]:
-        """The selected row in numbers, and the accuracy of each other row with the gain over it."""
-        rows = self.document.rows
-        row = next(row for row in rows if row.role == "selected")
-        accuracy = fmean(row.accuracy)
-        figures = {
-            "accuracy": accuracy, "kept_fraction": row.kept_fraction, "epoch_fraction": row.epoch_fraction,
-            "epochs": row.epochs, "wall_s": sum(row.stage_wall_s.values()),
-            "data_mb": (row.data_bytes or 0) / 1e6, "model_mb": (row.model_bytes or 0) / 1e6, "gflop": (row.flops or 0) / 1e9,
-        }  # fmt: skip
-        for other in rows:
-            if other is not row:
-                name = other.name.replace("-", "_")
-                figures |= {
-                    f"{name}_accuracy": fmean(other.accuracy),
-                    f"gain_over_{name}": accuracy - fmean(other.accuracy),
-                }
-        return figures
-
-
 def ingest_box(config: Config, location: str) -> dict[str, Any]:
     """Images into a chunk store at `location`; returns its key figures."""
     manifest = write_chunks(config.data, open_store(location), Reporter(), "ingest")
@@ -212,6 +170,8 @@ def ingest_box(config: Config, location: str) -> dict[str, Any]:
 
 def compare_box(config: Config) -> Finished:
     """A configuration beside all baselines, over seeds."""
+    from lipt.stages.compare import run_comparison
+
     ctx = _context(config)
     document = run_comparison(ctx)
     assert document is not None  # not a dry run
@@ -255,28 +215,6 @@ def merge_box(plan: Plan, workers: Sequence[Worker]) -> Artifact | None:
     return combine(ctx, prepared, [ctx.workspace.get(worker.ref) for worker in workers if worker.ref])
 
 
-def merge_figures(theta: Artifact | None) -> dict[str, float]:
-    """Validation accuracies of theta_p and of what it is judged by, and how many jigsaws arrived."""
-    if theta is None:
-        return {}
-    names = {
-        "accuracy": "soup",
-        "theta_star_accuracy": "theta_star",
-        "best_single_accuracy": "best_single",
-        "uniform_accuracy": "uniform",
-    }
-    figures = {
-        f"{name}_validation_accuracy": theta.summary[key]
-        for key, name in names.items()
-        if theta.summary[key] is not None
-    }
-    return {
-        **figures,
-        "jigsaws_arrived": len(theta.summary["densities"]),
-        "jigsaws_missing": len(theta.summary["missing"]),
-    }
-
-
 def select_box(plan: Plan, merged: str | None) -> Artifact:
     """Box 4: score and select."""
     ctx, prepared = _open(plan)
@@ -285,6 +223,9 @@ def select_box(plan: Plan, merged: str | None) -> Artifact:
 
 def train_box(plan: Plan, merged: str | None, subset: str, workers: Sequence[Worker]) -> Finished:
     """Box 5: train, evaluate, the random baseline beside it, report."""
+    from lipt.stages.compare import run_entries
+    from lipt.stages.report import write_report
+
     ctx, prepared = _open(plan)
     theta = ctx.workspace.get(merged) if merged else None
     chosen = ctx.workspace.get(subset)
@@ -300,8 +241,8 @@ def train_box(plan: Plan, merged: str | None, subset: str, workers: Sequence[Wor
             failures={worker.index: worker.error for worker in workers if worker.error},
         )
     }
-    if ctx.config.train.random_baseline and ctx.config.select.algorithm != "random":
-        baseline = with_config(ctx, RANDOM)
+    if changes := random_baseline(ctx.config):
+        baseline = with_config(ctx, changes)
         bare = Prepared(dataset=prepared.dataset)
         _, drawn = choose(baseline, bare, None)
         outcomes["random"] = Outcome(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lipt.errors import UsageError, did_you_mean
 from lipt.report.document import Document
 from lipt.stages.context import Context
-from lipt.stages.graph import RANDOM, Outcome, run, variants, with_config
+from lipt.stages.graph import Outcome, random_baseline, run, variants, with_config
 from lipt.stages.report import Engine, Entry, label_of, role_of, write_report
 
 
@@ -15,8 +15,8 @@ def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | N
     Returns None on a dry run.
     """
     outcomes = {"selected": run(ctx)}
-    if ctx.config.train.random_baseline and ctx.config.select.algorithm != "random":
-        outcomes["random"] = run(with_config(ctx, RANDOM))
+    if baseline := random_baseline(ctx.config):
+        outcomes["random"] = run(with_config(ctx, baseline))
     return None if ctx.dry_run else write_report(ctx, run_entries(outcomes), engine=engine)
 
 

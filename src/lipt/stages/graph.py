@@ -149,11 +149,18 @@ def with_config(ctx: Context, changes: dict[str, Any]) -> Context:
     return replace(ctx, config=override(ctx.config, changes))
 
 
-#: Changes that turn a configuration into the random baseline of the same two budgets.
-RANDOM: dict[str, Any] = {
-    "select": {"algorithm": "random", "options": {}},
-    "train": {"reselect_every": 0, "start": "fresh"},
-}
+def random_baseline(config: Config) -> dict[str, Any] | None:
+    """Changes that give the random subset of the same two budgets, class by class where the selection is balanced.
+
+    None where it was switched off, or where the configuration is random itself.
+    """
+    if not config.train.random_baseline or config.select.algorithm in ("random", "stratified"):
+        return None
+    algorithm = "stratified" if config.select.balanced else "random"
+    return {"select": {"algorithm": algorithm, "options": {}}, "train": _PLAIN}
+
+
+_PLAIN = {"reselect_every": 0, "start": "fresh"}
 
 
 def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -163,19 +170,18 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
     """
     per_epoch = config.train.epoch_fraction or config.select.fraction
     everything = {"algorithm": "random", "options": {}, "fraction": 1.0}
-    plain = {"reselect_every": 0, "start": "fresh"}
     classic = {
         "select": {"algorithm": "grand", "options": {}},
         "score": {"model": "classic", "runs": 10, "epochs": 1},
-        "train": plain,
+        "train": _PLAIN,
     }
     return {
-        "full": ("Full data", {"select": everything, "train": plain | {"epoch_fraction": None}}),
-        "random": ("Random subset", RANDOM),
-        "stratified": ("Random per class", {"select": {"algorithm": "stratified", "options": {}}, "train": plain}),
+        "full": ("Full data", {"select": everything, "train": _PLAIN | {"epoch_fraction": None}}),
+        "random": ("Random subset", {"select": {"algorithm": "random", "options": {}}, "train": _PLAIN}),
+        "stratified": ("Random per class", {"select": {"algorithm": "stratified", "options": {}}, "train": _PLAIN}),
         "rs2": (
             "RS2: fresh random draw every epoch",
-            {"select": everything, "train": plain | {"epoch_fraction": per_epoch}},
+            {"select": everything, "train": _PLAIN | {"epoch_fraction": per_epoch}},
         ),
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": {"algorithm": "grand", "options": {}}}),

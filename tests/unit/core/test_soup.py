@@ -167,12 +167,15 @@ def test_coarse_to_fine_needs_fewer_evaluations_for_about_the_same_alpha() -> No
         return closeness(candidate)
 
     counting = Arena(search=counted, confirm=counted, recalibrate=dict)
-    full = grid(soup, ingredient, counting, "averaged")
+    full = grid(soup, ingredient, counting, "averaged", current=0.0)
     grid_calls, calls = calls, 0
-    quick = coarse_to_fine(soup, ingredient, counting, "averaged")
-    assert (grid_calls, calls) == (10, 5)
+    quick = coarse_to_fine(soup, ingredient, counting, "averaged", current=0.0)
+    assert (grid_calls, calls) == (10, 4)
     assert quick[0] >= full[0] - 0.1
     assert abs(quick[2] - 0.3125) <= 0.0625
+    calls = 0
+    coarse_to_fine(soup, ingredient, counting, "averaged", current=1.0)
+    assert calls == 2  # too far behind: given up after the coarse points
 
 
 def test_merging_one_ingredient_is_that_ingredient() -> None:

@@ -13,7 +13,14 @@ from lipt.core.selection import Candidates, Outputs
 
 
 def make(
-    n: int = 40, classes: int = 4, d: int = 6, *, models: int = 1, seed: int = 0, dtype: torch.dtype = torch.float64, labels: Tensor | None = None
+    n: int = 40,
+    classes: int = 4,
+    d: int = 6,
+    *,
+    models: int = 1,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    labels: Tensor | None = None,
 ) -> Candidates:
     """Candidates whose logits come from a random classifier of clustered features."""
     g = torch.Generator().manual_seed(seed)
@@ -38,7 +45,9 @@ def permuted(candidates: Candidates, order_N: Tensor) -> Candidates:
     forgetting = candidates.forgetting_N
     return Candidates(
         labels_N=candidates.labels_N[order_N], num_classes=candidates.num_classes,
-        outputs=[Outputs(logits_NC=o.logits_NC[order_N], features_ND=o.features_ND[order_N]) for o in candidates.outputs],
+        outputs=[
+            Outputs(logits_NC=o.logits_NC[order_N], features_ND=o.features_ND[order_N]) for o in candidates.outputs
+        ],
         forgetting_N=None if forgetting is None else forgetting[order_N],
     )  # fmt: skip
 
@@ -71,13 +80,17 @@ def omp(gradients_NP: Tensor, k: int, lam: float, goal_P: Tensor) -> tuple[list[
 
 
 def medoids(distances_NN: Tensor, k: int) -> list[int]:
-    """Naive greedy: every gain of every candidate in every step."""
+    """Naive greedy: every gain of every candidate in every step; gains equal up to rounding go by index."""
     picked: list[int] = []
     for _ in range(k):
         costs = [
-            math.inf if j in picked else float(distances_NN[[*picked, j]].min(0).values.sum()) for j in range(len(distances_NN))
+            math.inf if j in picked else float(distances_NN[[*picked, j]].min(0).values.sum())
+            for j in range(len(distances_NN))
         ]
-        picked.append(int(np.argmin(costs)))
+        before = float(distances_NN[picked].min(0).values.sum()) if picked else 0.0
+        gains = [before - cost for cost in costs]
+        tie = 1e-6 * max(gains) if picked else 0.0
+        picked.append(next(j for j, gain in enumerate(gains) if gain >= max(gains) - tie))
     return picked
 
 

@@ -20,14 +20,18 @@ def broken(what: str, value: float, sample: int = 7) -> Candidates:
     candidates = make(20, 3, 4, models=2)
     tensor = getattr(candidates.outputs[1], what).clone()
     tensor[sample, 1] = value
-    outputs = {"logits_NC": candidates.outputs[1].logits_NC, "features_ND": candidates.outputs[1].features_ND, what: tensor}
+    outputs = {
+        "logits_NC": candidates.outputs[1].logits_NC,
+        "features_ND": candidates.outputs[1].features_ND,
+        what: tensor,
+    }
     return Candidates(labels_N=candidates.labels_N, num_classes=3, outputs=[candidates.outputs[0], Outputs(**outputs)])
 
 
 def test_the_public_names() -> None:
     assert set(ALGORITHMS) == {
-        "auto", "random", "stratified", "grand", "el2n", "forgetting", "uncertainty", "glister", "gradmatch", "ccs", "herding",
-        "moderate", "k_center", "dual", "craig", "facility_location", "graph_cut",
+        "auto", "random", "stratified", "grand", "el2n", "forgetting", "uncertainty", "glister", "gradmatch", "ccs",
+        "herding", "moderate", "k_center", "dual", "craig", "facility_location", "graph_cut",
     }  # fmt: skip
 
 
@@ -87,7 +91,7 @@ def test_fraction_outside_its_range(algorithm: str, fraction: float) -> None:
 
 def test_missing_inputs_say_what_to_do() -> None:
     bare = Candidates(labels_N=LABELS, num_classes=3)
-    with pytest.raises(UsageError, match="at least 1 model.*\n.*score the candidates first"):
+    with pytest.raises(UsageError, match=r"at least 1 model.*\n.*score the candidates first"):
         select("el2n", bare, fraction=0.5)
     with pytest.raises(UsageError, match="at least 2 model"):
         select("dual", make(20, 3), fraction=0.5)

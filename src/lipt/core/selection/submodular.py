@@ -22,6 +22,9 @@ Rows = Callable[[Tensor], Tensor]
 #: Up to so many samples (1 GiB of float32) distances are computed once; beyond, rows are recomputed when needed.
 DENSE_LIMIT = 16384
 _BLOCK = 512
+#: Gains this close (relative) are equal, lowest index first. Real ties are common: two samples that would serve the
+#: same ones gain the same, up to rounding.
+TIE = 1e-6
 
 
 @register("craig", models=1)
@@ -34,7 +37,7 @@ def craig(task: Task, *, greedy: Greedy = "lazy", epsilon: float = 0.01) -> Pick
     """
 
     def pick(group: Group) -> tuple[Tensor, Tensor]:
-        rows = _kept(_gradient_distances(last_layers(task.candidates, group.members_M)), len(group.members_M))
+        rows = _kept(_gradient_distances(last_layers(task.candidates, group.members_M)), group)
         picked_K = _medoids(rows, group, task, greedy, epsilon)
         return picked_K, cluster_sizes(rows, picked_K, len(group.members_M))
 
@@ -49,7 +52,7 @@ def facility_location(
 
     def pick(group: Group) -> tuple[Tensor, None]:
         features_MD = joint_features(task.candidates.outputs, group.members_M)
-        rows = _kept(_feature_distances(features_MD, metric), len(features_MD))
+        rows = _kept(_feature_distances(features_MD, metric), group)
         return _medoids(rows, group, task, greedy, epsilon), None
 
     return per_group(task, pick)
@@ -141,20 +144,16 @@ def lazy_greedy(rows: Rows, k: int, n: int, device: torch.device) -> Tensor:
 def _best_by_bounds(cover: _Cover, bounds_M: Tensor) -> int:
     """The candidate of largest gain, lowest index first; refreshes the bounds that it had to look at."""
     stale_M = bounds_M.clone()  # -1 for picks and for those evaluated in this call
-    best, best_gain, width = -1, -1.0, 8
-    while best < 0 or float(stale_M.max()) >= max(best_gain, torch.finfo(stale_M.dtype).tiny):
-        # Ascending order makes argmax below return the lowest index of equals.
+    gains_M = torch.full_like(bounds_M, -1)
+    best, width = 0.0, 8
+    while float(stale_M.max()) > best * (1 - TIE):
         batch_B = stale_M.topk(min(width, len(stale_M))).indices
-        batch_B = batch_B[stale_M[batch_B] >= 0].sort().values
-        gains_B = cover.gains(batch_B)
-        bounds_M[batch_B], stale_M[batch_B] = gains_B, -1
-        at = int(gains_B.argmax())
-        if (float(gains_B[at]), -int(batch_B[at])) > (best_gain, -best):
-            best, best_gain = int(batch_B[at]), float(gains_B[at])
-        width *= 2
-    if best_gain > 0:
-        return best
-    return int(cover.free_M.int().argmax())  # nothing left to gain: lowest index
+        batch_B = batch_B[stale_M[batch_B] >= 0]
+        bounds_M[batch_B] = gains_M[batch_B] = cover.gains(batch_B)
+        stale_M[batch_B] = -1
+        best, width = float(gains_M.max()), 2 * width
+    equals_M = gains_M >= best * (1 - TIE) if best > 0 else cover.free_M  # nothing left to gain: any free one
+    return int(equals_M.int().argmax())
 
 
 def stochastic_greedy(
@@ -168,7 +167,8 @@ def stochastic_greedy(
     while len(picked) < k:
         free_F = cover.free_M.nonzero().flatten()
         sample_B = free_F[torch.randperm(len(free_F), generator=generator)[:size].to(device)].sort().values
-        best = int(sample_B[cover.gains(sample_B).argmax()])
+        gains_B = cover.gains(sample_B)
+        best = int(sample_B[(gains_B >= gains_B.max() * (1 - TIE)).int().argmax()])
         picked.append(best)
         cover.take(best)
     return torch.tensor(picked, device=device)
@@ -209,13 +209,13 @@ def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor) -> Tensor:
     return dots_BM.scatter_(1, index_B[:, None], 0.0)
 
 
-def _kept(rows: Rows, n: int) -> Rows:
+def _kept(rows: Rows, group: Group) -> Rows:
     """The same rows, from memory where they fit."""
+    n, device = len(group.members_M), group.members_M.device
     if n > DENSE_LIMIT:
         return rows
-    first_BM = rows(torch.zeros(1, dtype=torch.int64))
-    kept_MM = first_BM.new_empty(n, n)
-    for block_B in _blocks(n, first_BM.device):
+    kept_MM = rows(torch.zeros(1, dtype=torch.int64, device=device)).new_empty(n, n)
+    for block_B in _blocks(n, device):
         kept_MM[block_B] = rows(block_B)
     return kept_MM.__getitem__
 

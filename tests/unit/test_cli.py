@@ -1,0 +1,186 @@
+"""The command line as a user meets it: exit codes, one clear error, stdout for results alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.tiny import TINY
+
+
+def lipt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lipt", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "runs")}))
+    return path
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from lipt.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    for verb in ("run", "stage", "ingest", "compare", "select", "report", "config", "doctor"):
+        assert f"\n  {verb} " in ended.stdout
+    modules = set(ended.stdout.splitlines()[-1].split())
+    assert not modules & {"torch", "numpy", "pydantic", "yaml", "rich", "minio", "kfp", "matplotlib"}
+
+
+def test_a_run_prints_verdict_and_report_and_json_when_asked(config: Path) -> None:
+    ended = lipt("run", str(config))
+    assert ended.returncode == 0, ended.stderr
+    report = Path(ended.stdout.splitlines()[-1])
+    assert report.is_file()
+    assert "Random" in ended.stdout
+    assert "pretrain[2]" in ended.stderr
+    again = lipt("run", str(config), "-o", "json")
+    document = json.loads(again.stdout)
+    assert document["report"] == str(report)
+    assert [row["role"] for row in document["rows"]] == ["selected", "random"]
+    assert "would run" not in lipt("run", str(config), "--dry-run").stderr
+    shown = lipt("report", str(config))
+    assert shown.stdout == ended.stdout
+
+
+def test_a_dry_run_lists_the_stages_and_runs_none(config: Path) -> None:
+    ended = lipt("run", str(config), "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    planned = [line.split()[0] for line in ended.stderr.splitlines() if "would run" in line]
+    assert planned[:6] == ["ingest", "dispatch", "initialise", "pretrain[0]", "pretrain[1]", "pretrain[2]"]
+    assert not (config.parent / "runs").exists()
+
+
+def test_stage_by_stage_gives_the_references_of_a_run(config: Path) -> None:
+    def stage(*arguments: str) -> str:
+        ended = lipt("stage", arguments[0], str(config), *arguments[1:])
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+    dataset = stage("ingest")
+    plans = stage("dispatch", "--in", f"dataset={dataset}")
+    theta = stage("initialise", "--in", f"dataset={dataset}")
+    jigsaw = stage(
+        "pretrain", "--in", f"dataset={dataset}", "--in", f"theta={theta}", "--in", f"plans={plans}", "--index", "0"
+    )
+    ended = lipt("run", str(config))
+    assert ended.returncode == 0, ended.stderr
+    for reference in (dataset, plans, theta, jigsaw):
+        assert f"{reference.split('/')[0]}" in ended.stderr
+    assert ended.stderr.count("up to date") >= 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["runn"], 2, "did you mean 'run'"),
+        (["run", "missing.yaml"], 2, "cannot read missing.yaml"),
+        (["run", "--set", "selct.fraction=1"], 2, "did you mean 'select'"),
+        (["run", "--set", "select.algorithm=grnad"], 2, "grand"),
+        (["run", "--set", "data.source=/nowhere"], 2, "/nowhere"),
+        (["run", "--set", "model.name=resnet81", "--set", "dispatch.jigsaws=2"], 2, "resnet18"),
+        (["run", "--set", "dispatch.jigsaws=1000"], 1, "the data set has 1,294"),
+        (["run", "--set", "device=cuda"], 2, "torch sees no GPU"),
+        (["stage", "merg"], 2, "did you mean 'merge'"),
+        (["stage", "pretrain"], 2, "needs dataset"),
+        (["stage", "dispatch", "--in", "dataset=ingest/0123456789abcdef"], 1, "no such object"),
+        (["report"], 1, "lipt run"),
+        (["run", "--frobnicate"], 2, "--frobnicate"),
+    ],
+)
+def test_errors_are_one_message_and_the_documented_code(
+    tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    if arguments[0] in ("run", "stage", "report"):
+        arguments = [*arguments, "--set", f"workspace={tmp_path}"]
+    ended = lipt(*arguments)
+    assert ended.returncode == code, ended.stderr
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_an_unreachable_store_is_transient(tmp_path: Path) -> None:
+    ended = lipt(
+        "run", "--set", "workspace=s3://bucket/prefix",
+        LIPT_S3_ENDPOINT="http://127.0.0.1:9", AWS_ACCESS_KEY_ID="someone", AWS_SECRET_ACCESS_KEY="s3cr3t-value", LIPT_S3_RETRY_S="1",
+    )  # fmt: skip
+    assert ended.returncode == 3, ended.stderr
+    assert "127.0.0.1:9" in ended.stderr
+    assert "s3cr3t-value" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_ctrl_c_leaves_a_resumable_run(config: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "lipt",
+        "run",
+        str(config),
+        "--set",
+        "train.epochs=3000",
+        "--set",
+        "train.checkpoint_s=0",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    while not list(config.parent.glob("runs/train/*/checkpoint")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert "the same command continues" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_select_from_files(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    files = {"labels": np.arange(100) % 4, "logits": rng.normal(size=(100, 4)), "features": rng.normal(size=(100, 8))}
+    for name, array in files.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    options = [item for name in files for item in (f"--{name}", str(tmp_path / f"{name}.npy"))]
+    ended = lipt(
+        "select", *options, "--algorithm", "gradmatch", "--fraction", "0.2", "--to", str(tmp_path / "subset.parquet")
+    )
+    assert ended.returncode == 0, ended.stderr
+    table = pq.read_table(tmp_path / "subset.parquet")
+    assert len(table) == 100
+    assert 100 - table["rank"].null_count == 20
+
+
+def test_config_show_and_schema(config: Path) -> None:
+    shown = yaml.safe_load(lipt("config", "show", str(config), "--set", "seed=7").stdout)
+    assert (shown["seed"], shown["dispatch"]["jigsaws"], shown["merge"]["method"]) == (7, 3, "greedy_interpolation")
+    schema = json.loads(lipt("config", "schema").stdout)
+    assert "select" in schema["properties"]
+
+
+def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:
+    well = lipt("doctor", str(config))
+    assert well.returncode == 0, well.stdout
+    assert well.stdout.count("\nok") == 5
+    sick = lipt("doctor", str(config), "--set", "data.source=/nowhere", "--set", "device=cuda")
+    assert sick.returncode == 1
+    assert sick.stdout.count("FAIL") == 2
+    assert sick.stdout.count("->") == 2

@@ -1,0 +1,88 @@
+"""Configuration: profiles, overrides, errors that help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from lipt.config import Config, load_config, override, parse_config
+from lipt.errors import UsageError
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+
+
+def test_the_profile_lies_under_what_the_user_writes() -> None:
+    paper = parse_config({"profile": "paper"})
+    assert (paper.pretrain.lr, paper.merge.search, paper.dispatch.stratified, paper.select.algorithm) == (
+        0.1,
+        "grid",
+        False,
+        "grand",
+    )
+    mine = parse_config({"profile": "paper", "pretrain": {"lr": 0.5}})
+    assert (mine.pretrain.lr, mine.merge.search) == (0.5, "grid")
+    robust = parse_config({})
+    assert (robust.pretrain.lr, robust.merge.search, robust.dispatch.stratified) == (0.01, "coarse_to_fine", True)
+
+
+def test_overrides_are_yaml_and_nest() -> None:
+    config = load_config(
+        None, ["select.fraction=0.05", "pretrain.density=[0.5, 0.6]", "train.epoch_fraction=null", "name=x"]
+    )
+    assert (config.select.fraction, config.pretrain.density, config.train.epoch_fraction) == (0.05, (0.5, 0.6), None)
+    assert override(config, {"select": {"algorithm": "grand"}}).select.fraction == 0.05
+
+
+def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
+    config = parse_config({"select": {"algorithm": "ccs", "options": {"beta": 0.3}}})
+    assert override(config, {"select": {"algorithm": "random", "options": {}}}).select.options == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("selct.fraction=1", "unknown key 'selct'; did you mean 'select'?"),
+        ("select.fractoin=1", "unknown key 'select.fractoin'; did you mean 'fraction'?"),
+        ("select.fraction=2", "select.fraction: Input should be less than or equal to 1"),
+        ("select.fraction=lots", "select.fraction"),
+        ("merge.method=soup", "merge.method"),
+        ("train.epoch_fraction=0.5", "an epoch cannot draw more than is kept"),
+        ("pretrain.density=[1, 0.5]", "density must be [low, high]"),
+        ("name=No Spaces", "name"),
+        ("seed", "not of the form a.b=value"),
+        ("seed=[", "not YAML"),
+    ],
+)
+def test_errors_name_key_and_remedy(setting: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_config(None, [setting])
+    assert message in str(caught.value)
+    assert caught.value.remedy
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("text", "message"), [("a: [", "is not YAML"), ("- 1", "holds a list"), (None, "cannot read")])
+def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "run.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        load_config(str(path))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_valid_and_fit_the_schema(path: Path) -> None:
+    config = load_config(str(path))
+    assert config.name in path.name
+    schema = Config.model_json_schema()
+    jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"selct": {}}, schema)
+
+
+def test_sections_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        parse_config({}).select.fraction = 0.5  # type: ignore[misc]

@@ -1,0 +1,37 @@
+"""Costs add up, and the paper's accounting reproduces the paper's cells."""
+
+from __future__ import annotations
+
+import pytest
+
+from lipt.ledger import Cost, paper_epochs_read, paper_io_saved, peak_memory_bytes, reset_peak_memory
+
+
+@pytest.mark.parametrize(
+    ("classic", "cells"),
+    [("grand", [44, 29, 17, 12, 10, 8]), ("gradmatch", [25, 29, 31, 32, 32, 32])],  # App. B.1 and B.2, "I/O saved" in %
+)
+def test_the_twelve_cells_of_the_paper(classic: str, cells: list[int]) -> None:
+    fractions = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert [round(100 * paper_io_saved(classic, fraction)) for fraction in fractions] == cells
+
+
+def test_lipt_reads_one_epoch_and_five_passes_over_five_per_cent() -> None:
+    assert paper_epochs_read("lipt", 0.1) == (pytest.approx(1.256), pytest.approx(20))
+
+
+def test_costs_add_up_and_peaks_do_not() -> None:
+    a = Cost(wall_s=1, flops=2, peak_bytes=30, read={"data": 5}, written={"model": 7}, requests=1)
+    b = Cost(wall_s=2, flops=3, peak_bytes=20, read={"data": 1, "model": 4}, requests=2)
+    total = a + b
+    assert (total.wall_s, total.flops, total.peak_bytes, total.requests) == (3, 5, 30, 3)
+    assert (total.bytes("data"), total.bytes("model"), total.bytes("other")) == (6, 11, 0)
+
+
+def test_the_peak_is_measured_from_the_reset_on() -> None:
+    block = bytearray(200_000_000)
+    block[::4096] = b"x" * len(block[::4096])
+    with_block = peak_memory_bytes()
+    del block
+    reset_peak_memory()
+    assert with_block - peak_memory_bytes() > 100_000_000
