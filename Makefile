@@ -34,7 +34,7 @@ test: .venv/dev.ok ## all tests
 .PHONY: check
 check: .venv/dev.ok ## lint, types, import contracts
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check tests benchmarks
+	$(BIN)/ruff format --check src tests components pipelines benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

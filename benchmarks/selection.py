@@ -2,8 +2,8 @@
 
 The loops keep all n C (d + 1) gradient numbers and solve every step from scratch, as published implementations do. Both
 sides see the same float32 inputs; "same" is the share of the k positions at which both picked the same sample (medoids
-tie often, and the engine takes the lowest index where the loop goes by rounding). The last column is the engine alone at
-the size of one CIFAR-10 class (n = 5000, C = 10, d = 512, k = 500), where the loops take minutes.
+tie often, and the engine takes the lowest index where the loop goes by rounding). The last column is the engine alone
+at the size of one CIFAR-10 class (n = 5000, C = 10, d = 512, k = 500), where the loops take minutes.
 """
 
 from __future__ import annotations

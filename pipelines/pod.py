@@ -23,8 +23,8 @@ def as_pod(
 
     Args:
         hours: the pod's deadline. Work that was done is kept: a repeated pod continues from its checkpoint.
-        gpus: None for a box that computes nothing on a GPU; likewise the placement that goes with it.
-        Others: pipeline parameters.
+        gpus: a parameter of the pipeline; None for a box that uses no GPU and so needs no placement either.
+        image, s3, cpu, memory, tolerations, node_selector: parameters of the pipeline.
     """
     task.set_container_image(image).set_cpu_request(cpu).set_memory_request(memory)
     resources = [cpu, memory]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-# One thread per process: tests run side by side, and a tiny model's threads would spend their time waiting for each other.
+# One thread per process: tests run side by side, and a tiny model's threads would mostly wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# ruff: noqa: E402
 import secrets
 import shutil
 import socket

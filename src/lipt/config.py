@@ -139,7 +139,6 @@ class Score(Section):
     """`merged`: theta_p. `classic`: `runs` independent models of `epochs` epochs on all data (the pre-training tax)."""
     runs: PositiveInt = 10
     epochs: int = Field(1, ge=0)
-    batch_size: PositiveInt = 512
 
 
 class Select(Section):

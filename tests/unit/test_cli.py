@@ -95,23 +95,26 @@ def test_stage_by_stage_gives_the_references_of_a_run(config: Path) -> None:
     [
         (["runn"], 2, "did you mean 'run'"),
         (["run", "missing.yaml"], 2, "cannot read missing.yaml"),
-        (["run", "--set", "selct.fraction=1"], 2, "did you mean 'select'"),
-        (["run", "--set", "select.algorithm=grnad"], 2, "grand"),
-        (["run", "--set", "data.source=/nowhere"], 2, "/nowhere"),
-        (["run", "--set", "model.name=resnet81", "--set", "dispatch.jigsaws=2"], 2, "resnet18"),
-        (["run", "--set", "dispatch.jigsaws=1000"], 1, "the data set has 1,294"),
-        (["run", "--set", "device=cuda"], 2, "torch sees no GPU"),
-        (["stage", "merg"], 2, "did you mean 'merge'"),
-        (["stage", "pretrain"], 2, "needs dataset"),
-        (["stage", "dispatch", "--in", "dataset=ingest/0123456789abcdef"], 1, "no such object"),
-        (["report"], 1, "lipt run"),
-        (["run", "--frobnicate"], 2, "--frobnicate"),
+        (["run", "CONFIG", "--set", "selct.fraction=1"], 2, "did you mean 'select'"),
+        (["run", "CONFIG", "--set", "select.algorithm=grnad"], 2, "grand"),
+        (["run", "CONFIG", "--set", "data.source=/nowhere"], 2, "/nowhere"),
+        (["run", "CONFIG", "--set", "model.name=resnet81", "--set", "dispatch.jigsaws=2"], 2, "resnet18"),
+        (["run", "CONFIG", "--set", "dispatch.jigsaws=1000"], 1, "the data set has 1,294"),
+        (["run", "CONFIG", "--set", "device=cuda"], 2, "torch sees no GPU"),
+        (["stage", "merg", "CONFIG"], 2, "did you mean 'merge'"),
+        (["stage", "pretrain", "CONFIG"], 2, "needs dataset"),
+        (["stage", "dispatch", "CONFIG", "--in", "dataset=ingest/0123456789abcdef"], 1, "no such object"),
+        (["report", "CONFIG"], 1, "lipt run"),
+        (["run"], 2, "CONFIG"),
+        (["run", "CONFIG", "--frobnicate"], 2, "--frobnicate"),
     ],
 )
 def test_errors_are_one_message_and_the_documented_code(
     tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    if arguments[0] in ("run", "stage", "report"):
+    (tmp_path / "empty.yaml").write_text("")
+    arguments = [argument.replace("CONFIG", str(tmp_path / "empty.yaml")) for argument in arguments]
+    if len(arguments) > 1:
         arguments = [*arguments, "--set", f"workspace={tmp_path}"]
     ended = lipt(*arguments)
     assert ended.returncode == code, ended.stderr
@@ -120,9 +123,9 @@ def test_errors_are_one_message_and_the_documented_code(
     assert ended.stdout == ""
 
 
-def test_an_unreachable_store_is_transient(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_transient(config: Path) -> None:
     ended = lipt(
-        "run", "--set", "workspace=s3://bucket/prefix",
+        "run", str(config), "--set", "workspace=s3://bucket/prefix",
         LIPT_S3_ENDPOINT="http://127.0.0.1:9", AWS_ACCESS_KEY_ID="someone", AWS_SECRET_ACCESS_KEY="s3cr3t-value", LIPT_S3_RETRY_S="1",
     )  # fmt: skip
     assert ended.returncode == 3, ended.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lipt.cli.options import config_options, print_json
+from lipt.cli.options import print_json, set_option
 
 
 @click.group()
@@ -13,7 +13,8 @@ def config() -> None:
 
 
 @config.command()
-@config_options
+@click.argument("config_path", metavar="[CONFIG]", required=False, type=click.Path())
+@set_option
 def show(config_path: str | None, overrides: tuple[str, ...]) -> None:
     """Print every setting of CONFIG, profile and defaults resolved, as YAML."""
     import yaml

@@ -20,7 +20,7 @@ Check = Callable[[Config], str]
 @click.command()
 @config_options
 @output_option
-def doctor(config_path: str | None, overrides: tuple[str, ...], output: str) -> None:
+def doctor(config_path: str, overrides: tuple[str, ...], output: str) -> None:
     """Check that CONFIG can run here: packages, device, workspace rights, data, model; failures name the remedy."""
     config = load_config(config_path, list(overrides))
     checks: dict[str, Check] = {

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def set_option(function: F) -> F:
+    """--set."""
+    text = "Override a setting; repeatable."
+    return click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help=text)(function)
+
+
 def config_options(function: F) -> F:
     """CONFIG and --set."""
-    function = click.option(
-        "--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Override a setting; repeatable."
-    )(function)
-    return click.argument("config_path", metavar="[CONFIG]", required=False, type=click.Path())(function)
+    return click.argument("config_path", metavar="CONFIG", type=click.Path())(set_option(function))
 
 
 def output_option(function: F) -> F:
@@ -39,7 +42,7 @@ def dry_run_option(function: F) -> F:
     return click.option("--dry-run", is_flag=True, help="Validate and list the stages; run nothing.")(function)
 
 
-def make_context(config_path: str | None, overrides: tuple[str, ...], *, dry_run: bool = False) -> Context:
+def make_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool = False) -> Context:
     """Configuration, workspace and reporter of a verb."""
     from lipt.config import load_config
     from lipt.progress import make_reporter

@@ -11,7 +11,7 @@ from lipt.errors import RunError
 @click.command()
 @config_options
 @output_option
-def report(config_path: str | None, overrides: tuple[str, ...], output: str) -> None:
+def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
     """Show what a finished `run` or `compare` of CONFIG found, and render its HTML report again."""
     ctx = make_context(config_path, overrides)
     from lipt.adapters.store import MissingObjectError

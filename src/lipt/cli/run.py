@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @config_options
 @output_option
 @dry_run_option
-def run(config_path: str | None, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
-    """Run CONFIG (all defaults without it) from data to report.
+def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
+    """Run CONFIG from data to report.
 
     Finished stages are skipped; after an interruption the same command continues.
     """
@@ -35,7 +35,7 @@ def run(config_path: str | None, overrides: tuple[str, ...], output: str, dry_ru
 @config_options
 @output_option
 @dry_run_option
-def compare(config_path: str | None, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
+def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
     ctx = make_context(config_path, overrides, dry_run=dry_run)
     from lipt.stages.compare import run_comparison

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @output_option
 def stage(
     name: str,
-    config_path: str | None,
+    config_path: str,
     overrides: tuple[str, ...],
     inputs: tuple[str, ...],
     index: int | None,

@@ -9,7 +9,7 @@ from torch import nn
 
 from lipt.core.nets import logits_and_features
 from lipt.core.selection import Outputs
-from lipt.core.training import ImageSet, forward_batches
+from lipt.core.training import ImageSet, evaluation_batch, forward_batches
 
 
 @torch.no_grad()
@@ -18,7 +18,7 @@ def score(
     images: ImageSet,
     *,
     device: torch.device,
-    batch_size: int = 512,
+    batch_size: int | None = None,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Outputs:
     """Logits (N, C) and penultimate features (N, D), float32 on the CPU; eval mode, clean view.
@@ -27,7 +27,7 @@ def score(
     """
     model.eval()
     logits, features, done = [], [], 0
-    for x, _ in forward_batches(model, images, batch_size, device):
+    for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device):
         logits_BC, features_BD = logits_and_features(model, x)
         logits.append(logits_BC.float().cpu())
         features.append(features_BD.float().cpu())
@@ -37,7 +37,7 @@ def score(
 
 
 @torch.no_grad()
-def recalibrate_batchnorm(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 256) -> None:
+def recalibrate_batchnorm(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 128) -> None:
     """Replace all running statistics by averages over one pass in train mode (method.md section 3, point 5)."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [module.momentum for module in norms]
@@ -45,7 +45,7 @@ def recalibrate_batchnorm(model: nn.Module, images: ImageSet, *, device: torch.d
         module.reset_running_stats()
         module.momentum = None  # cumulative average instead of a moving one
     model.train()
-    for x, _ in forward_batches(model, images, batch_size, device):
+    for x, _ in forward_batches(images, batch_size, device):
         model(x)
     for module, momentum in zip(norms, momenta, strict=True):
         module.momentum = momentum

@@ -27,7 +27,7 @@ class ImageSet(Protocol):
     """Labelled images that can be read in any order."""
 
     @property
-    def labels_N(self) -> Tensor:  # noqa: N802 (a field, read-only)
+    def labels_N(self) -> Tensor:
         """int64 (N,)."""
         ...
 
@@ -226,10 +226,7 @@ def batch_sizes(n: int, batch_size: int) -> list[int]:
     return sizes
 
 
-@torch.no_grad()
-def forward_batches(
-    model: nn.Module, images: ImageSet, batch_size: int, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
+def forward_batches(images: ImageSet, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
     """Normalised clean batches on `device` with their labels, in the set's own order."""
     rows_N = torch.arange(len(images))
     sizes = [len(part) for part in rows_N.split(batch_size)]
@@ -237,13 +234,20 @@ def forward_batches(
         yield normalise(batch.to(device)), images.labels_N[rows_B].to(device)
 
 
+def evaluation_batch(device: torch.device) -> int:
+    """Images per forward pass without gradients: 128 fit a CPU's cache (512 run at half the speed), 512 fill a GPU."""
+    return 128 if device.type == "cpu" else 512
+
+
 @torch.no_grad()
-def predictions(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 512) -> Tensor:
+def predictions(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int | None = None) -> Tensor:
     """Predicted class of each image in eval mode, int64 (N,) on the CPU."""
     model.eval()
-    return torch.cat([model(x).argmax(1).cpu() for x, _ in forward_batches(model, images, batch_size, device)])
+    return torch.cat(
+        [model(x).argmax(1).cpu() for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device)]
+    )
 
 
-def accuracy(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 512) -> float:
+def accuracy(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int | None = None) -> float:
     """Share of images classified correctly in eval mode."""
     return float((predictions(model, images, device=device, batch_size=batch_size) == images.labels_N).float().mean())

@@ -198,10 +198,9 @@ def pretrain_box(plan: Plan, index: int) -> Worker:
     ctx, prepared = _open(plan)
     try:
         return Worker(index=index, ref=jigsaw(ctx, prepared, index).ref)
-    except (RunError, RuntimeError) as error:  # RuntimeError: what torch raises when this node's GPU fails
-        message = error.message if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
-        ctx.reporter.say(f"pretrain[{index}] lost: {message}")
-        return Worker(index=index, error=message)
+    except RunError as error:
+        ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
+        return Worker(index=index, error=error.message)
 
 
 def merge_box(plan: Plan, workers: Sequence[Worker]) -> Artifact | None:

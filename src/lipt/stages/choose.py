@@ -53,7 +53,6 @@ def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact]) -> Artifa
                     model,
                     images,
                     device=ctx.device,
-                    batch_size=ctx.config.score.batch_size,
                     advance=lambda done, total: step.reporter.advance(step.label, done, total, "images"),
                 )
                 step.flops += len(images) * ctx.flops(model, image_shape(images))[0]

@@ -88,9 +88,16 @@ def prepare(ctx: Context) -> Prepared:
 
 
 def jigsaw(ctx: Context, prepared: Prepared, index: int) -> Artifact:
-    """Box 2, once per worker."""
+    """Box 2, once per worker.
+
+    Raises:
+        RunError: this worker is lost; also for what torch raises when memory runs out or a GPU fails.
+    """
     assert prepared.plans is not None
-    return pretrain(ctx, prepared.dataset, prepared.initial[0], prepared.plans, index=index)
+    try:
+        return pretrain(ctx, prepared.dataset, prepared.initial[0], prepared.plans, index=index)
+    except RuntimeError as error:
+        raise RunError(f"{type(error).__name__}: {error}", "run again: only this jigsaw is trained") from error
 
 
 def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:

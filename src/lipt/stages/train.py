@@ -184,7 +184,7 @@ class _Reselecting(_Fixed):
 
     def _score(self, model: nn.Module, images: ResidentImages | StreamedImages) -> Candidates:
         self.scored += len(images)
-        outputs = score_images(model, images, device=self.ctx.device, batch_size=self.ctx.config.score.batch_size)
+        outputs = score_images(model, images, device=self.ctx.device)
         return Candidates(labels_N=images.labels_N, num_classes=outputs.logits_NC.shape[1], outputs=[outputs])
 
     def _use(self, rows_K: Tensor, weights_K: Tensor) -> None:

@@ -147,7 +147,7 @@ class Step:
         data = self.store.read(key, kind=kind)
         if hashlib.sha256(data).hexdigest() != artifact.files[name].sha256:
             raise IntegrityError(
-                f"{self.store.uri}/{key} is damaged: these are not the {artifact.files[name].num_bytes:,} bytes written",
+                f"{self.store.uri}/{key} is damaged: not the {artifact.files[name].num_bytes:,} bytes written",
                 f"delete {self.store.uri}/{artifact.ref}/{MARKER} and run again: the stage is repeated",
             )
         return data

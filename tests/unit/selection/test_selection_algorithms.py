@@ -252,6 +252,24 @@ def test_gradmatch_refreshes_without_changing_the_result_and_float32_keeps_the_o
     np.testing.assert_allclose(picked.weights_K, weights, rtol=1e-2, atol=2e-3)
 
 
+def test_gradmatch_in_float32_keeps_the_order_of_float64_thanks_to_the_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = torch.Generator().manual_seed(0)
+    clusters = torch.randn(6, 64, generator=g)[torch.randint(6, (600,), generator=g)] * 0.6
+    features = (clusters + torch.randn(600, 64, generator=g) * 0.5).relu()
+    logits = features @ torch.randn(64, 10, generator=g) / 4
+    logits[:, 0] += 1.5
+
+    def order(dtype: torch.dtype) -> list[int]:
+        outputs = [Outputs(logits_NC=logits.to(dtype), features_ND=features.to(dtype))]
+        candidates = Candidates(labels_N=torch.zeros(600, dtype=torch.int64), num_classes=10, outputs=outputs)
+        return run("gradmatch", candidates, 250).indices_K.tolist()
+
+    expected = order(torch.float64)
+    assert order(torch.float32) == expected
+    monkeypatch.setattr("lipt.core.selection.gradmatch.REFRESH", 10**9)
+    assert order(torch.float32) != expected
+
+
 def test_gradmatch_of_several_models_matches_their_joint_gradient() -> None:
     candidates = one_class(25, models=2)
     dense = torch.cat([dense_gradients(candidates, 0), dense_gradients(candidates, 1)], 1) / 2**0.5
