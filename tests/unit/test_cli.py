@@ -124,10 +124,9 @@ def test_errors_are_one_message_and_the_documented_code(
 
 
 def test_an_unreachable_store_is_transient(config: Path) -> None:
-    ended = lipt(
-        "run", str(config), "--set", "workspace=s3://bucket/prefix",
-        LIPT_S3_ENDPOINT="http://127.0.0.1:9", AWS_ACCESS_KEY_ID="someone", AWS_SECRET_ACCESS_KEY="s3cr3t-value", LIPT_S3_RETRY_S="1",
-    )  # fmt: skip
+    secrets = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "s3cr3t-value"}
+    unreachable = {"LIPT_S3_ENDPOINT": "http://127.0.0.1:9", "LIPT_S3_RETRY_S": "1"}
+    ended = lipt("run", str(config), "--set", "workspace=s3://bucket/prefix", **secrets, **unreachable)
     assert ended.returncode == 3, ended.stderr
     assert "127.0.0.1:9" in ended.stderr
     assert "s3cr3t-value" not in ended.stderr
