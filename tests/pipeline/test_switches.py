@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
+from torch import nn
 
 from lipt.core.selection import ALGORITHMS
 from lipt.errors import UsageError
@@ -144,3 +147,60 @@ def test_streamed_images_train_like_resident_ones(folder: Path) -> None:
     )
     cost = tiny_context(folder).workspace.cost
     assert cost(streamed.trained.model).read["data"] > 3 * cost(resident.trained.model).read["data"]
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ImageFolder of JPEGs of different sizes: 3 classes, 40 training and 10 test images each."""
+    root = tmp_path_factory.mktemp("photographs")
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 40), ("test", 10)):
+        for label in range(3):
+            folder = root / split / f"class-{label}"
+            folder.mkdir(parents=True)
+            for index in range(count):
+                pixels = rng.integers(0, 120, (*rng.integers(66, 90, 2), 3), dtype=np.uint8)
+                pixels[..., label] += 130
+                Image.fromarray(pixels).save(folder / f"{index}.jpg")
+    return root
+
+
+@pytest.mark.parametrize("resident_mb", [100, 0])
+def test_large_images_with_a_torchvision_model(folder: Path, photographs: Path, resident_mb: int) -> None:
+    """Sizes differ, RandomResizedCrop, torchvision's ResNet; resident, and streamed from the chunks."""
+    outcome = run_tiny(
+        folder,
+        {
+            "data": {
+                "source": str(photographs),
+                "image_size": 64,
+                "crop": "resized",
+                "flip": True,
+                "resident_mb": resident_mb,
+            },
+            "model": {"name": "torchvision.resnet18", "width": None},
+            "dispatch": {"jigsaws": 2, "batch_size": 16},
+            "select": {"fraction": 0.5},
+            "train": {"epochs": 6, "batch_size": 16, "lr": 0.02},
+        },
+    )
+    assert outcome.trained.evaluation.summary["accuracy"] > 0.6
+    assert outcome.trained.evaluation.summary["images"] == 30
+
+
+def own_network(num_classes: int) -> nn.Module:
+    """A user's model, named `tests.pipeline.test_switches:own_network`."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, num_classes),
+    )
+
+
+def test_a_model_of_the_users_own(folder: Path) -> None:
+    outcome = run_tiny(folder, {"model": {"name": f"{__name__}:own_network", "width": None, "classifier": "5"}})
+    assert outcome.merged is not None
+    assert outcome.subset.summary["count"] > 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +49,7 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
 
 def show(ctx: Context, document: Document, output: str) -> None:
     """Verdict and table; the last line on stdout is the report's location."""
-    from lipt.report.text import comparison_table, verdict_text
+    from lipt.report.text import comparison_table, stage_table, verdict_text
     from lipt.report.verdict import judge
     from lipt.stages.report import report_key
 
@@ -63,7 +64,8 @@ def show(ctx: Context, document: Document, output: str) -> None:
         return
     from rich.console import Console
 
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 140)  # a pipe has no width of its own
     console.print(comparison_table(document.rows))
+    console.print(stage_table(document.rows), "")
     console.print(verdict_text(verdict))
     click.echo(f"\n{location}")

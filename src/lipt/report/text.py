@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lipt.report.document import Row
+from lipt.report.humanize import format_seconds
 from lipt.report.table import COLUMNS, comparison_groups
 from lipt.report.verdict import Verdict
 
@@ -24,6 +25,18 @@ def comparison_table(rows: Sequence[Row]) -> Table:
             cells = [Text(cell.text, style=_STYLES.get(cell.tone, "")) for cell in line.cells]
             table.add_row(label, *cells)
         table.add_section()
+    return table
+
+
+def stage_table(rows: Sequence[Row]) -> Table:
+    """Wall-clock of each stage, mean over seeds."""
+    stages = list(dict.fromkeys(stage for row in rows for stage in row.stage_wall_s))
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("wall-clock", no_wrap=True)
+    for stage in stages:
+        table.add_column(stage, justify="right")
+    for row in rows:
+        table.add_row(Text(row.label), *(format_seconds(row.stage_wall_s.get(stage)) for stage in stages))
     return table
 
 

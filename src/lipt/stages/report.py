@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
 import math
 import os
 import platform
@@ -15,27 +13,21 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
 import torch
 import yaml
-from PIL import Image
 
 from lipt.config import Config
-from lipt.core.chunks import Dataset, decode_image, read_samples
 from lipt.core.selection import requirements
 from lipt.ledger import Cost, paper_epochs_read
 from lipt.report import document as doc
 from lipt.report.render import render
-from lipt.stages.choose import read_subset
 from lipt.stages.context import Context
 from lipt.stages.graph import Outcome, has_swarm
+from lipt.stages.subset_view import subset_view
 from lipt.stages.workspace import Artifact, Step, canonical_json
 
 Engine = Literal["local", "kubeflow", "argo"]
 _PRETRAINING = ("initialise", "dispatch", "pretrain", "merge")
-_EXAMPLES = 40
-_BINS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +55,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
         profile=ctx.config.profile,
         rows=[_row(entry, costs, epoch_s) for entry in entries],
         merge=_merge_table(first),
-        subset=_subset(ctx, step, first),
+        subset=subset_view(ctx, step, first),
         curves=[_curve(entry) for entry in entries],
         ledger=[_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in _all_artifacts(entries)],
         paper_accounting=_paper_accounting(ctx, step, first, costs),
@@ -174,63 +166,6 @@ def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
         quorum=math.ceil(outcome.config.merge.quorum * dispatched),
         steps=steps,
     )
-
-
-def _subset(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
-    dataset = ctx.dataset(step, outcome.prepared.dataset)
-    table = read_subset(step, outcome.subset).table
-    classes = list(dataset.manifest.classes)
-    summary = outcome.subset.summary
-    kept = pa.compute.is_valid(table["rank"])
-    scored = table["score"].null_count < len(table)
-    weights = table.filter(kept)["weight"].to_numpy()
-    return doc.Subset(
-        count=summary["count"],
-        class_names=classes,
-        kept_per_class=summary["kept_per_class"],
-        candidates_per_class=summary["candidates_per_class"],
-        score_name=summary["algorithm"] if scored else "",
-        score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
-        kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes),
-        dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes),
-        weights_used=outcome.config.train.use_weights and bool(len(weights)) and bool(np.ptp(weights) > 0),
-        digest=outcome.subset.files["subset.parquet"].sha256,
-    )
-
-
-def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
-    finite = np.isfinite(scores_N)
-    if not finite.any() or np.ptp(scores_N[finite]) == 0:
-        return None
-    edges = np.histogram_bin_edges(scores_N[finite], bins=_BINS)
-    counts = [np.histogram(scores_N[finite & chosen], bins=edges)[0].tolist() for chosen in (kept_N, ~kept_N)]
-    return doc.Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
-
-
-def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[doc.Example]:
-    """Samples spread evenly over the rows of `table`, as PNG."""
-    if not len(table):
-        return []
-    rows = np.unique(np.linspace(0, len(table) - 1, min(_EXAMPLES, len(table))).astype(np.int64))
-    chosen = table.take(pa.array(rows))
-    scores = dict(zip(chosen["position"].to_pylist(), chosen["score"].to_pylist(), strict=True))
-    samples = {sample.position: sample for sample in read_samples(dataset.plan("train", list(scores)), dataset.read)}
-    return [
-        doc.Example(
-            png_base64=_thumbnail(samples[position].image, f"sample {position}"),
-            label=classes[samples[position].label],
-            score=score,
-        )
-        for position, score in scores.items()
-    ]
-
-
-def _thumbnail(data: bytes, name: str) -> str:
-    image = Image.fromarray(decode_image(data, name).permute(1, 2, 0).numpy())
-    image.thumbnail((96, 96))
-    sink = io.BytesIO()
-    image.save(sink, format="PNG")
-    return base64.b64encode(sink.getvalue()).decode()
 
 
 def _curve(entry: Entry) -> doc.Curve:

@@ -1,0 +1,80 @@
+"""What the report shows of a subset: classes, scores, and images to look at."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from lipt.core.chunks import Dataset, decode_image, read_samples
+from lipt.report import document as doc
+from lipt.stages.choose import read_subset
+from lipt.stages.context import Context
+from lipt.stages.graph import Outcome
+from lipt.stages.workspace import Step
+
+_EXAMPLES = 40
+_BINS = 30
+_THUMBNAIL = (96, 96)
+
+
+def subset_view(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
+    """The subset of an outcome; reads the selection and two montages of images."""
+    dataset = ctx.dataset(step, outcome.prepared.dataset)
+    table = read_subset(step, outcome.subset).table
+    classes = list(dataset.manifest.classes)
+    summary = outcome.subset.summary
+    kept = pa.compute.is_valid(table["rank"])
+    scored = table["score"].null_count < len(table)
+    weights = table.filter(kept)["weight"].to_numpy()
+    return doc.Subset(
+        count=summary["count"],
+        class_names=classes,
+        kept_per_class=summary["kept_per_class"],
+        candidates_per_class=summary["candidates_per_class"],
+        score_name=summary["algorithm"] if scored else "",
+        score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
+        kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes),
+        dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes),
+        weights_used=outcome.config.train.use_weights and bool(len(weights)) and bool(np.ptp(weights) > 0),
+        digest=outcome.subset.files["subset.parquet"].sha256,
+    )
+
+
+def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
+    finite = np.isfinite(scores_N)
+    if not finite.any() or np.ptp(scores_N[finite]) == 0:
+        return None
+    edges = np.histogram_bin_edges(scores_N[finite], bins=_BINS)
+    counts = [np.histogram(scores_N[finite & chosen], bins=edges)[0].tolist() for chosen in (kept_N, ~kept_N)]
+    return doc.Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
+
+
+def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[doc.Example]:
+    """Samples spread evenly over the rows of `table`, as PNG."""
+    if not len(table):
+        return []
+    rows = np.unique(np.linspace(0, len(table) - 1, min(_EXAMPLES, len(table))).astype(np.int64))
+    chosen = table.take(pa.array(rows))
+    scores = dict(zip(chosen["position"].to_pylist(), chosen["score"].to_pylist(), strict=True))
+    samples = {sample.position: sample for sample in read_samples(dataset.plan("train", list(scores)), dataset.read)}
+    return [
+        doc.Example(
+            png_base64=_thumbnail(samples[position].image, f"sample {position}"),
+            label=classes[samples[position].label],
+            score=score,
+        )
+        for position, score in scores.items()
+    ]
+
+
+def _thumbnail(data: bytes, name: str) -> str:
+    image = Image.fromarray(decode_image(data, name).permute(1, 2, 0).numpy())
+    image.thumbnail(_THUMBNAIL)
+    sink = io.BytesIO()
+    image.save(sink, format="PNG")
+    return base64.b64encode(sink.getvalue()).decode()

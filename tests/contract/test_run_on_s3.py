@@ -1,0 +1,40 @@
+"""A whole run on a real object store gives what a run in a folder gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lipt.adapters.store import DatasetFiles, open_store
+from lipt.config import parse_config
+from lipt.progress import Reporter
+from lipt.report.document import Document
+from lipt.stages.compare import run_with_baseline
+from lipt.stages.ingest import write_chunks
+from lipt.stages.report import report_key
+from tests.tiny import digests, tiny_context
+
+
+def test_the_same_artifacts_in_a_bucket_and_in_a_folder(s3: str, tmp_path: Path) -> None:
+    in_bucket, in_folder = tiny_context(f"{s3}/runs"), tiny_context(tmp_path)
+    document = run_with_baseline(in_bucket)
+    run_with_baseline(in_folder)
+    assert document is not None
+    assert digests(in_bucket.workspace) == digests(in_folder.workspace)
+    stored = in_bucket.workspace.store.read(report_key(in_bucket.config, "json"), kind="other")
+    assert Document.model_validate_json(stored) == document
+    resumed = tiny_context(f"{s3}/runs")
+    run_with_baseline(resumed)
+    assert len(resumed.workspace.reused) == len(digests(in_bucket.workspace))
+
+
+def test_a_data_set_ingested_once_serves_other_workspaces(s3: str, tmp_path: Path) -> None:
+    data = parse_config({"data": {"source": "digits", "chunk_mb": 0.5}}).data
+    write_chunks(data, open_store(f"{s3}/digits"), Reporter(), "ingest")
+    context = tiny_context(tmp_path, {"data": {"source": f"{s3}/digits"}, "train": {"epochs": 1}})
+    document = run_with_baseline(context)
+    assert document is not None
+    ingested = next(row for row in document.ledger if row.stage == "ingest")
+    assert ingested.data_written == 0
+    worker = next(row for row in document.ledger if row.stage == "pretrain")
+    assert worker.data_read > 0
+    assert DatasetFiles(open_store(f"{s3}/digits")).get("manifest.json") is not None
