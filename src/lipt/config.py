@@ -135,8 +135,9 @@ class Merge(Section):
 class Score(Section):
     """Which model's outputs the selection sees."""
 
-    model: Literal["merged", "classic"] = "merged"
-    """`merged`: theta_p. `classic`: `runs` independent models of `epochs` epochs on all data (the pre-training tax)."""
+    model: Literal["merged", "jigsaws", "classic"] = "merged"
+    """`merged`: theta_p. `jigsaws`: the swarm as an ensemble, mean and spread over all workers (for `dual`).
+    `classic`: `runs` independent models of `epochs` epochs on all data (the pre-training tax)."""
     runs: PositiveInt = 10
     epochs: int = Field(1, ge=0)
 
@@ -211,10 +212,12 @@ class Config(Section):
                 f"train.epoch_fraction ({drawn:g}) exceeds select.fraction ({self.select.fraction:g}): "
                 "an epoch cannot draw more than is kept"
             )
-        if self.train.reselect_every and self.score.model == "classic":
+        if self.train.reselect_every and self.score.model != "merged":
             raise ValueError(
-                "train.reselect_every uses the model in training; it does not go with score.model: classic"
+                f"train.reselect_every uses the model in training; it does not go with score.model: {self.score.model}"
             )
+        if self.score.model == "jigsaws" and self.merge.method == "none":
+            raise ValueError("score.model: jigsaws needs a swarm; it does not go with merge.method: none")
         return self
 
 

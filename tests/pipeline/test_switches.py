@@ -44,6 +44,18 @@ def test_forgetting_needs_epochs_to_count_in(folder: Path) -> None:
     assert outcome.subset.summary["count"] > 100
 
 
+def test_the_swarm_as_an_ensemble(folder: Path) -> None:
+    """DUAL needs several models: the jigsaws, each scored, none merged into the scores."""
+    outcome = run_tiny(folder, {"select": {"algorithm": "dual"}, "score": {"model": "jigsaws"}})
+    assert outcome.scores is not None
+    assert outcome.scores.summary["models"] == 3
+    assert {jigsaw.ref for jigsaw in outcome.jigsaws} < set(outcome.scores.inputs)
+    logits = {name: file.sha256 for name, file in outcome.scores.files.items() if name.startswith("candidates-")}
+    assert len(set(logits.values())) == len(logits) == 4  # labels and three models
+    with pytest.raises(UsageError, match="needs the outputs of at least 2 model"):
+        run_tiny(folder, {"select": {"algorithm": "dual"}})
+
+
 def test_classic_grand_averages_independent_runs(folder: Path) -> None:
     outcome = run_tiny(folder, {"select": {"algorithm": "grand"}, "score": {"model": "classic", "runs": 3}})
     assert len({file_digest(model, "weights.safetensors") for model in outcome.prepared.initial}) == 3
@@ -110,6 +122,8 @@ def test_continue_starts_from_theta_p(folder: Path) -> None:
     fresh, continued = run_tiny(folder, {}), run_tiny(folder, {"train": {"epochs": 1, "start": "continue"}})
     assert continued.merged is not None
     assert continued.merged.ref in continued.trained.model.inputs
+    with pytest.raises(UsageError, match="continue needs theta_p"):
+        run_tiny(folder, {"select": {"algorithm": "random"}, "train": {"epochs": 1, "start": "continue"}})
     assert continued.trained.model.summary["losses"][0] < fresh.trained.model.summary["losses"][0]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -42,15 +43,20 @@ def dry_run_option(function: F) -> F:
     return click.option("--dry-run", is_flag=True, help="Validate and list the stages; run nothing.")(function)
 
 
-def make_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool = False) -> Context:
-    """Configuration, workspace and reporter of a verb."""
+@contextmanager
+def open_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool = False) -> Iterator[Context]:
+    """Configuration, workspace and reporter of a verb; gives the terminal back whatever happens."""
     from lipt.config import load_config
     from lipt.progress import make_reporter
     from lipt.stages.context import Context
     from lipt.stages.workspace import Workspace
 
     config = load_config(config_path, list(overrides))
-    return Context(config=config, workspace=Workspace(config.workspace), reporter=make_reporter(), dry_run=dry_run)
+    workspace, reporter = Workspace(config.workspace), make_reporter()
+    try:
+        yield Context(config=config, workspace=workspace, reporter=reporter, dry_run=dry_run)
+    finally:
+        reporter.close()
 
 
 def print_json(document: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lipt.cli.options import config_options, dry_run_option, make_context, output_option, print_json
+from lipt.cli.options import config_options, dry_run_option, open_context, output_option, print_json
 
 if TYPE_CHECKING:
     from lipt.report.document import Document
@@ -23,11 +23,10 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 
     Finished stages are skipped; after an interruption the same command continues.
     """
-    ctx = make_context(config_path, overrides, dry_run=dry_run)
-    from lipt.stages.compare import run_with_baseline
+    with open_context(config_path, overrides, dry_run=dry_run) as ctx:
+        from lipt.stages.compare import run_with_baseline
 
-    document = run_with_baseline(ctx)
-    ctx.reporter.close()
+        document = run_with_baseline(ctx)
     if document is not None:
         show(ctx, document, output)
 
@@ -38,11 +37,10 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 @dry_run_option
 def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
-    ctx = make_context(config_path, overrides, dry_run=dry_run)
-    from lipt.stages.compare import run_comparison
+    with open_context(config_path, overrides, dry_run=dry_run) as ctx:
+        from lipt.stages.compare import run_comparison
 
-    document = run_comparison(ctx)
-    ctx.reporter.close()
+        document = run_comparison(ctx)
     if document is not None:
         show(ctx, document, output)
 

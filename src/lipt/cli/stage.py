@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lipt.cli.options import config_options, make_context, output_option, print_json
+from lipt.cli.options import config_options, open_context, output_option, print_json
 from lipt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ def stage(
 
     if name not in STAGES:
         raise UsageError(f"no stage {name!r}", did_you_mean(name, STAGES))
-    ctx = make_context(config_path, overrides)
     function = STAGES[name]
-    artifact = function(ctx, **_arguments(name, function, inputs, index, ctx.workspace))
-    ctx.reporter.close()
+    with open_context(config_path, overrides) as ctx:
+        artifact = function(ctx, **_arguments(name, function, inputs, index, ctx.workspace))
     if output == "json":
         print_json({"ref": artifact.ref, "summary": artifact.summary})
     else:

@@ -20,17 +20,21 @@ from lipt.core.scoring import score as score_images
 from lipt.core.selection import Candidates, Outputs, Selection, requirements
 from lipt.core.selection import select as run_selection
 from lipt.core.shards import Positions
-from lipt.core.wire import pack, unpack
+from lipt.core.wire import State, decode_delta, pack, unpack
 from lipt.errors import UsageError
 from lipt.stages.context import Context, read_weights
-from lipt.stages.swarm import DYNAMICS
+from lipt.stages.swarm import DELTA, DYNAMICS
 from lipt.stages.workspace import Artifact, Step
 
 SUBSET = "subset.parquet"
 
 
-def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact]) -> Artifact:
+def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact], base: Artifact | None = None) -> Artifact:
     """Forward all candidates through each model, once.
+
+    Args:
+        models: whole models, or jigsaws.
+        base: theta_*, which jigsaws are stored relative to.
 
     Files: `labels`, per model the logits and penultimate features of the candidates, and of the validation set where
     the algorithm looks at it; rows are candidates in the order of the split.
@@ -45,8 +49,9 @@ def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact]) -> Artifa
             sets["validation"] = ctx.images(data, "train", validation)
         for name, images in sets.items():
             step.put(f"{name}-labels.safetensors", pack({"labels": images.labels_N}), kind="other")
+        star = read_weights(step, base) if base else {}
         for index, artifact in enumerate(models):
-            model = ctx.model(len(data.manifest.classes), 0, read_weights(step, artifact))
+            model = ctx.model(len(data.manifest.classes), 0, _state(step, artifact, star))
             model.to(device=ctx.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
             for name, images in sets.items():
                 outputs = score_images(
@@ -66,7 +71,13 @@ def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact]) -> Artifa
         return {"models": len(models), "candidates": len(candidates), "classes": len(data.manifest.classes)}
 
     chosen = ctx.settings("model", view=ctx.view(), validation=needs.validation)
-    return ctx.step("score", chosen, [dataset, *models], body)
+    return ctx.step("score", chosen, [dataset, *models, *([base] if base else [])], body)
+
+
+def _state(step: Step, artifact: Artifact, star: State) -> State:
+    if DELTA not in artifact.files:
+        return read_weights(step, artifact)
+    return decode_delta(step.read(artifact, DELTA, kind="model"), star, origin=f"{artifact.ref}/{DELTA}")
 
 
 def select(ctx: Context, dataset: Artifact, scores: Artifact | None) -> Artifact:

@@ -96,6 +96,14 @@ class Context:
             "resident_mb": data.resident_mb,
         }
 
+    def artifact(self, ref: str) -> Artifact:
+        """The finished artifact `STAGE/KEY`; on a dry run it may be one that would be made."""
+        found = self.workspace.find(ref)
+        if found is None and self.dry_run:
+            stage, key = ref.split("/")
+            return Artifact(stage=stage, key=key, inputs=(), settings={}, files={}, summary={})
+        return found or self.workspace.get(ref)
+
     def dataset(self, step: Step, ingested: Artifact) -> Dataset:
         """The data set behind an `ingest` artifact, metered by `step`."""
         return Dataset(DatasetFiles(step.open(str(ingested.summary["location"]))).read)

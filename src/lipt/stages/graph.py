@@ -13,7 +13,7 @@ from typing import Any
 
 from lipt.config import Config, override
 from lipt.core.selection import requirements
-from lipt.errors import RunError
+from lipt.errors import RunError, UsageError
 from lipt.stages.choose import check_forgetting, score, select
 from lipt.stages.context import Context
 from lipt.stages.ingest import ingest
@@ -69,12 +69,13 @@ def needs_models(config: Config) -> bool:
 
 def has_swarm(config: Config) -> bool:
     """Whether jigsaws are trained and merged."""
-    return needs_models(config) and config.score.model == "merged" and config.merge.method != "none"
+    return needs_models(config) and config.score.model != "classic" and config.merge.method != "none"
 
 
 def prepare(ctx: Context) -> Prepared:
     """Box 1: theta_* (or the classic models) and the shards."""
     check_forgetting(ctx.config)
+    _check_start(ctx.config)
     dataset = ingest(ctx)
     if not needs_models(ctx.config):
         return Prepared(dataset=dataset)
@@ -85,6 +86,14 @@ def prepare(ctx: Context) -> Prepared:
     return Prepared(
         dataset=dataset, initial=tuple(initialise(ctx, dataset, run=run) for run in range(runs)), plans=plans
     )
+
+
+def _check_start(config: Config) -> None:
+    if config.train.start == "continue" and not (needs_models(config) and config.score.model != "classic"):
+        raise UsageError(
+            f"train.start: continue needs theta_p; there is none with {config.select.algorithm}, {config.score.model}",
+            "set train.start: fresh, or choose an algorithm that looks at a model",
+        )
 
 
 def jigsaw(ctx: Context, prepared: Prepared, index: int) -> Artifact:
@@ -109,13 +118,16 @@ def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Ar
 def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[Artifact | None, Artifact]:
     """Box 4: (scores, subset)."""
     models = [merged] if merged is not None else list(prepared.initial)
-    scores = score(ctx, prepared.dataset, models) if models else None
+    base = None
+    if merged is not None and ctx.config.score.model == "jigsaws":  # those that arrived: what the merge was made of
+        models, base = [ctx.artifact(ref) for ref in merged.inputs if ref.startswith("pretrain/")], prepared.initial[0]
+    scores = score(ctx, prepared.dataset, models, base) if models else None
     return scores, select(ctx, prepared.dataset, scores)
 
 
 def fit(ctx: Context, prepared: Prepared, subset: Artifact, merged: Artifact | None) -> Trained:
     """Box 5: main training and the evaluation of its last epoch."""
-    start = merged if ctx.config.train.start == "continue" else None
+    start = (merged or prepared.initial[0]) if ctx.config.train.start == "continue" else None
     model = train(ctx, prepared.dataset, subset, start)
     return Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model))
 
@@ -195,6 +207,10 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
         "theta-star": (
             f"theta_* alone, {config.select.algorithm}",
             {"merge": {"method": "none"}, "train": {"start": "fresh"}},
+        ),
+        "swarm-dual": (
+            "LiPT, DUAL over the swarm",
+            {"select": {"algorithm": "dual", "options": {}}, "score": {"model": "jigsaws"}, "train": _PLAIN},
         ),
         "best-single": (f"Best single jigsaw, {config.select.algorithm}", {"merge": {"method": "best_single"}}),
         "lipt": (f"LiPT, {config.select.algorithm}", {}),

@@ -27,6 +27,7 @@ from lipt.stages.subset_view import subset_view
 from lipt.stages.workspace import Artifact, Step, canonical_json
 
 Engine = Literal["local", "kubeflow", "argo"]
+_ORIGIN = {"merged": "LiPT", "jigsaws": "LiPT, ensemble", "classic": "classic", "theta_star": "theta_*"}
 _PRETRAINING = ("initialise", "dispatch", "pretrain", "merge")
 
 
@@ -276,7 +277,7 @@ def label_of(config: Config) -> str:
     """How a plain run is called in the report."""
     needs = requirements(config.select.algorithm)
     origin = (
-        ("LiPT" if has_swarm(config) else "theta_*" if config.score.model == "merged" else "classic")
+        _ORIGIN[config.score.model if has_swarm(config) or config.score.model == "classic" else "theta_star"]
         if needs.outputs
         else "no model"
     )
