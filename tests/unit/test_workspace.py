@@ -1,0 +1,128 @@
+"""Artifacts: addresses, atomic commits, verification, cost."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lipt.adapters.store import MissingObjectError
+from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.progress import Reporter
+from lipt.stages.workspace import Artifact, Step, Workspace, key_of, run_step
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(str(tmp_path))
+
+
+def make(
+    workspace: Workspace, settings: dict[str, Any], inputs: list[Artifact] | None = None, body: Any = None
+) -> Artifact:
+    def write(step: Step) -> dict[str, Any]:
+        step.put("out.bin", b"result", kind="model")
+        step.flops += 5
+        return {"value": 1}
+
+    return run_step(
+        workspace, Reporter(io.StringIO()), stage="demo", settings=settings, inputs=inputs or [], body=body or write
+    )
+
+
+def test_the_second_time_it_is_found(workspace: Workspace) -> None:
+    first = make(workspace, {"a": 1})
+
+    def must_not_run(_step: Step) -> dict[str, Any]:
+        raise AssertionError("ran again")
+
+    assert make(workspace, {"a": 1}, body=must_not_run) == first
+    assert workspace.get(first.ref) == first
+    assert (workspace.reused, Workspace(workspace.store.uri).reused) == (set(), set())
+
+
+def test_whatever_determines_the_outcome_is_in_the_address(workspace: Workspace) -> None:
+    first = make(workspace, {"a": 1})
+    assert make(workspace, {"a": 2}).key != first.key
+    assert make(workspace, {"a": 1}, [first]).key != first.key
+    assert key_of("demo", {"a": 1, "b": 2}, []) == key_of("demo", {"b": 2, "a": 1}, [])
+    assert key_of("demo", {"a": 1}, ["x/1", "y/2"]) != key_of("demo", {"a": 1}, ["y/2", "x/1"])
+
+
+def test_a_stage_that_fails_commits_nothing(workspace: Workspace) -> None:
+    def fails(step: Step) -> dict[str, Any]:
+        step.put("out.bin", b"half", kind="model")
+        raise RunError("no")
+
+    with pytest.raises(RunError, match="no"):
+        make(workspace, {"a": 1}, body=fails)
+    assert not any(key.endswith("artifact.json") for key in workspace.store.list())
+    assert make(workspace, {"a": 1}).files["out.bin"].num_bytes == 6
+
+
+def test_bytes_are_verified_when_read(workspace: Workspace, tmp_path: Path) -> None:
+    made = make(workspace, {"a": 1})
+    step = Step(workspace=workspace, ref="x/y", label="x", reporter=Reporter(io.StringIO()))
+    assert step.read(made, "out.bin", kind="model") == b"result"
+    (tmp_path / made.ref / "out.bin").write_bytes(b"resuIt")
+    with pytest.raises(IntegrityError, match=r"out\.bin is damaged"):
+        step.read(made, "out.bin", kind="model")
+    with pytest.raises(RunError, match=r"has no other\.bin"):
+        step.read(made, "other.bin", kind="model")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"files": {"a": 3}}', '{"files": {}, "inputs": [], "unknown": 1}'])
+def test_a_damaged_record_is_one_error(workspace: Workspace, tmp_path: Path, text: str) -> None:
+    made = make(workspace, {"a": 1})
+    (tmp_path / made.ref / "artifact.json").write_text(text)
+    with pytest.raises(IntegrityError, match=made.key):
+        workspace.get(made.ref)
+
+
+def test_references_that_lead_nowhere(workspace: Workspace) -> None:
+    assert workspace.find("demo/0123") is None
+    with pytest.raises(MissingObjectError, match="demo/0123"):
+        workspace.get("demo/0123")
+    for wrong in ("demo", "a/b/c", "../../etc/passwd"):
+        with pytest.raises(UsageError):
+            workspace.get(wrong)
+
+
+def test_an_interrupted_attempt_is_paid_for(workspace: Workspace) -> None:
+    """What the checkpoint knows of earlier attempts is added to the cost."""
+    from lipt.ledger import Cost
+
+    def resumed(step: Step) -> dict[str, Any]:
+        step.earlier = Cost(wall_s=100, flops=7, read={"data": 11})
+        step.flops += 5
+        step.put("out.bin", b"result", kind="model")
+        return {}
+
+    cost = workspace.cost(make(workspace, {"a": 3}, body=resumed))
+    assert (cost.flops, cost.read["data"], cost.written["model"]) == (12, 11, 6)
+    assert 100 < cost.wall_s < 110
+    assert cost.peak_bytes > 1_000_000
+
+
+def test_the_checkpoint_goes_with_the_commit(workspace: Workspace) -> None:
+    def body(step: Step) -> dict[str, Any]:
+        assert step.load_checkpoint() is None
+        step.save_checkpoint(b"state")
+        assert step.load_checkpoint() == b"state"
+        return {}
+
+    made = make(workspace, {"a": 1}, body=body)
+    assert workspace.store.list(made.ref) == [f"{made.ref}/artifact.json", f"{made.ref}/cost.json"]
+
+
+def test_the_reporter_says_one_line_per_stage() -> None:
+    stream = io.StringIO()
+    reporter = Reporter(stream)
+    reporter.done("merge", 1.25, {"accuracy": 0.5, "kept": 1200, "chosen": "soup", "steps": [1]})
+    reporter.skipped("score", {"models": 1})
+    assert stream.getvalue().splitlines() == [
+        "merge                 1.2 s  accuracy 50.00%  kept 1,200",
+        "score             up to date  models 1",
+    ]
