@@ -282,8 +282,8 @@ def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
-        nested = isinstance(below, dict) and isinstance(value, dict) and key != "options"
-        merged[key] = _overlay(below, value) if nested else value  # type: ignore[arg-type]
+        both = isinstance(below, dict) and isinstance(value, dict) and key != "options"
+        merged[key] = _overlay(dict(below or {}), value) if both else value
     return merged
 
 

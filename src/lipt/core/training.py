@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lipt.core.augment import Augment, batch_seed, normalise
+from lipt.core.nets import on_device
 from lipt.core.rng import derive, permutation
 from lipt.core.wire import State, state_of
 from lipt.errors import RunError
@@ -103,7 +104,7 @@ class Trainer:
     """Trains `model` on `images`; holds what a checkpoint must hold."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, *, seed: int, device: torch.device) -> None:
-        self.model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = on_device(model, device)
         self.recipe = recipe
         self.seed = seed
         self.device = device

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lipt.config import Config, Select
 from lipt.core.images import image_shape
+from lipt.core.nets import on_device
 from lipt.core.scoring import score as score_images
 from lipt.core.selection import Candidates, Outputs, Selection, requirements
 from lipt.core.selection import select as run_selection
@@ -52,7 +53,7 @@ def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact], base: Art
         star = read_weights(step, base) if base else {}
         for index, artifact in enumerate(models):
             model = ctx.model(len(data.manifest.classes), 0, _state(step, artifact, star))
-            model.to(device=ctx.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model = on_device(model, ctx.device)
             for name, images in sets.items():
                 outputs = score_images(
                     model,

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from lipt.core.augment import normalise
 from lipt.core.chunks import ShardPlan, load_images
 from lipt.core.images import ResidentImages, StreamedImages, image_shape
+from lipt.core.nets import on_device
 from lipt.core.pruning import draw_density, prune
 from lipt.core.scoring import recalibrate_batchnorm
 from lipt.core.shards import shards
@@ -195,7 +196,7 @@ class _Judge:
         self.searched = self.validation.subset(torch.arange(count))
         training = _shard_images(ctx, step, dataset, plans, shard)
         self.training = training.subset(torch.arange(min(settings.recalibration_images, len(training))))
-        self.model = ctx.model(len(data.manifest.classes), 0).to(device=ctx.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = on_device(ctx.model(len(data.manifest.classes), 0), ctx.device)
         self.ctx, self.step = ctx, step
         self.images = 0
         self.candidates = 0

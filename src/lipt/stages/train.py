@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lipt.core.images import ResidentImages, StreamedImages, image_shape
+from lipt.core.nets import on_device
 from lipt.core.scoring import score as score_images
 from lipt.core.selection import Candidates, requirements
 from lipt.core.training import ImageSet, Recipe, Trainer, predictions
@@ -88,9 +89,7 @@ def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Artifact:
         data = ctx.dataset(step, dataset)
         images = ctx.test_images(data)
         num_classes = len(data.manifest.classes)
-        network = ctx.model(num_classes, 0, read_weights(step, model)).to(
-            device=ctx.device, memory_format=torch.channels_last
-        )  # type: ignore[call-overload]
+        network = on_device(ctx.model(num_classes, 0, read_weights(step, model)), ctx.device)
         predicted_N = predictions(network, images, device=ctx.device)
         step.flops += len(images) * ctx.flops(network, image_shape(images))[0]
         confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(
