@@ -42,6 +42,14 @@ check: .venv/dev.ok ## lint, types, import contracts
 pipelines: .venv/dev.ok ## compile the Kubeflow pipelines
 	$(BIN)/python -m pipelines
 
+VARIANT ?= cuda
+IMAGE ?= lipt:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/lipt/__init__.py)
+CPU_TORCH := https://download.pytorch.org/whl/cpu
+
+.PHONY: image
+image: ## build the container image (VARIANT=cuda|cpu, IMAGE=name:tag)
+	docker build -f images/lipt/Dockerfile -t $(IMAGE) $(if $(filter cpu,$(VARIANT)),--build-arg TORCH_INDEX_URL=$(CPU_TORCH)) .
+
 .PHONY: lock
 lock: .venv/bin/uv ## pin the versions that are known to work
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra kubeflow --group dev pyproject.toml -o constraints.txt
