@@ -218,3 +218,10 @@ def test_a_model_of_the_users_own(folder: Path) -> None:
     outcome = run_tiny(folder, {"model": {"name": f"{__name__}:own_network", "width": None, "classifier": "5"}})
     assert outcome.merged is not None
     assert outcome.subset.summary["count"] > 100
+
+
+def test_wide_resnet(folder: Path) -> None:
+    outcome = run_tiny(folder, {"model": {"name": "wrn28_10", "width": 4}, "merge": {"search_images": 32}})
+    assert outcome.merged is not None
+    assert {step["index"] for step in outcome.merged.summary["steps"]} == {0, 1, 2}
+    assert 0 < outcome.trained.evaluation.summary["accuracy"] <= 1
