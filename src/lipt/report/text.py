@@ -9,6 +9,7 @@ from lipt.report.document import Row
 from lipt.report.humanize import format_seconds
 from lipt.report.table import COLUMNS, comparison_groups
 from lipt.report.verdict import Verdict
+from lipt.report.views import stage_names
 
 _STYLES = {"wins": "green", "loses": "red", "tie": "yellow", "mixed": "yellow"}
 
@@ -30,7 +31,7 @@ def comparison_table(rows: Sequence[Row]) -> Table:
 
 def stage_table(rows: Sequence[Row]) -> Table:
     """Wall-clock of each stage, mean over seeds."""
-    stages = list(dict.fromkeys(stage for row in rows for stage in row.stage_wall_s))
+    stages = stage_names(rows)
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("wall-clock", no_wrap=True)
     for stage in stages:

@@ -91,8 +91,9 @@ def _cost_line(row: LedgerRow, label: str, note: str) -> CostLine:
 
 
 def stage_names(rows: Sequence[Row]) -> list[str]:
-    """Every stage of any row, in the order first met."""
-    return list(dict.fromkeys(stage for row in rows for stage in row.stage_wall_s))
+    """Every stage that any row went through, in the order of the row that went through most."""
+    longest_first = sorted(rows, key=lambda row: len(row.stage_wall_s), reverse=True)
+    return list(dict.fromkeys(stage for row in longest_first for stage in row.stage_wall_s))
 
 
 def stage_cells(row: Row, stages: Sequence[str]) -> list[Cell]:

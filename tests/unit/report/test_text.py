@@ -14,7 +14,7 @@ from lipt.report.humanize import (
     format_points,
     format_seconds,
 )
-from lipt.report.text import comparison_table, verdict_text
+from lipt.report.text import comparison_table, stage_table, verdict_text
 from lipt.report.verdict import judge
 
 
@@ -75,3 +75,10 @@ def test_labels_are_not_markup():
 def test_the_verdict_has_a_line_per_sentence():
     verdict = judge(comparison())
     assert verdict_text(verdict).plain.splitlines() == [verdict.headline, *(f"  {line}" for line in verdict.sentences)]
+
+
+def test_stages_stand_in_the_order_run_whatever_the_first_row_skipped() -> None:
+    short = row("random", [0.5], "random", stage_wall_s={"select": 1.0, "train": 2.0})
+    long = row("lipt", [0.5], "selected", stage_wall_s={"initialise": 3.0, "merge": 4.0, "select": 1.0, "train": 2.0})
+    table = stage_table([short, long])
+    assert [column.header for column in table.columns] == ["wall-clock", "initialise", "merge", "select", "train"]
