@@ -42,7 +42,7 @@ def as_pod(
     kubernetes.use_secret_as_env(task, s3, secret, optional=True)
     config_map = {"endpoint": "LIPT_S3_ENDPOINT", "region": "AWS_REGION"}
     kubernetes.use_config_map_as_env(task, s3, config_map, optional=True)
-    task.set_env_variable("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin starve the other pods of the node
+    task.set_env_variable("GOMP_SPINCOUNT", "30000")  # threads that spin without end starve the other pods of the node
     kubernetes.empty_dir_mount(task, "shm", "/dev/shm", medium="Memory")
     kubernetes.empty_dir_mount(task, "tmp", "/tmp")
     kubernetes.set_timeout(task, hours * 3600)
