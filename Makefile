@@ -32,11 +32,13 @@ test: .venv/dev.ok ## all tests
 	$(BIN)/python -m pytest
 
 .PHONY: check
-check: .venv/dev.ok ## lint, types, import contracts
+check: .venv/dev.ok ## lint, types, import contracts, manifests, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check src tests components pipelines benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	$(BIN)/python -m pytest -n 0 tests/manifests
 
 .PHONY: pipelines
 pipelines: .venv/dev.ok ## compile the Kubeflow pipelines

@@ -18,14 +18,14 @@ def compare(
         report: the whole report, one file.
         verdict: what the report comes to.
     """
-    from lipt.stages.boxes import compare_box, configure, pod, save
+    from lipt.stages.boxes import compare_box, pod, save
+    from lipt.stages.plan import configure
 
     with pod():
-        settings = configure(
+        end = compare_box(configure(
             config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
             epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seeds=seeds,
-            profile=profile)  # fmt: skip
-        end = compare_box(settings)
+            profile=profile))  # fmt: skip
         metrics.metadata.update(end.figures())
         save(report, end.html)
         save(verdict, end.markdown)

@@ -1,7 +1,5 @@
 """Box 1."""
 
-from kfp import dsl
-
 from components import box
 
 
@@ -9,23 +7,21 @@ from components import box
 def dispatch(
     data: str, workspace: str, model: str, width: int, algorithm: str, fraction: float, epoch_fraction: float,
     jigsaws: int, batches: int, passes: int, epochs: int, seed: int, profile: str, random_baseline: bool, config: str,
-    plan: dsl.Output[dsl.Artifact],
-) -> list[dict[str, int]]:  # fmt: skip
+    image: str, gpus: str, tolerations: list[dict[str, str]], node_selector: dict[str, str], cpu: str, memory: str,
+    s3: str, nodes: int, deadline: int,
+) -> str:  # fmt: skip
     """Check the settings, ingest the data if need be, train theta_* and cut the shards.
 
-    Args:
-        plan: the run's plan as JSON: its settings, and references to theta_* and the shards.
-
     Returns:
-        One {index} per worker.
+        The address of the run's plan: its settings, and references to theta_* and the shards.
     """
-    from lipt.stages.boxes import configure, dispatch_box, pod, save
+    from lipt.stages.boxes import dispatch_box, pod
+    from lipt.stages.plan import configure
 
     with pod():
-        settings = configure(
-            config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
-            epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seed=seed,
-            profile=profile, random_baseline=random_baseline)  # fmt: skip
-        made = dispatch_box(settings, engine="kubeflow")
-        save(plan, made.to_json(), dataset=made.dataset, workspace=workspace)
-        return made.workers()
+        settings = configure(config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm,
+            fraction=fraction, epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes,
+            epochs=epochs, seed=seed, profile=profile, random_baseline=random_baseline)  # fmt: skip
+        return dispatch_box(settings, engine="kubeflow",
+            image=image, gpus=gpus, tolerations=tolerations, node_selector=node_selector, cpu=cpu, memory=memory,
+            s3=s3, nodes=nodes, deadline=deadline)  # fmt: skip

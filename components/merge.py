@@ -6,20 +6,17 @@ from components import box
 
 
 @box
-def merge(
-    plan: dsl.Input[dsl.Artifact], jigsaws: dsl.Input[list[dsl.Model]],
-    merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics],
-) -> None:  # fmt: skip
+def merge(plan: str, merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics]) -> None:
     """Merge the jigsaws that arrived into theta_p; fails, naming the missing ones, when they are fewer than the quorum.
 
     Args:
         merged: the reference of theta_p; empty when the algorithm needs no model.
         metrics: validation accuracies of theta_*, the best jigsaw, the uniform average and the soup.
     """
-    from lipt.stages.boxes import Plan, Worker, load, merge_box, pod, save
+    from lipt.stages.boxes import merge_box, pod, save
     from lipt.stages.showing import merge_figures
 
     with pod():
-        theta = merge_box(Plan.from_json(load(plan)), [Worker.from_json(load(jigsaw)) for jigsaw in jigsaws])
+        theta = merge_box(plan)
         save(merged, theta.ref if theta else "", ref=theta.ref if theta else None)
         metrics.metadata.update(merge_figures(theta))

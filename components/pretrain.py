@@ -1,4 +1,4 @@
-"""Box 2, once per worker."""
+"""Box 2: a Job with a pod for each jigsaw."""
 
 from kfp import dsl
 
@@ -6,15 +6,14 @@ from components import box
 
 
 @box
-def pretrain(plan: dsl.Input[dsl.Artifact], index: int, jigsaw: dsl.Output[dsl.Model]) -> None:
-    """Train and prune one jigsaw on its shard; a worker that cannot says why instead, and the merge applies the quorum.
+def pretrain(plan: str, metrics: dsl.Output[dsl.Metrics]) -> None:
+    """Train and prune the jigsaws, each in a pod on a node of its own; those that are lost are the merge's business.
 
     Args:
-        index: which worker; -1 when there is nothing to pre-train.
-        jigsaw: the worker's answer as JSON: the reference of its jigsaw, or why there is none.
+        metrics: how many jigsaws arrived, of how many.
     """
-    from lipt.stages.boxes import Plan, load, pod, pretrain_box, save
+    from lipt.stages.boxes import pod, pretrain_box
 
     with pod():
-        answer = pretrain_box(Plan.from_json(load(plan)), int(index))
-        save(jigsaw, answer.to_json(), index=answer.index, ref=answer.ref, error=answer.error[:500] or None)
+        arrived, expected = pretrain_box(plan)
+        metrics.metadata.update(jigsaws_arrived=arrived, jigsaws_expected=expected)

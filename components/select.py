@@ -6,15 +6,15 @@ from components import box
 
 
 @box
-def select(plan: dsl.Input[dsl.Artifact], merged: dsl.Input[dsl.Model], subset: dsl.Output[dsl.Dataset]) -> None:
+def select(plan: str, merged: dsl.Input[dsl.Model], subset: dsl.Output[dsl.Dataset]) -> None:
     """Score every candidate with theta_p and spend the data budget.
 
     Args:
         subset: the reference of the table of candidates with score, rank and weight.
     """
-    from lipt.stages.boxes import Plan, load, pod, save, select_box
+    from lipt.stages.boxes import load, pod, save, select_box
 
     with pod():
-        chosen = select_box(Plan.from_json(load(plan)), load(merged) or None)
+        chosen = select_box(plan, load(merged) or None)
         figures = {name: chosen.summary[name] for name in ("count", "candidates", "algorithm")}
         save(subset, chosen.ref, ref=chosen.ref, **figures)

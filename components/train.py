@@ -7,8 +7,7 @@ from components import box
 
 @box
 def train(
-    plan: dsl.Input[dsl.Artifact], jigsaws: dsl.Input[list[dsl.Model]], merged: dsl.Input[dsl.Model],
-    subset: dsl.Input[dsl.Dataset],
+    plan: str, merged: dsl.Input[dsl.Model], subset: dsl.Input[dsl.Dataset],
     model: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics], confusion: dsl.Output[dsl.ClassificationMetrics],
     report: dsl.Output[dsl.HTML], verdict: dsl.Output[dsl.Markdown],
 ) -> None:  # fmt: skip
@@ -21,11 +20,10 @@ def train(
         report: the whole report, one file.
         verdict: what the report comes to.
     """
-    from lipt.stages.boxes import Plan, Worker, load, pod, save, train_box
+    from lipt.stages.boxes import load, pod, save, train_box
 
     with pod():
-        workers = [Worker.from_json(load(jigsaw)) for jigsaw in jigsaws]
-        end = train_box(Plan.from_json(load(plan)), load(merged) or None, load(subset), workers)
+        end = train_box(plan, load(merged) or None, load(subset))
         metrics.metadata.update(end.figures())
         save(model, end.model, ref=end.model, accuracy=end.figures()["accuracy"])
         save(report, end.html)

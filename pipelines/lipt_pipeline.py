@@ -38,6 +38,8 @@ def lipt(
     cpu: str = "1",
     memory: str = "2Gi",
     s3: str = "lipt-s3",
+    nodes: int = 0,
+    deadline: int = 720,
 ) -> None:
     """Five boxes, because each pod step costs a cluster about ten seconds.
 
@@ -49,7 +51,7 @@ def lipt(
         algorithm: Selection: auto, random, stratified, grand, el2n, glister, gradmatch, ccs ... (the paper: grand)
         fraction: Data budget: the share of the candidates that is kept, above 0 and at most 1.
         epoch_fraction: Epoch budget: share of the candidates trained on per epoch, drawn from those kept; 0: all kept.
-        jigsaws: Workers that pre-train in parallel, a pod each. As many times batches x 256 images must exist.
+        jigsaws: Workers that pre-train, on as many nodes as there are. As many times batches x 256 images must exist.
         batches: Minibatches of 256 images in the shard of one worker.
         passes: Passes of a worker over its shard.
         epochs: Epochs of the main training.
@@ -64,23 +66,24 @@ def lipt(
         cpu: CPU request of each pod, such as 4 or 500m.
         memory: Memory request of each pod, such as 8Gi.
         s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
+        nodes: Pods that share pre-training, and scoring; 0: a pod for each jigsaw, and scoring in the select box.
+        deadline: Minutes for pre-training; then the merge goes on with the jigsaws that arrived, if they are enough.
     """
     dispatched = dispatch(
         data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
         epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seed=seed,
-        profile=profile, random_baseline=random_baseline, config=config,
+        profile=profile, random_baseline=random_baseline, config=config, image=image, gpus=gpus,
+        tolerations=tolerations, node_selector=node_selector, cpu=cpu, memory=memory, s3=s3, nodes=nodes,
+        deadline=deadline,
     )  # fmt: skip
-    plan = dispatched.outputs["plan"]
-    with dsl.ParallelFor(dispatched.outputs["Output"], name="swarm") as worker:
-        pretrained = pretrain(plan=plan, index=worker.index)
-    merged = merge(plan=plan, jigsaws=dsl.Collected(pretrained.outputs["jigsaw"]))
+    plan = dispatched.output
+    pretrained = pretrain(plan=plan)
+    merged = merge(plan=plan).after(pretrained)
     selected = select(plan=plan, merged=merged.outputs["merged"])
-    trained = train(
-        plan=plan, jigsaws=dsl.Collected(pretrained.outputs["jigsaw"]), merged=merged.outputs["merged"],
-        subset=selected.outputs["subset"],
-    )  # fmt: skip
-    for task, hours in ((dispatched, 24), (pretrained, 12), (merged, 12), (selected, 24), (trained, 7 * 24)):
+    trained = train(plan=plan, merged=merged.outputs["merged"], subset=selected.outputs["subset"])
+    for task, hours in ((dispatched, 24), (merged, 12), (selected, 24), (trained, 7 * 24)):
         as_pod(
             task, hours=hours, image=image, s3=s3, cpu=cpu, memory=memory, gpus=gpus, tolerations=tolerations,
             node_selector=node_selector,
         )  # fmt: skip
+    as_pod(pretrained, hours=7 * 24, image=image, s3=s3, cpu="100m", memory="1Gi")  # it waits for its Job

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kfp import kubernetes
+from kfp.dsl.pipeline_channel import PipelineChannel
 
 
 def as_pod(
@@ -26,16 +27,15 @@ def as_pod(
         gpus: a parameter of the pipeline; None for a box that uses no GPU and so needs no placement either.
         image, s3, cpu, memory, tolerations, node_selector: parameters of the pipeline.
     """
-    task.set_container_image(image).set_cpu_request(cpu).set_memory_request(memory)
-    resources = [cpu, memory]
+    task.set_container_image(image).set_cpu_request(cpu).set_memory_request(memory).set_memory_limit(memory)
     if gpus is not None:
         task.set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(gpus)
         kubernetes.add_toleration_json(task, tolerations)
         kubernetes.add_node_selector_json(task, node_selector)
-        resources.append(gpus)
-    # KFP 2.17 does not count resources among a task's inputs: a ParallelFor would not hand them down, and its driver
-    # would stop with "parent DAG does not have input parameter".
-    task.register_pipeline_channels(resources)
+    # KFP 2.17 does not count resources among a task's inputs: a condition or a loop would not hand them down, and its
+    # driver would stop with "parent DAG does not have input parameter".
+    resources = [cpu, memory, gpus]
+    task.register_pipeline_channels([value for value in resources if isinstance(value, PipelineChannel)])
     # Parameters are stored and shown, so no credentials there; and the endpoint goes with them, set once per namespace.
     # Optional, since a pod waits for ever for a missing object, while lipt names the missing variable.
     secret = {"accesskey": "AWS_ACCESS_KEY_ID", "secretkey": "AWS_SECRET_ACCESS_KEY"}
@@ -43,6 +43,9 @@ def as_pod(
     config_map = {"endpoint": "LIPT_S3_ENDPOINT", "region": "AWS_REGION"}
     kubernetes.use_config_map_as_env(task, s3, config_map, optional=True)
     task.set_env_variable("GOMP_SPINCOUNT", "30000")  # threads that spin without end starve the other pods of the node
+    # The names by which a box that spreads its work finds itself, and so who owns the pods that it starts.
+    kubernetes.use_field_path_as_env(task, "LIPT_POD", "metadata.name")
+    kubernetes.use_field_path_as_env(task, "LIPT_NAMESPACE", "metadata.namespace")
     kubernetes.empty_dir_mount(task, "shm", "/dev/shm", medium="Memory")
     kubernetes.empty_dir_mount(task, "tmp", "/tmp")
     kubernetes.set_timeout(task, hours * 3600)

@@ -140,6 +140,8 @@ class Score(Section):
     `classic`: `runs` independent models of `epochs` epochs on all data (the pre-training tax)."""
     runs: PositiveInt = 10
     epochs: int = Field(1, ge=0)
+    block_images: PositiveInt = 65536
+    """Images scored into one artifact, and by one pod at a time."""
 
 
 class Select(Section):
@@ -173,6 +175,8 @@ class Train(Section):
     """Also train on a random subset of the same two budgets, for comparison."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; never changes the result."""
+    processes: PositiveInt | Literal["auto"] = "auto"
+    """Processes that share each batch; `auto` = one per GPU. Changes the result by no more than rounding."""
 
 
 class Compare(Section):

@@ -7,12 +7,18 @@
 | 2    | `UsageError`     | command line, configuration, credentials            | no    |
 | 3    | `TransientError` | store or API unreachable for now                    | yes   |
 | 130  |                  | interrupted; the same command continues             |       |
+| 143  |                  | terminated, as a pod that is stopped                | yes   |
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
 
 class LiptError(Exception):
@@ -52,6 +58,28 @@ class TransientError(LiptError):
     """A store or an API is out of reach for now; the same call may succeed later."""
 
     exit_code = 3
+
+
+def say_why(error: LiptError) -> None:
+    """The error in one line, where `kubectl describe pod` and the engines show it; nothing outside a pod."""
+    if os.access(_TERMINATION_LOG, os.W_OK):
+        Path(_TERMINATION_LOG).write_text(" ".join(f"lipt: {error}".split())[:2000], encoding="utf-8")
+
+
+_TERMINATION_LOG = "/dev/termination-log"
+
+
+def stop_on_sigterm() -> None:
+    """SIGTERM ends the process by an exception, so that it gives back what it holds; exit code 143.
+
+    As a container's first process it would ignore the signal otherwise, and be killed after the grace period.
+    """
+
+    def stop(_number: int, _frame: Any) -> None:
+        raise SystemExit(143)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 
 from components.compare import compare
 from components.dispatch import dispatch
-from lipt.config import Config
+from lipt.adapters.cluster.manifest import Pods
+from lipt.config import Config, parse_config
 from lipt.errors import UsageError
 from lipt.progress import Reporter
-from lipt.stages.boxes import PARAMETERS, configure
 from lipt.stages.context import Context
 from lipt.stages.ingest import ingest
+from lipt.stages.plan import PARAMETERS, configure, parameters_of
 from lipt.stages.swarm import dispatch as cut_shards
 from lipt.stages.workspace import Workspace
 from pipelines.lipt_pipeline import lipt
@@ -71,4 +73,25 @@ def test_a_contradiction_or_mistake_is_named(config: str, parameters: dict[str, 
 @pytest.mark.parametrize("component", [dispatch, compare], ids=lambda component: component.name)
 def test_every_parameter_of_a_box_stands_for_a_setting(component: Any) -> None:
     names = {name for name, spec in component.component_spec.inputs.items()}
-    assert names - {"config"} <= set(PARAMETERS)
+    assert names - {"config"} <= set(PARAMETERS) | {field.name for field in fields(Pods)}
+
+
+def test_engines_without_types_hand_over_text() -> None:
+    as_text = {name: str(value) for name, value in defaults().items()}
+    assert configure("dispatch: {jigsaws: 4}", **as_text) == configure("", **defaults())
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"profile": "paper", "dispatch": {"jigsaws": 3}},
+        {"model": {"width": 8}, "train": {"epoch_fraction": 0.05}, "select": {"options": {"beta": 0.3}}},
+        {"name": "x", "data": {"flip": False}, "merge": {"method": "uniform"}, "seed": 5, "device": "cpu"},
+        {"pretrain": {"density": [0.5, 0.6]}, "select": {"algorithm": "random"}, "compare": {"seeds": [1]}},
+    ],
+)
+def test_a_configuration_survives_its_way_through_parameters(document: dict[str, Any]) -> None:
+    config = parse_config(document)
+    parameters = parameters_of(config, list(inspect.signature(lipt.pipeline_func).parameters))
+    assert configure(**parameters) == config

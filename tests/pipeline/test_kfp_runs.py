@@ -20,13 +20,14 @@ from components.pretrain import pretrain
 from components.select import select
 from components.train import train
 from lipt.config import Config
+from lipt.errors import IntegrityError
 from lipt.progress import Reporter
 from lipt.report.document import Document
 from lipt.report.verdict import judge
-from lipt.stages.boxes import configure
 from lipt.stages.compare import run_with_baseline
 from lipt.stages.context import Context
 from lipt.stages.graph import prepare
+from lipt.stages.plan import Plan, configure
 from lipt.stages.report import report_key
 from lipt.stages.workspace import Workspace
 from tests.tiny import TINY
@@ -197,33 +198,33 @@ class Bodies:
 
     def __init__(self, folder: Path, workspace: str, **changes: Any) -> None:
         rest = {"model": "resnet18", "algorithm": "auto", "batches": 1, "profile": "robust", "random_baseline": True}
+        pods = {"image": "lipt:0", "gpus": "0", "tolerations": [], "node_selector": {}, "cpu": "1", "memory": "1Gi"}
         self.folder = folder
-        self.arguments = PARAMETERS | rest | {"data": "digits", "workspace": workspace} | changes
-        self.plan = self.output(dsl.Artifact, "plan")
+        self.settings = PARAMETERS | rest | {"data": "digits", "workspace": workspace} | changes
+        self.pods = pods | {"s3": "lipt-s3", "nodes": 0, "deadline": 1}
+        self.plan = ""
+        self.pretrained = self.output(dsl.Metrics, "pretrain-metrics")
         self.merged = self.output(dsl.Model, "merged")
         self.metrics = self.output(dsl.Metrics, "merge-metrics")
         self.report = self.output(dsl.HTML, "report")
-        self.jigsaws: list[dsl.Model] = []
 
     def output(self, kind: type[dsl.Artifact], name: str) -> Any:
         return kind(uri=str(self.folder / name))
 
     def lose(self, *workers: int) -> None:
         """Damage the shards of these workers in the store, once they are cut."""
-        ctx = context(configure(CONFIG, **self.arguments))
+        ctx = context(configure(CONFIG, **self.settings))
         plans = prepare(ctx).plans
         assert plans is not None
         for index in workers:
             ctx.workspace.store.write(f"{plans.ref}/shard-{index:05d}.json", b"{}", kind="other")
 
     def pretrain(self, config: str = CONFIG) -> None:
-        for worker in dispatch.python_func(**self.arguments, config=config, plan=self.plan):
-            jigsaw = self.output(dsl.Model, f"jigsaw-{worker['index']}")
-            pretrain.python_func(plan=self.plan, index=worker["index"], jigsaw=jigsaw)
-            self.jigsaws.append(jigsaw)
+        self.plan = dispatch.python_func(**self.settings, **self.pods, config=config)
+        pretrain.python_func(plan=self.plan, metrics=self.pretrained)
 
     def merge(self) -> None:
-        merge.python_func(plan=self.plan, jigsaws=self.jigsaws, merged=self.merged, metrics=self.metrics)
+        merge.python_func(plan=self.plan, merged=self.merged, metrics=self.metrics)
 
     def train(self) -> dict[str, Any]:
         """Select, train; returns the figures."""
@@ -231,7 +232,6 @@ class Bodies:
         select.python_func(plan=self.plan, merged=self.merged, subset=subset)
         train.python_func(
             plan=self.plan,
-            jigsaws=self.jigsaws,
             merged=self.merged,
             subset=subset,
             model=self.output(dsl.Model, "model"),
@@ -247,7 +247,7 @@ def test_a_lost_worker_leaves_a_run_that_says_so(s3: str, tmp_path: Path) -> Non
     bodies = Bodies(tmp_path, s3)
     bodies.lose(1)
     bodies.pretrain()
-    assert ["error" in jigsaw.metadata for jigsaw in bodies.jigsaws] == [False, True, False]
+    assert bodies.pretrained.metadata == {"jigsaws_arrived": 2, "jigsaws_expected": 3}
     bodies.merge()
     assert (bodies.metrics.metadata["jigsaws_arrived"], bodies.metrics.metadata["jigsaws_missing"]) == (2, 1)
     assert bodies.train()["kept_fraction"] == 0.1
@@ -257,7 +257,7 @@ def test_a_lost_worker_leaves_a_run_that_says_so(s3: str, tmp_path: Path) -> Non
 def test_an_algorithm_that_needs_no_model_passes_through_all_boxes(tmp_path: Path) -> None:
     bodies = Bodies(tmp_path, str(tmp_path / "workspace"), algorithm="random", random_baseline=False)
     bodies.pretrain()
-    assert [jigsaw.metadata for jigsaw in bodies.jigsaws] == [{"index": -1}]
+    assert bodies.pretrained.metadata == {"jigsaws_arrived": 0, "jigsaws_expected": 0}
     bodies.merge()
     assert (Path(bodies.merged.path).read_text(), bodies.metrics.metadata) == ("", {})
     assert bodies.train()["kept_fraction"] == 0.1
@@ -272,6 +272,18 @@ def test_wrong_settings_end_the_first_box_in_one_message(tmp_path: Path, capsys:
     assert capsys.readouterr().err == message
 
 
+def test_a_wrong_pod_parameter_is_found_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = Bodies(tmp_path, str(tmp_path / "workspace"))
+    bodies.pods["gpus"] = "one"
+    with pytest.raises(SystemExit) as caught:
+        bodies.pretrain()
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "lipt: parameter gpus is 'one'\n  -> write it like 1\n"
+    assert not (tmp_path / "workspace").exists()
+
+
 def test_below_the_quorum_the_merge_fails_in_one_message(
     s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -282,10 +294,41 @@ def test_below_the_quorum_the_merge_fails_in_one_message(
     with pytest.raises(SystemExit) as caught:
         bodies.merge()
     assert caught.value.code == 1
-    *reasons, message, remedy = capsys.readouterr().err.splitlines()
-    assert message == "lipt: 1 of 3 jigsaws arrived, the quorum is 2; missing: 0, 2"
+    message, remedy = capsys.readouterr().err.splitlines()
+    assert message.startswith("lipt: 1 of 3 jigsaws arrived, the quorum is 2; missing: 0, 2 (jigsaw 0: ")
+    assert "shard-00002.json is damaged" in message
     assert remedy.startswith("  -> run again: only the missing ones are trained")
-    assert [text.partition(" was lost: ")[0] for text in reasons if " was lost: " in text] == [
-        "pretrain[0]",
-        "pretrain[2]",
-    ]
+
+
+def test_damage_is_repaired_by_running_again(s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged artifact counts as unfinished once it was found out: its stage is repeated, the rest is not."""
+    bodies = Bodies(tmp_path, s3)
+    bodies.pretrain()
+    store = Workspace(s3).store
+    delta = next(key for key in store.list("pretrain/") if key.endswith(".zst"))
+    good = store.read(delta, kind="model")
+    others = {key: store.read(key, kind="other") for key in store.list("pretrain/") if key.endswith("cost.json")}
+    store.write(delta, good[:99] + bytes([good[99] ^ 1]) + good[100:], kind="model")
+    with pytest.raises(SystemExit) as caught:
+        bodies.merge()
+    assert caught.value.code == 1
+    message, remedy = capsys.readouterr().err.splitlines()[-2:]
+    assert message == f"lipt: {s3}/{delta} is damaged: not the {len(good):,} bytes written"
+    assert remedy == "  -> run again: pretrain is repeated"
+
+    bodies.pretrain()
+    bodies.merge()
+    assert bodies.metrics.metadata["jigsaws_arrived"] == 3
+    assert store.read(delta, kind="model") == good
+    repeated = [key for key, cost in others.items() if store.read(key, kind="other") != cost]
+    assert repeated == [f"{delta.rpartition('/')[0]}/cost.json"]
+
+
+def test_the_plan_is_verified(s3: str, tmp_path: Path) -> None:
+    bodies = Bodies(tmp_path, s3)
+    bodies.pretrain()
+    store = Workspace(s3).store
+    (key,) = store.list("plans/")
+    store.write(key, store.read(key, kind="other").replace(b"tiny", b"tiMy"), kind="other")
+    with pytest.raises(IntegrityError, match="is damaged"):
+        Plan.load(bodies.plan)

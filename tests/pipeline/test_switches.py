@@ -47,11 +47,11 @@ def test_forgetting_needs_epochs_to_count_in(folder: Path) -> None:
 def test_the_swarm_as_an_ensemble(folder: Path) -> None:
     """DUAL needs several models: the jigsaws, each scored, none merged into the scores."""
     outcome = run_tiny(folder, {"select": {"algorithm": "dual"}, "score": {"model": "jigsaws"}})
-    assert outcome.scores is not None
-    assert outcome.scores.summary["models"] == 3
-    assert {jigsaw.ref for jigsaw in outcome.jigsaws} < set(outcome.scores.inputs)
-    logits = {name: file.sha256 for name, file in outcome.scores.files.items() if name.startswith("candidates-")}
-    assert len(set(logits.values())) == len(logits) == 4  # labels and three models
+    (scores,) = outcome.scores
+    assert scores.summary["models"] == 3
+    assert {jigsaw.ref for jigsaw in outcome.jigsaws} < set(scores.inputs)
+    logits = {name: file.sha256 for name, file in scores.files.items() if name.startswith("outputs-")}
+    assert len(set(logits.values())) == len(logits) == 3
     with pytest.raises(UsageError, match="needs the outputs of at least 2 model"):
         run_tiny(folder, {"select": {"algorithm": "dual"}})
 
@@ -59,8 +59,8 @@ def test_the_swarm_as_an_ensemble(folder: Path) -> None:
 def test_classic_grand_averages_independent_runs(folder: Path) -> None:
     outcome = run_tiny(folder, {"select": {"algorithm": "grand"}, "score": {"model": "classic", "runs": 3}})
     assert len({file_digest(model, "weights.safetensors") for model in outcome.prepared.initial}) == 3
-    assert outcome.scores is not None
-    assert outcome.scores.summary["models"] == 3
+    (scores,) = outcome.scores
+    assert scores.summary["models"] == 3
     assert outcome.jigsaws == ()
 
 
@@ -79,8 +79,8 @@ def test_merge_none_scores_theta_star(folder: Path) -> None:
     outcome = run_tiny(folder, {"merge": {"method": "none"}})
     assert outcome.merged is None
     assert outcome.jigsaws == ()
-    assert outcome.scores is not None
-    assert outcome.prepared.initial[0].ref in outcome.scores.inputs
+    (scores,) = outcome.scores
+    assert outcome.prepared.initial[0].ref in scores.inputs
 
 
 @pytest.mark.parametrize("prune", ["magnitude", "random", "snip", "none"])

@@ -13,17 +13,21 @@ import sys
 import click
 
 from lipt import __version__
-from lipt.errors import LiptError, UsageError, did_you_mean
+from lipt.errors import LiptError, UsageError, did_you_mean, say_why, stop_on_sigterm
 
 #: verb -> (module that defines it, what `lipt --help` says)
 _VERBS = {
     "run": ("run", "Run a configuration from data to report."),
     "compare": ("run", "Run it beside the baselines, over seeds, in one table."),
+    "submit": ("cluster", "Start a configuration on Kubeflow or Argo."),
+    "status": ("cluster", "Where a run on a cluster stands."),
+    "logs": ("cluster", "What the pods of a run printed."),
     "stage": ("stage", "Run one stage, as a pod does."),
     "ingest": ("ingest", "Turn images into a chunk store."),
     "select": ("select", "Select a subset from files of labels, logits and features."),
     "report": ("report", "Show the verdict and the place of a finished run's report."),
     "config": ("config", "Show a configuration, or its JSON schema."),
+    "box": ("box", "Run a box of the pipeline, as a pod does."),
     "doctor": ("doctor", "Check that a configuration can run here."),
 }
 
@@ -60,10 +64,12 @@ def main(arguments: list[str] | None = None) -> None:
     # Read when torch loads. Threads that wait spin briefly, then sleep: endless spinning stalls a run on shared cores,
     # no spinning makes small models three times slower on free ones.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
+    stop_on_sigterm()
     try:
         cli.main(args=arguments, prog_name="lipt", standalone_mode=False)
     except LiptError as error:
         click.echo(f"lipt: {error}", err=True)
+        say_why(error)
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()

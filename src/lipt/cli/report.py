@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
-from lipt.cli.options import config_options, open_context, output_option
-from lipt.errors import RunError
+from lipt.cli.options import config_options, output_option
+from lipt.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from lipt.config import Config
 
 
 @click.command()
 @config_options
 @output_option
 def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
-    """Show what a finished `run` or `compare` of CONFIG found, and render its HTML report again."""
+    """Show what a finished `run` or `compare` of CONFIG found, and render its HTML report again.
+
+    CONFIG may be the handle of a run on a cluster: its report is then written into this folder too.
+    """
+    from lipt.adapters.cluster.runs import ENGINES
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.run import show
+    from lipt.config import load_config
     from lipt.report.document import Document
     from lipt.report.render import render
+    from lipt.stages.report import report_key, run_id
+    from lipt.stages.workspace import Workspace
 
-    with open_context(config_path, overrides) as ctx:
-        from lipt.stages.report import report_key
+    remote = config_path.startswith(tuple(f"{engine}/" for engine in ENGINES))
+    config = _config_of_run(config_path, overrides) if remote else load_config(config_path, list(overrides))
+    store = Workspace(config.workspace).store
+    try:
+        document = Document.model_validate_json(store.read(report_key(config, "json"), kind="other"))
+    except MissingObjectError:
+        raise RunError(f"{store.uri} has no report of this configuration", "run it first: lipt run") from None
+    html = render(document).encode()
+    store.write(report_key(config, "html"), html, kind="other")
+    location = f"{store.uri.removeprefix('file://')}/{report_key(config, 'html')}"
+    if remote:
+        location = f"{run_id(config)}.html"
+        Path(location).write_bytes(html)
+    show(document, location, output)
 
-        store = ctx.workspace.store
-        try:
-            document = Document.model_validate_json(store.read(report_key(ctx.config, "json"), kind="other"))
-        except MissingObjectError:
-            raise RunError(f"{store.uri} has no report of this configuration", "run it first: lipt run") from None
-        store.write(report_key(ctx.config, "html"), render(document).encode(), kind="other")
-    show(ctx, document, output)
+
+def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
+    """The configuration that a run on a cluster was started with."""
+    from lipt.adapters.cluster.api import Cluster
+    from lipt.adapters.cluster.runs import Handle, engine_of
+    from lipt.stages.plan import PARAMETERS, configure
+
+    if overrides:
+        raise UsageError("--set does not go with a run that is finished", "leave it out")
+    address = Handle.parse(handle)
+    parameters = engine_of(address.engine, Cluster(), address.namespace).state(address.run).parameters
+    settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
+    return configure(str(parameters.get("config") or ""), **settings)

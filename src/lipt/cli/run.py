@@ -28,7 +28,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 
         document = run_with_baseline(ctx)
     if document is not None:
-        show(ctx, document, output)
+        show(document, location_of(ctx), output)
 
 
 @click.command()
@@ -42,17 +42,22 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
 
         document = run_comparison(ctx)
     if document is not None:
-        show(ctx, document, output)
+        show(document, location_of(ctx), output)
 
 
-def show(ctx: Context, document: Document, output: str) -> None:
+def location_of(ctx: Context) -> str:
+    """Where the report of a configuration lies, as a person opens it."""
+    from lipt.stages.report import report_key
+
+    return f"{ctx.workspace.store.uri.removeprefix('file://')}/{report_key(ctx.config, 'html')}"
+
+
+def show(document: Document, location: str, output: str) -> None:
     """Verdict and table; the last line on stdout is the report's location."""
     from lipt.report.text import comparison_table, stage_table, verdict_text
     from lipt.report.verdict import judge
-    from lipt.stages.report import report_key
 
     verdict = judge(document.rows)
-    location = f"{ctx.workspace.store.uri.removeprefix('file://')}/{report_key(ctx.config, 'html')}"
     if output == "json":
         rows = [row.model_dump(mode="json") for row in document.rows]
         print_json({

@@ -5,8 +5,8 @@ Shape legend: B batch, H, W pixels; images are uint8 (B, 3, H, W) on the CPU or 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +14,34 @@ from torch import Tensor
 
 from lipt.core.rng import derive, generator, global_seed
 
-#: uint8 batch and stream seed in, uint8 batch out.
-Augment = Callable[[Tensor, int], Tensor]
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Which images of a batch are here: those of one process, when several train on the batch together."""
+
+    rows_P: Tensor
+    """int64 (P,), their places in the batch."""
+    size: int
+    """B, images of the whole batch."""
+
+    @classmethod
+    def whole(cls, size: int) -> Part:
+        return cls(rows_P=torch.arange(size), size=size)
+
+
+class Augment(Protocol):
+    """A random view of a batch."""
+
+    def __call__(self, images: Tensor, seed: int, part: Part | None = None, /) -> Tensor:
+        """uint8 (P, 3, H, W) in and out.
+
+        Args:
+            seed: the stream of the batch.
+            part: which images of the batch `images` are, None = all. An image's view depends on its place in the batch
+                and on nothing else, so that it is the same however the batch is divided.
+        """
+        ...
+
 
 # ImageNet's channel statistics. BatchNorm behind the first convolution absorbs what they miss on another data set, and
 # constants spare every pod a pass over the data.
@@ -31,14 +57,15 @@ class Standard:
     flip: bool
     resized: bool
 
-    def __call__(self, images: Tensor, seed: int) -> Tensor:
+    def __call__(self, images: Tensor, seed: int, part: Part | None = None, /) -> Tensor:
         rng = generator(seed, "standard")
+        part = part or Part.whole(len(images))
         if self.resized:
-            images = _resized_crop(images, seed)
+            images = _resized_crop(images, seed, part)
         elif self.padding:
-            images = _shift(images, self.padding, rng)
+            images = _shift(images, self.padding, rng, part)
         if self.flip:
-            mirrored = torch.rand(len(images), generator=rng).to(images.device) < 0.5
+            mirrored = torch.rand(part.size, generator=rng)[part.rows_P].to(images.device) < 0.5
             images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
         return images
 
@@ -54,9 +81,15 @@ class RandAugment:
     magnitude: int
     first: Augment | None = None
 
-    def __call__(self, images: Tensor, seed: int) -> Tensor:
+    def __call__(self, images: Tensor, seed: int, part: Part | None = None, /) -> Tensor:
         from torchvision.transforms.v2 import RandAugment as Transform  # here: a slow import that --help need not pay
 
+        if (
+            part is not None
+        ):  # only jigsaws use it, on one process: blanks in place of the absent images are good enough
+            batch = images.new_zeros(part.size, *images.shape[1:])
+            batch[part.rows_P] = images
+            return self(batch, seed)[part.rows_P]
         if self.first is not None:
             images = self.first(images, seed)
         transform = Transform(num_ops=self.num_ops, magnitude=self.magnitude)
@@ -64,7 +97,7 @@ class RandAugment:
             return torch.stack([transform(image) for image in images])
 
 
-def unchanged(images: Tensor, _seed: int) -> Tensor:
+def unchanged(images: Tensor, _seed: int, _part: Part | None = None, /) -> Tensor:
     """No augmentation: the clean view."""
     return images
 
@@ -76,22 +109,25 @@ def normalise(images: Tensor) -> Tensor:
     return ((images.float() - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
-def _shift(images: Tensor, padding: int, rng: torch.Generator) -> Tensor:
+def _shift(images: Tensor, padding: int, rng: torch.Generator, part: Part) -> Tensor:
     B, _, H, W = images.shape
     padded = F.pad(images, [padding] * 4)
-    offsets = torch.randint(0, 2 * padding + 1, (2, B), generator=rng).to(images.device)
+    offsets = torch.randint(0, 2 * padding + 1, (2, part.size), generator=rng)[:, part.rows_P].to(images.device)
     rows = (offsets[0, :, None] + torch.arange(H, device=images.device))[:, :, None]
     columns = (offsets[1, :, None] + torch.arange(W, device=images.device))[:, None, :]
     batch = torch.arange(B, device=images.device)[:, None, None]
     return padded[batch, :, rows, columns].permute(0, 3, 1, 2)  # advanced indexing puts channels last
 
 
-def _resized_crop(images: Tensor, seed: int) -> Tensor:
+def _resized_crop(images: Tensor, seed: int, part: Part) -> Tensor:
     from torchvision.transforms.v2 import RandomResizedCrop
 
     transform = RandomResizedCrop(tuple(images.shape[2:]), antialias=True)
-    with global_seed(seed, "crop"):
-        return torch.stack([transform(image) for image in images])
+    shape_only = images.new_empty(1).expand(images.shape[1:])
+    with global_seed(seed, "crop"):  # all draws of the batch: quick beside one resized image
+        crops = [transform.make_params([shape_only]) for _ in range(part.size)]
+    views = [transform.transform(image, crops[row]) for image, row in zip(images, part.rows_P.tolist(), strict=True)]
+    return torch.stack(views) if views else images
 
 
 def batch_seed(seed: int, epoch: int, step: int) -> int:

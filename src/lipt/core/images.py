@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -86,6 +86,10 @@ class StreamedImages:
             image_size=self.image_size,
         )
 
+    def whole(self) -> Tensor:
+        """All images at once, uint8 (N, 3, H, W)."""
+        return self._load([torch.arange(len(self))])[0]
+
     def _load(self, parts: list[Tensor]) -> list[Tensor]:
         plan = self.dataset.plan(self.split, self.positions_N[torch.cat(parts).numpy()])
         images = load_images(plan, self.dataset.read, image_size=self.image_size).images_NCHW
@@ -93,12 +97,19 @@ class StreamedImages:
 
 
 def open_images(
-    dataset: Dataset, split: str, positions: Positions, *, image_size: int | None, resident_bytes: float
+    dataset: Dataset,
+    split: str,
+    positions: Positions,
+    *,
+    image_size: int | None,
+    resident_bytes: float,
+    load: Callable[[StreamedImages], Tensor] = StreamedImages.whole,
 ) -> ResidentImages | StreamedImages:
     """The images at `positions` of a split, resident when they take at most `resident_bytes` once decoded.
 
     Args:
         image_size: side in pixels, None when all images have one size already.
+        load: reads what is to be resident.
     """
     labels_N = torch.from_numpy(dataset.index(split).label[positions].astype(np.int64))
     streamed = StreamedImages(
@@ -107,8 +118,7 @@ def open_images(
     side = image_size or _side(streamed)
     if len(positions) * 3 * side * side > resident_bytes:
         return streamed
-    loaded = load_images(dataset.plan(split, positions), dataset.read, image_size=image_size)
-    return ResidentImages(images_NCHW=loaded.images_NCHW, labels_N=labels_N)
+    return ResidentImages(images_NCHW=load(streamed), labels_N=labels_N)
 
 
 def image_shape(images: ImageSet) -> tuple[int, int, int]:
@@ -125,7 +135,7 @@ def _grouped(parts: list[Tensor]) -> list[list[Tensor]]:
     """Consecutive batches, together about as many samples as one group."""
     groups: list[list[Tensor]] = [[]]
     for part in parts:
-        if sum(len(other) for other in groups[-1]) >= _RUN * _RUNS_PER_GROUP:
+        if len(part) and sum(len(other) for other in groups[-1]) >= _RUN * _RUNS_PER_GROUP:
             groups.append([])
         groups[-1].append(part)
     return groups

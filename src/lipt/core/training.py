@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lipt.core.augment import Augment, batch_seed, normalise
+from lipt.core.distributed import Ranks
 from lipt.core.nets import on_device
 from lipt.core.rng import derive, permutation
 from lipt.core.wire import State, state_of
@@ -39,7 +40,8 @@ class ImageSet(Protocol):
         ...
 
     def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
-        """uint8 images (B, 3, H, W) of consecutive runs of `rows_K`, whose lengths are `sizes`."""
+        """uint8 images (B, 3, H, W) of consecutive runs of `rows_K`, whose lengths are `sizes`; all but the first may
+        be 0."""
         ...
 
 
@@ -101,10 +103,19 @@ class Dynamics:
 
 
 class Trainer:
-    """Trains `model` on `images`; holds what a checkpoint must hold."""
+    """Trains `model`; holds what a checkpoint must hold.
 
-    def __init__(self, model: nn.Module, recipe: Recipe, *, seed: int, device: torch.device) -> None:
+    Args:
+        ranks: the processes that train it together. All call the same methods and end up with the same state, which up
+            to rounding is that of a single process.
+    """
+
+    def __init__(
+        self, model: nn.Module, recipe: Recipe, *, seed: int, device: torch.device, ranks: Ranks | None = None
+    ) -> None:
+        self.ranks = ranks or Ranks()
         self.model = on_device(model, device)
+        self.network = self.ranks.replicate(self.model)
         self.recipe = recipe
         self.seed = seed
         self.device = device
@@ -122,39 +133,50 @@ class Trainer:
 
         Args:
             weights_N: float32 (N,) loss weights; normalised to mean 1 over the set.
-            dynamics: updated with each batch's predictions.
+            dynamics: updated with each batch's predictions; on one process only.
 
         Raises:
-            RunError: the loss is not finite.
+            RunError: the loss is not finite, or a batch has fewer images than there are processes.
         """
-        recipe, epoch = self.recipe, self.progress.epoch
+        recipe, epoch, ranks = self.recipe, self.progress.epoch, self.ranks
+        assert dynamics is None or ranks.count == 1
         rows_K = images.epoch_order(
             draw(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch)
         )
         sizes = batch_sizes(len(rows_K), recipe.batch_size)
+        if sizes[0] < ranks.count:
+            raise RunError(
+                f"a batch of {sizes[0]} images cannot be divided over {ranks.count} processes", "use fewer processes"
+            )
+        parts = [ranks.part(rows_B) for rows_B in rows_K.split(sizes)]
+        own = [rows_B[part.rows_P] for rows_B, part in zip(rows_K.split(sizes), parts, strict=True)]
+        batches = images.batches(torch.cat(own), [len(rows_P) for rows_P in own])
         if weights_N is not None:
             weights_N = weights_N * (len(weights_N) / weights_N.sum())
         loss_sum = torch.zeros((), device=self.device)
         correct = torch.zeros((), device=self.device)
-        self.model.train()
-        for step, (rows_B, batch) in enumerate(zip(rows_K.split(sizes), images.batches(rows_K, sizes), strict=True)):
+        self.network.train()
+        for step, (rows_P, part, batch) in enumerate(zip(own, parts, batches, strict=True)):
             for group in self.optimizer.param_groups:
                 group["lr"] = recipe.lr_at((epoch + step / len(sizes)) / recipe.epochs)
-            x = normalise(recipe.augment(batch, batch_seed(self.seed, epoch, step)).to(self.device))
-            y_B = images.labels_N[rows_B].to(self.device)
+            x = normalise(recipe.augment(batch, batch_seed(self.seed, epoch, step), part).to(self.device))
+            y_P = images.labels_N[rows_P].to(self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-                logits_BC = self.model(x)
-            losses_B = F.cross_entropy(logits_BC.float(), y_B, reduction="none")
-            loss = (losses_B if weights_N is None else losses_B * weights_N[rows_B].to(self.device)).mean()
+                logits_PC = self.network(x)
+            losses_P = F.cross_entropy(logits_PC.float(), y_P, reduction="none")
+            if weights_N is not None:
+                losses_P = losses_P * weights_N[rows_P].to(self.device)
+            # The mean over the processes of these losses, and so of their gradients, is the mean over the whole batch.
+            loss = losses_P.sum() / part.size * ranks.count
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.optimizer.step()
-            hit_B = logits_BC.detach().argmax(1) == y_B
-            loss_sum += loss.detach() * len(rows_B)
-            correct += hit_B.sum()
+            hit_P = logits_PC.detach().argmax(1) == y_P
+            loss_sum += losses_P.detach().sum()
+            correct += hit_P.sum()
             if dynamics is not None:
-                dynamics.update(rows_B, hit_B.cpu())
-        self._finish_epoch(len(rows_K), float(loss_sum), float(correct))
+                dynamics.update(rows_P, hit_P.cpu())
+        self._finish_epoch(len(rows_K), *ranks.sum(torch.stack([loss_sum, correct])).tolist())
 
     def _finish_epoch(self, count: int, loss_sum: float, correct: float) -> None:
         if not math.isfinite(loss_sum):

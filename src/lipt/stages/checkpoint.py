@@ -6,11 +6,12 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
+from lipt.core.distributed import Ranks
 from lipt.core.training import Dynamics, Progress, Trainer
 from lipt.core.wire import pack, unpack
 from lipt.errors import IntegrityError
@@ -30,12 +31,15 @@ def resumable(
 ) -> Iterator[Callable[[Trainer], None]]:
     """Continue `trainer` where an interrupted attempt stopped, and give the hook that saves checkpoints.
 
+    Of several processes the first reads and writes; all of them continue from the same bytes.
+
     Args:
         every_s: least seconds between two checkpoints; 0 saves after every epoch.
         extra: further tensors that must survive, such as the current subset under re-selection.
     """
-    data = step.load_checkpoint()
-    if data is not None:
+    ranks = trainer.ranks
+    data = ranks.broadcast((step.load_checkpoint() if ranks.rank == 0 else None) or b"")
+    if data:
         _restore(data, step, trainer, dynamics, restore_extra)
     last = time.monotonic()
 
@@ -43,15 +47,23 @@ def resumable(
         nonlocal last
         progress = trainer.progress
         step.reporter.advance(step.label, progress.epoch, trainer.recipe.epochs, f"loss {progress.loss[-1]:.3f}")
-        if progress.epoch < trainer.recipe.epochs and time.monotonic() - last >= every_s:
+        cost = total_cost(step, ranks)
+        if ranks.rank == 0 and progress.epoch < trainer.recipe.epochs and time.monotonic() - last >= every_s:
             last = time.monotonic()
-            step.save_checkpoint(_pack(step, trainer, dynamics, extra()))
+            step.save_checkpoint(_pack(cost, trainer, dynamics, extra()))
 
     yield after_epoch
 
 
-def _pack(step: Step, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]) -> bytes:
-    document = {"progress": asdict(trainer.progress), "cost": step.cost().as_dict()}
+def total_cost(step: Step, ranks: Ranks) -> Cost:
+    """What the step has cost so far, traffic of all processes, memory of the largest; all of them must call this."""
+    own = step.cost()
+    parts = [Cost(**json.loads(part)) for part in ranks.gather(json.dumps(own.as_dict()).encode())]
+    return replace(sum(parts, Cost()), wall_s=own.wall_s)  # they run at the same time
+
+
+def _pack(cost: Cost, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]) -> bytes:
+    document = {"progress": asdict(trainer.progress), "cost": cost.as_dict()}
     tensors = trainer.tensors() | {
         "document": torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=torch.uint8)
     }
@@ -80,4 +92,5 @@ def _restore(
             f"{origin} is damaged: {error}", "delete it; the stage starts from its beginning"
         ) from None
     restore_extra({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("extra/")})
-    step.earlier = Cost(**document["cost"])
+    if trainer.ranks.rank == 0:  # the sum over all processes, so it must count once
+        step.earlier = Cost(**document["cost"])

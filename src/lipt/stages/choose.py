@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,72 +20,121 @@ from lipt.core.nets import on_device
 from lipt.core.scoring import score as score_images
 from lipt.core.selection import Candidates, Outputs, Selection, requirements
 from lipt.core.selection import select as run_selection
-from lipt.core.shards import Positions
+from lipt.core.shards import Positions, split
 from lipt.core.wire import State, decode_delta, pack, unpack
-from lipt.errors import UsageError
-from lipt.stages.context import Context, read_weights
+from lipt.errors import RunError, UsageError
+from lipt.stages.context import Context
 from lipt.stages.swarm import DELTA, DYNAMICS
 from lipt.stages.workspace import Artifact, Step
 
 SUBSET = "subset.parquet"
+LABELS = "labels.safetensors"
 
 
-def score(ctx: Context, dataset: Artifact, models: Sequence[Artifact], base: Artifact | None = None) -> Artifact:
-    """Forward all candidates through each model, once.
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A run of candidates, or of validation images, that is scored at once and by one pod."""
+
+    of: Literal["candidates", "validation"]
+    start: int
+    stop: int
+
+
+def blocks(ctx: Context, dataset: Artifact) -> list[Block]:
+    """What there is to score. Cut by `score.block_images` alone, so the outcome does not depend on who scores what."""
+    if not dataset.summary:  # a dry run on data that were never ingested
+        return [Block(of="candidates", start=0, stop=0)]
+    validation, candidates = split(
+        int(dataset.summary["train"]), ctx.config.data.validation_fraction, seed=ctx.seed("split")
+    )
+    sets: dict[Literal["candidates", "validation"], int] = {"candidates": len(candidates)}
+    if requirements(ctx.config.select.algorithm).validation:
+        sets["validation"] = len(validation)
+    size = ctx.config.score.block_images
+    return [
+        Block(of=of, start=start, stop=min(start + size, count))
+        for of, count in sets.items()
+        for start in range(0, count, size)
+    ]
+
+
+def score(
+    ctx: Context, dataset: Artifact, models: Sequence[Artifact], base: Artifact | None = None, *, index: int = 0
+) -> Artifact:
+    """Forward a block of images through each model, once.
 
     Args:
         models: whole models, or jigsaws.
         base: theta_*, which jigsaws are stored relative to.
+        index: which of the `blocks`.
 
-    Files: `labels`, per model the logits and penultimate features of the candidates, and of the validation set where
-    the algorithm looks at it; rows are candidates in the order of the split.
+    Files: per model the logits and penultimate features, the labels once; rows in the order of the split.
     """
-    needs = requirements(ctx.config.select.algorithm)
+
+    block = blocks(ctx, dataset)[index]
 
     def body(step: Step) -> dict[str, Any]:
         data = ctx.dataset(step, dataset)
         validation, candidates = ctx.split(data)
-        sets = {"candidates": ctx.images(data, "train", candidates)}
-        if needs.validation:
-            sets["validation"] = ctx.images(data, "train", validation)
-        for name, images in sets.items():
-            step.put(f"{name}-labels.safetensors", pack({"labels": images.labels_N}), kind="other")
-        star = read_weights(step, base) if base else {}
-        for index, artifact in enumerate(models):
-            model = ctx.model(len(data.manifest.classes), 0, _state(step, artifact, star))
+        positions = (candidates if block.of == "candidates" else validation)[block.start : block.stop]
+        images = ctx.images(data, "train", positions)
+        step.put(LABELS, pack({"labels": images.labels_N}), kind="other")
+        star = ctx.weights(step, base) if base else {}
+        for number, artifact in enumerate(models):
+            model = ctx.model(len(data.manifest.classes), 0, _state(ctx, step, artifact, star))
             model = on_device(model, ctx.device)
-            for name, images in sets.items():
-                outputs = score_images(
-                    model,
-                    images,
-                    device=ctx.device,
-                    advance=lambda done, total: step.reporter.advance(step.label, done, total, "images"),
-                )
-                step.flops += len(images) * ctx.flops(model, image_shape(images))[0]
-                step.put(
-                    f"{name}-{index}.safetensors",
-                    pack({"logits": outputs.logits_NC, "features": outputs.features_ND}),
-                    kind="other",
-                )
-            if index == 0 and DYNAMICS in artifact.files:
-                step.put(DYNAMICS, step.read(artifact, DYNAMICS, kind="other"), kind="other")
-        return {"models": len(models), "candidates": len(candidates), "classes": len(data.manifest.classes)}
+            outputs = score_images(
+                model,
+                images,
+                device=ctx.device,
+                advance=lambda done, total: step.reporter.advance(step.label, done, total, "images"),
+            )
+            step.flops += len(images) * ctx.flops(model, image_shape(images))[0]
+            tensors = {"logits": outputs.logits_NC, "features": outputs.features_ND}
+            step.put(_outputs(number), pack(tensors), kind="other")
+            if number == 0 and DYNAMICS in artifact.files and block.of == "candidates":
+                counted = unpack(step.read(artifact, DYNAMICS, kind="other"), origin=f"{artifact.ref}/{DYNAMICS}")
+                kept = {name: tensor[block.start : block.stop].clone() for name, tensor in counted.items()}
+                step.put(DYNAMICS, pack(kept), kind="other")
+        return {"models": len(models), "images": len(images), "classes": len(data.manifest.classes)}
 
-    chosen = ctx.settings("model", view=ctx.view(), validation=needs.validation)
-    return ctx.step("score", chosen, [dataset, *models, *([base] if base else [])], body)
+    inputs = [dataset, *models, *([base] if base else [])]
+    return ctx.step("score", _score_settings(ctx, block), inputs, body, label=_label(ctx, block))
 
 
-def _state(step: Step, artifact: Artifact, star: State) -> State:
+def score_ref(
+    ctx: Context, dataset: Artifact, models: Sequence[Artifact], base: Artifact | None = None, *, index: int
+) -> str:
+    """Where `score` leaves a block."""
+    block = blocks(ctx, dataset)[index]
+    return ctx.ref("score", _score_settings(ctx, block), [dataset, *models, *([base] if base else [])])
+
+
+def _score_settings(ctx: Context, block: Block) -> dict[str, Any]:
+    return ctx.settings("model", view=ctx.view(), block=asdict(block))
+
+
+def _label(ctx: Context, block: Block) -> str:
+    of = "" if block.of == "candidates" else " validation"
+    whole = block.start == 0 and block.stop < ctx.config.score.block_images
+    return f"score{of}" if whole else f"score{of} {block.start:,}"
+
+
+def _outputs(model: int) -> str:
+    return f"outputs-{model}.safetensors"
+
+
+def _state(ctx: Context, step: Step, artifact: Artifact, star: State) -> State:
     if DELTA not in artifact.files:
-        return read_weights(step, artifact)
+        return ctx.weights(step, artifact)
     return decode_delta(step.read(artifact, DELTA, kind="model"), star, origin=f"{artifact.ref}/{DELTA}")
 
 
-def select(ctx: Context, dataset: Artifact, scores: Artifact | None) -> Artifact:
+def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Artifact:
     """Spend the data budget. File: a table with one row per candidate (position, label, score, rank, weight).
 
     Args:
-        scores: None for algorithms that need none (random, stratified).
+        scores: all blocks, in the order of `blocks`; none for algorithms that need none (random, stratified).
     """
     settings = ctx.config.select
 
@@ -95,14 +144,18 @@ def select(ctx: Context, dataset: Artifact, scores: Artifact | None) -> Artifact
         labels_N = torch.from_numpy(data.index("train").label[positions].astype(np.int64))
         num_classes = len(data.manifest.classes)
         candidates, validation = Candidates(labels_N=labels_N, num_classes=num_classes), None
-        if scores is not None:
-            candidates = _load_candidates(step, scores, "candidates")
+        if scores:
+            candidates = _load(step, scores, "candidates")
             if requirements(settings.algorithm).validation:
-                validation = _load_candidates(step, scores, "validation")
+                validation = _load(step, scores, "validation")
+        if len(candidates) != len(positions):
+            raise RunError(
+                f"the scores cover {len(candidates):,} of {len(positions):,} candidates", "hand over all score blocks"
+            )
         selection = apply(settings, candidates, validation, seed=ctx.seed("select"))
         provenance = {
             "dataset": data.manifest.digest,
-            "scores": scores.ref if scores else None,
+            "scores": [block.ref for block in scores],
             **settings.model_dump(mode="json"),
         }
         step.put(SUBSET, subset_table(selection, positions, labels_N, provenance), kind="other")
@@ -115,9 +168,12 @@ def select(ctx: Context, dataset: Artifact, scores: Artifact | None) -> Artifact
             "candidates_per_class": torch.bincount(labels_N, minlength=num_classes).tolist(),
         }
 
-    inputs = [dataset] if scores is None else [dataset, scores]
     return ctx.step(
-        "select", ctx.settings("select", view=ctx.view()), inputs, body, label=f"select {settings.algorithm}"
+        "select",
+        ctx.settings("select", view=ctx.view()),
+        [dataset, *scores],
+        body,
+        label=f"select {settings.algorithm}",
     )
 
 
@@ -172,20 +228,36 @@ def read_subset(step: Step, subset: Artifact) -> Subset:
     )
 
 
-def _load_candidates(step: Step, scores: Artifact, name: str) -> Candidates:
-    def load(file: str) -> dict[str, Tensor]:
-        return unpack(step.read(scores, file, kind="other"), origin=f"{scores.ref}/{file}")
+def _load(step: Step, scores: Sequence[Artifact], of: str) -> Candidates:
+    """The blocks of one set, each read once and copied to its place: memory for the whole and for one block."""
+    parts = [artifact for artifact in scores if artifact.settings["block"]["of"] == of]
+    filled: dict[str, Tensor] = {}
+    total = sum(int(part.summary["images"]) for part in parts)
 
-    outputs = []
-    for index in range(int(scores.summary["models"])):
-        tensors = load(f"{name}-{index}.safetensors")
-        outputs.append(Outputs(logits_NC=tensors["logits"], features_ND=tensors["features"]))
-    forgetting = load(DYNAMICS)["forgetting"] if name == "candidates" and DYNAMICS in scores.files else None
+    def fill(part: Artifact, file: str, names: dict[str, str], start: int) -> None:
+        tensors = unpack(step.read(part, file, kind="other"), origin=f"{part.ref}/{file}")
+        for stored, name in names.items():
+            if name not in filled:
+                filled[name] = torch.empty(total, *tensors[stored].shape[1:], dtype=tensors[stored].dtype)
+            filled[name][start : start + len(tensors[stored])] = tensors[stored]
+
+    start, models = 0, int(parts[0].summary["models"])
+    for done, part in enumerate(parts):
+        fill(part, LABELS, {"labels": "labels"}, start)
+        for index in range(models):
+            fill(part, _outputs(index), {"logits": f"logits/{index}", "features": f"features/{index}"}, start)
+        if DYNAMICS in part.files:
+            fill(part, DYNAMICS, {"forgetting": "forgetting"}, start)
+        start += int(part.summary["images"])
+        step.reporter.advance(step.label, done + 1, len(parts), "blocks")
     return Candidates(
-        labels_N=load(f"{name}-labels.safetensors")["labels"],
-        num_classes=int(scores.summary["classes"]),
-        outputs=outputs,
-        forgetting_N=forgetting,
+        labels_N=filled["labels"],
+        num_classes=int(parts[0].summary["classes"]),
+        outputs=[
+            Outputs(logits_NC=filled[f"logits/{index}"], features_ND=filled[f"features/{index}"])
+            for index in range(models)
+        ],
+        forgetting_N=filled.get("forgetting"),
     )
 
 

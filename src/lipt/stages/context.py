@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lipt.adapters.store import DatasetFiles
 from lipt.config import Config
@@ -22,7 +22,7 @@ from lipt.core.shards import Positions, split
 from lipt.core.wire import State, unpack
 from lipt.errors import UsageError
 from lipt.progress import Reporter
-from lipt.stages.workspace import Artifact, Step, Workspace, run_step
+from lipt.stages.workspace import Artifact, Step, Workspace, key_of, run_step
 
 WEIGHTS = "weights.safetensors"
 
@@ -35,6 +35,8 @@ class Context:
     workspace: Workspace
     reporter: Reporter
     dry_run: bool = False
+    _weights: dict[str, State] = field(default_factory=dict, repr=False, compare=False)
+    """The weights read last: a process that trains several jigsaws fetches theta_* once."""
 
     @cached_property
     def device(self) -> torch.device:
@@ -75,6 +77,18 @@ class Context:
             dry_run=self.dry_run,
         )
 
+    def ref(self, stage: str, settings: Mapping[str, Any], inputs: Sequence[Artifact]) -> str:
+        """Where `step` would leave its artifact."""
+        return f"{stage}/{key_of(stage, settings, [artifact.ref for artifact in inputs])}"
+
+    def weights(self, step: Step, artifact: Artifact) -> State:
+        """The state dict of an artifact that holds a whole model; not to be changed in place."""
+        if artifact.ref not in self._weights:
+            data = step.read(artifact, WEIGHTS, kind="model")
+            self._weights.clear()
+            self._weights[artifact.ref] = unpack(data, origin=f"{artifact.ref}/{WEIGHTS}")
+        return self._weights[artifact.ref]
+
     def seed(self, *names: str | int) -> int:
         """The seed of a stage."""
         return derive(self.config.seed, *names)
@@ -113,10 +127,16 @@ class Context:
         count = dataset.manifest.splits["train"].count
         return split(count, self.config.data.validation_fraction, seed=self.seed("split"))
 
-    def images(self, dataset: Dataset, name: str, positions: Positions) -> ResidentImages | StreamedImages:
-        """Images of a split, resident or streamed as `data.resident_mb` says."""
-        data = self.config.data
-        return open_images(dataset, name, positions, image_size=data.image_size, resident_bytes=data.resident_mb * 1e6)
+    def images(
+        self,
+        dataset: Dataset,
+        name: str,
+        positions: Positions,
+        load: Callable[[StreamedImages], Tensor] = StreamedImages.whole,
+    ) -> ResidentImages | StreamedImages:
+        """Images of a split, resident (read by `load`) or streamed as `data.resident_mb` says."""
+        data, limit = self.config.data, self.config.data.resident_mb * 1e6
+        return open_images(dataset, name, positions, image_size=data.image_size, resident_bytes=limit, load=load)
 
     def test_images(self, dataset: Dataset) -> ResidentImages | StreamedImages:
         """The test split; only `evaluate` may call this."""
@@ -151,8 +171,3 @@ class Context:
             return standard
         first = standard if self.config.data.crop == "resized" else None
         return RandAugment(num_ops=settings.num_ops, magnitude=settings.magnitude, first=first)
-
-
-def read_weights(step: Step, artifact: Artifact) -> State:
-    """The state dict of an artifact that holds a whole model."""
-    return unpack(step.read(artifact, WEIGHTS, kind="model"), origin=f"{artifact.ref}/{WEIGHTS}")

@@ -14,7 +14,7 @@ from typing import Any
 from lipt.config import Config, override
 from lipt.core.selection import requirements
 from lipt.errors import RunError, UsageError
-from lipt.stages.choose import check_forgetting, score, select
+from lipt.stages.choose import blocks, check_forgetting, score, score_ref, select
 from lipt.stages.context import Context
 from lipt.stages.ingest import ingest
 from lipt.stages.swarm import dispatch, initialise, merge, pretrain
@@ -49,7 +49,7 @@ class Outcome:
     prepared: Prepared
     jigsaws: tuple[Artifact, ...] = ()
     merged: Artifact | None = None
-    scores: Artifact | None = None
+    scores: tuple[Artifact, ...] = ()
     subset: Artifact
     trained: Trained
     failures: dict[int, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Outcome:
 
     def artifacts(self) -> list[Artifact]:
         """Everything but the data set, in the order in which it was made."""
-        optional = [self.prepared.plans, *self.jigsaws, self.merged, self.scores]
+        optional = [self.prepared.plans, *self.jigsaws, self.merged, *self.scores]
         made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
         return [*made, self.subset, self.trained.model, self.trained.evaluation]
 
@@ -115,14 +115,41 @@ def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Ar
     return merge(ctx, prepared.dataset, prepared.initial[0], prepared.plans, jigsaws)
 
 
-def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[Artifact | None, Artifact]:
+def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[tuple[Artifact, ...], Artifact]:
     """Box 4: (scores, subset)."""
-    models = [merged] if merged is not None else list(prepared.initial)
-    base = None
-    if merged is not None and ctx.config.score.model == "jigsaws":  # those that arrived: what the merge was made of
-        models, base = [ctx.artifact(ref) for ref in merged.inputs if ref.startswith("pretrain/")], prepared.initial[0]
-    scores = score(ctx, prepared.dataset, models, base) if models else None
+    scoring = Scoring.of(ctx, prepared, merged)
+    scores = tuple(scoring.run(ctx, index) for index in range(scoring.blocks))
     return scores, select(ctx, prepared.dataset, scores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What is forwarded through which models; block by block, so that pods can share it."""
+
+    dataset: Artifact
+    models: tuple[Artifact, ...]
+    base: Artifact | None
+    """theta_*, where the models are jigsaws."""
+    blocks: int
+    """Into how many artifacts."""
+
+    @classmethod
+    def of(cls, ctx: Context, prepared: Prepared, merged: Artifact | None) -> Scoring:
+        """The scoring of a run; without models there are no blocks."""
+        models, base = [merged] if merged is not None else list(prepared.initial), None
+        if merged is not None and ctx.config.score.model == "jigsaws":  # that arrived: what the merge was made of
+            models = [ctx.artifact(ref) for ref in merged.inputs if ref.startswith("pretrain/")]
+            base = prepared.initial[0]
+        count = len(blocks(ctx, prepared.dataset)) if models else 0
+        return cls(dataset=prepared.dataset, models=tuple(models), base=base, blocks=count)
+
+    def ref(self, ctx: Context, index: int) -> str:
+        """Where the outputs of a block lie once they are there."""
+        return score_ref(ctx, self.dataset, self.models, self.base, index=index)
+
+    def run(self, ctx: Context, index: int) -> Artifact:
+        """Score a block."""
+        return score(ctx, self.dataset, self.models, self.base, index=index)
 
 
 def fit(ctx: Context, prepared: Prepared, subset: Artifact, merged: Artifact | None) -> Trained:

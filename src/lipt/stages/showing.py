@@ -56,13 +56,18 @@ class Finished:
         return render(self.document)
 
     @property
-    def markdown(self) -> str:
-        """The verdict, and where the report lies."""
+    def location(self) -> str:
+        """Where the report lies."""
         from lipt.stages.report import report_key
 
+        return f"{self.workspace}/{report_key(self.config, 'html')}"
+
+    @property
+    def markdown(self) -> str:
+        """The verdict, and where the report lies."""
         verdict = judge(self.document.rows)
         sentences = "".join(f"- {sentence}\n" for sentence in verdict.sentences)
-        return f"**{verdict.headline}**\n\n{sentences}\nReport: `{self.workspace}/{report_key(self.config, 'html')}`\n"
+        return f"**{verdict.headline}**\n\n{sentences}\nReport: `{self.location}`\n"
 
     @property
     def classes(self) -> list[str]:

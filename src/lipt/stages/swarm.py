@@ -25,7 +25,7 @@ from lipt.core.training import Dynamics, Recipe, Trainer, accuracy, train
 from lipt.core.wire import State, decode_delta, encode_delta, pack, state_of
 from lipt.errors import RunError
 from lipt.stages.checkpoint import resumable
-from lipt.stages.context import WEIGHTS, Context, read_weights
+from lipt.stages.context import WEIGHTS, Context
 from lipt.stages.workspace import Artifact, Step
 
 DELTA = "delta.zst"
@@ -98,7 +98,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, 
 
     def body(step: Step) -> dict[str, Any]:
         images = _shard_images(ctx, step, dataset, plans, index)
-        base = read_weights(step, theta)
+        base = ctx.weights(step, theta)
         seed = ctx.seed("pretrain", index)
         model = ctx.model(int(plans.summary["classes"]), seed, base)
         recipe = Recipe(
@@ -126,8 +126,17 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, 
         step.put(DELTA, encode_delta(state_of(model), base), kind="model")
         return {"density": density, "loss": trainer.progress.loss}
 
-    chosen = ctx.settings("model", "pretrain", view=ctx.view(), batch_size=ctx.config.dispatch.batch_size, index=index)
-    return ctx.step("pretrain", chosen, [dataset, theta, plans], body, label=f"pretrain[{index}]")
+    return ctx.step("pretrain", _jigsaw_settings(ctx, index), [dataset, theta, plans], body, label=f"pretrain[{index}]")
+
+
+def jigsaw_ref(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, *, index: int) -> str:
+    """Where `pretrain` leaves the jigsaw of a worker."""
+    return ctx.ref("pretrain", _jigsaw_settings(ctx, index), [dataset, theta, plans])
+
+
+def _jigsaw_settings(ctx: Context, index: int) -> dict[str, Any]:
+    batch_size = ctx.config.dispatch.batch_size
+    return ctx.settings("model", "pretrain", view=ctx.view(), batch_size=batch_size, index=index)
 
 
 def merge(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact]) -> Artifact:
@@ -141,7 +150,7 @@ def merge(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jig
     missing = check_quorum(sorted(present), ctx.config.dispatch.jigsaws, settings.quorum)
 
     def body(step: Step) -> dict[str, Any]:
-        star = read_weights(step, theta)
+        star = ctx.weights(step, theta)
         packed = {index: step.read(jigsaw, DELTA, kind="model") for index, jigsaw in present.items()}
         judge = _Judge(ctx, step, dataset, plans, next(iter(present)))
         assert settings.method != "none"

@@ -8,69 +8,43 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lipt.core.distributed import Ranks
 from lipt.core.images import ResidentImages, StreamedImages, image_shape
 from lipt.core.nets import on_device
 from lipt.core.scoring import score as score_images
 from lipt.core.selection import Candidates, requirements
+from lipt.core.shards import Positions
 from lipt.core.training import ImageSet, Recipe, Trainer, predictions
 from lipt.core.training import train as run_training
-from lipt.core.wire import pack, state_of
+from lipt.core.wire import pack, state_of, unpack
 from lipt.errors import RunError
 from lipt.stages.checkpoint import resumable
 from lipt.stages.choose import Subset, apply, read_subset
-from lipt.stages.context import WEIGHTS, Context, read_weights
+from lipt.stages.context import WEIGHTS, Context
+from lipt.stages.launch import Inputs, Team, count_processes, launch
 from lipt.stages.workspace import Artifact, Step
 
 
 def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None) -> Artifact:
     """Train on the subset; each epoch draws `train.epoch_fraction` of the candidates afresh from it.
 
+    Where there are several GPUs (or `train.processes` says so), one process per GPU: the result is the same up to
+    rounding, so their number is no part of the artifact's address.
+
     Args:
         start: weights to continue from (`train.start: continue`); None trains from scratch.
     """
     settings = ctx.config.train
+    inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
 
     def body(step: Step) -> dict[str, Any]:
-        data = ctx.dataset(step, dataset)
-        validation, candidates = ctx.split(data)
-        seed = ctx.seed("train")
-        model = ctx.model(len(data.manifest.classes), seed, read_weights(step, start) if start else None)
-        drawn = None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * len(candidates)))
-        recipe = Recipe(
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            lr=settings.lr,
-            schedule="cosine",
-            augment=ctx.standard_augment(),
-            epoch_size=drawn,
-            precision=settings.precision,
-        )
-        trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
-        if settings.reselect_every:
-            feed: _Fixed = _Reselecting(
-                ctx, step, ctx.images(data, "train", candidates), ctx.images(data, "train", validation), candidates
-            )
-        else:
-            feed = _Fixed(ctx)
-        stored = read_subset(step, subset)
-        feed.start(stored, lambda: ctx.images(data, "train", stored.positions_K))
-        with resumable(
-            step, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore
-        ) as after_epoch:
-            run_training(trainer, feed, after_epoch=after_epoch)
-        forward, both = ctx.flops(model, image_shape(feed.images))
-        step.flops += trainer.progress.images * both + feed.scored * forward
-        step.put(WEIGHTS, pack(state_of(model)), kind="model")
-        progress = trainer.progress
-        return {
-            "images_per_epoch": progress.images // settings.epochs,
-            "kept": len(stored.positions_K),
-            "losses": progress.loss,
-            "accuracies": progress.accuracy,
-        }
+        processes = count_processes(ctx)
+        if processes > 1:
+            return launch(ctx, step, f"{__name__}:{fit.__name__}", inputs, processes)
+        return fit(ctx, step, inputs, Team())
 
     chosen = ctx.settings("model", view=ctx.view()) | {
-        "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s"}),
+        "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "processes"}),
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
     }
     return ctx.step(
@@ -82,6 +56,54 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
     )
 
 
+def fit(ctx: Context, step: Step, inputs: Inputs, team: Team) -> dict[str, Any]:
+    """The training itself, as each process of `team` runs it; returns the summary."""
+    settings = ctx.config.train
+    dataset, subset, start = inputs["dataset"], inputs["subset"], inputs["start"]
+    assert dataset is not None
+    assert subset is not None
+    data = ctx.dataset(step, dataset)
+    validation, candidates = ctx.split(data)
+    seed = ctx.seed("train")
+    model = ctx.model(len(data.manifest.classes), seed, ctx.weights(step, start) if start else None)
+    drawn = None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * len(candidates)))
+    recipe = Recipe(
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        schedule="cosine",
+        augment=ctx.standard_augment(),
+        epoch_size=drawn,
+        precision=settings.precision,
+    )
+    trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=team.ranks)
+
+    def images(positions: Positions) -> ResidentImages | StreamedImages:
+        return ctx.images(data, "train", positions, load=team.load)
+
+    if settings.reselect_every:
+        feed: _Fixed = _Reselecting(ctx, team.ranks, images(candidates), images(validation), candidates)
+    else:
+        feed = _Fixed(ctx)
+    stored = read_subset(step, subset)
+    feed.start(stored, lambda: images(stored.positions_K))
+    with resumable(
+        step, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore
+    ) as after_epoch:
+        run_training(trainer, feed, after_epoch=after_epoch)
+    progress = trainer.progress
+    if team.ranks.rank == 0:
+        forward, both = ctx.flops(model, image_shape(feed.images))
+        step.flops += progress.images * both + feed.scored * forward
+        step.put(WEIGHTS, pack(state_of(model)), kind="model")
+    return {
+        "images_per_epoch": progress.images // settings.epochs,
+        "kept": len(stored.positions_K),
+        "losses": progress.loss,
+        "accuracies": progress.accuracy,
+    }
+
+
 def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Artifact:
     """Accuracy and confusion matrix of the last epoch's model on the test split, which nothing else ever reads."""
 
@@ -89,7 +111,7 @@ def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Artifact:
         data = ctx.dataset(step, dataset)
         images = ctx.test_images(data)
         num_classes = len(data.manifest.classes)
-        network = on_device(ctx.model(num_classes, 0, read_weights(step, model)), ctx.device)
+        network = on_device(ctx.model(num_classes, 0, ctx.weights(step, model)), ctx.device)
         predicted_N = predictions(network, images, device=ctx.device)
         step.flops += len(images) * ctx.flops(network, image_shape(images))[0]
         confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(
@@ -136,13 +158,13 @@ class _Reselecting(_Fixed):
     def __init__(
         self,
         ctx: Context,
-        step: Step,
+        ranks: Ranks,
         candidates: ResidentImages | StreamedImages,
         validation: ResidentImages | StreamedImages,
         positions: Any,
     ) -> None:
         super().__init__(ctx)
-        self.step, self.candidates, self.validation, self.positions = step, candidates, validation, positions
+        self.ranks, self.candidates, self.validation, self.positions = ranks, candidates, validation, positions
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
         select = ctx.config.select
@@ -171,18 +193,26 @@ class _Reselecting(_Fixed):
         self._use(tensors["rows"], tensors["weights"])
 
     def _select(self, model: nn.Module, epoch: int) -> None:
-        validation = self._score(model, self.validation) if self.needs.validation else None
+        """The first of several processes selects: rounding must not make them train on different subsets."""
+        selected = self._selected(model, epoch) if self.ranks.rank == 0 else b""
+        tensors = unpack(self.ranks.broadcast(selected), origin="the selection")
+        self.scored += int(tensors["scored"])
+        self._use(tensors["rows"], tensors["weights"])
+
+    def _selected(self, model: nn.Module, epoch: int) -> bytes:
+        scored = [self.candidates, *([self.validation] if self.needs.validation else [])]
+        candidates, *validation = [self._score(model, images) for images in scored]
         selection = apply(
             self.ctx.config.select,
-            self._score(model, self.candidates),
-            validation,
+            candidates,
+            validation[0] if validation else None,
             seed=self.ctx.seed("reselect", epoch),
         )
         rows_K, order = selection.indices_K.sort()
-        self._use(rows_K, selection.weights_K[order])
+        count = torch.tensor(sum(len(images) for images in scored))
+        return pack({"rows": rows_K, "weights": selection.weights_K[order], "scored": count})
 
     def _score(self, model: nn.Module, images: ResidentImages | StreamedImages) -> Candidates:
-        self.scored += len(images)
         outputs = score_images(model, images, device=self.ctx.device)
         return Candidates(labels_N=images.labels_N, num_classes=outputs.logits_NC.shape[1], outputs=[outputs])
 

@@ -3,6 +3,7 @@
     WORKSPACE/STAGE/KEY/artifact.json    written last: its presence means that the artifact is complete
                         cost.json        what it cost, outside the digest since times differ between runs
                         checkpoint       while the stage runs
+                        damaged          a reader found a file that is not what was written: the stage runs again
                         FILES
 
 KEY is a digest of the stage's name, its settings, its inputs and the seed, so the same question has the same address on
@@ -29,6 +30,7 @@ from lipt.progress import Reporter
 MARKER = "artifact.json"
 COST = "cost.json"
 CHECKPOINT = "checkpoint"
+DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +80,12 @@ class Workspace:
         self._made: set[str] = set()
 
     def find(self, ref: str) -> Artifact | None:
-        """The finished artifact, or None."""
+        """The finished artifact; None when there is none, or when it was found damaged and is to be made again."""
         try:
-            return self.get(ref)
+            found = self.get(ref)
         except MissingObjectError:
             return None
+        return None if self.store.size(f"{ref}/{DAMAGED}") is not None else found
 
     def get(self, ref: str) -> Artifact:
         """The finished artifact `STAGE/KEY`.
@@ -144,13 +147,15 @@ class Step:
         key = f"{artifact.ref}/{name}"
         if name not in artifact.files:
             raise RunError(f"{artifact.ref} has no {name}", "it was written with other settings: start the run again")
-        data = self.store.read(key, kind=kind)
-        if hashlib.sha256(data).hexdigest() != artifact.files[name].sha256:
-            raise IntegrityError(
-                f"{self.store.uri}/{key} is damaged: not the {artifact.files[name].num_bytes:,} bytes written",
-                f"delete {self.store.uri}/{artifact.ref}/{MARKER} and run again: the stage is repeated",
-            )
-        return data
+        for _ in range(2):  # a second time, in case it was the transfer
+            data = self.store.read(key, kind=kind)
+            if hashlib.sha256(data).hexdigest() == artifact.files[name].sha256:
+                return data
+        self.store.write(f"{artifact.ref}/{DAMAGED}", name.encode(), kind="other")
+        raise IntegrityError(
+            f"{self.store.uri}/{key} is damaged: not the {artifact.files[name].num_bytes:,} bytes written",
+            f"run again: {artifact.stage} is repeated",
+        )
 
     def put(self, name: str, data: bytes, *, kind: Kind) -> None:
         """Write an output file."""
@@ -226,6 +231,8 @@ def run_step(
         return Artifact(
             stage=stage, key=ref.split("/")[1], inputs=tuple(refs), settings=dict(settings), files={}, summary={}
         )
+    for name in (MARKER, DAMAGED):  # in this order: at no time does a damaged artifact pass for a finished one
+        workspace.store.delete(f"{ref}/{name}")
     reset_peak_memory()
     step = Step(workspace=workspace, ref=ref, label=label, reporter=reporter, gpu_peak_bytes=gpu_peak_bytes)
     with _announced(reporter, label):

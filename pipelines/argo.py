@@ -1,0 +1,147 @@
+"""The pipeline `lipt` for Argo Workflows alone, without Kubeflow: a WorkflowTemplate that `kubectl` can apply.
+
+Parameters (names, defaults, descriptions) are those of the Kubeflow pipeline, read off it; boxes and their order are
+written out here, and a test compares them with what Kubeflow's compiler makes of the pipeline.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lipt.adapters.cluster.manifest import (
+    CONTAINER_SECURITY,
+    GPU,
+    POD_SECURITY,
+    SCRATCH,
+    VOLUME_MOUNTS,
+    environment,
+    labels_of,
+    unreachable,
+    volumes,
+)
+from pipelines.lipt_pipeline import lipt
+
+_HOUR = 3600
+
+
+def workflow_template() -> dict[str, Any]:
+    """The WorkflowTemplate."""
+    parameters = lipt.component_spec.inputs
+    plan, merged = "{{tasks.dispatch.outputs.result}}", "{{tasks.merge.outputs.result}}"
+    settings = [text for name in sorted(parameters) for text in ("-p", f"{name}={_parameter(name)}")]
+    tasks = {
+        "dispatch": ([], {}),
+        "pretrain": (["dispatch"], {"plan": plan}),
+        "merge": (["pretrain"], {"plan": plan}),
+        "select": (["merge"], {"plan": plan, "merged": merged}),
+        "train": (["select"], {"plan": plan, "merged": merged, "subset": "{{tasks.select.outputs.result}}"}),
+    }
+    report = {"name": "report", "valueFrom": {"parameter": "{{tasks.train.outputs.result}}"}}
+    verdict = {"name": "verdict", "valueFrom": {"parameter": "{{tasks.train.outputs.parameters.verdict}}"}}
+    dag = {
+        "name": "lipt",
+        "dag": {"tasks": [_task(name, *entry) for name, entry in tasks.items()]},
+        "outputs": {"parameters": [report, verdict]},
+    }
+    labels = labels_of("workflow")
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "WorkflowTemplate",
+        "metadata": {"name": "lipt", "labels": labels},
+        "spec": {
+            "workflowMetadata": {"labels": labels},
+            "podMetadata": {"labels": labels_of("box"), "annotations": {"sidecar.istio.io/inject": "false"}},
+            "entrypoint": "lipt",
+            "serviceAccountName": "lipt-run",
+            "securityContext": POD_SECURITY,
+            "ttlStrategy": {"secondsAfterCompletion": 7 * 24 * _HOUR},
+            "arguments": {"parameters": [_argument(name, parameters[name]) for name in sorted(parameters)]},
+            "volumes": volumes(SCRATCH),
+            "templates": [
+                dag,
+                _box("dispatch", ["dispatch", *settings], [], hours=24),
+                _box("pretrain", ["pretrain"], ["plan"], hours=7 * 24, waits=True),
+                _box("merge", ["merge"], ["plan"], hours=12),
+                _box("select", ["select"], ["plan", "merged"], hours=24),
+                _box("train", ["train"], ["plan", "merged", "subset"], hours=7 * 24, verdict=True),
+            ],
+        },
+    }
+
+
+def _parameter(name: str) -> str:
+    return f"{{{{workflow.parameters.{name}}}}}"
+
+
+def _argument(name: str, spec: Any) -> dict[str, str]:
+    """A parameter; text, as all of Argo's are. One without a default has to be given."""
+    argument = {"name": name, "description": spec.description}
+    if spec.optional:
+        argument["value"] = spec.default if isinstance(spec.default, str) else json.dumps(spec.default)
+    return argument
+
+
+def _task(name: str, after: list[str], arguments: dict[str, str]) -> dict[str, Any]:
+    task: dict[str, Any] = {"name": name, "template": name}
+    if after:
+        task["dependencies"] = after
+    if arguments:
+        task["arguments"] = {"parameters": [{"name": key, "value": value} for key, value in arguments.items()]}
+    return task
+
+
+def _box(
+    name: str, command: list[str], inputs: list[str], *, hours: int, waits: bool = False, verdict: bool = False
+) -> dict[str, Any]:
+    """A pod that runs `lipt box NAME`.
+
+    Args:
+        waits: it only waits for its worker pods: little memory, no GPU.
+        verdict: it leaves a short text for the workflow's outputs.
+    """
+    args = ["box", *command]
+    for key in inputs:
+        value = f"{{{{inputs.parameters.{key}}}}}"
+        args += [value] if key == "plan" else [f"--{key}={value}"]
+    template: dict[str, Any] = {
+        "name": name,
+        "metadata": {"labels": {"app.kubernetes.io/component": name}},
+        "activeDeadlineSeconds": hours * _HOUR,
+        # 3: transient; 143: stopped; -1: no exit code, its pod or node was lost. All else would fail again.
+        "retryStrategy": {
+            "limit": "3",
+            "retryPolicy": "Always",
+            "expression": 'lastRetry.status == "Error" || asInt(lastRetry.exitCode) in [-1, 3, 143]',
+            "backoff": {"duration": "5s", "factor": "2"},
+        },
+        "podSpecPatch": _patch(waits),
+        "container": {
+            "image": _parameter("image"),
+            "command": ["lipt"],
+            "args": args,
+            "env": [
+                *environment(_parameter("s3")),
+                {"name": "LIPT_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "LIPT_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            ],
+            "securityContext": CONTAINER_SECURITY,
+            "volumeMounts": VOLUME_MOUNTS,
+        },
+    }
+    if inputs:
+        template["inputs"] = {"parameters": [{"name": key} for key in inputs]}
+    if verdict:
+        template["outputs"] = {"parameters": [{"name": "verdict", "valueFrom": {"path": "/tmp/verdict"}}]}
+    return template
+
+
+def _patch(waits: bool) -> str:
+    """Resources and placement, as JSON: Argo takes parameters for them here only."""
+    cpu, memory = ("100m", "1Gi") if waits else (_parameter("cpu"), _parameter("memory"))
+    limits = f'{{"memory": "{memory}"' + ("}" if waits else f', "{GPU}": "{_parameter("gpus")}"}}')
+    resources = f'{{"requests": {{"cpu": "{cpu}", "memory": "{memory}"}}, "limits": {limits}}}'
+    container = f'"containers": [{{"name": "main", "resources": {resources}}}]'
+    if waits:
+        return f'{{"tolerations": {json.dumps(unreachable(30))}, {container}}}'
+    return f'{{"tolerations": {_parameter("tolerations")}, "nodeSelector": {_parameter("node_selector")}, {container}}}'

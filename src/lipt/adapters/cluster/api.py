@@ -1,0 +1,114 @@
+"""The Kubernetes API: credentials, and its errors as ours."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+from lipt.errors import LiptError, RunError, TransientError, UsageError
+
+#: An API server that restarts is away for less than this, in seconds.
+_PATIENCE_S = 120.0
+
+
+class Cluster:
+    """The parts of the API that are used here; documents are plain dictionaries in the API's own spelling.
+
+    Every call repeats what may succeed later and raises:
+        UsageError: not allowed, or rejected as invalid.
+        MissingError: no such object.
+        TransientError: the API server stays out of reach.
+    """
+
+    def __init__(self, *, context: str | None = None) -> None:
+        """Credentials of the pod this runs in, else those of the kubeconfig.
+
+        Raises:
+            UsageError: neither is there; or the client library is not.
+        """
+        try:
+            from kubernetes import client, config
+            from kubernetes.config.config_exception import ConfigException
+        except ImportError:
+            raise UsageError("the Kubernetes client is not installed", "pip install 'lipt[kubeflow]'") from None
+        try:
+            config.load_incluster_config()
+        except ConfigException:
+            try:
+                config.load_kube_config(context=context)
+            except (ConfigException, OSError) as error:
+                raise UsageError(
+                    f"no Kubernetes credentials: {' '.join(str(error).split())}", "set KUBECONFIG, or log in"
+                ) from None
+        settings = client.Configuration.get_default_copy()
+        settings.retries = False  # ours are above
+        self._client = client.ApiClient(settings)
+        self.host = str(settings.host)
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""
+        document: dict[str, Any] = json.loads(self.text("GET", path, query=query))
+        return document
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """POST an object to a collection."""
+        document: dict[str, Any] = json.loads(self.text("POST", path, body=body))
+        return document
+
+    def delete(self, path: str, **options: Any) -> None:
+        """DELETE an object, and in the background what it owns; gone already is fine."""
+        with suppress(MissingError):
+            self.text("DELETE", path, body={"propagationPolicy": "Background", **options})
+
+    def text(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str:
+        """The body of the answer."""
+        wait = wait_exponential_jitter(initial=0.5, max=10)
+        retrying = Retrying(
+            retry=retry_if_exception_type(TransientError), wait=wait, stop=stop_after_delay(_PATIENCE_S), reraise=True
+        )
+        answer: str = retrying(self._once, method, path, query or {}, body)
+        return answer
+
+    def _once(self, method: str, path: str, query: dict[str, str], body: Any) -> str:
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            answer = self._client.call_api(
+                path,
+                method,
+                query_params=list(query.items()),
+                header_params={"Accept": "application/json, */*", "Content-Type": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _request_timeout=(10, 60),
+            )[0]
+            return str(answer.data.decode("utf-8", "replace"))
+        except ApiException as error:
+            raise _translated(error, method, path) from None
+        except (HTTPError, OSError) as error:
+            raise TransientError(
+                f"the Kubernetes API server {self.host} cannot be reached: {error}", "check the cluster, then try again"
+            ) from None
+
+
+class MissingError(RunError):
+    """No such object."""
+
+
+def _translated(error: Any, method: str, path: str) -> LiptError:
+    try:
+        message = str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        message = f"{error.status} {error.reason}"
+    if error.status == 404:
+        return MissingError(f"not in the cluster: {path} ({message})", "check the name and the namespace")
+    if error.status in (401, 403):
+        return UsageError(f"the cluster refuses: {message}", "grant it: docs/operations.md lists the rights, and why")
+    if error.status in (400, 409, 422):
+        return UsageError(f"the cluster rejects {method} {path}: {message}", "correct that value")
+    return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")

@@ -1,0 +1,85 @@
+"""Runs on Argo Workflows, from the WorkflowTemplate `lipt` of a namespace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.manifest import labels_of
+from lipt.adapters.cluster.runs import BOXES, BoxState, RunState, check_version
+from lipt.errors import UsageError
+
+_INSTALL = "kubectl apply -k manifests/overlays/kind (docs/operations.md)"
+_PHASES = {"Error": "Failed", "": "Pending", "Omitted": "Skipped"}
+
+
+class Argo:
+    """Argo Workflows of one namespace."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self._path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}"
+
+    def parameters(self) -> dict[str, Any]:
+        try:
+            template = self.cluster.get(f"{self._path}/workflowtemplates/lipt")
+        except MissingError:
+            raise UsageError(f"namespace {self.namespace} has no WorkflowTemplate lipt", _INSTALL) from None
+        found = template["metadata"].get("labels", {}).get("app.kubernetes.io/version", "")
+        check_version(found, what=f"the WorkflowTemplate lipt in {self.namespace}", remedy=_INSTALL)
+        return _values(template["spec"]["arguments"]["parameters"])
+
+    def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
+        values = [
+            {"name": key, "value": value if isinstance(value, str) else json.dumps(value)}
+            for key, value in parameters.items()
+        ]
+        made = self.cluster.create(
+            f"{self._path}/workflows",
+            {
+                "apiVersion": "argoproj.io/v1alpha1",
+                "kind": "Workflow",
+                "metadata": {"generateName": f"{name}-", "labels": labels_of("workflow")},
+                "spec": {"workflowTemplateRef": {"name": "lipt"}, "arguments": {"parameters": values}},
+            },
+        )
+        return str(made["metadata"]["name"])
+
+    def state(self, run: str) -> RunState:
+        workflow = self.cluster.get(f"{self._path}/workflows/{run}")
+        status = workflow.get("status", {})
+        nodes = status.get("nodes", {}).values()
+        boxes = []
+        for box in BOXES:
+            tried = [node for node in nodes if node["displayName"].partition("(")[0] == box]
+            whole: dict[str, Any] = next((node for node in tried if node["displayName"] == box), {})
+            message = next((node["message"] for node in reversed(tried) if node.get("message")), "")
+            boxes.append(
+                BoxState(
+                    name=box,
+                    phase=_phase(whole.get("phase", "")),
+                    started=whole.get("startedAt"),
+                    finished=whole.get("finishedAt"),
+                    message=message,
+                )
+            )
+        template = status.get("storedWorkflowTemplateSpec", {}).get("arguments", {}).get("parameters", [])
+        return RunState(
+            phase=_phase(status.get("phase", "")),
+            parameters=_values(template) | _values(workflow["spec"].get("arguments", {}).get("parameters", [])),
+            boxes=boxes,
+            message=status.get("message", ""),
+        )
+
+    def workflow(self, run: str) -> str:
+        return run
+
+
+def _values(parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value") for entry in parameters}
+
+
+def _phase(phase: str) -> str:
+    return _PHASES.get(phase, phase)

@@ -1,0 +1,175 @@
+"""One box on many nodes: an Indexed Job, the same under every engine.
+
+Why a Job, and not the engine's own loop: it gives each pod a node of its own (required anti-affinity; Kubeflow has
+none), repeats the pods that were lost and only those, goes on when some are lost for good, costs one pod per worker
+where Kubeflow's loop costs three, and does not make the engine's record of the run grow with the number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.manifest import JOB_LABEL, Pods, job_manifest
+from lipt.errors import RunError
+
+_POLL_S = 1.0
+#: A pod on a node that is gone stays for ever where nobody removes it; its work may then be done twice, which is safe,
+#: since the same question has one address and one answer.
+_STUCK_S = 15
+_EXPLAINED = {"OOMKilled": "out of memory (OOMKilled): raise `memory`", "Evicted": "evicted by its node"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Self:
+    """The pod that this process runs in, as its environment tells."""
+
+    namespace: str
+    pod: str
+
+    @classmethod
+    def find(cls) -> Self | None:
+        """None outside a pod of a pipeline."""
+        pod, namespace = os.environ.get("LIPT_POD"), os.environ.get("LIPT_NAMESPACE")
+        return cls(namespace=namespace, pod=pod) if pod and namespace else None
+
+
+def run_job(
+    here: Self,
+    pods: Pods,
+    *,
+    name: str,
+    arguments: Sequence[str],
+    completions: int,
+    may_fail: int,
+    say: Callable[[str], None],
+    cluster: Cluster | None = None,
+) -> dict[int, str]:
+    """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
+
+    At most one pod of the Job is on a node when it uses GPUs. Pods that were lost or exited with 3 are repeated; exit
+    codes 1 and 2 are answers. A repeated caller finds the Job that it had started; when the caller is stopped (not
+    killed), the Job goes too.
+
+    Args:
+        name: what is done, for the names of Job and pods.
+        may_fail: indexes that may fail before the rest is stopped.
+        say: told about progress.
+
+    Returns:
+        Why, for every index that did not succeed.
+    """
+    cluster = cluster or Cluster()
+    jobs = f"/apis/batch/v1/namespaces/{here.namespace}/jobs"
+    run, owner = _owner(cluster, here)
+    job = job_manifest(
+        pods, run=run, owner=owner, name=name, arguments=arguments, completions=completions, may_fail=may_fail
+    )
+    path = f"{jobs}/{job['metadata']['name']}"
+    try:
+        found = cluster.get(path)
+        if _condition(found):  # of an earlier attempt; what it did is in the workspace
+            cluster.delete(path)
+            _until_gone(cluster, path)
+            raise MissingError(path)
+        say(f"{name}: goes on with job {job['metadata']['name']}")
+    except MissingError:
+        cluster.create(jobs, job)
+    try:
+        return _wait(cluster, here.namespace, path, completions=completions, name=name, say=say)
+    except (KeyboardInterrupt, SystemExit):
+        cluster.delete(path)
+        raise
+
+
+def _owner(cluster: Cluster, here: Self) -> tuple[str, dict[str, Any]]:
+    """The run's name, and who owns what it makes: the workflow, so that deleting it deletes everything."""
+    pod = cluster.get(f"/api/v1/namespaces/{here.namespace}/pods/{here.pod}")["metadata"]
+    run = pod.get("labels", {}).get("workflows.argoproj.io/workflow", here.pod)
+    for reference in pod.get("ownerReferences", []):
+        owner = {key: reference[key] for key in ("apiVersion", "kind", "name", "uid")}
+        return run, owner
+    return run, {"apiVersion": "v1", "kind": "Pod", "name": here.pod, "uid": pod["uid"]}
+
+
+def _wait(
+    cluster: Cluster, namespace: str, path: str, *, completions: int, name: str, say: Callable[[str], None]
+) -> dict[int, str]:
+    selector = f"{JOB_LABEL}={path.rsplit('/', 1)[1]}"
+    reasons: dict[int, str] = {}
+    shown = ""
+    while True:
+        pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
+        job = cluster.get(path)
+        for pod in pods:
+            _note(pod, reasons)
+            if _is_stuck(pod):
+                say(f"{name}: {pod['metadata']['name']} is on a node that does not answer: started elsewhere")
+                cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
+        running = sorted(pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running")
+        status = job.get("status", {})
+        text = f"{status.get('succeeded', 0)} of {completions} pods done, {len(running)} running"
+        text += f" ({', '.join(running)})" if running else ""
+        if text != shown:
+            say(f"{name}: {text}")
+            shown = text
+        if condition := _condition(job):
+            failed = set(range(completions)) - _indexes(status.get("completedIndexes", ""))
+            late = condition.get("reason") == "DeadlineExceeded"
+            default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
+            return {index: default if late else reasons.get(index, default) for index in sorted(failed)}
+        time.sleep(_POLL_S)
+
+
+def _condition(job: dict[str, Any]) -> dict[str, Any] | None:
+    """The condition that says that the Job is over."""
+    for condition in job.get("status", {}).get("conditions", []):
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return dict(condition)
+    return None
+
+
+def _note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
+    """Remember why a pod failed: pods vanish, and with them their messages."""
+    if pod["status"].get("phase") != "Failed":
+        return
+    index = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
+    reason, message = pod["status"].get("reason", ""), pod["status"].get("message", "")
+    for container in pod["status"].get("containerStatuses", []):
+        if ended := container["state"].get("terminated"):
+            code = ended.get("exitCode")
+            reason = ended.get("reason", reason) if ended.get("reason") != "Error" else reason
+            message = ended.get("message") or message or f"exit code {code}"
+    reasons[index] = _EXPLAINED.get(reason, "") or " ".join(message.split()) or reason
+
+
+def _is_stuck(pod: dict[str, Any]) -> bool:
+    deleted = pod["metadata"].get("deletionTimestamp")
+    if not deleted:
+        return False
+    due = datetime.fromisoformat(deleted)  # includes the grace period
+    return (datetime.now(UTC) - due).total_seconds() > _STUCK_S
+
+
+def _indexes(text: str) -> set[int]:
+    """`0,2-4` -> {0, 2, 3, 4}."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _until_gone(cluster: Cluster, path: str) -> None:
+    for _ in range(60):
+        try:
+            cluster.get(path)
+        except MissingError:
+            return
+        time.sleep(1)
+    raise RunError(f"{path} does not go away", "kubectl delete it, then try again")

@@ -1,0 +1,135 @@
+"""Runs on Kubeflow Pipelines, from the uploaded pipeline `lipt`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.runs import BOXES, BoxState, RunState
+from lipt.errors import LiptError, RunError, TransientError, UsageError
+
+T = TypeVar("T")
+_PIPELINE = "lipt"
+_UPLOAD = f"upload it: kfp pipeline create -p {_PIPELINE} pipelines/lipt.yaml"
+_PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "RUNNING": "Running"} | {
+    "CANCELING": "Running", "PAUSED": "Running", "CACHED": "Succeeded", "SKIPPED": "Skipped",
+}  # fmt: skip
+
+
+class Kubeflow:
+    """Kubeflow Pipelines; reached through the API server of the cluster, or at KFP_ENDPOINT."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        try:
+            import kfp
+        except ImportError:
+            raise UsageError("the Kubeflow client is not installed", "pip install 'lipt[kubeflow]'") from None
+        self.cluster, self.namespace = cluster, namespace
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a hint about its versions
+            self.client = _call(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
+
+    def parameters(self) -> dict[str, Any]:
+        _, spec = self._version()
+        inputs = spec["root"]["inputDefinitions"]["parameters"]
+        return {name: entry.get("defaultValue") for name, entry in inputs.items()}
+
+    def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
+        version, _ = self._version()
+        experiment = _call(lambda: self.client.create_experiment(_PIPELINE, namespace=self.namespace))
+        run = _call(
+            lambda: self.client.run_pipeline(
+                experiment.experiment_id,
+                name,
+                params=dict(parameters),
+                pipeline_id=version.pipeline_id,
+                version_id=version.pipeline_version_id,
+            )
+        )
+        return str(run.run_id)
+
+    def state(self, run: str) -> RunState:
+        found = _call(lambda: self.client.get_run(run))
+        tasks = {task.display_name: task for task in (found.run_details.task_details or []) if found.run_details}
+        boxes = []
+        for box in BOXES:
+            task = tasks.get(box)
+            boxes.append(
+                BoxState(
+                    name=box,
+                    phase=_phase(task.state if task else None),
+                    started=_iso(task.start_time) if task else None,
+                    finished=_iso(task.end_time) if task else None,
+                    message=str(task.error.message) if task and task.error else "",
+                )
+            )
+        spec = found.pipeline_spec or {}
+        spec = spec.get("pipeline_spec", spec)
+        inputs = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})
+        defaults = {name: entry.get("defaultValue") for name, entry in inputs.items()}
+        return RunState(
+            phase=_phase(found.state),
+            parameters=defaults | dict((found.runtime_config and found.runtime_config.parameters) or {}),
+            boxes=boxes,
+            message=str(found.error.message) if found.error else "",
+        )
+
+    def workflow(self, run: str) -> str:
+        path = f"/apis/argoproj.io/v1alpha1/namespaces/{self.namespace}/workflows"
+        items = self.cluster.get(path, labelSelector=f"pipeline/runid={run}")["items"]
+        if not items:
+            raise MissingError(f"no workflow of run {run} in {self.namespace}", "it may have been cleaned up")
+        return str(items[0]["metadata"]["name"])
+
+    def _version(self) -> tuple[Any, dict[str, Any]]:
+        """The newest version of the pipeline, and its specification."""
+        pipeline = _call(lambda: self.client.get_pipeline_id(_PIPELINE))
+        if pipeline is None:
+            raise UsageError(f"Kubeflow Pipelines has no pipeline {_PIPELINE!r}", _UPLOAD)
+        versions = _call(
+            lambda: self.client.list_pipeline_versions(pipeline, page_size=1, sort_by="created_at desc")
+        ).pipeline_versions
+        if not versions:
+            raise UsageError(f"pipeline {_PIPELINE!r} has no version", _UPLOAD)
+        spec = versions[0].pipeline_spec
+        return versions[0], spec.get("pipeline_spec", spec)
+
+
+def _call(function: Callable[[], T]) -> T:
+    """Its errors as ours."""
+    from kfp_server_api import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        return function()
+    except ApiException as error:
+        raise _translated(error) from None
+    except (HTTPError, OSError) as error:
+        raise TransientError(
+            f"Kubeflow Pipelines cannot be reached: {' '.join(str(error).split())}",
+            "set KFP_ENDPOINT, or check the cluster",
+        ) from None
+
+
+def _translated(error: Any) -> LiptError:
+    text = " ".join(str(error.body or error.reason).split())[:300]
+    if error.status in (401, 403):
+        return UsageError(f"Kubeflow Pipelines refuses: {text}", "log in, or grant it")
+    if error.status == 404:
+        return MissingError(f"not known to Kubeflow Pipelines: {text}", "check the run's handle")
+    if error.status == 400:
+        return UsageError(f"Kubeflow Pipelines rejects it: {text}", "correct that value")
+    if error.status >= 500:
+        return TransientError(f"Kubeflow Pipelines answers {error.status}: {text}", "try again")
+    return RunError(f"Kubeflow Pipelines answers {error.status}: {text}")
+
+
+def _phase(state: str | None) -> str:
+    return _PHASES.get(state or "", "Pending")
+
+
+def _iso(time: Any) -> str | None:
+    return time.isoformat() if time and time.year > 1970 else None

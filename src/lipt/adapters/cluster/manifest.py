@@ -1,0 +1,187 @@
+"""What pods of a run look like: documents in the API's own spelling, shared by the fan-out and the Argo workflow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lipt import __version__
+from lipt.errors import UsageError, did_you_mean
+
+#: Labels of worker pods, beside the recommended ones.
+RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"
+GPU = "nvidia.com/gpu"
+_RETRIES = 3
+SCRATCH = "10Gi"
+
+POD_SECURITY = {
+    "runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}  # fmt: skip
+CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+}  # fmt: skip
+VOLUME_MOUNTS = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pods:
+    """How the pods of a fan-out run: parameters of the pipeline, as Kubernetes writes them."""
+
+    image: str
+    gpus: int = 0
+    cpu: str = "1"
+    memory: str = "2Gi"
+    tolerations: list[dict[str, Any]] = field(default_factory=list)
+    node_selector: dict[str, str] = field(default_factory=dict)
+    s3: str = "lipt-s3"
+    """Name of the Secret and of the ConfigMap of the object store."""
+    nodes: int = 0
+    """Pods that share a fan-out; 0: one for each piece of work."""
+    deadline: int = 720
+    """Minutes after which pre-training goes on without those that are missing."""
+
+    @classmethod
+    def parse(cls, parameters: Mapping[str, Any]) -> Pods:
+        """From parameters that may be text, as engines hand them over.
+
+        Raises:
+            UsageError: names the parameter and what was expected.
+        """
+        chosen = {}
+        for name, value in parameters.items():
+            if name not in _EXAMPLE:
+                raise UsageError(f"no parameter {name!r}", did_you_mean(name, _EXAMPLE))
+            kind = type(_EXAMPLE[name])
+            try:
+                parsed = json.loads(value) if isinstance(value, str) and kind is not str else value
+            except ValueError:
+                parsed = value
+            if not isinstance(parsed, kind) or (kind is int and parsed < 0):
+                raise UsageError(f"parameter {name} is {value!r}", f"write it like {json.dumps(_EXAMPLE[name])}")
+            chosen[name] = parsed
+        return cls(**chosen)
+
+
+_EXAMPLE: dict[str, Any] = {
+    "image": "lipt:0.1.0", "gpus": 1, "cpu": "4", "memory": "8Gi", "nodes": 4, "deadline": 720, "s3": "lipt-s3",
+    "tolerations": [{"key": GPU, "operator": "Exists"}], "node_selector": {"pool": "gpu"},
+}  # fmt: skip
+
+
+def labels_of(component: str) -> dict[str, str]:
+    """The recommended labels of something that belongs to a run."""
+    prefix = "app.kubernetes.io"
+    return {
+        f"{prefix}/name": "lipt", f"{prefix}/part-of": "lipt", f"{prefix}/component": component,
+        f"{prefix}/version": __version__, f"{prefix}/managed-by": "lipt",
+    }  # fmt: skip
+
+
+def environment(s3: str) -> list[dict[str, Any]]:
+    """The object store's credentials and address, from the Secret and the ConfigMap of that name.
+
+    Optional, since a pod waits for ever for a missing object, while lipt names the missing variable.
+    """
+
+    def taken(variable: str, source: str, key: str) -> dict[str, Any]:
+        return {"name": variable, "valueFrom": {source: {"name": s3, "key": key, "optional": True}}}
+
+    return [
+        taken("AWS_ACCESS_KEY_ID", "secretKeyRef", "accesskey"),
+        taken("AWS_SECRET_ACCESS_KEY", "secretKeyRef", "secretkey"),
+        taken("LIPT_S3_ENDPOINT", "configMapKeyRef", "endpoint"),
+        taken("AWS_REGION", "configMapKeyRef", "region"),
+        {"name": "GOMP_SPINCOUNT", "value": "30000"},  # threads that spin without end starve the node's other pods
+    ]
+
+
+def volumes(scratch: str) -> list[dict[str, Any]]:
+    """Scratch space, for the root file system is read-only; a pod that fills it is evicted, not its node."""
+    return [
+        {"name": "tmp", "emptyDir": {"sizeLimit": scratch}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+
+
+def unreachable(seconds: int) -> list[dict[str, Any]]:
+    """Tolerations: how long a pod stays on a node that does not answer."""
+    toleration = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    return [{"key": f"node.kubernetes.io/{state}"} | toleration for state in ("not-ready", "unreachable")]
+
+
+def job_manifest(
+    pods: Pods,
+    *,
+    run: str,
+    owner: dict[str, Any] | None,
+    name: str,
+    arguments: Sequence[str],
+    completions: int,
+    may_fail: int,
+) -> dict[str, Any]:
+    """The Job of `run_job`."""
+    digest = hashlib.sha256(json.dumps([run, name, list(arguments), completions]).encode()).hexdigest()[:6]
+    job_name = f"{run[:40].rstrip('-.')}-{name}-{digest}"
+    labels = labels_of(name) | {RUN_LABEL: run, JOB_LABEL: job_name}
+    metadata: dict[str, Any] = {"name": job_name, "labels": labels}
+    if owner:
+        metadata["ownerReferences"] = [owner]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": completions,
+            "parallelism": completions,
+            "backoffLimitPerIndex": _RETRIES,
+            "maxFailedIndexes": may_fail,
+            "activeDeadlineSeconds": max(1, pods.deadline) * 60,
+            "ttlSecondsAfterFinished": 24 * 3600,
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1, 2]}},
+                ]
+            },
+            "template": {
+                "metadata": {"labels": labels, "annotations": {"sidecar.istio.io/inject": "false"}},
+                "spec": pod_spec(pods, job=job_name, arguments=arguments),
+            },
+        },
+    }
+
+
+def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """A worker: it gets the store's credentials and nothing of the cluster's."""
+    limits = {"memory": pods.memory} | ({GPU: pods.gpus} if pods.gpus else {})
+    apart = {"labelSelector": {"matchLabels": {JOB_LABEL: job}}, "topologyKey": "kubernetes.io/hostname"}
+    own_node = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    spread = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]}
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": POD_SECURITY,
+        "nodeSelector": pods.node_selector,
+        "tolerations": [*pods.tolerations, *unreachable(30)],
+        "affinity": {"podAntiAffinity": own_node if pods.gpus else spread},
+        "containers": [
+            {
+                "name": "worker",
+                "image": pods.image,
+                "command": ["lipt"],
+                "args": list(arguments),
+                "env": environment(pods.s3),
+                "resources": {"requests": {"cpu": pods.cpu, "memory": pods.memory}, "limits": limits},
+                "securityContext": CONTAINER_SECURITY,
+                "volumeMounts": VOLUME_MOUNTS,
+            }
+        ],
+        "volumes": volumes(SCRATCH),
+    }

@@ -1,0 +1,153 @@
+"""Runs on a cluster, whichever engine they run on: handles, states, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from lipt import __version__
+from lipt.adapters.cluster.api import Cluster
+from lipt.adapters.cluster.manifest import RUN_LABEL
+from lipt.errors import LiptError, UsageError, did_you_mean
+
+#: In the order in which they run.
+BOXES = ("dispatch", "pretrain", "merge", "select", "train")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxState:
+    """A box of a run. Times are ISO 8601, None where there is none yet."""
+
+    name: str
+    phase: str
+    """Pending, Running, Succeeded, Failed or Skipped."""
+    started: str | None = None
+    finished: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """A run as its engine knows it."""
+
+    phase: str
+    """Pending, Running, Succeeded or Failed."""
+    parameters: dict[str, Any]
+    boxes: list[BoxState] = field(default_factory=list)
+    message: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+class Engine(Protocol):
+    """What `lipt submit`, `status`, `logs` and `report` need of an engine."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the installed pipeline with their defaults, None where there is none.
+
+        Raises:
+            UsageError: it is not installed, or belongs to another version of lipt.
+        """
+        ...
+
+    def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
+        """Start a run; returns its identifier."""
+        ...
+
+    def state(self, run: str) -> RunState:
+        """Where a run stands."""
+        ...
+
+    def workflow(self, run: str) -> str:
+        """The name of the workflow that executes a run."""
+        ...
+
+
+def engine_of(name: str, cluster: Cluster, namespace: str) -> Engine:
+    """The engine `argo` or `kubeflow` of a namespace."""
+    if name == "argo":
+        from lipt.adapters.cluster.argo import Argo
+
+        return Argo(cluster, namespace)
+    from lipt.adapters.cluster.kubeflow import Kubeflow
+
+    return Kubeflow(cluster, namespace)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handle:
+    """The address of a run: `ENGINE/NAMESPACE/RUN`, as `lipt submit` prints it."""
+
+    engine: str
+    namespace: str
+    run: str
+
+    def __str__(self) -> str:
+        return f"{self.engine}/{self.namespace}/{self.run}"
+
+    @classmethod
+    def parse(cls, text: str) -> Handle:
+        """Raises UsageError when it is none."""
+        parts = text.split("/")
+        if len(parts) != 3 or parts[0] not in ENGINES or not all(parts):
+            raise UsageError(
+                f"{text!r} is not a run",
+                "it reads argo/NAMESPACE/NAME or kubeflow/NAMESPACE/ID, as `lipt submit` prints it",
+            )
+        return cls(engine=parts[0], namespace=parts[1], run=parts[2])
+
+
+ENGINES = ("argo", "kubeflow")
+
+
+def check_version(found: str, *, what: str, remedy: str) -> None:
+    """A pipeline of another version would misread what this one writes.
+
+    Raises:
+        UsageError: `found` is not this version.
+    """
+    if found != __version__:
+        raise UsageError(f"{what} is of lipt {found or '(unknown)'}, this is {__version__}", remedy)
+
+
+def pod_logs(cluster: Cluster, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[tuple[str, str]]:
+    """(pod, its log) of a run's boxes and workers, by start.
+
+    Args:
+        box: of this box and its workers only.
+
+    Raises:
+        UsageError: no such box.
+    """
+    if box is not None and box not in BOXES:
+        raise UsageError(f"no box {box!r}", did_you_mean(box, BOXES))
+    found = []
+    for label in ("workflows.argoproj.io/workflow", RUN_LABEL):
+        found += cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{label}={workflow}")["items"]
+    for pod in sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
+        name, of = pod["metadata"]["name"], _box_of(pod)
+        if of is None or (box is not None and of != box):
+            continue
+        container = next(c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker"))
+        try:
+            text = cluster.text(
+                "GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log", query={"container": container}
+            )
+        except LiptError as error:  # it waits for a node, or is gone with it
+            text = f"({error.message})\n"
+        yield name, text
+
+
+def _box_of(pod: dict[str, Any]) -> str | None:
+    """The box that a pod runs or works for; None for the engine's own pods."""
+    if RUN_LABEL in pod["metadata"]["labels"]:
+        component = str(pod["metadata"]["labels"]["app.kubernetes.io/component"])
+        return "select" if component == "score" else component
+    node = pod["metadata"].get("annotations", {}).get("workflows.argoproj.io/node-name", "")
+    if node.endswith("-driver"):
+        return None
+    parts = [part.partition("(")[0] for part in node.split(".")]
+    return next((part for part in reversed(parts) if part in BOXES), None)

@@ -1,0 +1,100 @@
+"""`lipt box`: what the pods of an engine without Python components run, and the workers of every engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from lipt.errors import UsageError
+
+#: A short text for the engine beside stdout: what the last box found.
+_VERDICT = "/tmp/verdict"
+
+
+@click.group()
+def box() -> None:
+    """A box of the pipeline; PLAN is what dispatch prints. Prints its result, a reference, alone."""
+
+
+@box.command()
+@click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline.")
+def dispatch(parameters: tuple[str, ...]) -> None:
+    """Check the settings, ingest the data if need be, train theta_* and cut the shards; prints the plan's address."""
+    from lipt.stages.boxes import dispatch_box
+    from lipt.stages.plan import PARAMETERS, configure
+
+    given = dict(_pair(text) for text in parameters)
+    config = configure(given.pop("config", ""), **{name: given.pop(name) for name in PARAMETERS if name in given})
+    click.echo(dispatch_box(config, engine="argo", **given))
+
+
+@box.command()
+@click.argument("plan")
+def pretrain(plan: str) -> None:
+    """Train the jigsaws, each in a pod on a node of its own; prints how many arrived."""
+    from lipt.stages.boxes import pretrain_box
+
+    arrived, expected = pretrain_box(plan)
+    click.echo(f"{arrived} of {expected}")
+
+
+@box.command()
+@click.argument("plan")
+def merge(plan: str) -> None:
+    """Merge the jigsaws that arrived; prints the reference of theta_p, nothing when there is no swarm."""
+    from lipt.stages.boxes import merge_box
+
+    theta = merge_box(plan)
+    click.echo(theta.ref if theta else "")
+
+
+@box.command()
+@click.argument("plan")
+@click.option("--merged", default="", metavar="REF", help="theta_p; empty when there is none.")
+def select(plan: str, merged: str) -> None:
+    """Score the candidates and choose; prints the reference of the subset."""
+    from lipt.stages.boxes import select_box
+
+    click.echo(select_box(plan, merged.strip() or None).ref)
+
+
+@box.command()
+@click.argument("plan")
+@click.option("--merged", default="", metavar="REF", help="theta_p; empty when there is none.")
+@click.option("--subset", required=True, metavar="REF", help="What select printed.")
+def train(plan: str, merged: str, subset: str) -> None:
+    """Train on the subset and on a random one beside it, evaluate, report; prints the location of the report."""
+    from lipt.stages.boxes import train_box
+
+    finished = train_box(plan, merged.strip() or None, subset.strip())
+    Path(_VERDICT).write_text(finished.markdown, encoding="utf-8")
+    click.echo(finished.location)
+
+
+@box.command()
+@click.argument("plan")
+@click.argument("stage", type=click.Choice(["pretrain", "score"]))
+@click.option("--items", required=True, metavar="JSON", help="Everything to be done, a list of numbers.")
+@click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Pods that share it.")
+@click.option("--merged", default="", metavar="REF", help="theta_p, for score.")
+def worker(plan: str, stage: str, items: str, count: int, merged: str) -> None:
+    """Do this pod's share of a fan-out; JOB_COMPLETION_INDEX says which."""
+    from lipt.stages import boxes
+
+    try:
+        index, numbers = int(os.environ["JOB_COMPLETION_INDEX"]), [int(item) for item in json.loads(items)]
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(
+            "worker: JOB_COMPLETION_INDEX or --items is not a number", "an Indexed Job sets them"
+        ) from None
+    boxes.worker(plan, stage, boxes.share_of(numbers, index, count), merged or None)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"-p {text}: not of the form NAME=VALUE", "for example -p fraction=0.1")
+    return name, value

@@ -1,0 +1,153 @@
+"""`lipt submit`, `lipt status` and `lipt logs`: runs on a cluster."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+from lipt.cli.options import output_option, print_json, set_option
+from lipt.errors import RunError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from lipt.adapters.cluster.runs import Engine, RunState
+    from lipt.config import Config
+
+_POLL_S = 2.0
+
+
+@click.command()
+@click.argument("config_path", metavar="CONFIG", type=click.Path())
+@set_option
+@click.option("--engine", type=click.Choice(["argo", "kubeflow"]), required=True, help="Who runs it.")
+@click.option("-n", "--namespace", help="By default lipt for argo, kubeflow for kubeflow.")
+@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline, such as gpus=1.")
+@click.option("--dry-run", is_flag=True, help="Validate and print the parameters; start nothing.")
+def submit(
+    config_path: str,
+    overrides: tuple[str, ...],
+    engine: str,
+    namespace: str | None,
+    pairs: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Start CONFIG on a cluster; prints the handle of the run alone.
+
+    \b
+    lipt submit run.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
+    """
+    from lipt.adapters.cluster.api import Cluster
+    from lipt.adapters.cluster.runs import Handle, engine_of
+    from lipt.config import load_config
+
+    config = load_config(config_path, list(overrides))
+    _check(config)
+    namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
+    chosen = engine_of(engine, Cluster(), namespace)
+    parameters = _parameters(config, chosen, pairs)
+    if dry_run:
+        click.echo(yaml.safe_dump(parameters, sort_keys=True), nl=False)
+        return
+    click.echo(Handle(engine=engine, namespace=namespace, run=chosen.submit(config.name, parameters)))
+
+
+@click.command()
+@click.argument("handle")
+@click.option("--wait", is_flag=True, help="Until it is over; exit code 1 when it failed.")
+@output_option
+def status(handle: str, wait: bool, output: str) -> None:
+    """Where the run HANDLE stands, box by box."""
+    from lipt.adapters.cluster.api import Cluster
+    from lipt.adapters.cluster.runs import Handle, engine_of
+
+    address = Handle.parse(handle)
+    engine = engine_of(address.engine, Cluster(), address.namespace)
+    state = engine.state(address.run)
+    while wait and not state.over:
+        time.sleep(_POLL_S)
+        state = engine.state(address.run)
+    if output == "json":
+        print_json(asdict(state))
+    else:
+        _show(state)
+    if state.phase == "Failed":
+        sys.exit(RunError.exit_code)
+
+
+@click.command()
+@click.argument("handle")
+@click.option("--box", help="Of this box and its workers only.")
+def logs(handle: str, box: str | None) -> None:
+    """What the pods of the run HANDLE printed, in the order in which they started."""
+    from lipt.adapters.cluster.api import Cluster
+    from lipt.adapters.cluster.runs import Handle, engine_of, pod_logs
+
+    address, cluster = Handle.parse(handle), Cluster()
+    workflow = engine_of(address.engine, cluster, address.namespace).workflow(address.run)
+    for name, text in pod_logs(cluster, address.namespace, workflow, box=box):
+        click.echo(f"== {name}\n{text}", nl=not text.endswith("\n"))
+
+
+def _check(config: Config) -> None:
+    """What a pod would stumble over, found before anything is started.
+
+    Raises:
+        UsageError: says which setting.
+    """
+    from lipt.core.selection import requirements
+    from lipt.stages.choose import check_forgetting
+
+    if not config.workspace.startswith("s3://"):
+        raise UsageError(
+            f"workspace: {config.workspace} is a folder here, pods share none of it",
+            "--set workspace=s3://BUCKET/PREFIX, in the object store of the cluster",
+        )
+    source = config.data.source
+    if "://" not in source and source not in ("digits", "cifar10", "cifar100"):
+        raise UsageError(
+            f"data.source: {source} is a folder here, pods do not see it",
+            f"lipt ingest {source} s3://BUCKET/DATA, then --set data.source=s3://BUCKET/DATA",
+        )
+    requirements(config.select.algorithm)
+    check_forgetting(config)
+
+
+def _parameters(config: Config, engine: Engine, pairs: tuple[str, ...]) -> dict[str, Any]:
+    """The configuration as parameters of the installed pipeline, and those given by hand."""
+    from lipt.adapters.cluster.manifest import Pods
+    from lipt.stages.plan import PARAMETERS, configure, parameters_of
+
+    known = engine.parameters()
+    given = {}
+    for text in pairs:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise UsageError(f"-p {text}: not a parameter of the pipeline", did_you_mean(name, known))
+        if name in PARAMETERS or name == "config":
+            raise UsageError(f"-p {text}: a setting", f"--set {PARAMETERS.get(name, (name,))[0]}=…")
+        given[name] = value
+    pods = Pods.parse({name: value for name, value in (known | given).items() if name in Pods.__dataclass_fields__})
+    parameters = parameters_of(config, list(known))
+    settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
+    if configure(parameters["config"], **settings) != config:
+        raise UsageError("this configuration cannot be expressed in parameters", "report it, with the configuration")
+    typed = {name: getattr(pods, name) for name in given}
+    return parameters | {name: str(value) if name == "gpus" else value for name, value in typed.items()}
+
+
+def _show(state: RunState) -> None:
+    for box in state.boxes:
+        seconds = _seconds(box.started, box.finished)
+        click.echo(f"{box.name:<10} {box.phase:<10} {seconds:>8}  {box.message}".rstrip())
+    click.echo(f"{state.phase}{f': {state.message}' if state.message else ''}")
+
+
+def _seconds(started: str | None, finished: str | None) -> str:
+    if not started or not finished:
+        return ""
+    return f"{(datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds():.0f} s"

@@ -1,0 +1,35 @@
+"""Stages for `lipt.stages.launch` that fail, each in its way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import torch
+
+from lipt.errors import TransientError
+from lipt.stages.context import Context
+from lipt.stages.launch import Inputs, Team
+from lipt.stages.workspace import Step
+
+
+def unreachable(_ctx: Context, _step: Step, _inputs: Inputs, team: Team) -> dict[str, Any]:
+    if team.ranks.rank == 1:
+        raise TransientError("s3://bucket: out of reach", "check that the store is up")
+    team.ranks.sum(torch.zeros(1))  # never comes back
+    return {}
+
+
+def mistaken(_ctx: Context, _step: Step, _inputs: Inputs, team: Team) -> dict[str, Any]:
+    if team.ranks.rank == 1:
+        raise ZeroDivisionError("by zero")
+    team.ranks.sum(torch.zeros(1))
+    return {}
+
+
+def killed(_ctx: Context, _step: Step, _inputs: Inputs, team: Team) -> dict[str, Any]:
+    if team.ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    team.ranks.sum(torch.zeros(1))
+    return {}

@@ -1,0 +1,213 @@
+"""Main training on two processes: the result of one, whatever ends them, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lipt.core.wire import State, unpack
+from lipt.errors import LiptError, RunError, TransientError, UsageError
+from lipt.ledger import Cost
+from lipt.stages.choose import select
+from lipt.stages.context import WEIGHTS
+from lipt.stages.ingest import ingest
+from lipt.stages.launch import count_processes, launch
+from lipt.stages.train import train
+from lipt.stages.workspace import Artifact, Step
+from tests.tiny import digests, tiny_context
+
+TRAIN = {"epochs": 3, "lr": 0.02, "checkpoint_s": 0}
+SMOOTH = {"name": "tests.unit.core.helpers:Smooth", "width": None, "classifier": "classifier"}
+CASES: dict[str, dict[str, Any]] = {
+    "resident": {},
+    "streamed": {"data": {"resident_mb": 0}, "train": TRAIN | {"epochs": 2}},
+    "reselect": {"train": TRAIN | {"epochs": 2, "reselect_every": 1}, "select": {"algorithm": "grand"}},
+}
+
+
+@dataclass(kw_only=True)
+class Trained:
+    artifact: Artifact
+    weights: State
+    cost: Cost
+
+
+def run_train(folder: Path, processes: int, changes: dict[str, Any]) -> Trained:
+    """The train stage on a random subset that every case shares."""
+    base: dict[str, Any] = {"select": {"algorithm": "random", "fraction": 0.2}, "train": TRAIN, "model": SMOOTH}
+    ctx = tiny_context(folder, base)
+    dataset = ingest(ctx)
+    subset = select(ctx, dataset, ())
+    final = {section: base.get(section, {}) | changes.get(section, {}) for section in base | changes}
+    final["train"]["processes"] = processes
+    ctx = tiny_context(folder, final)
+    artifact = train(ctx, dataset, subset)
+    weights = unpack(ctx.workspace.store.read(f"{artifact.ref}/{WEIGHTS}", kind="model"), origin="the weights")
+    return Trained(artifact=artifact, weights=weights, cost=ctx.workspace.cost(artifact))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_give_the_artifact_of_one(name: str, tmp_path: Path) -> None:
+    one, two = (run_train(tmp_path / str(count), count, CASES[name]) for count in (1, 2))
+    assert two.artifact.ref == one.artifact.ref
+    assert two.artifact.summary["accuracies"] == one.artifact.summary["accuracies"]
+    assert two.artifact.summary["losses"] == pytest.approx(one.artifact.summary["losses"], rel=1e-5)
+    assert two.weights.keys() == one.weights.keys()
+    for key, tensor in one.weights.items():
+        torch.testing.assert_close(two.weights[key], tensor, rtol=1e-4, atol=1e-5)
+    assert two.cost.flops == one.cost.flops
+    # Each sample is read by one process; beyond that one image, whose size decides how the set is held, and in a
+    # streamed epoch the cuts between the processes' runs.
+    assert one.cost.read["data"] <= two.cost.read["data"] <= one.cost.read["data"] + 10_000
+    assert two.cost.requests < 2 * one.cost.requests + 100
+    assert two.cost.peak_bytes > 100e6
+
+
+# --- what ends a training, and what continues it ---
+
+_STAGE = """
+import sys, torch
+torch.set_num_threads(2)
+from lipt.cli import main
+main(["stage", "train", sys.argv[1], "--in", "dataset=" + sys.argv[2], "--in", "subset=" + sys.argv[3]])
+"""
+_LONG = TRAIN | {"epochs": 40, "processes": 2}
+
+
+def _descendants(pid: int) -> list[int]:
+    with suppress(FileNotFoundError):
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+        return [*children, *(deeper for child in children for deeper in _descendants(child))]
+    return []
+
+
+def _gone(pids: list[int], within_s: float = 10) -> bool:
+    def alive(pid: int) -> bool:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return False
+
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not any(map(alive, pids)):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes in /proc")
+def test_killed_in_the_middle_the_same_command_ends_bit_identical(tmp_path: Path) -> None:
+    """Everything at once (a pod's eviction), the parent alone, then SIGINT and SIGTERM: no orphans, nothing lost."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    folders = {name: tmp_path / name for name in ("straight", "killed")}
+    commands = {}
+    for name, folder in folders.items():
+        changes = {"select": {"algorithm": "random", "fraction": 0.2}, "train": _LONG, "model": SMOOTH}
+        ctx = tiny_context(folder, changes)
+        dataset = ingest(ctx)
+        subset = select(ctx, dataset, ())
+        config = tmp_path / f"{name}.json"
+        config.write_text(ctx.config.model_dump_json())
+        commands[name] = [sys.executable, "-c", _STAGE, str(config), dataset.ref, subset.ref]
+
+    def start(name: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            commands[name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": str(temporary)},
+            cwd=Path(__file__).parents[2],
+        )
+
+    def checkpoint_time() -> int:
+        found = list(folders["killed"].glob("train/*/checkpoint"))
+        return found[0].stat().st_mtime_ns if found else 0
+
+    for number, alone, code in [
+        (signal.SIGKILL, False, -signal.SIGKILL),
+        (signal.SIGKILL, True, -signal.SIGKILL),
+        (signal.SIGINT, True, 130),
+        (signal.SIGTERM, True, 143),
+    ]:
+        before, leftovers, parent = checkpoint_time(), set(temporary.iterdir()), start("killed")
+        while checkpoint_time() == before:
+            assert parent.poll() is None, parent.communicate()[1][-3000:]
+            time.sleep(0.01)
+        children = _descendants(parent.pid)
+        assert len(children) >= 2
+        parent.send_signal(number)
+        for child in [] if alone else children:
+            with suppress(ProcessLookupError):
+                os.kill(child, number)
+        _, log = parent.communicate(timeout=60)
+        assert parent.returncode == code, log[-3000:]
+        assert _gone(children)
+        if number != signal.SIGKILL:
+            assert set(temporary.iterdir()) == leftovers
+            assert "Traceback" not in log
+            assert "torch/distributed" not in log
+    for name in folders:
+        ended = start(name)
+        out, log = ended.communicate(timeout=240)
+        assert ended.returncode == 0, log[-3000:]
+        assert out.startswith("train/")
+        assert len(out.splitlines()) == 1
+    straight, killed = (digests(tiny_context(folder).workspace) for folder in folders.values())
+    assert killed == straight
+    (key,) = [key for key in straight if key.startswith("train/")]
+    costs = [tiny_context(folder).workspace for folder in folders.values()]
+    whole, resumed = (workspace.cost(workspace.get(key.removesuffix("/artifact.json"))) for workspace in costs)
+    assert resumed.flops == whole.flops
+    assert resumed.read["data"] > 2 * whole.read["data"]  # each attempt reads its images, and all are counted
+
+
+@pytest.mark.parametrize(
+    ("work", "kind", "code", "message"),
+    [
+        ("unreachable", TransientError, 3, r"^s3://bucket: out of reach\n  -> check that the store is up$"),
+        ("mistaken", RunError, 1, "^failing: process 1 of 2: ZeroDivisionError: by zero"),
+        ("killed", RunError, 1, r"^failing: process 1 of 2 was killed \(SIGKILL\)"),
+    ],
+)
+def test_what_one_process_fails_with_is_the_one_error(
+    work: str, kind: type[LiptError], code: int, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ctx = tiny_context(tmp_path)
+    step = Step(workspace=ctx.workspace, ref="train/0", label="failing", reporter=ctx.reporter)
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with pytest.raises(kind, match=message) as caught:
+        launch(ctx, step, f"tests.pipeline.rank_work:{work}", {}, 2)
+    assert caught.value.exit_code == code
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert _gone(_descendants(os.getpid()), within_s=1)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("Traceback") == (work == "mistaken"), printed.err
+
+
+def test_as_many_processes_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert count_processes(tiny_context(tmp_path)) == 1
+    assert count_processes(tiny_context(tmp_path, {"train": {"processes": 3}})) == 3
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    assert count_processes(tiny_context(tmp_path, {"device": "cuda"})) == 8
+    assert count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"batch_size": 4}})) == 4
+    assert count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"processes": 1}})) == 1
+    with pytest.raises(UsageError, match=r"train.processes: 9, torch sees 8 GPUs"):
+        count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"processes": 9}}))

@@ -1,0 +1,105 @@
+"""Worker pods: parameters, and what is asked of Kubernetes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lipt.adapters.cluster.fanout import _indexes, _note
+from lipt.adapters.cluster.manifest import Pods, job_manifest
+from lipt.adapters.cluster.runs import Handle
+from lipt.errors import UsageError
+
+PODS = Pods(image="lipt:1", gpus=1, tolerations=[{"key": "gpu"}], node_selector={"pool": "a"})
+
+
+def job(pods: Pods = PODS, **changes: Any) -> dict[str, Any]:
+    chosen: dict[str, Any] = {
+        "run": "digits-x", "owner": None, "name": "pretrain", "arguments": ["box", "worker"], "completions": 4,
+        "may_fail": 2,
+    }  # fmt: skip
+    return job_manifest(pods, **chosen | changes)
+
+
+def test_parameters_may_be_text() -> None:
+    text = {"image": "lipt:1", "gpus": "1", "tolerations": '[{"key": "gpu"}]', "node_selector": '{"pool": "a"}'}
+    assert Pods.parse(text) == PODS
+    assert (
+        Pods.parse({"image": "lipt:1", "gpus": 1, "tolerations": [{"key": "gpu"}], "node_selector": {"pool": "a"}})
+        == PODS
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"gpus": "one"}, "parameter gpus is 'one'"),
+        ({"gpus": "-1"}, "parameter gpus is '-1'"),
+        ({"tolerations": "{}"}, "parameter tolerations is '{}'"),
+        ({"node_selector": "[]"}, "parameter node_selector"),
+        ({"nodse": "1"}, "did you mean 'nodes'"),
+    ],
+)
+def test_a_wrong_parameter_is_named(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Pods.parse({"image": "x"} | parameters)
+    assert message in str(caught.value)
+
+
+def test_gpu_workers_never_share_a_node_and_cpu_workers_prefer_not_to() -> None:
+    affinity = job()["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    labels = job()["spec"]["template"]["metadata"]["labels"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"]["matchLabels"].items() <= labels.items()
+    spec = job(Pods(image="x"))["spec"]["template"]["spec"]
+    assert "preferredDuringSchedulingIgnoredDuringExecution" in spec["affinity"]["podAntiAffinity"]
+    assert "nvidia.com/gpu" not in spec["containers"][0]["resources"]["limits"]
+
+
+def test_names_are_short_stable_and_differ_between_runs_and_work() -> None:
+    long = job(run="x" * 90)["metadata"]["name"]
+    assert len(long) + len("-00000-abcde") <= 63 + 6
+    assert job()["metadata"]["name"] == job()["metadata"]["name"]
+    assert (
+        len({job()["metadata"]["name"], job(run="b")["metadata"]["name"], job(arguments=["c"])["metadata"]["name"]})
+        == 3
+    )
+
+
+def test_permanent_errors_are_answers_and_lost_pods_do_not_count() -> None:
+    ignore, fail = job()["spec"]["podFailurePolicy"]["rules"]
+    assert ignore["action"] == "Ignore"
+    assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailIndex", [1, 2])
+    assert job()["spec"]["maxFailedIndexes"] == 2
+
+
+def test_indexes() -> None:
+    assert _indexes("") == set()
+    assert _indexes("0,2-4,7") == {0, 2, 3, 4, 7}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, "out of memory (OOMKilled): raise `memory`"),
+        ({"terminated": {"exitCode": 1, "reason": "Error", "message": "lipt: no\n such file"}}, "lipt: no such file"),
+        ({"terminated": {"exitCode": 3, "reason": "Error"}}, "exit code 3"),
+    ],
+)
+def test_the_reason_of_a_failed_pod_is_kept(status: dict[str, Any], reason: str) -> None:
+    reasons: dict[int, str] = {}
+    pod = {
+        "metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": "3"}},
+        "status": {"phase": "Failed", "containerStatuses": [{"state": status}]},
+    }
+    _note(pod, reasons)
+    assert reasons == {3: reason}
+
+
+def test_handles() -> None:
+    assert str(Handle.parse("argo/lipt/digits-x7")) == "argo/lipt/digits-x7"
+    for text in ("digits-x7", "argo/lipt", "argo//x", "helm/lipt/x"):
+        with pytest.raises(UsageError, match="is not a run"):
+            Handle.parse(text)
