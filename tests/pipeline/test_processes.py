@@ -81,7 +81,7 @@ torch.set_num_threads(2)
 from lipt.cli import main
 main(["stage", "train", sys.argv[1], "--in", "dataset=" + sys.argv[2], "--in", "subset=" + sys.argv[3]])
 """
-_LONG = TRAIN | {"epochs": 40, "processes": 2}
+_LONG = TRAIN | {"epochs": 20, "processes": 2}
 
 
 def _descendants(pid: int) -> list[int]:
