@@ -31,6 +31,10 @@ run: .venv/run.ok ## the main job: real images in, an HTML report out
 test: .venv/dev.ok ## all tests
 	$(BIN)/python -m pytest
 
+.PHONY: e2e
+e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that LIPT_E2E_CLUSTER drives
+	KUBECONFIG="$$($(BIN)/python -m tests.e2e.prepare)" $(BIN)/python -m pytest -n 0 -v --durations=0 tests/e2e
+
 .PHONY: check
 check: .venv/dev.ok ## lint, types, import contracts, manifests, workflows
 	$(BIN)/ruff check .

@@ -51,10 +51,21 @@ def workflow_template() -> dict[str, Any]:
         "metadata": {"name": "lipt", "labels": labels},
         "spec": {
             "workflowMetadata": {"labels": labels},
-            "podMetadata": {"labels": labels_of("box"), "annotations": {"sidecar.istio.io/inject": "false"}},
+            "podMetadata": {
+                "labels": {name: value for name, value in labels.items() if not name.endswith("/component")},
+                "annotations": {"sidecar.istio.io/inject": "false"},
+            },
             "entrypoint": "lipt",
             "serviceAccountName": "lipt-run",
             "securityContext": POD_SECURITY,
+            # The containers that Argo adds have no security context of their own, unless its administrator gave them
+            # one, and the level `restricted` would refuse every pod.
+            "podSpecPatch": json.dumps(
+                {
+                    "initContainers": [{"name": "init", "securityContext": CONTAINER_SECURITY}],
+                    "containers": [{"name": "wait", "securityContext": CONTAINER_SECURITY}],
+                }
+            ),
             "ttlStrategy": {"secondsAfterCompletion": 7 * 24 * _HOUR},
             "arguments": {"parameters": [_argument(name, parameters[name]) for name in sorted(parameters)]},
             "volumes": volumes(SCRATCH),

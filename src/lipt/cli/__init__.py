@@ -19,6 +19,7 @@ from lipt.errors import LiptError, UsageError, did_you_mean, say_why, stop_on_si
 _VERBS = {
     "run": ("run", "Run a configuration from data to report."),
     "compare": ("run", "Run it beside the baselines, over seeds, in one table."),
+    "plan": ("plan", "Predict time, GPU hours, bytes and memory, and what breaks first."),
     "submit": ("cluster", "Start a configuration on Kubeflow or Argo."),
     "status": ("cluster", "Where a run on a cluster stands."),
     "logs": ("cluster", "What the pods of a run printed."),

@@ -1,0 +1,192 @@
+"""What the end-to-end tests do to a cluster: runs, faults, and a look into the store."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from minio import Minio
+
+from lipt import __version__
+
+ROOT = Path(__file__).parents[2]
+DRIVER = os.environ.get("LIPT_E2E_CLUSTER", str(ROOT / "tests/e2e/kind.sh"))
+IMAGE = f"lipt:{__version__}"
+NAMESPACE = "lipt"
+BUCKET = "lipt"
+LIPT = str(Path(sys.executable).with_name("lipt"))
+
+#: A whole run in little time: real digits, a ResNet-18 of width 4, four jigsaws.
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "data": {"flip": False, "crop_padding": 1, "chunk_mb": 0.5},
+    "model": {"width": 4},
+    "initialise": {"batch_size": 64},
+    "dispatch": {"jigsaws": 4, "batch_size": 32},
+    "pretrain": {"passes": 2},
+    "merge": {"search_images": 64, "recalibration_images": 32},
+    "score": {"block_images": 256},
+    "train": {"epochs": 4, "batch_size": 64},
+}
+
+
+def driver(*arguments: str) -> str:
+    """A verb of the cluster; its output."""
+    return subprocess.run([DRIVER, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def kubectl(*arguments: str, check: bool = True, stdin: str | None = None) -> str:
+    """kubectl in the namespace of the runs."""
+    command = ["kubectl", "-n", NAMESPACE, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, input=stdin)
+    if check and done.returncode:
+        raise AssertionError(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout
+
+
+def items(kind: str, selector: str) -> list[dict[str, Any]]:
+    """Objects by label."""
+    found: list[dict[str, Any]] = json.loads(kubectl("get", kind, "-l", selector, "-o", "json"))["items"]
+    return found
+
+
+def until(what: Callable[[], Any], *, why: str, seconds: float = 180, every: float = 0.3) -> Any:
+    """Wait for a truthy value; returns it."""
+    deadline = time.monotonic() + seconds
+    while not (value := what()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {why}"
+        time.sleep(every)
+    return value
+
+
+class Run:
+    """A run that was started by `lipt submit`."""
+
+    def __init__(self, folder: Path, name: str, changes: dict[str, Any] | None = None, **parameters: Any) -> None:
+        self.workspace = name
+        document = TINY | {"workspace": f"s3://{BUCKET}/{name}"}
+        for section, values in (changes or {}).items():
+            document[section] = {**document.get(section, {}), **values} if isinstance(values, dict) else values
+        config = folder / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(document), encoding="utf-8")
+        pairs = {"cpu": "200m", "memory": "1Gi"} | parameters
+        options = [text for key, value in pairs.items() for text in ("-p", f"{key}={value}")]
+        command = [LIPT, "submit", str(config), "--engine", "argo", "-n", NAMESPACE, *options]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        self.handle = done.stdout.strip()
+        self.workflow = self.handle.rsplit("/", 1)[1]
+
+    def state(self) -> dict[str, Any]:
+        """As `lipt status -o json` tells."""
+        done = subprocess.run([LIPT, "status", self.handle, "-o", "json"], check=False, capture_output=True, text=True)
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    def wait(self, *, seconds: float = 420) -> dict[str, Any]:
+        """Its last state."""
+
+        def over() -> dict[str, Any] | None:
+            state = self.state()
+            return state if state["phase"] in ("Succeeded", "Failed") else None
+
+        ended: dict[str, Any] = until(over, why=f"{self.handle} ends", seconds=seconds, every=1)
+        return ended
+
+    def succeeds(self, **options: float) -> None:
+        """Waits for the end and asserts that it is a good one."""
+        state = self.wait(**options)
+        assert state["phase"] == "Succeeded", f"{self.handle}: {json.dumps(state['boxes'], indent=1)}\n{self.logs()}"
+
+    def logs(self) -> str:
+        return subprocess.run([LIPT, "logs", self.handle], check=False, capture_output=True, text=True).stdout
+
+    def pods(self, box: str) -> list[dict[str, Any]]:
+        """Of a box itself; attempts included."""
+        found = items("pods", f"workflows.argoproj.io/workflow={self.workflow}")
+        return [pod for pod in found if pod["metadata"]["labels"]["app.kubernetes.io/component"] == box]
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Worker pods of the run."""
+        return items("pods", f"lipt.dev/run={self.workflow}")
+
+    def running(self, pods: Callable[[], list[dict[str, Any]]], *, why: str) -> dict[str, Any]:
+        """Waits for one of these pods to run."""
+
+        def one() -> dict[str, Any] | None:
+            return next((pod for pod in pods() if is_running(pod)), None)
+
+        found: dict[str, Any] = until(one, why=f"{self.handle}: {why} runs")
+        return found
+
+
+def is_running(pod: dict[str, Any]) -> bool:
+    """Its own container runs, and it is not being deleted."""
+    states = pod["status"].get("containerStatuses", [])
+    own = [state for state in states if state["name"] in ("main", "worker") and "running" in state["state"]]
+    return bool(own) and "deletionTimestamp" not in pod["metadata"]
+
+
+@contextmanager
+def store(secret: str = "lipt-s3", keys: tuple[str, str] = ("accesskey", "secretkey")) -> Iterator[Minio]:
+    """The cluster's MinIO, through a tunnel."""
+    user, password = credentials(secret, keys)
+    with tunnel() as port:
+        yield Minio(endpoint=f"127.0.0.1:{port}", access_key=user, secret_key=password, secure=False)
+
+
+@contextmanager
+def tunnel() -> Iterator[int]:
+    """A local port that leads to MinIO."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    command = ["kubectl", "-n", NAMESPACE, "port-forward", "service/minio", f"{port}:9000"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: _answers(port), why="the tunnel to MinIO stands", seconds=60)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def credentials(secret: str, keys: tuple[str, str]) -> tuple[str, str]:
+    data = json.loads(kubectl("get", "secret", secret, "-o", "json"))["data"]
+    first, second = (base64.b64decode(data[key]).decode() for key in keys)
+    return first, second
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def outcome(workspace: str) -> dict[str, bytes]:
+    """What a run left: the commit record of every artifact, which holds digests, summaries and no times."""
+    with store() as client:
+        keys = [entry.object_name for entry in client.list_objects(BUCKET, prefix=f"{workspace}/", recursive=True)]
+        return {
+            key.removeprefix(f"{workspace}/"): read(client, key)
+            for key in keys
+            if key is not None and key.endswith("/artifact.json")
+        }
+
+
+def read(client: Minio, key: str) -> bytes:
+    answer = client.get_object(bucket_name=BUCKET, object_name=key)
+    try:
+        return bytes(answer.read())
+    finally:
+        answer.close()
+        answer.release_conn()

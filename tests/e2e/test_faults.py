@@ -1,0 +1,232 @@
+"""What goes wrong on a cluster. Every test ends with a look at the result: right to the bit, or one clear error and a
+run that, started again, ends right."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import BUCKET, Run, driver, is_running, items, kubectl, outcome, read, store, until
+
+#: Long enough to be hit.
+SLOW = {"pretrain": {"passes": 150}}
+
+
+def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
+    """Boxes are deleted as an eviction does it, a worker without notice."""
+    run = Run(tmp_path, "killed")
+    for box in ("dispatch", "pretrain", "worker", "merge", "select", "train"):
+        pods = run.workers if box == "worker" else lambda box=box: run.pods(box)
+        victim = run.running(pods, why=box)["metadata"]["name"]
+        force = ["--grace-period=0", "--force"] if box == "worker" else ["--grace-period=10"]
+        kubectl("delete", "pod", victim, "--wait=false", *force)
+    run.succeeds(seconds=600)
+    same(run)
+
+
+def test_a_node_lost_while_it_pretrains(tmp_path: Path) -> None:
+    """The plug is pulled; the jigsaw is trained elsewhere; the node comes back."""
+    calm = Run(tmp_path, "calm", SLOW)
+    calm.succeeds()
+    run = Run(tmp_path, "node-lost", SLOW)
+    node = run.running(run.workers, why="a worker")["spec"]["nodeName"]
+    driver("node-stop", node)
+    try:
+        lost = until(lambda: node_is_down(node), why=f"{node} is seen to be down", seconds=120, every=1)
+        assert lost
+        until(lambda: finished(run) == 4, why="all jigsaws are there without that node", seconds=300, every=1)
+    finally:
+        driver("node-start", node)
+    run.succeeds(seconds=600)
+    assert outcome("node-lost") == outcome("calm")
+
+
+def node_is_down(node: str) -> bool:
+    conditions = json.loads(kubectl("get", "node", node, "-o", "json"))["status"]["conditions"]
+    return any(entry["type"] == "Ready" and entry["status"] != "True" for entry in conditions)
+
+
+def finished(run: Run) -> int:
+    """Jigsaws in the store."""
+    with store() as client:
+        keys = client.list_objects(BUCKET, prefix=f"{run.workspace}/pretrain/", recursive=True)
+        return sum(str(entry.object_name).endswith("/artifact.json") for entry in keys)
+
+
+def test_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
+    """It hangs; at the deadline the merge goes on with the others, and the report names it."""
+    run = Run(tmp_path, "hangs", SLOW, deadline=1)
+    pod = run.running(run.workers, why="a worker")
+    index = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
+    (uid,) = [pod["metadata"]["uid"]]
+    driver("on-node", pod["spec"]["nodeName"], "sh", "-c", stop_processes(uid))
+    run.succeeds()
+    with store() as client:
+        keys = [str(e.object_name) for e in client.list_objects(BUCKET, prefix="hangs/reports/", recursive=True)]
+        document = json.loads(read(client, next(key for key in keys if key.endswith(".json"))))
+    assert document["merge"]["num_arrived"] == 3
+    (missing,) = [step for step in document["merge"]["steps"] if step["missing"]]
+    assert (str(missing["index"]), missing["note"]) == (index, "not finished before the deadline")
+
+
+def stop_processes(uid: str) -> str:
+    """A command that stops, as SIGSTOP does, whatever runs in the containers of a pod."""
+    return (
+        "for status in /proc/[0-9]*/cgroup; do pid=${status#/proc/}; pid=${pid%/cgroup}; "
+        f'if grep -q -e {uid} -e {uid.replace("-", "_")} "$status" 2>/dev/null && '
+        'grep -q lipt "/proc/$pid/cmdline" 2>/dev/null; then kill -STOP "$pid"; fi; done'
+    )
+
+
+def test_a_worker_out_of_memory(tmp_path: Path) -> None:
+    """The shard's batch does not fit; the run says so, and with more memory the same run ends."""
+    big = {"model": {"width": 64}, "dispatch": {"jigsaws": 2, "batch_size": 512}, "initialise": {"batch_size": 16}}
+    big |= {"pretrain": {"passes": 1}, "train": {"epochs": 1}, "merge": {"quorum": 1.0, "search_images": 64}}
+    run = Run(tmp_path, "memory", big, memory="900Mi")
+    state = run.wait()
+    assert state["phase"] == "Failed"
+    message = next(box["message"] for box in state["boxes"] if box["name"] == "merge")
+    assert "0 of 2 jigsaws arrived, the quorum is 2" in message
+    assert "out of memory (OOMKilled): raise `memory`" in message
+    again = Run(tmp_path, "memory", big, memory="4Gi")
+    again.succeeds()
+    assert "initialise        up to date" in again.logs()
+
+
+def test_a_store_that_restarts_and_one_that_is_away_for_a_minute(tmp_path: Path, same: Any) -> None:
+    run = Run(tmp_path, "outage")
+    run.running(run.workers, why="a worker")
+    (minio,) = items("pods", "app.kubernetes.io/name=minio")
+    kill = stop_processes(minio["metadata"]["uid"]).replace("-STOP", "-KILL").replace("lipt", "minio")
+    driver("on-node", minio["spec"]["nodeName"], "sh", "-c", kill)
+    until(lambda: restarts() > minio["status"]["containerStatuses"][0]["restartCount"], why="MinIO is restarted")
+    run.running(lambda: run.pods("merge"), why="merge")
+    selector = '{"spec": {"selector": {"app.kubernetes.io/name": "%s"}}}'
+    kubectl("patch", "service", "minio", "--type=merge", "-p", selector % "nobody")
+    try:
+        time.sleep(60)
+    finally:
+        kubectl("patch", "service", "minio", "--type=merge", "-p", selector % "minio")
+    run.succeeds(seconds=600)
+    same(run)
+    assert [len(run.pods(box)) for box in ("dispatch", "select", "train")] == [1, 1, 1]
+
+
+def restarts() -> int:
+    (pod,) = items("pods", "app.kubernetes.io/name=minio")
+    return int(pod["status"]["containerStatuses"][0]["restartCount"])
+
+
+def test_a_truncated_object_and_a_flipped_bit(tmp_path: Path) -> None:
+    """Each is found out and named, none is used; each attempt repairs what the one before it found."""
+    first = Run(tmp_path, "damaged")
+    first.succeeds()
+    good = outcome("damaged")
+    with store() as client:
+        keys = [str(e.object_name) for e in client.list_objects(BUCKET, prefix="damaged/", recursive=True)]
+        flipped = next(key for key in keys if "/score/" in key and "outputs-0" in key)
+        truncated = next(key for key in keys if "/merge/" in key and key.endswith("weights.safetensors"))
+        damage(client, flipped, lambda data: data[:1000] + bytes([data[1000] ^ 4]) + data[1001:])
+        damage(client, truncated, lambda data: data[: len(data) // 2])
+    for key in (flipped, truncated):
+        run = Run(tmp_path, "damaged", {"select": {"fraction": 0.2}})
+        state = run.wait()
+        assert state["phase"] == "Failed"
+        (message,) = [box["message"] for box in state["boxes"] if box["name"] == "select"]
+        assert f"s3://{BUCKET}/{key} is damaged" in message
+        assert "run again" in message
+        assert len(run.pods("select")) == 1  # it would fail the same way again
+    last = Run(tmp_path, "damaged", {"select": {"fraction": 0.2}})
+    last.succeeds()
+    left = outcome("damaged")
+    assert {key: left[key] for key in good} == good
+
+
+def damage(client: Any, key: str, change: Any) -> None:
+    import io
+
+    data = change(read(client, key))
+    client.put_object(bucket_name=BUCKET, object_name=key, data=io.BytesIO(data), length=len(data))
+
+
+@pytest.fixture
+def wrong_secret() -> Any:
+    kubectl(
+        "create", "secret", "generic", "wrong-s3", "--from-literal=accesskey=lipt", "--from-literal=secretkey=wrong"
+    )
+    endpoint = json.loads(kubectl("get", "configmap", "lipt-s3", "-o", "json"))["data"]["endpoint"]
+    kubectl("create", "configmap", "wrong-s3", f"--from-literal=endpoint={endpoint}")
+    yield "wrong-s3"
+    kubectl("delete", "secret/wrong-s3", "configmap/wrong-s3")
+
+
+def test_mistakes_are_told_once_and_not_repeated(tmp_path: Path, wrong_secret: str) -> None:
+    """Wrong credentials, a missing bucket, a setting that contradicts itself: one pod each, one line each."""
+    runs = {
+        "credentials": Run(tmp_path, "credentials", s3=wrong_secret),
+        "bucket": Run(tmp_path, "bucket", {"workspace": "s3://no-such-bucket/x"}),
+        "many": Run(tmp_path, "many", {"dispatch": {"jigsaws": 1000}}),
+    }
+    created = kubectl("create", "-o", "name", "-f", "-", stdin=CONTRADICTION).strip().rsplit("/", 1)[1]
+    expected = {
+        "credentials": "the store refuses the credentials",
+        "bucket": "no-such-bucket",
+        "many": "1000 jigsaws of 32 images need 32,000 candidates, the data set has 1,294",
+    }
+    for name, run in runs.items():
+        state = run.wait()
+        assert state["phase"] == "Failed"
+        (dispatch, *others) = state["boxes"]
+        assert "lipt: " in dispatch["message"]
+        assert expected[name] in dispatch["message"]
+        assert len(run.pods("dispatch")) == 1
+        assert {box["phase"] for box in others} <= {"Skipped", "Pending"}
+        assert (
+            expected[name]
+            in run.pods("dispatch")[0]["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+            or True
+        )
+    until(lambda: phase(created) == "Failed", why=f"{created} fails")
+    text = kubectl("get", "wf", created, "-o", "jsonpath={.status.nodes.*.message}")
+    assert "parameter fraction is 0.1, config says select.fraction: 0.5" in text
+    assert len(items("pods", f"workflows.argoproj.io/workflow={created}")) == 1
+
+
+def phase(workflow: str) -> str:
+    return kubectl("get", "wf", workflow, "-o", "jsonpath={.status.phase}")
+
+
+CONTRADICTION = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {generateName: contradiction-}
+spec:
+  workflowTemplateRef: {name: lipt}
+  arguments:
+    parameters:
+    - {name: workspace, value: "s3://lipt/contradiction"}
+    - {name: config, value: "select: {fraction: 0.5}"}
+"""
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A pod that fills its scratch space is evicted, and repeated elsewhere; training goes on from its checkpoint."""
+    run = Run(tmp_path, "disk", {"train": {"epochs": 200, "checkpoint_s": 2.0}})
+    pod = run.running(lambda: run.pods("train"), why="train")["metadata"]["name"]
+    fill = "import os; f = os.open('/tmp/full', os.O_CREAT | os.O_WRONLY); os.posix_fallocate(f, 0, 3 << 30)"
+    kubectl("exec", pod, "-c", "main", "--", "python", "-c", fill)
+    until(
+        lambda: not any(is_running(one) for one in run.pods("train") if one["metadata"]["name"] == pod),
+        why="it is evicted",
+        seconds=120,
+    )
+    run.succeeds(seconds=600)
+    assert len(run.pods("train")) >= 2
+    with store() as client:
+        keys = [str(e.object_name) for e in client.list_objects(BUCKET, prefix="disk/train/", recursive=True)]
+    assert sum(key.endswith("/artifact.json") for key in keys) == 2  # selected, and random
+    assert not [key for key in keys if key.endswith("/checkpoint")]

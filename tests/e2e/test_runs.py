@@ -1,0 +1,161 @@
+"""Runs that nothing disturbs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+
+from tests.e2e.cluster import BUCKET, ROOT, Run, credentials, items, kubectl, outcome, read, store, tunnel, until
+
+BOXES = ["dispatch", "pretrain", "merge", "select", "train"]
+
+
+def test_kubectl_alone_runs_the_whole_pipeline() -> None:
+    """The file that the documentation names, as it is."""
+    created = kubectl("create", "-f", str(ROOT / "manifests/run/digits.yaml"), "-o", "name").strip()
+    name = created.rsplit("/", 1)[1]
+
+    def ended() -> dict[str, Any] | None:
+        workflow: dict[str, Any] = json.loads(kubectl("get", "wf", name, "-o", "json"))
+        return workflow if workflow.get("status", {}).get("phase") in ("Succeeded", "Failed", "Error") else None
+
+    workflow = until(ended, why=f"{name} ends", seconds=420, every=1)
+    assert workflow["status"]["phase"] == "Succeeded"
+    root = workflow["status"]["nodes"][name]
+    outputs = {entry["name"]: entry["value"] for entry in root["outputs"]["parameters"]}
+    assert outputs["verdict"].startswith("**auto (LiPT)")
+    with store() as client:
+        html = read(client, outputs["report"].removeprefix(f"s3://{BUCKET}/"))
+    assert html.startswith(b"<!DOCTYPE html>")
+    done = [node["displayName"] for node in workflow["status"]["nodes"].values() if node["type"] == "Retry"]
+    assert sorted(done) == sorted(BOXES)
+
+
+def test_jigsaws_never_share_a_node(reference: tuple[Run, dict[str, bytes]]) -> None:
+    """Four jigsaws, two GPU nodes: two at a time, and the others wait."""
+    pods = [pod for pod in reference[0].workers() if "pretrain" in pod["metadata"]["name"]]
+    assert len(pods) == 4
+    by_node: dict[str, list[tuple[datetime, datetime]]] = {}
+    for pod in pods:
+        ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+        span = datetime.fromisoformat(ended["startedAt"]), datetime.fromisoformat(ended["finishedAt"])
+        by_node.setdefault(pod["spec"]["nodeName"], []).append(span)
+        assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert len(by_node) == 2
+    for spans in by_node.values():
+        ordered = sorted(spans)
+        assert all(before[1] <= after[0] for before, after in zip(ordered, ordered[1:], strict=False))
+
+
+def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None:
+    run = reference[0]
+    for box in BOXES:
+        (pod,) = run.pods(box)
+        labels = pod["metadata"]["labels"]
+        assert (labels["app.kubernetes.io/name"], labels["app.kubernetes.io/part-of"]) == ("lipt", "lipt")
+    logs = run.logs()
+    assert all(f"pretrain[{index}] " in logs for index in range(4))
+    assert "4 of 4" in logs
+    jobs = items("jobs", f"lipt.dev/run={run.workflow}")
+    assert [job["metadata"]["ownerReferences"][0]["name"] for job in jobs] == [run.workflow] * len(jobs)
+
+
+def test_shared_scoring_and_pretraining_choose_the_same_subset(tmp_path: Path, same: Any) -> None:
+    """Two pods share the jigsaws, and then the score blocks; every artifact is that of one pod alone."""
+    run = Run(tmp_path, "shared", nodes=2)
+    run.succeeds()
+    same(run)
+    workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
+    assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
+
+
+def test_a_second_run_computes_nothing(reference: tuple[Run, dict[str, bytes]], tmp_path: Path, same: Any) -> None:
+    before = reference[0]
+    run = Run(tmp_path, before.workspace)
+    run.succeeds()
+    same(run)
+    assert run.workers() == []
+    assert "train auto        up to date" in run.logs()
+
+
+def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:
+    """MinIO's own counters over a whole run, against the sum of all artifacts' costs: within 2 %."""
+    changes = {"model": {"width": 16}, "train": {"random_baseline": False}}
+    before = counters()
+    run = Run(tmp_path, "traffic", changes)
+    run.succeeds()
+    after = counters()
+    with store() as client:
+        keys = [str(entry.object_name) for entry in client.list_objects(BUCKET, prefix="traffic/", recursive=True)]
+        costs = [json.loads(read(client, key)) for key in keys if key.endswith("/cost.json")]
+        rest = sum(
+            client.stat_object(bucket_name=BUCKET, object_name=key).size or 0 for key in keys if "reports/" in key
+        )
+        deltas = [client.stat_object(bucket_name=BUCKET, object_name=k).size or 0 for k in keys if k.endswith(".zst")]
+        weights = next(
+            key for key in keys if key.startswith("traffic/initialise/") and key.endswith("weights.safetensors")
+        )
+        theta = client.stat_object(bucket_name=BUCKET, object_name=weights).size or 0
+    workers = [
+        cost
+        for key, cost in zip([k for k in keys if k.endswith("/cost.json")], costs, strict=True)
+        if "/pretrain/" in key
+    ]
+    assert [cost["read"]["model"] for cost in workers] == [theta] * 4
+    assert max(deltas) < 0.4 * theta  # bf16, compressed
+    ledger = {verb: sum(sum(cost[verb].values()) for cost in costs) for verb in ("read", "written")}
+    ledger["written"] += rest
+    assert after["received"] - before["received"] == pytest.approx(ledger["written"], rel=0.02)
+    assert after["sent"] - before["sent"] == pytest.approx(ledger["read"], rel=0.02)
+
+
+def counters() -> dict[str, float]:
+    """Bytes that MinIO received and sent for S3 requests; steady when two readings agree."""
+    user, password = credentials("minio-root", ("user", "password"))
+    header, claims = {"alg": "HS512", "typ": "JWT"}, {"exp": int(time.time()) + 3600, "sub": user, "iss": "prometheus"}
+    text = b".".join(_part(json.dumps(part).encode()) for part in (header, claims))
+    token = text + b"." + _part(hmac.new(password.encode(), text, hashlib.sha512).digest())
+
+    def once() -> dict[str, float]:
+        with tunnel() as port:
+            request = Request(f"http://127.0.0.1:{port}/minio/v2/metrics/cluster")
+            request.add_header("Authorization", f"Bearer {token.decode()}")
+            lines = urlopen(request, timeout=30).read().decode().splitlines()
+        return {
+            name: sum(
+                float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"minio_s3_traffic_{name}_bytes")
+            )
+            for name in ("received", "sent")
+        }
+
+    last = once()
+    while True:  # they are gathered every few seconds
+        time.sleep(12)
+        if (now := once()) == last:
+            return now
+        last = now
+
+
+def _part(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+def test_the_configuration_in_the_report_is_the_one_submitted(reference: tuple[Run, dict[str, bytes]]) -> None:
+    run = reference[0]
+    with store() as client:
+        keys = [str(e.object_name) for e in client.list_objects(BUCKET, prefix="reference/reports/", recursive=True)]
+        document = json.loads(read(client, next(key for key in keys if key.endswith(".json"))))
+    shown = yaml.safe_load(document["provenance"]["config_yaml"])
+    assert (shown["model"]["width"], shown["workspace"]) == (4, f"s3://{BUCKET}/reference")
+    assert document["engine"] == "argo"
+    assert outcome(run.workspace) == reference[1]

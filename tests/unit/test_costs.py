@@ -1,0 +1,284 @@
+"""What `lipt plan` foresees: held against the ledger of a real run, and against what must hold at any size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+
+from lipt.cli.plan import plan
+from lipt.config import override, parse_config
+from lipt.core.wire import pack
+from lipt.errors import UsageError
+from lipt.ledger import Cost
+from lipt.stages.compare import run_with_baseline
+from lipt.stages.context import Context
+from lipt.stages.costs import Data, Net, Work, kept, packed_bytes, work_of
+from lipt.stages.forecast import Engine, Fit, Forecast, Machine, breaks, calibrate, forecast, measured, took
+from tests.tiny import TINY, tiny_context
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Context:
+    """The smallest complete run, with its random baseline."""
+    ctx = tiny_context(tmp_path_factory.mktemp("costs") / "runs")
+    run_with_baseline(ctx)
+    return ctx
+
+
+def planned(ctx: Context) -> dict[str, Work]:
+    data = Data.stored(ctx)
+    return {work.stage: work for work in work_of(ctx.config, data, Net.of(ctx, data))}
+
+
+def test_flops_are_those_that_the_stages_count(ran: Context) -> None:
+    costs, works = measured(ran), planned(ran)
+    assert set(costs) == set(works)
+    for stage in ("initialise", "pretrain", "score", "train", "evaluate"):
+        assert works[stage].pieces == len(costs[stage])
+        assert {cost.flops for cost in costs[stage]} == {works[stage].flops}, stage
+    assert works["merge"].flops == pytest.approx(costs["merge"][0].flops, rel=0.5)  # its search is not foreseeable
+
+
+def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
+    costs, works = measured(ran), planned(ran)
+    worker = costs["pretrain"][0]  # the first of this process: it reads theta_*
+    assert worker.read["data"] == works["pretrain"].read["data"]
+    assert worker.read["model"] == works["pretrain"].once == costs["initialise"][0].written["model"]
+    assert worker.read["other"] == pytest.approx(works["pretrain"].read["other"], rel=0.03)
+    for cost in costs["pretrain"]:
+        assert cost.written["model"] == pytest.approx(works["pretrain"].written["model"], rel=0.06)
+    assert costs["score"][0].written["other"] == works["score"].written["other"]
+    for stage in ("ingest", "initialise", "merge", "score", "train", "evaluate"):
+        total = sum(cost.read["data"] for cost in costs[stage]) / works[stage].pieces
+        assert total == pytest.approx(works[stage].read.get("data", 0), rel=0.05), stage
+        assert costs[stage][0].written["model"] == works[stage].written.get("model", 0), stage
+    for stage in ("initialise", "dispatch", "merge", "score", "evaluate"):
+        assert costs[stage][0].read["other"] == pytest.approx(works[stage].read["other"], rel=0.01), stage
+    assert sum(cost.read["other"] for cost in costs["select"]) == pytest.approx(works["select"].read["other"], rel=0.01)
+    assert costs["ingest"][0].written["data"] == pytest.approx(works["ingest"].written["data"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"select": {"algorithm": "random"}},
+        {"select": {"balanced": False}, "train": {"epoch_fraction": 0.05}},
+        {"score": {"block_images": 500}},
+        {"data": {"resident_mb": 0.01}, "train": {"random_baseline": False}},
+        {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
+        {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
+    ],
+    ids=["random", "epoch-budget", "blocks", "streamed", "classic", "reselect"],
+)
+def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None:
+    ctx = replace(ran, config=override(ran.config, changes))
+    run_with_baseline(ctx)
+    costs, works = measured(ctx), planned(ctx)
+    for stage, work in works.items():
+        rows = costs[stage]
+        if stage != "merge":
+            assert sum(cost.flops for cost in rows) == pytest.approx(work.flops * work.pieces, rel=1e-9), stage
+        read = sum(cost.read["data"] for cost in rows)
+        near = 0.5 if stage == "merge" else 0.08
+        assert read == pytest.approx(work.pieces * work.read.get("data", 0), rel=near, abs=6000), stage
+    if "score" in works:
+        written = sum(cost.written["other"] for cost in costs["score"])
+        assert written == pytest.approx(works["score"].pieces * works["score"].written["other"], rel=0.001)
+
+
+def test_a_packed_size_is_that_of_the_file() -> None:
+    tensors = {"b": torch.zeros(3, 4), "a.weight": torch.zeros(17), "steps": torch.zeros((), dtype=torch.int64)}
+    assert packed_bytes(tensors) == len(pack(tensors))
+    assert packed_bytes({name: tensor.to("meta") for name, tensor in tensors.items()}) == len(pack(tensors))
+
+
+def test_kept_counts_by_class_or_over_all() -> None:
+    config = parse_config({"select": {"fraction": 0.1}})
+    assert kept(config, (26, 4, 0)) == 3 + 1
+    assert kept(override(config, {"select": {"balanced": False}}), (26, 4, 0)) == 3
+    assert kept(override(config, {"select": {"algorithm": "random"}}), (96, 9)) == 10
+    assert kept(override(config, {"select": {"algorithm": "stratified", "balanced": False}}), (96, 9)) == 11
+
+
+# Data that are not there
+
+
+BIG: dict[str, Any] = {
+    "data": {"image_size": 32},
+    "model": {"name": "resnet18", "width": 4},
+    "dispatch": {"jigsaws": 64},
+    "train": {"epochs": 2},
+}
+
+
+def foreseen(
+    nodes: int, images: int, *, changes: dict[str, Any] | None = None, **machine: Any
+) -> tuple[list[Forecast], list[str]]:
+    config = override(parse_config(BIG), changes or {})
+    ctx = tiny_context("runs")  # nothing is read or written there
+    data = Data.described(config, images=images, image_kb=2, classes=10)
+    works = work_of(config, data, Net.of(replace(ctx, config=config), data))
+    model = Machine(engine=machine.pop("engine", "argo"), nodes=nodes, **machine)
+    stages = forecast(works, model, config, data.side)
+    return stages, breaks(works, stages, model, config)
+
+
+def test_more_nodes_never_slow_a_stage_that_is_spread() -> None:
+    walls: dict[str, list[float]] = {"pretrain": [], "score": []}
+    for nodes in (2, 3, 8, 64, 200):
+        for stage in foreseen(nodes, 10_000_000, gpu_flops_s=1e9)[0]:
+            if stage.stage in walls:
+                walls[stage.stage].append(stage.wall_s)
+                assert stage.pods == min(nodes, stage.pieces)
+    for times in walls.values():
+        assert times == sorted(times, reverse=True)
+        assert times[-1] < times[0] / 5  # what is left is mostly the start of the pods
+
+
+def test_a_full_store_stops_the_gain() -> None:
+    def score_s(nodes: int) -> Forecast:
+        stages, _ = foreseen(nodes, 50_000_000, gpu_flops_s=1e15, store_bytes_s=1e9, node_bytes_s=1e9)
+        return next(stage for stage in stages if stage.stage == "score")
+
+    assert score_s(64).bottleneck == "store"
+    moved = sum(score_s(64).read.values()) + sum(score_s(64).written.values())
+    assert score_s(64).wall_s > moved / 1e9  # no faster than the store, whatever the nodes
+    assert score_s(16).wall_s < 1.5 * score_s(64).wall_s
+
+
+@pytest.mark.parametrize(("engine", "step_s"), [("argo", 10), ("kubeflow", 20)])
+def test_an_engine_costs_a_start_per_box(engine: Engine, step_s: float) -> None:
+    stages, _ = foreseen(1, 100_000, engine=engine, pod_start_s=7)
+    assert sum(stage.start_s for stage in stages) == 5 * (step_s + 7)
+    assert sum(stage.start_s for stage in foreseen(1, 100_000, engine="local")[0]) == 0
+
+
+def test_what_breaks_is_said() -> None:
+    assert not [text for text in foreseen(2, 1_000_000)[1] if "memory" in text or "block" in text]
+    stages, found = foreseen(8, 2_000_000_000)
+    text = "\n".join(found)
+    assert "select needs" in text
+    assert "score blocks exceeds one argument" in text
+    assert "of index for" in text
+    assert {stage.stage: stage.bottleneck for stage in stages}["select"] == "memory"
+    assert "dispatch will refuse" in "\n".join(foreseen(2, 10_000)[1])
+    larger = foreseen(8, 2_000_000_000, changes={"score": {"block_images": 10_000_000}})[1]
+    assert not [text for text in larger if "score block" in text and "memory" not in text]
+
+
+def test_without_a_cluster_nothing_is_spread() -> None:
+    with pytest.raises(UsageError, match="nodes 4"):
+        Machine(nodes=4)
+
+
+# Calibration
+
+
+def made(
+    flops: Sequence[float], steps: float, pieces: int, seconds: Sequence[float]
+) -> list[tuple[list[Work], dict[str, list[Cost]]]]:
+    return [
+        ([Work(stage="pretrain", pieces=pieces, flops=size, steps=steps)],
+         {"pretrain": [Cost(wall_s=wall, flops=int(size)) for _ in range(pieces)]})
+        for size, wall in zip(flops, seconds, strict=True)
+    ]  # fmt: skip
+
+
+def test_two_sizes_tell_steps_from_flops() -> None:
+    # 0.02 s a step and 10 GFLOP/s
+    fit = calibrate(made([1e9, 2e10], 50, 3, [1.1, 3.0]), Machine())["pretrain"]
+    assert (fit.per_step, fit.per_flop) == pytest.approx((0.02, 1e-10), rel=1e-6)
+    assert fit.first_s == 0
+    assert fit.done == 1
+
+
+def test_one_size_gives_seconds_per_flop_and_the_first_piece() -> None:
+    runs = made([1e9], 50, 4, [2.0])
+    first = runs[0][1]["pretrain"][0]
+    first.wall_s = 5.0
+    assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=2e-9)  # each in a pod of its own: one was slow
+    first.read["model"] = 100  # all in one process: the first warms up
+    assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=2e-9, first_s=3.0)
+
+
+def test_pods_are_measured_by_the_busiest() -> None:
+    stage = next(stage for stage in foreseen(2, 100_000)[0] if stage.stage == "pretrain")
+    assert took(stage, [Cost(wall_s=wall) for wall in (1, 5, 2, 1, 4)]) == 1 + 2 + 4
+    assert took(stage, []) == 0
+
+
+def test_boxes_without_work_start_too() -> None:
+    stages, _ = foreseen(1, 100_000, changes={"select": {"algorithm": "random"}}, pod_start_s=7)
+    assert [stage.stage for stage in stages] == ["ingest", "select", "train", "evaluate"]
+    assert sum(stage.start_s for stage in stages) == 5 * (10 + 7)
+
+
+def test_a_run_is_foreseen_from_itself(ran: Context) -> None:
+    data, costs = Data.stored(ran), measured(ran)
+    works = work_of(ran.config, data, Net.of(ran, data))
+    fits = calibrate([(works, costs)], Machine())
+    for stage in forecast(works, Machine(fits=fits), ran.config, data.side):
+        rows = costs[stage.stage]
+        if len(rows) < 3:  # of more pieces the median counts
+            assert stage.wall_s == pytest.approx(sum(cost.wall_s for cost in rows), rel=0.05, abs=0.05), stage.stage
+        assert stage.flops == pytest.approx(sum(cost.flops for cost in rows), rel=1e-9), stage.stage
+
+
+# The verb
+
+
+def configured(ctx: Context, folder: Path, **changes: Any) -> str:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": ctx.config.workspace} | changes))
+    return str(path)
+
+
+def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Path) -> None:
+    path = configured(ran, tmp_path)
+    shown = CliRunner().invoke(plan, [path, "--calibrate", path])
+    assert shown.exit_code == 0, shown.output
+    for text in ("measured", "pretrain x 3", "total", "train x 2"):
+        assert text in shown.output
+    document = json.loads(CliRunner().invoke(plan, [path, "--calibrate", path, "-o", "json"]).output)
+    assert document["wall_s"] == pytest.approx(sum(document["measured_wall_s"].values()), rel=0.5)
+    assert document["wall_s"] == pytest.approx(sum(stage["wall_s"] for stage in document["stages"]))
+    assert document["fits"]["train"]["per_flop"] > 0
+
+
+def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:
+    path = configured(ran, tmp_path)
+    arguments = [path, "--calibrate", path, "--gpu-tflops", "1000", "-o", "json"]
+    document = json.loads(CliRunner().invoke(plan, arguments).output)
+    assert set(document["fits"]) == {"ingest", "dispatch", "select"}
+    assert document["machine"]["gpu_flops_s"] == 1e15
+
+
+def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none")}))
+    refused = CliRunner().invoke(plan, [str(path)])
+    assert isinstance(refused.exception, UsageError)
+    assert "--images" in (refused.exception.remedy or "")
+    options = ["--images", "1000000", "--image-kb", "2", "--classes", "10", "--engine", "argo", "--nodes", "10"]
+    refused = CliRunner().invoke(plan, [str(path), *options])
+    assert isinstance(refused.exception, UsageError)
+    assert "image_size" in (refused.exception.remedy or "")
+    shown = CliRunner().invoke(plan, [str(path), *options, "--set", "data.image_size=32"])
+    assert shown.exit_code == 0, shown.output
+    assert "initialise" in shown.output
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_that_did_not_finish_calibrates_nothing(tmp_path: Path, ran: Context) -> None:
+    path = configured(ran, tmp_path, seed=7)
+    refused = CliRunner().invoke(plan, [path, "--calibrate", path])
+    assert isinstance(refused.exception, UsageError)
+    assert "no report" in refused.exception.message
