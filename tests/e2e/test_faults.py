@@ -185,11 +185,9 @@ def test_mistakes_are_told_once_and_not_repeated(tmp_path: Path, wrong_secret: s
         assert expected[name] in dispatch["message"]
         assert len(run.pods("dispatch")) == 1
         assert {box["phase"] for box in others} <= {"Skipped", "Pending"}
-        assert (
-            expected[name]
-            in run.pods("dispatch")[0]["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
-            or True
-        )
+        (pod,) = run.pods("dispatch")
+        main = next(state for state in pod["status"]["containerStatuses"] if state["name"] == "main")
+        assert expected[name] in main["state"]["terminated"]["message"]
     until(lambda: phase(created) == "Failed", why=f"{created} fails")
     text = kubectl("get", "wf", created, "-o", "jsonpath={.status.nodes.*.message}")
     assert "parameter fraction is 0.1, config says select.fraction: 0.5" in text

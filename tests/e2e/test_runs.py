@@ -8,6 +8,7 @@ import hmac
 import json
 import time
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -54,7 +55,7 @@ def test_jigsaws_never_share_a_node(reference: tuple[Run, dict[str, bytes]]) -> 
     assert len(by_node) == 2
     for spans in by_node.values():
         ordered = sorted(spans)
-        assert all(before[1] <= after[0] for before, after in zip(ordered, ordered[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in pairwise(ordered))
 
 
 def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None:

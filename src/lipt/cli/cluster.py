@@ -46,7 +46,7 @@ def submit(
     from lipt.config import load_config
 
     config = load_config(config_path, list(overrides))
-    _check(config)
+    check_submittable(config)
     namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
     chosen = engine_of(engine, Cluster(), namespace)
     parameters = _parameters(config, chosen, pairs)
@@ -93,7 +93,7 @@ def logs(handle: str, box: str | None) -> None:
         click.echo(f"== {name}\n{text}", nl=not text.endswith("\n"))
 
 
-def _check(config: Config) -> None:
+def check_submittable(config: Config) -> None:
     """What a pod would stumble over, found before anything is started.
 
     Raises:

@@ -7,22 +7,55 @@ import shutil
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import click
 
 from lipt.cli.options import config_options, output_option, print_json
 from lipt.config import Config, load_config
-from lipt.errors import LiptError, RunError
+from lipt.errors import LiptError, RunError, UsageError, did_you_mean
 
 Check = Callable[[Config], str]
+#: (True: well, False: not, None: could not be found out; what was found)
+Outcome = tuple[bool | None, str]
 
 
 @click.command()
 @config_options
+@click.option("--engine", type=click.Choice(["argo", "kubeflow"]), help="Check a cluster instead of this machine.")
+@click.option("-n", "--namespace", help="By default lipt for argo, kubeflow for kubeflow.")
+@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="As for submit: image=…, gpus=1, tolerations=…")
 @output_option
-def doctor(config_path: str, overrides: tuple[str, ...], output: str) -> None:
-    """Check that CONFIG can run here: packages, device, workspace rights, data, model; failures name the remedy."""
+def doctor(
+    config_path: str,
+    overrides: tuple[str, ...],
+    engine: str | None,
+    namespace: str | None,
+    pairs: tuple[str, ...],
+    output: str,
+) -> None:
+    """Check that CONFIG can run here: packages, device, workspace rights, data, model; failures name the remedy.
+
+    With --engine, that it can be submitted: the cluster, your rights and those of the run's account, the store's
+    Secret, the pipeline, nodes and GPUs; and a small pod, deleted afterwards, tries image, network and store.
+    """
+    if engine is None and (namespace or pairs):
+        raise UsageError("-n and -p say where and how pods run", "add --engine argo or --engine kubeflow")
     config = load_config(config_path, list(overrides))
+    findings = _here(config) if engine is None else _there(config, engine, namespace, pairs)
+    if output == "json":
+        print_json({name: {"ok": ok, "finding": text} for name, (ok, text) in findings.items()})
+    else:
+        for name, (ok, text) in findings.items():
+            click.echo(f"{_SIGNS[ok]}  {name:<10} {text}")
+    if any(ok is False for ok, _ in findings.values()):
+        sys.exit(RunError.exit_code)
+
+
+_SIGNS = {True: "ok  ", False: "FAIL", None: "?   "}
+
+
+def _here(config: Config) -> dict[str, Outcome]:
     checks: dict[str, Check] = {
         "packages": _packages,
         "device": _device,
@@ -31,19 +64,81 @@ def doctor(config_path: str, overrides: tuple[str, ...], output: str) -> None:
         "model": _model,
         "selection": _selection,
     }
-    findings = {name: _outcome(check, config) for name, check in checks.items()}
-    if output == "json":
-        print_json({name: {"ok": ok, "finding": text} for name, (ok, text) in findings.items()})
-    else:
-        for name, (ok, text) in findings.items():
-            click.echo(f"{'ok  ' if ok else 'FAIL'}  {name:<10} {text}")
-    if not all(ok for ok, _ in findings.values()):
-        sys.exit(RunError.exit_code)
+    return {name: _outcome(lambda check=check: check(config)) for name, check in checks.items()}  # type: ignore[misc]
 
 
-def _outcome(check: Check, config: Config) -> tuple[bool, str]:
+def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]) -> dict[str, Outcome]:
+    """The workspace is tried from a pod, since pods use it; from here too where its address is set here."""
+    from lipt.adapters.cluster import preflight
+    from lipt.adapters.cluster.api import Cluster
+    from lipt.adapters.cluster.manifest import Pods
+    from lipt.cli.cluster import check_submittable
+
+    given = _given(pairs)
+    namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
+    findings = {"packages": _outcome(lambda: _packages(config)), "model": _outcome(lambda: _model(config))}
+
+    def settings() -> str:
+        check_submittable(config)
+        return f"{_selection(config)}; {config.workspace}"
+
+    findings["settings"] = _outcome(settings)
+    if os.environ.get("LIPT_S3_ENDPOINT") and config.workspace.startswith("s3://"):
+        findings["workspace"] = _outcome(lambda: _workspace(config))
     try:
-        return True, check(config)
+        cluster = Cluster(patience_s=_PATIENCE_S)
+        findings["cluster"] = True, preflight.server(cluster, engine, namespace)
+    except LiptError as error:
+        return findings | {"cluster": (False, str(error))}
+    parameters: dict[str, Any] = {}
+
+    def pipeline() -> str:
+        text, found = preflight.pipeline(cluster, engine, namespace)
+        parameters.update(found)
+        return text
+
+    findings["pipeline"] = _outcome(pipeline)
+    defaults = {name: value for name, value in parameters.items() if name in Pods.__dataclass_fields__}
+    pods = Pods.parse({"image": f"lipt:{version('lipt')}"} | defaults | given)
+    site = preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods)
+    endpoint = engine == "kubeflow" and bool(os.environ.get("KFP_ENDPOINT"))
+    findings["rights"] = _outcome(lambda: preflight.user_rights(site, endpoint=endpoint))
+    for name, check in preflight.CHECKS.items():
+        findings[name] = _outcome(lambda check=check: check(site))  # type: ignore[misc]
+    if findings["settings"][0]:
+        findings["pod"] = _outcome(lambda: preflight.pod(site, workspace=config.workspace, data=config.data.source))
+    return findings
+
+
+#: An API server that restarts is worth waiting for in a run, not here.
+_PATIENCE_S = 10.0
+
+
+def _given(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Parameters of pods.
+
+    Raises:
+        UsageError: one of them is none.
+    """
+    from lipt.adapters.cluster.manifest import Pods
+
+    given = {}
+    for text in pairs:
+        name, equals, value = text.partition("=")
+        if not equals or name not in Pods.__dataclass_fields__:
+            raise UsageError(f"-p {text}: not a parameter of pods", did_you_mean(name, Pods.__dataclass_fields__))
+        given[name] = value
+    Pods.parse({"image": ""} | given)
+    return given
+
+
+def _outcome(check: Callable[[], str]) -> Outcome:
+    from lipt.adapters.cluster.preflight import UnknownError
+
+    try:
+        return True, check()
+    except UnknownError as error:
+        return None, str(error)
     except LiptError as error:
         return False, str(error)
 

@@ -1,8 +1,8 @@
 """Weights on the wire and at rest: safetensors, and for jigsaws a compressed bf16 difference to theta_*.
 
-Layout of a delta: zstd(safetensors) with, for each floating tensor of more than one dimension, `delta/NAME`, the
-difference to the base rounded to bf16, its bytes shuffled so that all high bytes come first (sign and exponent
-compress, the mantissa does not), and `zero/NAME`, a bitmap of exact zeros: a pruned weight stays exactly zero.
+Layout of a delta: zstd(safetensors) with, for each floating tensor of more than one dimension, `zero/NAME`, a bitmap of
+exact zeros (a pruned weight stays exactly zero), and `delta/NAME`, the difference of all others to the base, rounded to
+bf16, its bytes shuffled so that all high bytes come first (sign and exponent compress, the mantissa does not).
 Everything else (biases, BatchNorm, counters) travels as it is under `full/NAME`; it is below one per cent.
 """
 
@@ -52,8 +52,8 @@ def encode_delta(state: State, base: State) -> bytes:
             parts[f"full/{name}"] = tensor
             continue
         zero = tensor == 0
-        delta = torch.where(zero, torch.zeros_like(tensor), tensor - base[name]).to(torch.bfloat16)
-        parts[f"delta/{name}"] = delta.flatten().view(torch.uint8).view(-1, 2).t().contiguous()
+        delta = (tensor - base[name])[~zero].to(torch.bfloat16)
+        parts[f"delta/{name}"] = delta.view(torch.uint8).view(-1, 2).t().contiguous()
         parts[f"zero/{name}"] = torch.from_numpy(np.packbits(zero.flatten().numpy()))
     return zstandard.ZstdCompressor(level=3).compress(save(parts))
 
@@ -83,6 +83,9 @@ def _travels_as_delta(tensor: Tensor) -> bool:
 def _restore(name: str, base: Tensor, parts: State) -> Tensor:
     if not _travels_as_delta(base):
         return parts[f"full/{name}"].view_as(base)
-    delta = parts[f"delta/{name}"].t().contiguous().view(torch.bfloat16).view(base.shape)
-    zero = torch.from_numpy(np.unpackbits(parts[f"zero/{name}"].numpy(), count=base.numel())).view(base.shape)
-    return torch.where(zero.bool(), torch.zeros_like(base), base + delta.to(base.dtype))
+    bits = np.unpackbits(parts[f"zero/{name}"].numpy(), count=base.numel())
+    kept = ~torch.from_numpy(bits).view(base.shape).bool()
+    restored = torch.zeros_like(base)
+    delta = parts[f"delta/{name}"].t().contiguous().view(torch.bfloat16).flatten()
+    restored[kept] = base[kept] + delta.to(base.dtype)
+    return restored

@@ -18,13 +18,17 @@ class Cluster:
     """The parts of the API that are used here; documents are plain dictionaries in the API's own spelling.
 
     Every call repeats what may succeed later and raises:
-        UsageError: not allowed, or rejected as invalid.
+        RefusedError: not allowed.
+        UsageError: rejected as invalid.
         MissingError: no such object.
         TransientError: the API server stays out of reach.
     """
 
-    def __init__(self, *, context: str | None = None) -> None:
+    def __init__(self, *, context: str | None = None, patience_s: float = _PATIENCE_S) -> None:
         """Credentials of the pod this runs in, else those of the kubeconfig.
+
+        Args:
+            patience_s: seconds for which calls that cannot reach the API server are repeated.
 
         Raises:
             UsageError: neither is there; or the client library is not.
@@ -47,6 +51,7 @@ class Cluster:
         settings.retries = False  # ours are above
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)
+        self._patience_s = patience_s
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""
@@ -67,7 +72,10 @@ class Cluster:
         """The body of the answer."""
         wait = wait_exponential_jitter(initial=0.5, max=10)
         retrying = Retrying(
-            retry=retry_if_exception_type(TransientError), wait=wait, stop=stop_after_delay(_PATIENCE_S), reraise=True
+            retry=retry_if_exception_type(TransientError),
+            wait=wait,
+            stop=stop_after_delay(self._patience_s),
+            reraise=True,
         )
         answer: str = retrying(self._once, method, path, query or {}, body)
         return answer
@@ -100,6 +108,10 @@ class MissingError(RunError):
     """No such object."""
 
 
+class RefusedError(UsageError):
+    """These credentials may not do that."""
+
+
 def _translated(error: Any, method: str, path: str) -> LiptError:
     try:
         message = str(json.loads(error.body)["message"])
@@ -108,7 +120,7 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
     if error.status == 404:
         return MissingError(f"not in the cluster: {path} ({message})", "check the name and the namespace")
     if error.status in (401, 403):
-        return UsageError(f"the cluster refuses: {message}", "grant it: docs/operations.md lists the rights, and why")
+        return RefusedError(f"the cluster refuses: {message}", "grant it: docs/operations.md lists the rights, and why")
     if error.status in (400, 409, 422):
         return UsageError(f"the cluster rejects {method} {path}: {message}", "correct that value")
     return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")
