@@ -87,21 +87,13 @@ class Run:
         self.handle = done.stdout.strip()
         self.workflow = self.handle.rsplit("/", 1)[1]
 
-    def state(self) -> dict[str, Any]:
-        """As `lipt status -o json` tells."""
-        done = subprocess.run([LIPT, "status", self.handle, "-o", "json"], check=False, capture_output=True, text=True)
-        document: dict[str, Any] = json.loads(done.stdout)
-        return document
-
     def wait(self, *, seconds: float = 420) -> dict[str, Any]:
-        """Its last state."""
-
-        def over() -> dict[str, Any] | None:
-            state = self.state()
-            return state if state["phase"] in ("Succeeded", "Failed") else None
-
-        ended: dict[str, Any] = until(over, why=f"{self.handle} ends", seconds=seconds, every=1)
-        return ended
+        """Its last state, as `lipt status --wait -o json` tells."""
+        command = [LIPT, "status", self.handle, "--wait", "-o", "json"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds)
+        document: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == (document["phase"] == "Failed"), done.stderr
+        return document
 
     def succeeds(self, **options: float) -> None:
         """Waits for the end and asserts that it is a good one."""

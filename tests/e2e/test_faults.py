@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.cluster import BUCKET, Run, driver, is_running, items, kubectl, outcome, read, store, until
 
 #: Long enough to be hit.
-SLOW = {"pretrain": {"passes": 150}}
+SLOW = {"pretrain": {"passes": 40}}
 
 
 def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
@@ -36,9 +36,9 @@ def test_a_node_lost_while_it_pretrains(tmp_path: Path) -> None:
     node = run.running(run.workers, why="a worker")["spec"]["nodeName"]
     driver("node-stop", node)
     try:
-        lost = until(lambda: node_is_down(node), why=f"{node} is seen to be down", seconds=120, every=1)
+        lost = until(lambda: node_is_down(node), why=f"{node} is seen to be down", seconds=120, every=2)
         assert lost
-        until(lambda: finished(run) == 4, why="all jigsaws are there without that node", seconds=300, every=1)
+        until(lambda: finished(run) == 4, why="all jigsaws are there without that node", seconds=300, every=3)
     finally:
         driver("node-start", node)
     run.succeeds(seconds=600)

@@ -273,7 +273,7 @@ def test_no_secrets_in_files() -> None:
 RIGHTS = {
     "lipt-run": {
         "batch/jobs": {"create", "get", "delete"},
-        "/pods": {"get", "list", "delete"},
+        "/pods": {"get", "list", "patch", "delete"},
         "argoproj.io/workflowtaskresults": {"create", "patch"},
     },
     "lipt-setup": {"/secrets": {"create"}, "/secrets/minio-root": {"get"}, "/secrets/lipt-s3": {"get"}},

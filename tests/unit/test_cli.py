@@ -186,3 +186,12 @@ def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:
     assert sick.returncode == 1
     assert sick.stdout.count("FAIL") == 2
     assert sick.stdout.count("->") == 2
+
+
+def test_doctor_knows_pods_on_a_cluster_only(config: Path) -> None:
+    refused = lipt("doctor", str(config), "-p", "gpus=1")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "add --engine argo" in refused.stderr
+    refused = lipt("doctor", str(config), "--engine", "argo", "-p", "gpu=1")
+    assert refused.returncode == 2
+    assert "did you mean 'gpus'?" in refused.stderr

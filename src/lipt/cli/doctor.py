@@ -105,6 +105,7 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
     findings["rights"] = _outcome(lambda: preflight.user_rights(site, endpoint=endpoint))
     for name, check in preflight.CHECKS.items():
         findings[name] = _outcome(lambda check=check: check(site))  # type: ignore[misc]
+    findings["pod"] = None, "not tried before the settings are right"
     if findings["settings"][0]:
         findings["pod"] = _outcome(lambda: preflight.pod(site, workspace=config.workspace, data=config.data.source))
     return findings

@@ -30,8 +30,8 @@ from lipt.stages.ingest import ingest, is_chunk_store
 _INDEX_ROW, _ROW_MEMORY, _SUBSET_ROW, _SUBSET_SCORE = 9, 52, 2.4, 5
 #: A process that has imported torch, bytes; fp32 states that a merge holds besides the deltas.
 _PROCESS_BYTES, _MERGE_STATES = 0.9e9, 8
-#: A jigsaw's delta, measured: bytes per weight (bf16, zstd, bitmap of zeros at a density of .9), and per tensor.
-_DELTA_WEIGHT, _DELTA_TENSOR = 1.51, 60
+#: A jigsaw's delta, bytes, measured: per weight that is kept (bf16, zstd), per weight (which are zero), per tensor.
+_DELTA_KEPT, _DELTA_WEIGHT, _DELTA_TENSOR = 1.31, 0.19, 73
 #: Images per run of a streamed epoch; images per forward pass.
 _RUN, _FORWARD_BATCH = 256, 128
 
@@ -138,13 +138,15 @@ class Net:
         state = model.state_dict()
         weights = sum(tensor.numel() for tensor in state.values() if tensor.dim() > 1)
         state_bytes = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+        density = 1.0 if ctx.config.pretrain.prune == "none" else sum(ctx.config.pretrain.density) / 2
+        each = _DELTA_KEPT * density + _DELTA_WEIGHT
         layer = model.get_submodule(str(model.classifier_name))
         return cls(
             forward=forward,
             both=both,
             file_bytes=packed_bytes(state),
             state_bytes=state_bytes,
-            delta_bytes=_DELTA_WEIGHT * weights + state_bytes - 4 * weights + _DELTA_TENSOR * len(state),
+            delta_bytes=each * weights + state_bytes - 4 * weights + _DELTA_TENSOR * len(state),
             features=int(str(layer.in_features)),
         )
 

@@ -121,12 +121,13 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
     fit = machine.fits.get(work.stage)
     compute = _compute_s(work, machine, fit) / processes
     # Measured compute includes decoding, so it counts only where nothing was measured. 50 us and 9 ns per pixel, on
-    # eight threads: 2,000 images of 224 px a second, 17,000 of 32 px.
-    decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2)
+    # the eight threads of a process: 2,000 images of 224 px a second, 17,000 of 32 px.
+    decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / processes
+    waiting = work.requests * machine.latency_s / _IN_FLIGHT / processes
     busy, written = 0.0, dict(work.written)
     for _ in range(2):  # a second time with the checkpoints of so long a time
         moved = sum(work.read.values()) + sum(written.values())
-        transfer, waiting = moved * _byte_s(machine, pods), work.requests * machine.latency_s / _IN_FLIGHT
+        transfer = moved * _byte_s(machine, pods)
         io = max(decode, transfer + waiting)
         busy = max(compute, io) if work.streams else compute + io
         saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)

@@ -14,6 +14,9 @@ from lipt.errors import LiptError, RunError, TransientError, UsageError
 _PATIENCE_S = 120.0
 
 
+_MERGE = "application/merge-patch+json"
+
+
 class Cluster:
     """The parts of the API that are used here; documents are plain dictionaries in the API's own spelling.
 
@@ -68,6 +71,11 @@ class Cluster:
         with suppress(MissingError):
             self.text("DELETE", path, body={"propagationPolicy": "Background", **options})
 
+    def patch(self, path: str, change: dict[str, Any]) -> None:
+        """Merge a change into an object; gone already is fine."""
+        with suppress(MissingError):
+            self.text("PATCH", path, body=change)
+
     def text(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str:
         """The body of the answer."""
         wait = wait_exponential_jitter(initial=0.5, max=10)
@@ -89,7 +97,10 @@ class Cluster:
                 path,
                 method,
                 query_params=list(query.items()),
-                header_params={"Accept": "application/json, */*", "Content-Type": "application/json"},
+                header_params={
+                    "Accept": "application/json, */*",
+                    "Content-Type": _MERGE if method == "PATCH" else "application/json",
+                },
                 body=body,
                 auth_settings=["BearerToken"],
                 _preload_content=False,

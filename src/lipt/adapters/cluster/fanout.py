@@ -110,7 +110,7 @@ def _wait(
             _note(pod, reasons)
             if _is_stuck(pod):
                 say(f"{name}: {pod['metadata']['name']} is on a node that does not answer: started elsewhere")
-                cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
+                _forget(cluster, f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}")
         running = sorted(pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running")
         status = job.get("status", {})
         text = f"{status.get('succeeded', 0)} of {completions} pods done, {len(running)} running"
@@ -154,6 +154,12 @@ def _is_stuck(pod: dict[str, Any]) -> bool:
         return False
     due = datetime.fromisoformat(deleted)  # includes the grace period
     return (datetime.now(UTC) - due).total_seconds() > _STUCK_S
+
+
+def _forget(cluster: Cluster, path: str) -> None:
+    """Remove a pod whose node will not confirm its end; the Job's finalizer would wait for that."""
+    cluster.delete(path, gracePeriodSeconds=0)
+    cluster.patch(path, {"metadata": {"finalizers": None}})
 
 
 def _indexes(text: str) -> set[int]:

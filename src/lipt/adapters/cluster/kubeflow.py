@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from lipt.adapters.cluster.api import Cluster, MissingError
@@ -28,7 +30,7 @@ class Kubeflow:
         except ImportError:
             raise UsageError("the Kubeflow client is not installed", "pip install 'lipt[kubeflow]'") from None
         self.cluster, self.namespace = cluster, namespace
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet():
             warnings.simplefilter("ignore")  # a hint about its versions
             self.client = _call(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
 
@@ -96,6 +98,16 @@ class Kubeflow:
             raise UsageError(f"pipeline {_PIPELINE!r} has no version", _UPLOAD)
         spec = versions[0].pipeline_spec
         return versions[0], spec.get("pipeline_spec", spec)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The client logs a traceback for every attempt; the error that it raises in the end says the same."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _call(function: Callable[[], T]) -> T:

@@ -26,7 +26,7 @@ _ARGO = "install Argo Workflows 3.7: manifests/README.md has the command"
 #: What the account of a run's boxes may do, as manifests/base/access grants it; (API group, resource, verbs).
 _ACCOUNT = (
     ("batch", "jobs", ("create", "get", "delete")),
-    ("", "pods", ("get", "list", "delete")),
+    ("", "pods", ("get", "list", "patch", "delete")),
 )
 _ARGO_ACCOUNT = (("argoproj.io", "workflowtaskresults", ("create", "patch")),)
 #: What a person needs for `lipt submit`, `status` and `logs`.
@@ -35,6 +35,8 @@ _USER = {
     "argo": (("argoproj.io", "workflowtemplates", ("get",)), ("argoproj.io", "workflows", ("create", "get")), *_LOGS),
     "kubeflow": (("", "services/proxy", ("create", "get")), ("argoproj.io", "workflows", ("list",)), *_LOGS),
 }
+#: Prefix of the taints that Kubernetes itself sets on nodes in trouble.
+_CONDITION = "node.kubernetes.io/"
 _NOT_PULLED = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 _NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
@@ -150,7 +152,7 @@ def nodes(site: Site) -> str:
     with_gpus = [node for node in found if _gpus(node)]
     candidates = [node for node in (with_gpus if pods.gpus else found) if _gpus(node) >= pods.gpus]
     selected = [node for node in candidates if pods.node_selector.items() <= node["metadata"]["labels"].items()]
-    ready = [node for node in selected if _is_ready(node)]
+    ready = [node for node in selected if not _troubles(node)]
     able = [node for node in ready if not _refused_by(node, pods.tolerations)]
     what = f"a pod with {pods.gpus} {'GPU' if pods.gpus == 1 else 'GPUs'}" if pods.gpus else "a pod without GPU"
     if not able:
@@ -276,14 +278,21 @@ def _gpus(node: dict[str, Any]) -> int:
     return int(node["status"].get("allocatable", {}).get(GPU, 0))
 
 
-def _is_ready(node: dict[str, Any]) -> bool:
+def _troubles(node: dict[str, Any]) -> list[str]:
+    """What passes by itself or by a repair, and is no reason for a toleration: not-ready, disk-pressure, cordoned …"""
     conditions = {entry["type"]: entry["status"] for entry in node["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True" and not node["spec"].get("unschedulable")
+    found = {taint["key"].removeprefix(_CONDITION) for taint in node["spec"].get("taints", []) if _passes(taint)}
+    return sorted(found or ({"not-ready"} if conditions.get("Ready") != "True" else set()))
+
+
+def _passes(taint: dict[str, Any]) -> bool:
+    return str(taint["key"]).startswith(_CONDITION)
 
 
 def _refused_by(node: dict[str, Any], tolerations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Taints of the node that keep pods with these tolerations away."""
-    taints = [taint for taint in node["spec"].get("taints", []) if taint["effect"] != "PreferNoSchedule"]
+    """Taints of the node, other than its troubles, that keep pods with these tolerations away."""
+    all_taints = node["spec"].get("taints", [])
+    taints = [taint for taint in all_taints if taint["effect"] != "PreferNoSchedule" and not _passes(taint)]
     return [taint for taint in taints if not any(_tolerates(entry, taint) for entry in tolerations)]
 
 
