@@ -267,6 +267,8 @@ def _spread(
         completions=count,
         may_fail=count if may_fail is None or count < len(items) else may_fail,
         say=ctx.reporter.say,
+        # This box holds a node itself; where there is no other it does the scoring, rather than wait for ever.
+        room_within_s=60 if stage == "score" else None,
     )
     return {item: why for share, why in lost.items() for item in share_of(items, share, count)}
 

@@ -71,7 +71,7 @@ def test_names_are_short_stable_and_differ_between_runs_and_work() -> None:
 def test_permanent_errors_are_answers_and_lost_pods_do_not_count() -> None:
     ignore, fail = job()["spec"]["podFailurePolicy"]["rules"]
     assert ignore["action"] == "Ignore"
-    assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailIndex", [1, 2])
+    assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailIndex", [1, 2, 137])
     assert job()["spec"]["maxFailedIndexes"] == 2
 
 

@@ -20,6 +20,7 @@ from lipt.errors import LiptError, RunError, UsageError
 
 ROOT = Path(__file__).parents[3]
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+PRESSURE = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -90,17 +91,24 @@ def test_gpu_nodes_that_take_the_pods_are_counted() -> None:
 
 def test_gpus_that_a_run_leaves_idle_are_mentioned_with_the_parameters_that_take_them() -> None:
     text = preflight.nodes(site(with_nodes(*GPU_NODES)))
-    assert text.startswith("1 of 3 nodes take a pod without GPU; 2 have GPUs")
+    assert text.startswith("1 of 3 nodes take a pod without GPU; 2 with GPUs")
     assert text.endswith(f"-p gpus=4 -p tolerations='{json.dumps([TOLERATION])}'")
+
+
+def test_a_node_in_trouble_is_named_and_not_tolerated() -> None:
+    text = preflight.nodes(site(with_nodes(node("a", gpus=1, taints=(TAINT, PRESSURE)), node("c"))))
+    assert text.startswith("1 of 2 nodes take a pod without GPU; a: disk-pressure; 1 with GPUs")
+    assert "disk-pressure" not in text.partition("tolerations")[2]
 
 
 @pytest.mark.parametrize(
     ("pods", "found", "message", "remedy"),
     [
         ({"gpus": 1}, GPU_NODES, "taints keep it away: nvidia.com/gpu=present:NoSchedule", json.dumps([TOLERATION])),
-        ({"gpus": 16}, GPU_NODES, "none with 16 allocatable nvidia.com/gpu", "-p gpus="),
+        ({"gpus": 16}, GPU_NODES, "none has 16 allocatable nvidia.com/gpu", "-p gpus="),
         ({"node_selector": {"pool": "x"}}, GPU_NODES, 'has the labels {"pool": "x"}', "-p node_selector="),
-        ({}, (node("c", ready="Unknown"),), "c: not ready", "kubectl describe node"),
+        ({}, (node("c", ready="Unknown"),), "c: not-ready", "kubectl describe node"),
+        ({}, (node("c", taints=(PRESSURE,)),), "in trouble; c: disk-pressure", "kubectl describe node"),
     ],
 )
 def test_why_no_node_takes_the_pods(pods: dict[str, Any], found: Any, message: str, remedy: str) -> None:
@@ -275,6 +283,30 @@ def test_old_servers_and_missing_namespaces() -> None:
         preflight.server(Answers(new), "argo", "vision")  # type: ignore[arg-type]
     hidden = Answers(new | {"/api/v1/namespaces/vision": RefusedError("no")})
     assert "namespace vision" in preflight.server(hidden, "argo", "vision")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["argo", "kubeflow"])
+def test_the_shipped_pipelines_are_of_this_version(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (ROOT / "pipelines/lipt.yaml").open(encoding="utf-8") as file:
+        inputs = next(yaml.safe_load_all(file))["root"]["inputDefinitions"]["parameters"]
+    defaults = {name: entry.get("defaultValue") for name, entry in inputs.items()}
+
+    class Installed:
+        def parameters(self) -> dict[str, Any]:
+            return defaults
+
+    monkeypatch.setattr(preflight, "engine_of", lambda *_: Installed())
+    cluster: Any = Answers({"/apis/argoproj.io/v1alpha1": {}})
+    assert preflight.pipeline(cluster, engine, "vision")[1] == defaults
+    if engine == "kubeflow":
+        defaults["image"] = "lipt:0.0.1"
+        with pytest.raises(UsageError, match=r"of lipt 0\.0\.1, this is"):
+            preflight.pipeline(cluster, engine, "vision")
+
+
+def test_without_argo() -> None:
+    with pytest.raises(RunError, match="no Argo Workflows"):
+        preflight.pipeline(Answers(), "argo", "vision")  # type: ignore[arg-type]
 
 
 def test_the_pods_parameters_reach_the_pod() -> None:

@@ -48,23 +48,24 @@ def run_job(
     completions: int,
     may_fail: int,
     say: Callable[[str], None],
-    cluster: Cluster | None = None,
+    room_within_s: float | None = None,
 ) -> dict[int, str]:
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
 
     At most one pod of the Job is on a node when it uses GPUs. Pods that were lost or exited with 3 are repeated; exit
-    codes 1 and 2 are answers. A repeated caller finds the Job that it had started; when the caller is stopped (not
-    killed), the Job goes too.
+    codes 1, 2 and 137 (out of memory) are answers. A repeated caller finds the Job that it had started; when the
+    caller is stopped (not killed), the Job goes too.
 
     Args:
         name: what is done, for the names of Job and pods.
         may_fail: indexes that may fail before the rest is stopped.
         say: told about progress.
+        room_within_s: give up when no pod found a node for that long; None waits until the deadline.
 
     Returns:
         Why, for every index that did not succeed.
     """
-    cluster = cluster or Cluster()
+    cluster = Cluster()
     jobs = f"/apis/batch/v1/namespaces/{here.namespace}/jobs"
     run, owner = _owner(cluster, here)
     job = job_manifest(
@@ -81,7 +82,13 @@ def run_job(
     except MissingError:
         cluster.create(jobs, job)
     try:
-        return _wait(cluster, here.namespace, path, completions=completions, name=name, say=say)
+        lost = _wait(
+            cluster, here.namespace, path, completions=completions, name=name, say=say, room_within_s=room_within_s
+        )
+        if lost is None:
+            cluster.delete(path)
+            return dict.fromkeys(range(completions), "no node had room for it")
+        return lost
     except (KeyboardInterrupt, SystemExit):
         cluster.delete(path)
         raise
@@ -98,8 +105,17 @@ def _owner(cluster: Cluster, here: Self) -> tuple[str, dict[str, Any]]:
 
 
 def _wait(
-    cluster: Cluster, namespace: str, path: str, *, completions: int, name: str, say: Callable[[str], None]
-) -> dict[int, str]:
+    cluster: Cluster,
+    namespace: str,
+    path: str,
+    *,
+    completions: int,
+    name: str,
+    say: Callable[[str], None],
+    room_within_s: float | None,
+) -> dict[int, str] | None:
+    """Why, for every index that did not succeed; None when no node had room for a pod."""
+    last_placed = time.monotonic()
     selector = f"{JOB_LABEL}={path.rsplit('/', 1)[1]}"
     reasons: dict[int, str] = {}
     shown = ""
@@ -123,6 +139,11 @@ def _wait(
             late = condition.get("reason") == "DeadlineExceeded"
             default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
             return {index: default if late else reasons.get(index, default) for index in sorted(failed)}
+        waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+        if running or not waiting:
+            last_placed = time.monotonic()
+        if room_within_s is not None and time.monotonic() - last_placed > room_within_s:
+            return None
         time.sleep(_POLL_S)
 
 

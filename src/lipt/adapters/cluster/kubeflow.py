@@ -30,9 +30,7 @@ class Kubeflow:
         except ImportError:
             raise UsageError("the Kubeflow client is not installed", "pip install 'lipt[kubeflow]'") from None
         self.cluster, self.namespace = cluster, namespace
-        with warnings.catch_warnings(), _quiet():
-            warnings.simplefilter("ignore")  # a hint about its versions
-            self.client = _call(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
+        self.client = _call(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
 
     def parameters(self) -> dict[str, Any]:
         _, spec = self._version()
@@ -111,12 +109,14 @@ def _quiet() -> Iterator[None]:
 
 
 def _call(function: Callable[[], T]) -> T:
-    """Its errors as ours."""
+    """Its errors as ours, and none of its chatter on stdout."""
     from kfp_server_api import ApiException
     from urllib3.exceptions import HTTPError
 
     try:
-        return function()
+        with warnings.catch_warnings(), _quiet():
+            warnings.simplefilter("ignore")  # a hint about its versions
+            return function()
     except ApiException as error:
         raise _translated(error) from None
     except (HTTPError, OSError) as error:

@@ -145,7 +145,8 @@ def job_manifest(
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1, 2]}},
+                    # 137: killed, and not by a disruption: out of memory, which it would be again.
+                    {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1, 2, 137]}},
                 ]
             },
             "template": {

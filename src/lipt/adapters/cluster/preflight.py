@@ -155,32 +155,22 @@ def nodes(site: Site) -> str:
     ready = [node for node in selected if not _troubles(node)]
     able = [node for node in ready if not _refused_by(node, pods.tolerations)]
     what = f"a pod with {pods.gpus} {'GPU' if pods.gpus == 1 else 'GPUs'}" if pods.gpus else "a pod without GPU"
+    troubles = "".join(f"; {_name(node)}: {', '.join(_troubles(node))}" for node in found if _troubles(node))
     if not able:
-        taints = [taint for node in ready for taint in _refused_by(node, pods.tolerations)]
+        tolerate = _tolerating(ready, pods.tolerations)
         steps: list[tuple[list[Any], str, str]] = [
-            (
-                candidates,
-                f"{len(found)} nodes, none with {pods.gpus} allocatable {GPU}",
-                "-p gpus=N, or the device plugin",
-            ),
-            (selected, f"no such node has the labels {json.dumps(pods.node_selector)}", "-p node_selector='{…}'"),
-            (ready, f"{', '.join(map(_name, selected))}: not ready", "kubectl describe node"),
-            (
-                [],
-                f"taints keep it away: {_written(taints)}",
-                f"-p tolerations='{_tolerations(taints, pods.tolerations)}'",
-            ),
+            (candidates, f"none has {pods.gpus} allocatable {GPU}", "-p gpus=N, or the device plugin"),
+            (selected, f"none of them has the labels {json.dumps(pods.node_selector)}", "-p node_selector='{…}'"),
+            (ready, "they are in trouble", "kubectl describe node"),
+            ([], f"taints keep it away: {_written(ready, pods.tolerations)}", tolerate),
         ]
         why, remedy = next((why, remedy) for left, why, remedy in steps if not left)
-        raise RunError(f"no node takes {what}: {why}", remedy)
-    text = f"{len(able)} of {len(found)} nodes take {what}"
+        raise RunError(f"no node of {len(found)} takes {what}: {why}{troubles}", remedy)
+    text = f"{len(able)} of {len(found)} nodes take {what}{troubles}"
     if pods.gpus or not with_gpus:
         return text
-    taints = [taint for node in with_gpus for taint in _refused_by(node, pods.tolerations)]
-    hint = f"-p gpus={min(map(_gpus, with_gpus))}"
-    if taints:
-        hint += f" -p tolerations='{_tolerations(taints, pods.tolerations)}'"
-    return f"{text}; {len(with_gpus)} have GPUs, which take {hint}"
+    hint = f"-p gpus={min(map(_gpus, with_gpus))} {_tolerating(with_gpus, pods.tolerations)}".rstrip()
+    return f"{text}; {len(with_gpus)} with GPUs, which take {hint}"
 
 
 def image(site: Site) -> str:
@@ -304,20 +294,20 @@ def _tolerates(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
     return bool(toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""))
 
 
-def _written(taints: list[dict[str, Any]]) -> str:
-    return ", ".join(
-        sorted({f"{t['key']}{'=' if t.get('value') else ''}{t.get('value', '')}:{t['effect']}" for t in taints})
-    )
+def _written(nodes: list[dict[str, Any]], tolerations: list[dict[str, Any]]) -> str:
+    taints = [taint for node in nodes for taint in _refused_by(node, tolerations)]
+    values = [f"={taint['value']}" if taint.get("value") else "" for taint in taints]
+    return ", ".join(sorted({f"{t['key']}{value}:{t['effect']}" for t, value in zip(taints, values, strict=True)}))
 
 
-def _tolerations(taints: list[dict[str, Any]], given: list[dict[str, Any]]) -> str:
-    """The parameter that lets pods onto nodes with these taints."""
+def _tolerating(nodes: list[dict[str, Any]], given: list[dict[str, Any]]) -> str:
+    """The parameter that lets pods onto these nodes; empty when they may go there."""
     wanted = list(given)
-    for taint in taints:
+    for taint in [taint for node in nodes for taint in _refused_by(node, given)]:
         entry = {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
         if entry not in wanted:
             wanted.append(entry)
-    return json.dumps(wanted)
+    return f"-p tolerations='{json.dumps(wanted)}'" if wanted != given else ""
 
 
 def _full(name: str) -> str:
