@@ -215,7 +215,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """A pod that fills its scratch space is evicted, and repeated elsewhere; training goes on from its checkpoint."""
     run = Run(tmp_path, "disk", {"train": {"epochs": 200, "checkpoint_s": 2.0}})
     pod = run.running(lambda: run.pods("train"), why="train")["metadata"]["name"]
-    fill = "import os; f = os.open('/tmp/full', os.O_CREAT | os.O_WRONLY); os.posix_fallocate(f, 0, 3 << 30)"
+    fill = "import os; f = os.open('/tmp/full', os.O_CREAT | os.O_WRONLY); os.posix_fallocate(f, 0, 6 << 30)"
     kubectl("exec", pod, "-c", "main", "--", "python", "-c", fill)
     until(
         lambda: not any(is_running(one) for one in run.pods("train") if one["metadata"]["name"] == pod),

@@ -15,7 +15,8 @@ from lipt.errors import UsageError, did_you_mean
 RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"
 GPU = "nvidia.com/gpu"
 _RETRIES = 3
-SCRATCH = "2Gi"
+#: Above `data.resident_mb`: the processes of one main training share the decoded images in a file there.
+SCRATCH = "5Gi"
 
 POD_SECURITY = {
     "runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
