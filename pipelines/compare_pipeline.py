@@ -44,7 +44,7 @@ def lipt_compare(
         algorithm: Selection: auto, random, stratified, grand, el2n, glister, gradmatch, ccs ... (the paper: grand)
         fraction: Data budget: the share of the candidates that is kept, above 0 and at most 1.
         epoch_fraction: Epoch budget: share of the candidates trained on per epoch, drawn from those kept; 0: all kept.
-        jigsaws: Workers that pre-train in parallel, a pod each. As many times batches x 256 images must exist.
+        jigsaws: Workers that pre-train. As many times batches x 256 images must exist.
         batches: Minibatches of 256 images in the shard of one worker.
         passes: Passes of a worker over its shard.
         epochs: Epochs of the main training.
@@ -56,7 +56,7 @@ def lipt_compare(
         tolerations: Kubernetes tolerations, a JSON list, as [{"key": "nvidia.com/gpu", "operator": "Exists"}].
         node_selector: Labels that a node must have, a JSON object, such as {"pool": "gpu"}.
         cpu: CPU request of each pod, such as 4 or 500m.
-        memory: Memory request of each pod, such as 8Gi.
+        memory: Memory of each pod, request and limit, such as 8Gi.
         s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
     """
     compared = compare(

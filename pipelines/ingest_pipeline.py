@@ -34,7 +34,7 @@ def lipt_ingest(
         config: YAML of any other setting, as {select: {balanced: false}}; one that is a parameter is refused.
         image: Container image. Never reuse a tag: nodes and KFP know an image by its name.
         cpu: CPU request of each pod, such as 4 or 500m.
-        memory: Memory request of each pod, such as 8Gi.
+        memory: Memory of each pod, request and limit, such as 8Gi.
         s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
     """
     with dsl.If(claim == "", name="download"):

@@ -64,7 +64,7 @@ def lipt(
         tolerations: Kubernetes tolerations, a JSON list, as [{"key": "nvidia.com/gpu", "operator": "Exists"}].
         node_selector: Labels that a node must have, a JSON object, such as {"pool": "gpu"}.
         cpu: CPU request of each pod, such as 4 or 500m.
-        memory: Memory request of each pod, such as 8Gi.
+        memory: Memory of each pod, request and limit, such as 8Gi.
         s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
         nodes: Pods that share pre-training, and scoring; 0: a pod for each jigsaw, and scoring in the select box.
         deadline: Minutes for pre-training; then the merge goes on with the jigsaws that arrived, if they are enough.
