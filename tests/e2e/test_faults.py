@@ -173,7 +173,7 @@ def test_mistakes_are_told_once_and_not_repeated(tmp_path: Path, wrong_secret: s
     }
     created = kubectl("create", "-o", "name", "-f", "-", stdin=CONTRADICTION).strip().rsplit("/", 1)[1]
     expected = {
-        "credentials": "the store refuses the credentials",
+        "credentials": "refuses the credentials",
         "bucket": "no-such-bucket",
         "many": "1000 jigsaws of 32 images need 32,000 candidates, the data set has 1,294",
     }

@@ -55,7 +55,10 @@ class Argo:
         for box in BOXES:
             tried = [node for node in nodes if node["displayName"].partition("(")[0] == box]
             whole: dict[str, Any] = next((node for node in tried if node["displayName"] == box), {})
-            message = next((node["message"] for node in reversed(tried) if node.get("message")), "")
+            told = [node for node in tried if node.get("message")]
+            # The last attempt says what was wrong; the node above it, only that there is no further one.
+            told.sort(key=lambda node: (node["type"] == "Pod", node.get("startedAt") or ""))
+            message = told[-1]["message"] if told else ""
             boxes.append(
                 BoxState(
                     name=box,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
 from lipt.adapters.cluster.api import Cluster, MissingError
@@ -100,10 +101,12 @@ class Kubeflow:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The client logs a traceback for every attempt; the error that it raises in the end says the same."""
+    """The client prints links, where stdout carries the result alone; and it logs a traceback for every attempt, while
+    the error that it raises in the end says the same."""
     logging.disable(logging.CRITICAL)
     try:
-        yield
+        with redirect_stdout(io.StringIO()):
+            yield
     finally:
         logging.disable(logging.NOTSET)
 
