@@ -119,11 +119,13 @@ def _box(
         "name": name,
         "metadata": {"labels": {"app.kubernetes.io/component": name}},
         "activeDeadlineSeconds": hours * _HOUR,
-        # 3: transient; 143: stopped; -1: no exit code, its pod or node was lost. All else would fail again.
+        # 3: transient; 143: stopped; -1: no exit code, its pod or node was lost; 137: killed, for example evicted, but
+        # not for its memory. All else would fail again.
         "retryStrategy": {
             "limit": "3",
             "retryPolicy": "Always",
-            "expression": 'lastRetry.status == "Error" || asInt(lastRetry.exitCode) in [-1, 3, 143]',
+            "expression": 'lastRetry.status == "Error" || asInt(lastRetry.exitCode) in [-1, 3, 143] || '
+            '(asInt(lastRetry.exitCode) == 137 && !(lastRetry.message contains "OOMKilled"))',
             "backoff": {"duration": "5s", "factor": "2"},
         },
         "podSpecPatch": _patch(waits),
