@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -23,6 +24,9 @@ from urllib.request import urlopen
 import pytest
 from minio import Minio
 from minio.deleteobjects import DeleteObject
+
+# A shell ignores SIGINT for what it starts in the background, and children would inherit that: tests send Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass
