@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from lipt.config import override, parse_config
-from lipt.progress import Reporter
 from lipt.stages.context import Context
 from lipt.stages.workspace import Artifact, Workspace
 
@@ -26,7 +25,7 @@ TINY: dict[str, Any] = {
 
 def tiny_context(workspace: Path | str, changes: dict[str, Any] | None = None) -> Context:
     config = override(parse_config(TINY | {"workspace": str(workspace)}), changes or {})
-    return Context(config=config, workspace=Workspace(config.workspace), reporter=Reporter())
+    return Context.of(config)
 
 
 def digests(workspace: Workspace) -> dict[str, bytes]:

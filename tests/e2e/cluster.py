@@ -18,6 +18,7 @@ import yaml
 from minio import Minio
 
 from lipt import __version__
+from tests.tiny import TINY
 
 ROOT = Path(__file__).parents[2]
 DRIVER = os.environ.get("LIPT_E2E_CLUSTER", str(ROOT / "tests/e2e/kind.sh"))
@@ -26,15 +27,11 @@ NAMESPACE = "lipt"
 BUCKET = "lipt"
 LIPT = str(Path(sys.executable).with_name("lipt"))
 
-#: A whole run in little time: real digits, a ResNet-18 of width 4, four jigsaws.
-TINY: dict[str, Any] = {
-    "name": "tiny",
-    "data": {"flip": False, "crop_padding": 1, "chunk_mb": 0.5},
-    "model": {"width": 4},
+#: The smallest run with two jigsaws for each GPU node, and blocks that pods can share.
+SMALL: dict[str, Any] = TINY | {
+    "device": "auto",
     "initialise": {"batch_size": 64},
     "dispatch": {"jigsaws": 4, "batch_size": 32},
-    "pretrain": {"passes": 2},
-    "merge": {"search_images": 64, "recalibration_images": 32},
     "score": {"block_images": 256},
     "train": {"epochs": 4, "batch_size": 64},
 }
@@ -74,7 +71,7 @@ class Run:
 
     def __init__(self, folder: Path, name: str, changes: dict[str, Any] | None = None, **parameters: Any) -> None:
         self.workspace = name
-        document = TINY | {"workspace": f"s3://{BUCKET}/{name}"}
+        document = SMALL | {"workspace": f"s3://{BUCKET}/{name}"}
         for section, values in (changes or {}).items():
             document[section] = {**document.get(section, {}), **values} if isinstance(values, dict) else values
         config = folder / f"{name}.yaml"

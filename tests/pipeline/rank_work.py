@@ -10,7 +10,7 @@ import torch
 
 from lipt.errors import TransientError
 from lipt.stages.context import Context
-from lipt.stages.launch import Inputs, Team
+from lipt.stages.team import Inputs, Team
 from lipt.stages.workspace import Step
 
 

@@ -14,12 +14,10 @@ from components.dispatch import dispatch
 from lipt.adapters.cluster.manifest import Pods
 from lipt.config import Config, parse_config
 from lipt.errors import UsageError
-from lipt.progress import Reporter
 from lipt.stages.context import Context
 from lipt.stages.ingest import ingest
 from lipt.stages.plan import PARAMETERS, configure, parameters_of
 from lipt.stages.swarm import dispatch as cut_shards
-from lipt.stages.workspace import Workspace
 from pipelines.lipt_pipeline import lipt
 
 
@@ -30,7 +28,7 @@ def defaults() -> dict[str, Any]:
 
 def test_a_run_with_nothing_but_a_workspace_fits_the_digits(tmp_path: Path) -> None:
     config = configure("", workspace=str(tmp_path), **defaults())
-    ctx = Context(config=config, workspace=Workspace(config.workspace), reporter=Reporter())
+    ctx = Context.of(config)
     assert cut_shards(ctx, ingest(ctx)).summary["jigsaws"] == config.dispatch.jigsaws
 
 

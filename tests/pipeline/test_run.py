@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,6 +16,7 @@ from lipt.stages.compare import run_comparison, run_with_baseline
 from lipt.stages.graph import Outcome, combine, jigsaw, prepare, run
 from lipt.stages.report import report_key
 from lipt.stages.workspace import Workspace
+from tests.programs import run_python
 from tests.tiny import TINY, digests, file_digest, tiny_context
 
 
@@ -136,22 +135,8 @@ run_with_baseline(tiny_context(sys.argv[1], {"train": {"checkpoint_s": 0}}))
 
 def test_kill_9_at_any_write_and_the_same_command_ends_bit_identical(tmp_path: Path) -> None:
     """The process dies at its 2nd write, the next one at its 3rd, and so on until a run gets through."""
-    killed = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(tmp_path / "killed")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=Path(__file__).parents[2],
-        check=False,
-    )
-    assert killed.returncode == 0, killed.stderr[-2000:]
-    subprocess.run(
-        [sys.executable, "-c", _STRAIGHT, str(tmp_path / "straight")],
-        check=True,
-        capture_output=True,
-        timeout=300,
-        cwd=Path(__file__).parents[2],
-    )
+    run_python("-c", _KILLED, str(tmp_path / "killed"))
+    run_python("-c", _STRAIGHT, str(tmp_path / "straight"))
     straight = digests(Workspace(str(tmp_path / "straight")))
     assert len(straight) == 14
     assert digests(Workspace(str(tmp_path / "killed"))) == straight

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from click.testing import CliRunner
 
 from lipt.cli.plan import plan
 from lipt.config import override, parse_config
-from lipt.core.wire import pack
 from lipt.errors import UsageError
 from lipt.ledger import Cost
 from lipt.stages.compare import run_with_baseline
 from lipt.stages.context import Context
-from lipt.stages.costs import Data, Net, Work, kept, packed_bytes, work_of
+from lipt.stages.costs import Work, work_of
 from lipt.stages.forecast import Engine, Fit, Forecast, Machine, breaks, calibrate, forecast, measured, took
+from lipt.stages.sizes import Data
 from tests.tiny import TINY, tiny_context
 
 
@@ -34,8 +33,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 
 def planned(ctx: Context) -> dict[str, Work]:
-    data = Data.stored(ctx)
-    return {work.stage: work for work in work_of(ctx.config, data, Net.of(ctx, data))}
+    return {work.stage: work for work in work_of(ctx, Data.stored(ctx))}
 
 
 def test_flops_are_those_that_the_stages_count(ran: Context) -> None:
@@ -43,7 +41,9 @@ def test_flops_are_those_that_the_stages_count(ran: Context) -> None:
     assert set(costs) == set(works)
     for stage in ("initialise", "pretrain", "score", "train", "evaluate"):
         assert works[stage].pieces == len(costs[stage])
-        assert {cost.flops for cost in costs[stage]} == {works[stage].flops}, stage
+        near = 0.02 if stage == "train" else 0  # what is kept of each class is rounded
+        for cost in costs[stage]:
+            assert cost.flops == pytest.approx(works[stage].flops, rel=near), stage
     assert works["merge"].flops == pytest.approx(costs["merge"][0].flops, rel=0.5)  # its search is not foreseeable
 
 
@@ -51,17 +51,19 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
     costs, works = measured(ran), planned(ran)
     worker = costs["pretrain"][0]  # the first of this process: it reads theta_*
     assert worker.read["data"] == works["pretrain"].read["data"]
-    assert worker.read["model"] == works["pretrain"].once == costs["initialise"][0].written["model"]
-    assert worker.read["other"] == pytest.approx(works["pretrain"].read["other"], rel=0.03)
+    assert worker.read["model"] == costs["initialise"][0].written["model"]
+    assert worker.read["model"] == pytest.approx(works["pretrain"].once["model"], rel=0.01)
+    assert worker.read["other"] == pytest.approx(works["pretrain"].read["other"], rel=0.1)
     for cost in costs["pretrain"]:
         assert cost.written["model"] == pytest.approx(works["pretrain"].written["model"], rel=0.05)
-    assert costs["score"][0].written["other"] == works["score"].written["other"]
+    assert costs["score"][0].written["other"] == pytest.approx(works["score"].written["other"], rel=0.01)
     for stage in ("ingest", "initialise", "merge", "score", "train", "evaluate"):
         total = sum(cost.read["data"] for cost in costs[stage]) / works[stage].pieces
         assert total == pytest.approx(works[stage].read.get("data", 0), rel=0.05), stage
-        assert costs[stage][0].written["model"] == works[stage].written.get("model", 0), stage
-    for stage in ("initialise", "dispatch", "merge", "score", "evaluate"):
-        assert costs[stage][0].read["other"] == pytest.approx(works[stage].read["other"], rel=0.01), stage
+        assert costs[stage][0].written["model"] == pytest.approx(works[stage].written.get("model", 0), rel=0.01), stage
+    assert costs["dispatch"][0].read["other"] == works["dispatch"].once["other"]
+    for stage in ("initialise", "score"):  # the index was fetched by dispatch, in this process
+        assert costs[stage][0].read["other"] == 0
     assert sum(cost.read["other"] for cost in costs["select"]) == pytest.approx(works["select"].read["other"], rel=0.01)
     assert costs["ingest"][0].written["data"] == pytest.approx(works["ingest"].written["data"], rel=0.01)
 
@@ -72,7 +74,7 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         {"select": {"algorithm": "random"}},
         {"select": {"balanced": False}, "train": {"epoch_fraction": 0.05}},
         {"score": {"block_images": 500}},
-        {"data": {"resident_mb": 0.01}, "train": {"random_baseline": False}},
+        {"data": {"resident_mb": 0.02}, "train": {"random_baseline": False}},
         {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
         {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
     ],
@@ -85,27 +87,14 @@ def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None
     for stage, work in works.items():
         rows = costs[stage]
         if stage != "merge":
-            assert sum(cost.flops for cost in rows) == pytest.approx(work.flops * work.pieces, rel=1e-9), stage
+            near = 0.02 if stage == "train" else 1e-9
+            assert sum(cost.flops for cost in rows) == pytest.approx(work.flops * work.pieces, rel=near), stage
         read = sum(cost.read["data"] for cost in rows)
         near = 0.5 if stage == "merge" else 0.08
         assert read == pytest.approx(work.pieces * work.read.get("data", 0), rel=near, abs=6000), stage
     if "score" in works:
         written = sum(cost.written["other"] for cost in costs["score"])
-        assert written == pytest.approx(works["score"].pieces * works["score"].written["other"], rel=0.001)
-
-
-def test_a_packed_size_is_that_of_the_file() -> None:
-    tensors = {"b": torch.zeros(3, 4), "a.weight": torch.zeros(17), "steps": torch.zeros((), dtype=torch.int64)}
-    assert packed_bytes(tensors) == len(pack(tensors))
-    assert packed_bytes({name: tensor.to("meta") for name, tensor in tensors.items()}) == len(pack(tensors))
-
-
-def test_kept_counts_by_class_or_over_all() -> None:
-    config = parse_config({"select": {"fraction": 0.1}})
-    assert kept(config, (26, 4, 0)) == 3 + 1
-    assert kept(override(config, {"select": {"balanced": False}}), (26, 4, 0)) == 3
-    assert kept(override(config, {"select": {"algorithm": "random"}}), (96, 9)) == 10
-    assert kept(override(config, {"select": {"algorithm": "stratified", "balanced": False}}), (96, 9)) == 11
+        assert written == pytest.approx(works["score"].pieces * works["score"].written["other"], rel=0.01)
 
 
 # Data that are not there
@@ -125,7 +114,7 @@ def foreseen(
     config = override(parse_config(BIG), changes or {})
     ctx = tiny_context("runs")  # nothing is read or written there
     data = Data.described(config, images=images, image_kb=2, classes=10)
-    works = work_of(config, data, Net.of(replace(ctx, config=config), data))
+    works = work_of(replace(ctx, config=config), data)
     model = Machine(engine=machine.pop("engine", "argo"), nodes=nodes, **machine)
     stages = forecast(works, model, config, data.side)
     return stages, breaks(works, stages, model, config)
@@ -134,7 +123,7 @@ def foreseen(
 def test_more_nodes_never_slow_a_stage_that_is_spread() -> None:
     walls: dict[str, list[float]] = {"pretrain": [], "score": []}
     for nodes in (2, 3, 8, 64, 200):
-        for stage in foreseen(nodes, 10_000_000, gpu_flops_s=1e9)[0]:
+        for stage in foreseen(nodes, 10_000_000, gpu_tflops=1e-3)[0]:
             if stage.stage in walls:
                 walls[stage.stage].append(stage.wall_s)
                 assert stage.pods == min(nodes, stage.pieces)
@@ -145,7 +134,7 @@ def test_more_nodes_never_slow_a_stage_that_is_spread() -> None:
 
 def test_a_full_store_stops_the_gain() -> None:
     def score_s(nodes: int) -> Forecast:
-        stages, _ = foreseen(nodes, 50_000_000, gpu_flops_s=1e15, store_bytes_s=1e9, node_bytes_s=1e9)
+        stages, _ = foreseen(nodes, 50_000_000, gpu_tflops=1000, store_gbps=8, node_gbps=8)
         return next(stage for stage in stages if stage.stage == "score")
 
     assert score_s(64).bottleneck == "store"
@@ -177,7 +166,6 @@ def test_what_breaks_is_said() -> None:
     text = "\n".join(found)
     assert "select needs" in text
     assert "score blocks exceeds one argument" in text
-    assert "of index for" in text
     assert {stage.stage: stage.bottleneck for stage in stages}["select"] == "memory"
     assert "dispatch will refuse" in "\n".join(foreseen(2, 10_000)[1])
     larger = foreseen(8, 2_000_000_000, changes={"score": {"block_images": 10_000_000}})[1]
@@ -196,7 +184,7 @@ def made(
     flops: Sequence[float], steps: float, pieces: int, seconds: Sequence[float]
 ) -> list[tuple[list[Work], dict[str, list[Cost]]]]:
     return [
-        ([Work(stage="pretrain", pieces=pieces, flops=size, steps=steps)],
+        ([Work(stage="pretrain", pieces=pieces, flops=size, steps=steps, once={"model": 100})],
          {"pretrain": [Cost(wall_s=wall, flops=int(size)) for _ in range(pieces)]})
         for size, wall in zip(flops, seconds, strict=True)
     ]  # fmt: skip
@@ -233,7 +221,7 @@ def test_boxes_without_work_start_too() -> None:
 
 def test_a_run_is_foreseen_from_itself(ran: Context) -> None:
     data, costs = Data.stored(ran), measured(ran)
-    works = work_of(ran.config, data, Net.of(ran, data))
+    works = work_of(ran, data)
     fits = calibrate([(works, costs)], Machine())
     for stage in forecast(works, Machine(fits=fits), ran.config, data.side):
         rows = costs[stage.stage]
@@ -260,15 +248,26 @@ def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Pa
     document = json.loads(CliRunner().invoke(plan, [path, "--calibrate", path, "-o", "json"]).output)
     assert document["wall_s"] == pytest.approx(sum(document["measured_wall_s"].values()), rel=0.5)
     assert document["wall_s"] == pytest.approx(sum(stage["wall_s"] for stage in document["stages"]))
-    assert document["fits"]["train"]["per_flop"] > 0
+    assert document["machine"]["fits"]["train"]["per_flop"] > 0
 
 
 def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:
     path = configured(ran, tmp_path)
-    arguments = [path, "--calibrate", path, "--gpu-tflops", "1000", "-o", "json"]
+    arguments = [path, "--calibrate", path, "-m", "gpu_tflops=1000", "-o", "json"]
     document = json.loads(CliRunner().invoke(plan, arguments).output)
-    assert set(document["fits"]) == {"ingest", "dispatch", "select"}
-    assert document["machine"]["gpu_flops_s"] == 1e15
+    assert set(document["machine"]["fits"]) == {"ingest", "dispatch", "select"}
+    assert document["machine"]["gpu_tflops"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [("latency=5", "did you mean 'latency_ms'"), ("latency_ms=x", "above 0"), ("store_gbps=0", "above 0")],
+)
+def test_what_is_wrong_with_a_machine_is_said(pair: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    refused = CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), "-m", pair]).exception
+    assert isinstance(refused, UsageError)
+    assert message in str(refused)
 
 
 def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_urlsafe
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from minio import Minio, MinioAdmin
@@ -24,7 +24,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
-from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.api import Cluster, MissingError, Objects
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 T = TypeVar("T")
@@ -38,14 +38,6 @@ _LABELS = {
 }
 
 
-class Api(Protocol):
-    """What is used of `Cluster`."""
-
-    def get(self, path: str, **query: str) -> dict[str, Any]: ...
-
-    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True)
 class Login:
     """Who uses a store."""
@@ -54,7 +46,7 @@ class Login:
     password: str
 
 
-def login_of(api: Api, namespace: str, name: str, *, user: str, keys: tuple[str, str]) -> Login:
+def login_of(api: Objects, namespace: str, name: str, *, user: str, keys: tuple[str, str]) -> Login:
     """The user name and the password in a Secret, under these keys; made for `user`, at random, if there is none.
 
     Raises:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from lipt.cli.options import parse_pairs
 from lipt.errors import UsageError
 
 #: A short text for the engine beside stdout: what the last box found.
@@ -26,7 +27,7 @@ def dispatch(parameters: tuple[str, ...]) -> None:
     from lipt.stages.boxes import dispatch_box
     from lipt.stages.plan import PARAMETERS, configure
 
-    given = dict(_pair(text) for text in parameters)
+    given = parse_pairs("-p", parameters)
     config = configure(given.pop("config", ""), **{name: given.pop(name) for name in PARAMETERS if name in given})
     click.echo(dispatch_box(config, engine="argo", **given))
 
@@ -82,7 +83,7 @@ def train(plan: str, merged: str, subset: str) -> None:
 @click.option("--merged", default="", metavar="REF", help="theta_p, for score.")
 def worker(plan: str, stage: str, items: str, count: int, merged: str) -> None:
     """Do this pod's share of a fan-out; JOB_COMPLETION_INDEX says which."""
-    from lipt.stages import boxes
+    from lipt.stages import workers
 
     try:
         index, numbers = int(os.environ["JOB_COMPLETION_INDEX"]), [int(item) for item in json.loads(items)]
@@ -90,11 +91,4 @@ def worker(plan: str, stage: str, items: str, count: int, merged: str) -> None:
         raise UsageError(
             "worker: JOB_COMPLETION_INDEX or --items is not a number", "an Indexed Job sets them"
         ) from None
-    boxes.worker(plan, stage, boxes.share_of(numbers, index, count), merged or None)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"-p {text}: not of the form NAME=VALUE", "for example -p fraction=0.1")
-    return name, value
+    workers.worker(plan, stage, workers.share_of(numbers, index, count), merged or None)

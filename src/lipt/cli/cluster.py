@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from lipt.cli.options import output_option, print_json, set_option
-from lipt.errors import RunError, UsageError, did_you_mean
+from lipt.cli.options import output_option, parse_pairs, print_json, set_option
+from lipt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from lipt.adapters.cluster.runs import Engine, RunState
@@ -123,14 +123,10 @@ def _parameters(config: Config, engine: Engine, pairs: tuple[str, ...]) -> dict[
     from lipt.stages.plan import PARAMETERS, configure, parameters_of
 
     known = engine.parameters()
-    given = {}
-    for text in pairs:
-        name, equals, value = text.partition("=")
-        if not equals or name not in known:
-            raise UsageError(f"-p {text}: not a parameter of the pipeline", did_you_mean(name, known))
+    given = parse_pairs("-p", pairs, known)
+    for name, value in given.items():
         if name in PARAMETERS or name == "config":
-            raise UsageError(f"-p {text}: a setting", f"--set {PARAMETERS.get(name, (name,))[0]}=…")
-        given[name] = value
+            raise UsageError(f"-p {name}={value}: a setting", f"--set {PARAMETERS.get(name, (name,))[0]}=…")
     pods = Pods.parse({name: value for name, value in (known | given).items() if name in Pods.__dataclass_fields__})
     parameters = parameters_of(config, list(known))
     settings = {name: value for name, value in parameters.items() if name in PARAMETERS}

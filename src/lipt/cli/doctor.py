@@ -7,15 +7,15 @@ import shutil
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, ParamSpec
 
 import click
 
-from lipt.cli.options import config_options, output_option, print_json
+from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.config import Config, load_config
-from lipt.errors import LiptError, RunError, UsageError, did_you_mean
+from lipt.errors import LiptError, RunError, UsageError
 
-Check = Callable[[Config], str]
+P = ParamSpec("P")
 #: (True: well, False: not, None: could not be found out; what was found)
 Outcome = tuple[bool | None, str]
 
@@ -56,7 +56,7 @@ _SIGNS = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
 def _here(config: Config) -> dict[str, Outcome]:
-    checks: dict[str, Check] = {
+    checks = {
         "packages": _packages,
         "device": _device,
         "workspace": _workspace,
@@ -64,7 +64,7 @@ def _here(config: Config) -> dict[str, Outcome]:
         "model": _model,
         "selection": _selection,
     }
-    return {name: _outcome(lambda check=check: check(config)) for name, check in checks.items()}  # type: ignore[misc]
+    return {name: _outcome(check, config) for name, check in checks.items()}
 
 
 def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]) -> dict[str, Outcome]:
@@ -74,9 +74,10 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
     from lipt.adapters.cluster.manifest import Pods
     from lipt.cli.cluster import check_submittable
 
-    given = _given(pairs)
+    given = parse_pairs("-p", pairs, Pods.__dataclass_fields__, of="pods")
+    Pods.parse({"image": ""} | given)  # what is wrong with them is said before the cluster is asked
     namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
-    findings = {"packages": _outcome(lambda: _packages(config)), "model": _outcome(lambda: _model(config))}
+    findings = {"packages": _outcome(_packages, config), "model": _outcome(_model, config)}
 
     def settings() -> str:
         check_submittable(config)
@@ -84,7 +85,7 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
 
     findings["settings"] = _outcome(settings)
     if os.environ.get("LIPT_S3_ENDPOINT") and config.workspace.startswith("s3://"):
-        findings["workspace"] = _outcome(lambda: _workspace(config))
+        findings["workspace"] = _outcome(_workspace, config)
     try:
         cluster = Cluster(patience_s=_PATIENCE_S)
         findings["cluster"] = True, preflight.server(cluster, engine, namespace)
@@ -102,12 +103,12 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
     pods = Pods.parse({"image": f"lipt:{version('lipt')}"} | defaults | given)
     site = preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods)
     endpoint = engine == "kubeflow" and bool(os.environ.get("KFP_ENDPOINT"))
-    findings["rights"] = _outcome(lambda: preflight.user_rights(site, endpoint=endpoint))
+    findings["rights"] = _outcome(preflight.user_rights, site, endpoint=endpoint)
     for name, check in preflight.CHECKS.items():
-        findings[name] = _outcome(lambda check=check: check(site))  # type: ignore[misc]
+        findings[name] = _outcome(check, site)
     findings["pod"] = None, "not tried before the settings are right"
     if findings["settings"][0]:
-        findings["pod"] = _outcome(lambda: preflight.pod(site, workspace=config.workspace, data=config.data.source))
+        findings["pod"] = _outcome(preflight.pod, site, workspace=config.workspace, data=config.data.source)
     return findings
 
 
@@ -115,29 +116,11 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
 _PATIENCE_S = 10.0
 
 
-def _given(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Parameters of pods.
-
-    Raises:
-        UsageError: one of them is none.
-    """
-    from lipt.adapters.cluster.manifest import Pods
-
-    given = {}
-    for text in pairs:
-        name, equals, value = text.partition("=")
-        if not equals or name not in Pods.__dataclass_fields__:
-            raise UsageError(f"-p {text}: not a parameter of pods", did_you_mean(name, Pods.__dataclass_fields__))
-        given[name] = value
-    Pods.parse({"image": ""} | given)
-    return given
-
-
-def _outcome(check: Callable[[], str]) -> Outcome:
+def _outcome(check: Callable[P, str], *args: P.args, **kwargs: P.kwargs) -> Outcome:
     from lipt.adapters.cluster.preflight import UnknownError
 
     try:
-        return True, check()
+        return True, check(*args, **kwargs)
     except UnknownError as error:
         return None, str(error)
     except LiptError as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from lipt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from lipt.stages.context import Context
@@ -43,18 +45,39 @@ def dry_run_option(function: F) -> F:
     return click.option("--dry-run", is_flag=True, help="Validate and list the stages; run nothing.")(function)
 
 
+def parse_pairs(
+    option: str, pairs: tuple[str, ...], known: Collection[str] | None = None, of: str = "the pipeline"
+) -> dict[str, str]:
+    """The values of a repeatable option such as `-p NAME=VALUE`, by name.
+
+    Args:
+        known: the names there are; None leaves it to whoever takes the values.
+        of: what they are parameters of.
+
+    Raises:
+        UsageError: one of them is not of that form, or not known.
+    """
+    given = {}
+    for text in pairs:
+        name, equals, value = text.partition("=")
+        if known is not None and name not in known:
+            raise UsageError(f"{option} {text}: not a parameter of {of}", did_you_mean(name, known))
+        if not equals:
+            raise UsageError(f"{option} {text}: not of the form NAME=VALUE", f"{option} {name}=VALUE")
+        given[name] = value
+    return given
+
+
 @contextmanager
 def open_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool = False) -> Iterator[Context]:
     """Configuration, workspace and reporter of a verb; gives the terminal back whatever happens."""
     from lipt.config import load_config
     from lipt.progress import make_reporter
     from lipt.stages.context import Context
-    from lipt.stages.workspace import Workspace
 
-    config = load_config(config_path, list(overrides))
-    workspace, reporter = Workspace(config.workspace), make_reporter()
+    config, reporter = load_config(config_path, list(overrides)), make_reporter()
     try:
-        yield Context(config=config, workspace=workspace, reporter=reporter, dry_run=dry_run)
+        yield Context.of(config, reporter, dry_run=dry_run)
     finally:
         reporter.close()
 

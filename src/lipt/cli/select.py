@@ -2,94 +2,157 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lipt.cli.options import output_option, print_json
 from lipt.errors import UsageError
 
+if TYPE_CHECKING:
+    from lipt.core.selection import Candidates
+
+_BLOCK = ("labels", "logits", "features")
+_EXAMPLES = {"--option": "beta=0.3", "--note": "checkpoint=sha256:0a1b"}
+
 
 @click.command()
-@click.option("--labels", required=True, type=click.Path(), help="int (N,), .npy")
-@click.option("--logits", type=click.Path(), help="float (N, C), .npy")
-@click.option("--features", type=click.Path(), help="float (N, D), .npy: input of the last linear layer")
+@click.option("--labels", type=click.Path(), help="int (N,), .npy")
+@click.option("--logits", multiple=True, type=click.Path(), help="float (N, C), .npy; repeatable, one per model.")
+@click.option(
+    "--features", multiple=True, type=click.Path(),
+    help="float (N, D), .npy: input of the last linear layer; repeatable, one per model.",
+)  # fmt: skip
+@click.option(
+    "--outputs", multiple=True, type=click.Path(), metavar="BLOCK",
+    help="Instead: .safetensors with labels, logits and features of a run of candidates; repeatable, in their order.",
+)  # fmt: skip
+@click.option(
+    "--validation", multiple=True, type=click.Path(), metavar="BLOCK",
+    help="The same of held-out samples, for glister; repeatable.",
+)  # fmt: skip
 @click.option("--algorithm", default="auto", show_default=True)
 @click.option("--fraction", type=click.FloatRange(min=0, max=1, min_open=True), default=0.1, show_default=True)
 @click.option("--balanced/--unbalanced", default=True, show_default=True, help="Split the budget over the classes.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the algorithm; repeatable.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--to", required=True, type=click.Path(), help="Parquet file to write.")
+@click.option(
+    "--note", "notes", multiple=True, metavar="KEY=VALUE", help="Goes into the file's provenance; repeatable."
+)
+@click.option("--to", required=True, type=click.Path(), help="Parquet file to write; Selection.load reads it.")
 @output_option
 def select(
-    labels: str,
-    logits: str | None,
-    features: str | None,
+    labels: str | None,
+    logits: tuple[str, ...],
+    features: tuple[str, ...],
+    outputs: tuple[str, ...],
+    validation: tuple[str, ...],
     algorithm: str,
     fraction: float,
     balanced: bool,
     options: tuple[str, ...],
     seed: int,
+    notes: tuple[str, ...],
     to: str,
     output: str,
 ) -> None:
     """Select a subset from a model's outputs, without the rest of LiPT."""
-    import torch
-    import yaml
-
-    from lipt.adapters.store import open_store
-    from lipt.core.selection import Candidates, Outputs
+    from lipt.core.selection import Candidates
     from lipt.core.selection import select as run_selection
-    from lipt.stages.choose import subset_table
 
-    labels_N = torch.from_numpy(_load(labels)).long()
-    if (logits is None) != (features is None):
-        raise UsageError("--logits and --features belong together", "give both, or neither for random and stratified")
-    outputs = []
-    if logits is not None and features is not None:
-        outputs = [
-            Outputs(
-                logits_NC=torch.from_numpy(_load(logits)).float(), features_ND=torch.from_numpy(_load(features)).float()
-            )
-        ]
-    num_classes = outputs[0].logits_NC.shape[1] if outputs else int(labels_N.max()) + 1
-    chosen: dict[str, Any] = {}
-    for text in options:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--option {text}: not of the form KEY=VALUE", "for example --option beta=0.3")
-        chosen[key] = yaml.safe_load(value)
+    if bool(outputs) == bool(labels) or (outputs and (logits or features)):
+        raise UsageError("the candidates come from --labels, --logits and --features, or from --outputs", "give one")
+    if labels:
+        candidates = Candidates.of(
+            _array(labels), logits=[_array(path) for path in logits], features=[_array(path) for path in features]
+        )
+    else:
+        candidates = _candidates(outputs)
     selection = run_selection(
         algorithm,
-        Candidates(labels_N=labels_N, num_classes=num_classes, outputs=outputs),
+        candidates,
         fraction=fraction,
         seed=seed,
         balanced=balanced,
-        options=chosen,
+        options={key: _parsed(key, value) for key, value in _pairs("--option", options).items()},
+        validation=_candidates(validation) if validation else None,
+        notes=_pairs("--note", notes),
     )
-    import numpy as np
+    if "://" in to:
+        from lipt.adapters.store import open_store
 
-    provenance = {
-        "algorithm": selection.algorithm,
-        "fraction": fraction,
-        "seed": seed,
-        "options": chosen,
-        "balanced": balanced,
-    }
-    folder, _, name = to.rpartition("/")
-    open_store(folder or ".").write(
-        name, subset_table(selection, np.arange(len(labels_N)), labels_N, provenance), kind="other"
-    )
+        folder, _, name = to.rpartition("/")
+        open_store(folder).write(name, selection.to_parquet(), kind="other")
+    else:
+        selection.save(to)
     if output == "json":
-        print_json({"file": to, "count": len(selection.indices_K), **provenance})
+        print_json({"file": to, "count": len(selection.indices_K), **selection.provenance})
     else:
         click.echo(to)
 
 
-def _load(path: str) -> Any:
+def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for key, equals, value in pairs:
+        if not (key and equals):
+            raise UsageError(
+                f"{flag} {key}{equals}{value}: not of the form KEY=VALUE", f"for example {flag} {_EXAMPLES[flag]}"
+            )
+    return {key: value for key, _, value in pairs}
+
+
+def _parsed(key: str, value: str) -> Any:
+    """The value as YAML reads it."""
+    import yaml
+
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UsageError(f"--option {key}={value}: not a YAML value", "for example --option beta=0.3") from None
+
+
+def _array(path: str) -> Any:
+    """Memory-mapped: what an algorithm does not read costs no memory."""
     import numpy as np
 
     try:
-        return np.load(path, allow_pickle=False)
+        return np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}: {error}", "save it with numpy.save") from None
+
+
+def _candidates(paths: tuple[str, ...]) -> Candidates:
+    """Blocks one after the other; a single one stays memory-mapped."""
+    import torch
+
+    from lipt.core.selection import Candidates
+
+    blocks = [_block(path) for path in paths]
+    for path, block in zip(paths, blocks, strict=True):
+        found = {name: tuple(tensor.shape) for name, tensor in block.items()}
+        expected = {name: found["labels"][:1] + tuple(blocks[0][name].shape[1:]) for name in _BLOCK}
+        if found != expected:
+            raise UsageError(
+                f"{path} has tensors of {_shapes(found)}, expected {_shapes(expected)}",
+                "a block has one row per label, and all blocks are of one model",
+            )
+    rows = {name: torch.cat([block[name] for block in blocks]) if blocks[1:] else blocks[0][name] for name in _BLOCK}
+    return Candidates.of(rows["labels"], logits=rows["logits"], features=rows["features"])
+
+
+def _block(path: str) -> dict[str, Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            missing = [name for name in _BLOCK if name not in file.keys()]  # noqa: SIM118 - it is no dict
+            if not missing:
+                return {name: file.get_tensor(name) for name in _BLOCK}
+            why = f"it has no tensor {missing[0]!r}"
+    except (SafetensorError, OSError) as error:
+        why = str(error)
+    raise UsageError(f"cannot read {path}: {why}", "save labels, logits and features with safetensors.torch.save_file")
+
+
+def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lipt.core.nets import logits_and_features
 from lipt.core.selection import Outputs
+from lipt.core.selection.compressed import TopLogits
 from lipt.core.training import ImageSet, evaluation_batch, forward_batches
 
 
@@ -19,21 +20,43 @@ def score(
     *,
     device: torch.device,
     batch_size: int | None = None,
+    top_classes: int | None = None,
+    dtype: torch.dtype = torch.float32,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Outputs:
-    """Logits (N, C) and penultimate features (N, D), float32 on the CPU; eval mode, clean view.
+    """Logits (N, C) and penultimate features (N, D) on the CPU; eval mode, clean view.
 
     The result does not depend on `batch_size` beyond float32 rounding: nothing is averaged over a batch.
+
+    Args:
+        top_classes: keep the logits of the label and of so many other classes (`TopLogits`), where that is smaller.
+        dtype: of the features, and of logits that are kept whole.
     """
     model.eval()
-    logits, features, done = [], [], 0
-    for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device):
-        logits_BC, features_BD = logits_and_features(model, x)
-        logits.append(logits_BC.float().cpu())
-        features.append(features_BD.float().cpu())
-        done += len(x)
-        advance(done, len(images))
-    return Outputs(logits_NC=torch.cat(logits), features_ND=torch.cat(features))
+    rows, top, start = _Rows(len(images), dtype), [], 0
+    for x, labels_B in forward_batches(images, batch_size or evaluation_batch(device), device):
+        logits_BC, features_BD = (tensor_BX.float().cpu() for tensor_BX in logits_and_features(model, x))
+        if top_classes and TopLogits.row_bytes(logits_BC.shape[1], top_classes) < logits_BC.shape[1] * dtype.itemsize:
+            top.append(TopLogits.compress(logits_BC, labels_B.cpu(), top_classes))
+        else:
+            rows.put("logits", start, logits_BC)
+        rows.put("features", start, features_BD)
+        start += len(x)
+        advance(start, len(images))
+    return Outputs(logits_NC=TopLogits.cat(top) if top else rows.filled["logits"], features_ND=rows.filled["features"])
+
+
+class _Rows:
+    """Matrices that are filled batch by batch: memory for the whole once, not twice as when batches are joined."""
+
+    def __init__(self, n: int, dtype: torch.dtype) -> None:
+        self.n, self.dtype = n, dtype
+        self.filled: dict[str, Tensor] = {}
+
+    def put(self, name: str, start: int, batch_BX: Tensor) -> None:
+        if name not in self.filled:
+            self.filled[name] = torch.empty(self.n, batch_BX.shape[1], dtype=self.dtype)
+        self.filled[name][start : start + len(batch_BX)] = batch_BX
 
 
 @torch.no_grad()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -20,6 +17,7 @@ from lipt.core.nets import on_device
 from lipt.core.scoring import score as score_images
 from lipt.core.selection import Candidates, Outputs, Selection, requirements
 from lipt.core.selection import select as run_selection
+from lipt.core.selection.compressed import TopLogits
 from lipt.core.shards import Positions, split
 from lipt.core.wire import State, decode_delta, pack, unpack
 from lipt.errors import RunError, UsageError
@@ -80,6 +78,7 @@ def score(
         images = ctx.images(data, "train", positions)
         step.put(LABELS, pack({"labels": images.labels_N}), kind="other")
         star = ctx.weights(step, base) if base else {}
+        tops: list[TopLogits] = []
         for number, artifact in enumerate(models):
             model = ctx.model(len(data.manifest.classes), 0, _state(ctx, step, artifact, star))
             model = on_device(model, ctx.device)
@@ -87,16 +86,20 @@ def score(
                 model,
                 images,
                 device=ctx.device,
+                top_classes=ctx.config.score.top_classes,
+                dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[ctx.config.score.precision],
                 advance=lambda done, total: step.reporter.advance(step.label, done, total, "images"),
             )
             step.flops += len(images) * ctx.flops(model, image_shape(images))[0]
-            tensors = {"logits": outputs.logits_NC, "features": outputs.features_ND}
-            step.put(_outputs(number), pack(tensors), kind="other")
+            step.put(_outputs(number), pack(outputs.tensors()), kind="other")
+            if isinstance(outputs.logits_NC, TopLogits):
+                tops.append(outputs.logits_NC)
             if number == 0 and DYNAMICS in artifact.files and block.of == "candidates":
                 counted = unpack(step.read(artifact, DYNAMICS, kind="other"), origin=f"{artifact.ref}/{DYNAMICS}")
                 kept = {name: tensor[block.start : block.stop].clone() for name, tensor in counted.items()}
                 step.put(DYNAMICS, pack(kept), kind="other")
-        return {"models": len(models), "images": len(images), "classes": len(data.manifest.classes)}
+        counts = {"models": len(models), "images": len(images), "classes": len(data.manifest.classes)}
+        return counts | (_compression(tops) if tops else {})
 
     inputs = [dataset, *models, *([base] if base else [])]
     return ctx.step("score", _score_settings(ctx, block), inputs, body, label=_label(ctx, block))
@@ -111,7 +114,20 @@ def score_ref(
 
 
 def _score_settings(ctx: Context, block: Block) -> dict[str, Any]:
-    return ctx.settings("model", view=ctx.view(), block=asdict(block))
+    stored = ctx.config.score.model_dump(mode="json", include={"top_classes", "precision"})
+    return ctx.settings("model", view=ctx.view(), block=asdict(block), stored=stored)
+
+
+def _compression(tops: Sequence[TopLogits]) -> dict[str, Any]:
+    """What keeping the largest probabilities saves compared with float32, and the error it makes in |delta|."""
+    # A sample that is not finite has no error; the selection refuses it by name.
+    error_N = torch.cat([top.error_N for top in tops]).nan_to_num(0.0)
+    return {
+        "top_classes": tops[0].classes_NT.shape[1] - 1,
+        "error_max": float(error_N.max()),
+        "error_mean": float(error_N.double().mean()),
+        "saved_bytes": sum(4 * len(top) * top.num_classes - top.nbytes for top in tops),
+    }
 
 
 def _label(ctx: Context, block: Block) -> str:
@@ -152,13 +168,17 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Artif
             raise RunError(
                 f"the scores cover {len(candidates):,} of {len(positions):,} candidates", "hand over all score blocks"
             )
-        selection = apply(settings, candidates, validation, seed=ctx.seed("select"))
-        provenance = {
+        notes = {
             "dataset": data.manifest.digest,
             "scores": [block.ref for block in scores],
-            **settings.model_dump(mode="json"),
+            "requested": settings.model_dump(mode="json"),
         }
-        step.put(SUBSET, subset_table(selection, positions, labels_N, provenance), kind="other")
+        selection = replace(
+            apply(settings, candidates, validation, seed=ctx.seed("select")),
+            positions_N=torch.from_numpy(positions),
+            notes=notes,
+        )
+        step.put(SUBSET, selection.to_parquet(), kind="other")
         kept = torch.bincount(labels_N[selection.indices_K], minlength=num_classes)
         return {
             "count": len(selection.indices_K),
@@ -199,65 +219,42 @@ class Subset:
     table: pa.Table
 
 
-def subset_table(selection: Selection, positions: Positions, labels_N: Tensor, provenance: dict[str, Any]) -> bytes:
-    """The selection as Parquet: position, label, score of every candidate; rank and weight of the chosen, else null."""
-    n, indices = len(positions), selection.indices_K.numpy()
-    rank, weight = np.full(n, -1, np.int32), np.zeros(n, np.float32)
-    rank[indices], weight[indices] = np.arange(len(indices)), selection.weights_K.float().cpu().numpy()
-    scores = None if selection.scores_N is None else pa.array(selection.scores_N.float().cpu().numpy())
-    table = pa.table({
-        "position": positions, "label": labels_N.numpy().astype(np.int32),
-        "score": scores if scores is not None else pa.nulls(n, pa.float32()),
-        "rank": pa.array(rank, mask=rank < 0), "weight": pa.array(weight, mask=rank < 0),
-    })  # fmt: skip
-    sink = io.BytesIO()
-    pq.write_table(
-        table.replace_schema_metadata({"lipt": json.dumps(provenance, sort_keys=True)}), sink, compression="zstd"
-    )
-    return sink.getvalue()
-
-
 def read_subset(step: Step, subset: Artifact) -> Subset:
     """The stored selection."""
-    table = pq.read_table(io.BytesIO(step.read(subset, SUBSET, kind="other")))
-    kept = table.filter(pa.compute.is_valid(table["rank"])).sort_by("position")
-    return Subset(
-        positions_K=kept["position"].to_numpy().astype(np.int64),
-        weights_K=torch.from_numpy(kept["weight"].to_numpy().copy()),
-        table=table,
-    )
+    data = step.read(subset, SUBSET, kind="other")
+    selection = Selection.from_parquet(data, origin=f"{subset.ref}/{SUBSET}")
+    positions_K, weights_K = selection.ascending()
+    return Subset(positions_K=positions_K.numpy(), weights_K=weights_K, table=selection.table())
 
 
 def _load(step: Step, scores: Sequence[Artifact], of: str) -> Candidates:
     """The blocks of one set, each read once and copied to its place: memory for the whole and for one block."""
     parts = [artifact for artifact in scores if artifact.settings["block"]["of"] == of]
-    filled: dict[str, Tensor] = {}
+    into: dict[str, dict[str, Tensor]] = {}
     total = sum(int(part.summary["images"]) for part in parts)
 
-    def fill(part: Artifact, file: str, names: dict[str, str], start: int) -> None:
+    def fill(part: Artifact, file: str, start: int) -> None:
         tensors = unpack(step.read(part, file, kind="other"), origin=f"{part.ref}/{file}")
-        for stored, name in names.items():
-            if name not in filled:
-                filled[name] = torch.empty(total, *tensors[stored].shape[1:], dtype=tensors[stored].dtype)
-            filled[name][start : start + len(tensors[stored])] = tensors[stored]
+        for name, tensor in tensors.items():
+            whole = into.setdefault(file, {})
+            if name not in whole:
+                whole[name] = torch.empty(total, *tensor.shape[1:], dtype=tensor.dtype)
+            whole[name][start : start + len(tensor)] = tensor
 
     start, models = 0, int(parts[0].summary["models"])
+    classes = int(parts[0].summary["classes"])
+    files = [LABELS, *map(_outputs, range(models)), *([DYNAMICS] if DYNAMICS in parts[0].files else [])]
     for done, part in enumerate(parts):
-        fill(part, LABELS, {"labels": "labels"}, start)
-        for index in range(models):
-            fill(part, _outputs(index), {"logits": f"logits/{index}", "features": f"features/{index}"}, start)
-        if DYNAMICS in part.files:
-            fill(part, DYNAMICS, {"forgetting": "forgetting"}, start)
+        for file in files:
+            fill(part, file, start)
         start += int(part.summary["images"])
         step.reporter.advance(step.label, done + 1, len(parts), "blocks")
+
     return Candidates(
-        labels_N=filled["labels"],
-        num_classes=int(parts[0].summary["classes"]),
-        outputs=[
-            Outputs(logits_NC=filled[f"logits/{index}"], features_ND=filled[f"features/{index}"])
-            for index in range(models)
-        ],
-        forgetting_N=filled.get("forgetting"),
+        labels_N=into[LABELS]["labels"],
+        num_classes=classes,
+        outputs=[Outputs.of(into[_outputs(index)], classes) for index in range(models)],
+        forgetting_N=into[DYNAMICS]["forgetting"] if DYNAMICS in into else None,
     )
 
 

@@ -37,6 +37,14 @@ class Context:
     dry_run: bool = False
     _weights: dict[str, State] = field(default_factory=dict, repr=False, compare=False)
     """The weights read last: a process that trains several jigsaws fetches theta_* once."""
+    _datasets: dict[str, Dataset] = field(default_factory=dict, repr=False, compare=False)
+    """The data set opened last: a process fetches its manifest and its index once."""
+
+    @classmethod
+    def of(cls, config: Config, reporter: Reporter | None = None, *, dry_run: bool = False) -> Context:
+        """A configuration on the workspace that it names; silent without a reporter."""
+        workspace = Workspace(config.workspace)
+        return cls(config=config, workspace=workspace, reporter=reporter or Reporter(), dry_run=dry_run)
 
     @cached_property
     def device(self) -> torch.device:
@@ -119,8 +127,12 @@ class Context:
         return found or self.workspace.get(ref)
 
     def dataset(self, step: Step, ingested: Artifact) -> Dataset:
-        """The data set behind an `ingest` artifact, metered by `step`."""
-        return Dataset(DatasetFiles(step.open(str(ingested.summary["location"]))).read)
+        """The data set behind an `ingest` artifact, metered by `step`: what it still has to read is that step's."""
+        read = DatasetFiles(step.open(str(ingested.summary["location"]))).read
+        opened = Dataset(read, like=self._datasets.get(ingested.ref))
+        self._datasets.clear()
+        self._datasets[ingested.ref] = opened
+        return opened
 
     def split(self, dataset: Dataset) -> tuple[Positions, Positions]:
         """(validation, candidates) positions of the training split."""

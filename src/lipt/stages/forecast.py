@@ -40,7 +40,6 @@ _BOXES = ("dispatch", "pretrain", "merge", "select", "train")
 _IN_FLIGHT = 8
 #: Linux: bytes of one argument of a process. The list of score blocks is one.
 _ARGUMENT_BYTES = 128 * 1024
-_REMEDY = "raise score.block_images"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +62,31 @@ class Machine:
     engine: Engine = "local"
     nodes: int = 1
     """Each with one GPU; `train.processes` GPUs in the main training."""
-    gpu_flops_s: float = 50e12
+    gpu_tflops: float = 50
     """Sustained by one GPU in forward and backward passes."""
-    store_bytes_s: float = 10e9 / 8
-    """Of the whole store."""
-    node_bytes_s: float = 10e9 / 8
-    """Between the store and one node."""
-    latency_s: float = 0.005
+    store_gbps: float = 10
+    """Gbit/s of the whole store."""
+    node_gbps: float = 10
+    """Gbit/s between the store and one node."""
+    latency_ms: float = 5
     """Of a request."""
     pod_start_s: float = 15
     """From the creation of a pod to its first work, on a node that has the image: schedule, start, import torch."""
-    memory_bytes: float = 64e9
+    memory_gb: float = 64
     """Of a node."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.engine == "local" and self.nodes > 1:
             raise UsageError(f"--nodes {self.nodes}: nothing is spread without a cluster", "--engine argo or kubeflow")
+
+    def transfer_s(self, num_bytes: float, pods: int = 1) -> float:
+        """Seconds in which each of `pods` pods moves so many bytes."""
+        return 8e-9 * num_bytes / min(self.node_gbps, self.store_gbps / pods)
+
+    def waiting_s(self, requests: float) -> float:
+        """Seconds that a process waits for answers."""
+        return 1e-3 * requests * self.latency_ms / _IN_FLIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +97,6 @@ class Forecast:
     pods: int
     pieces: int
     wall_s: float
-    piece_s: float
     start_s: float
     gpu_hours: float
     flops: float
@@ -114,25 +120,23 @@ def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int)
 
 
 def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) -> Forecast:
-    clustered = machine.engine != "local"
+    clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
     pods = min(machine.nodes, work.pieces) if work.spreads and clustered else 1
     rounds = math.ceil(work.pieces / pods)
     processes = config.train.processes if work.stage == "train" and isinstance(config.train.processes, int) else 1
-    fit = machine.fits.get(work.stage)
     compute = _compute_s(work, machine, fit) / processes
     # Measured compute includes decoding, so it counts only where nothing was measured. 50 us and 9 ns per pixel, on
     # the eight threads of a process: 2,000 images of 224 px a second, 17,000 of 32 px.
     decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / processes
-    waiting = work.requests * machine.latency_s / _IN_FLIGHT / processes
-    busy, written = 0.0, dict(work.written)
-    for _ in range(2):  # a second time with the checkpoints of so long a time
-        moved = sum(work.read.values()) + sum(written.values())
-        transfer = moved * _byte_s(machine, pods)
-        io = max(decode, transfer + waiting)
-        busy = max(compute, io) if work.streams else compute + io
+    waiting = machine.waiting_s(work.requests) / processes
+    written = {kind: work.pieces * size for kind, size in work.written.items()}
+    transfer = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()), pods)
+    io = max(decode, transfer + waiting)
+    busy = max(compute, io) if work.streams else compute + io
+    if work.checkpoints:
         saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)
-        written["model"] = work.written.get("model", 0) + (work.checkpoint_bytes * saved if work.checkpoints else 0)
-    first = (fit.first_s if fit else 0) + work.once * _byte_s(machine, pods)
+        written["model"] += work.pieces * saved * work.checkpoint_bytes
+    first = (fit.first_s if fit else 0) + machine.transfer_s(sum(work.once.values()), pods)
     start = 0.0
     if clustered:
         start += boxes * (STEP_S[machine.engine] + machine.pod_start_s)
@@ -141,33 +145,25 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
         "compute": rounds * compute, "decode": rounds * decode, "store": rounds * transfer + first,
         "requests": rounds * waiting, "orchestration": start,
     }  # fmt: skip
-    wall = rounds * busy + first + start
-    read = {kind: work.pieces * size for kind, size in work.read.items()}
-    read["model"] = read.get("model", 0) + pods * work.once
+    kinds = ("data", "model", "other")
     return Forecast(
         stage=work.stage,
         pods=pods,
         pieces=work.pieces,
-        wall_s=wall,
-        piece_s=busy,
+        wall_s=rounds * busy + first + start,
         start_s=start,
         gpu_hours=(work.pieces * busy + pods * first) * processes / 3600 if work.flops else 0,
         flops=work.pieces * work.flops * (fit.done if fit else 1),
-        read=read,
-        written={kind: work.pieces * size for kind, size in written.items()},
+        read={kind: work.pieces * work.read.get(kind, 0) + pods * work.once.get(kind, 0) for kind in kinds},
+        written=written,
         memory_bytes=work.memory_bytes,
-        bottleneck="memory" if work.memory_bytes > machine.memory_bytes else max(shares, key=lambda name: shares[name]),
+        bottleneck="memory" if work.memory_bytes > 1e9 * machine.memory_gb else max(shares, key=shares.__getitem__),
     )
-
-
-def _byte_s(machine: Machine, pods: int) -> float:
-    """Seconds per byte of each of `pods` pods."""
-    return 1 / min(machine.node_bytes_s, machine.store_bytes_s / pods)
 
 
 def _compute_s(work: Work, machine: Machine, fit: Fit | None) -> float:
     if fit is None:  # without FLOPs: 10 ns per number, which is what sorting and parsing take
-        return work.flops / machine.gpu_flops_s + 1e-8 * work.items
+        return work.flops / (1e12 * machine.gpu_tflops) + 1e-8 * work.items
     return fit.done * (fit.per_flop * work.flops + fit.per_step * work.steps) + fit.per_item * work.items
 
 
@@ -206,8 +202,8 @@ def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]
         for work in works:
             if rows := costs.get(work.stage):
                 seconds, first = _piece(work, rows)
-                transfer = (sum(work.read.values()) + sum(work.written.values())) * _byte_s(machine, 1)
-                io = transfer + work.requests * machine.latency_s / _IN_FLIGHT
+                io = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()))
+                io += machine.waiting_s(work.requests)
                 done = mean(row.flops for row in rows) / work.flops if work.flops else 1
                 samples.setdefault(work.stage, []).append(
                     (max(seconds - io, 0.2 * seconds), work, Fit(first_s=first, done=done))
@@ -221,11 +217,11 @@ def took(stage: Forecast, costs: Sequence[Cost]) -> float:
 
 
 def _piece(work: Work, costs: Sequence[Cost]) -> tuple[float, float]:
-    """(seconds of a piece, what the first in its process took longer: the others did not read theta_* again)."""
+    """(seconds of a piece, what the first in its process took longer: the others read less of what it keeps)."""
     walls = [cost.wall_s for cost in costs]
     if work.pieces == 1:  # made again for the random baseline
         return sum(walls), 0.0
-    if len(walls) < 3 or costs[1].read.get("model", 0) >= costs[0].read.get("model", 0):
+    if len(walls) < 3 or all(costs[1].read.get(kind, 0) >= costs[0].read.get(kind, 0) for kind in work.once):
         return median(walls), 0.0
     return median(walls[1:]), max(0.0, walls[0] - median(walls[1:]))
 
@@ -250,26 +246,23 @@ def _fit(samples: Sequence[tuple[float, Work, Fit]]) -> Fit:
 
 def breaks(works: Sequence[Work], stages: Sequence[Forecast], machine: Machine, config: Config) -> list[str]:
     """What does not work, or wastes the machines, at this size; the worst first."""
-    found, total_s = [], sum(stage.wall_s for stage in stages)
+    found, wall_s = [], {stage.stage: stage.wall_s for stage in stages}
     for stage in stages:
-        if stage.memory_bytes > machine.memory_bytes:
-            needed, there = format_bytes(stage.memory_bytes), format_bytes(machine.memory_bytes)
+        if stage.bottleneck == "memory":
+            needed, there = format_bytes(stage.memory_bytes), format_bytes(1e9 * machine.memory_gb)
             found.append(f"{stage.stage} needs {needed} of memory in one pod, a node has {there}")
     by_name = {work.stage: work for work in works}
-    score, pretrain, merge = by_name.get("score"), by_name.get("pretrain"), by_name.get("merge")
+    score, pretrain = by_name.get("score"), by_name.get("pretrain")
     if score and len(json.dumps(list(range(score.pieces)), separators=(",", ":"))) > _ARGUMENT_BYTES:
-        found.append(f"the list of {score.pieces:,} score blocks exceeds one argument of a process, 128 KiB; {_REMEDY}")
-    if score and score.read["other"] > score.read["data"]:
-        index, images = format_bytes(score.read["other"]), format_bytes(score.read["data"])
-        found.append(f"each of {score.pieces:,} score blocks reads {index} of index for {images} of images; {_REMEDY}")
+        remedy = "raise score.block_images"
+        found.append(f"the list of {score.pieces:,} score blocks exceeds one argument of a process, 128 KiB; {remedy}")
     if pretrain and pretrain.pieces * config.dispatch.batches * config.dispatch.batch_size > by_name["dispatch"].items:
         found.append("the shards of all jigsaws are more than the data set: dispatch will refuse")
     longest = max(stages, key=lambda stage: stage.wall_s)
     if machine.nodes > 1 and longest.pods == 1:
-        share, wall = format_percent(longest.wall_s / total_s, 0), format_seconds(longest.wall_s)
+        share, wall = format_percent(longest.wall_s / sum(wall_s.values()), 0), format_seconds(longest.wall_s)
         found.append(f"{longest.stage} takes {wall}, {share} of the run, on one of {machine.nodes:,} nodes")
-    wall_s = {stage.stage: stage.wall_s for stage in stages}
-    if merge and pretrain and wall_s["merge"] > wall_s["pretrain"] and machine.nodes > 1:
+    if machine.nodes > 1 and pretrain and wall_s["merge"] > wall_s["pretrain"]:
         times = f"{format_seconds(wall_s['merge'])}, pretrain {format_seconds(wall_s['pretrain'])}"
         found.append(f"merge tries {pretrain.pieces:,} jigsaws one after the other: {times}")
     return found

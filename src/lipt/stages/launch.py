@@ -1,8 +1,8 @@
 """A stage on several processes: torchrun's launcher inside the stage, so that pods and commands stay as they are.
 
-The stage's process starts one child per GPU and waits. What they have to say to each other besides tensors are small
-JSON files in a temporary folder: the request, the progress, the outcome or the errors. The children meet through a
-static rendezvous, since torchrun's default one unpickles what it finds in a store that listens on the network.
+The stage's process starts one child per GPU (`team`) and waits: files in a temporary folder bring it the progress, the
+outcome or the errors. The children meet through a static rendezvous, since torchrun's default one unpickles what it
+finds in a store that listens on the network.
 """
 
 from __future__ import annotations
@@ -15,80 +15,19 @@ import socket
 import sys
 import tempfile
 import threading
-import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import torch
-from torch import Tensor
 
-from lipt.config import parse_config
-from lipt.core.distributed import Ranks, joined
-from lipt.core.images import StreamedImages
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.ledger import Cost
-from lipt.progress import Reporter
-from lipt.stages.checkpoint import total_cost
 from lipt.stages.context import Context
-from lipt.stages.workspace import Artifact, File, Step, Workspace
-
-_REQUEST, _PROGRESS, _OUTCOME = "request.json", "progress.json", "outcome.json"
-_POLL_S = 0.5
-
-Inputs = dict[str, Artifact | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Team:
-    """The processes that run a stage together, as one of them sees it; by default it is alone."""
-
-    ranks: Ranks = field(default_factory=Ranks)
-    folder: Path | None = None
-    """Where all of them can write files."""
-
-    def load(self, images: StreamedImages) -> Tensor:
-        """Read and decode a set together, each process a part of it; uint8 (N, 3, H, W), in memory once for all.
-
-        Raises:
-            RunError: the temporary folder is full, or image sizes differ.
-        """
-        if self.folder is None:
-            return images.whole()
-        ranks, rows_N = self.ranks, torch.arange(len(images))
-        own = rows_N.tensor_split(ranks.count)[ranks.rank]
-        pixels = images.subset(own).whole() if len(own) else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
-        shape = tuple(
-            json.loads(ranks.broadcast(json.dumps(pixels.shape[1:]).encode()))
-        )  # the first part is never empty
-        if len(own) and pixels.shape[1:] != shape:
-            raise RunError(
-                f"split {images.split!r}: images of {pixels.shape[3]}x{pixels.shape[2]} "
-                f"and {shape[2]}x{shape[1]} pixels",
-                "set image_size, so that all images are brought to one size",
-            )
-        path = self.folder / f"images-{ranks.broadcast(uuid4().hex.encode()).decode()}"
-        start = int(own[0]) * pixels[0].numel() if len(own) else 0
-        try:
-            with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
-                file.seek(start)
-                file.write(pixels.numpy().data)
-        except OSError as error:
-            raise RunError(
-                f"{self.folder} cannot hold the decoded images: {error.strerror}",
-                "set TMPDIR to a larger folder, or lower data.resident_mb so that they are streamed",
-            ) from None
-        ranks.sum(torch.zeros(1))  # all have written
-        size = len(images) * torch.Size(shape).numel()
-        shared = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8).view(-1, *shape)
-        ranks.sum(torch.zeros(1))  # all have opened: the file may lose its name, and so goes with the processes
-        if ranks.rank == 0:
-            path.unlink()
-        return shared
+from lipt.stages.team import OUTCOME, POLL_S, PROGRESS, REQUEST, Inputs, run_rank, write_json
+from lipt.stages.workspace import File, Step
 
 
 def count_processes(ctx: Context) -> int:
@@ -129,18 +68,18 @@ def launch(ctx: Context, step: Step, work: str, inputs: Inputs, processes: int) 
             "threads": max(1, torch.get_num_threads() // processes),
             "parent": os.getpid(),
         }
-        _write_json(folder / _REQUEST, request)
+        write_json(folder / REQUEST, request)
         module, _, function = work.partition(":")
         # A model of the user's own is found where we would find it. Of torch's warnings in C++, the one that every run
         # would show blames DistributedDataParallel's search for unused parameters, which we want.
         program = (
             f"import os, sys; sys.path[:] = {sys.path!r}; os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'ERROR'); "
-            f"from {module} import {function}; from {__name__} import run_rank; run_rank({function})"
+            f"from {module} import {function}; from {run_rank.__module__} import run_rank; run_rank({function})"
         )
-        with _relayed(folder / _PROGRESS, step):
+        with _relayed(folder / PROGRESS, step):
             died = _torchrun(folder, program, processes)
         if died is None:
-            outcome = json.loads((folder / _OUTCOME).read_text(encoding="utf-8"))
+            outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
             cost = Cost(**outcome["cost"])
             step.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
             step.earlier = cost
@@ -215,81 +154,13 @@ def _first_error(folder: Path, died: dict[int, int], processes: int, step: Step)
     return RunError(f"{step.label}: process {min(died)} of {processes} ended with code {died[min(died)]}")
 
 
-def run_rank(work: Callable[[Context, Step, Inputs, Team], dict[str, Any]]) -> None:
-    """One of the processes, from start to exit; torchrun's environment says which.
-
-    Args:
-        work: the stage; all processes return the same summary, the first alone writes files.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent decides; no KeyboardInterrupt while waiting for others
-    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    try:
-        request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
-        threading.Thread(target=_end_with, args=(request["parent"],), daemon=True).start()
-        torch.set_num_threads(request["threads"])
-        config = parse_config(request["config"])
-        ctx = Context(
-            config=config,
-            workspace=Workspace(config.workspace),
-            reporter=_Relay(folder / _PROGRESS) if rank == 0 else Reporter(),
-        )
-        step = Step(
-            workspace=ctx.workspace,
-            ref=request["ref"],
-            label=request["label"],
-            reporter=ctx.reporter,
-            gpu_peak_bytes=torch.cuda.max_memory_allocated if ctx.device.type == "cuda" else lambda: 0,
-        )
-        inputs = {key: ctx.workspace.get(ref) if ref else None for key, ref in request["inputs"].items()}
-        with joined(ctx.device, rank=rank) as ranks:
-            summary = work(ctx, step, inputs, Team(ranks=ranks, folder=folder))
-            cost = total_cost(step, ranks)
-        if rank == 0:
-            cost.wall_s = step.earlier.wall_s  # the parent's clock runs already
-            files = {key: asdict(file) for key, file in step.files.items()}
-            _write_json(folder / _OUTCOME, {"summary": summary, "files": files, "cost": cost.as_dict()})
-    except Exception as error:
-        known = isinstance(error, LiptError)
-        _write_json(
-            folder / f"error-{rank}.json",
-            {
-                "rank": rank,
-                "time": time.time(),
-                "known": known,
-                "code": error.exit_code if isinstance(error, LiptError) else 1,
-                "message": error.message if isinstance(error, LiptError) else f"{type(error).__name__}: {error}",
-                "remedy": error.remedy if isinstance(error, LiptError) else "",
-                "traceback": "" if known else traceback.format_exc(),
-            },
-        )
-        os._exit(1)  # an orderly exit might wait for processes that wait for this one
-
-
-def _end_with(parent: int) -> None:
-    """End this process when its parent was killed and so could not do it."""
-    while os.getppid() == parent:
-        time.sleep(_POLL_S)
-    os._exit(1)
-
-
-class _Relay(Reporter):
-    """Leaves the progress where the parent finds it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    def advance(self, label: str, done: int, total: int, text: str = "") -> None:
-        _write_json(self.path, [done, total, text])
-
-
 @contextmanager
 def _relayed(path: Path, step: Step) -> Iterator[None]:
     """Show the progress that a child leaves."""
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_POLL_S):
+        while not over.wait(POLL_S):
             with suppress(FileNotFoundError):
                 step.reporter.advance(step.label, *json.loads(path.read_text(encoding="utf-8")))
 
@@ -300,9 +171,3 @@ def _relayed(path: Path, step: Step) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
-
-
-def _write_json(path: Path, document: Any) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(document), encoding="utf-8")
-    temporary.replace(path)

@@ -201,8 +201,10 @@ class _Judge:
         positions, _ = ctx.split(data)
         self.validation = ctx.images(data, "train", positions)
         # Any window of the stratified order is a stratified sample, so the first images are as good as a random draw.
-        count = min(settings.search_images or len(positions), len(positions))
-        self.searched = self.validation.subset(torch.arange(count))
+        positions = positions[: settings.search_images]
+        self.searched = self.validation.subset(torch.arange(len(positions)))
+        if isinstance(self.searched, StreamedImages):  # every candidate looks at them: where they fit, read once
+            self.searched = ctx.images(data, "train", positions)
         training = _shard_images(ctx, step, dataset, plans, shard)
         self.training = training.subset(torch.arange(min(settings.recalibration_images, len(training))))
         self.model = on_device(ctx.model(len(data.manifest.classes), 0), ctx.device)

@@ -21,7 +21,8 @@ from lipt.errors import RunError
 from lipt.stages.checkpoint import resumable
 from lipt.stages.choose import Subset, apply, read_subset
 from lipt.stages.context import WEIGHTS, Context
-from lipt.stages.launch import Inputs, Team, count_processes, launch
+from lipt.stages.launch import count_processes, launch
+from lipt.stages.team import Inputs, Team
 from lipt.stages.workspace import Artifact, Step
 
 

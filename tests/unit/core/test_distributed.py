@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +12,7 @@ from lipt.core.augment import RandAugment, Standard, unchanged
 from lipt.core.distributed import Ranks
 from lipt.core.training import train
 from lipt.errors import RunError
+from tests.programs import run_python
 from tests.unit.core import rank_program
 from tests.unit.core.helpers import blocks
 from tests.unit.core.rank_program import NORMS, SETS, Tensors, make_trainer, norm_inputs, outcome, run_norm
@@ -24,15 +22,7 @@ from tests.unit.core.rank_program import NORMS, SETS, Tensors, make_trainer, nor
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Tensors]]:
     """What each process left, by number of processes."""
     folder = tmp_path_factory.mktemp("ranks")
-    ended = subprocess.run(
-        [sys.executable, "-m", rank_program.__name__, str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=Path(__file__).parents[3],
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
+    run_python("-m", rank_program.__name__, str(folder))
     return {count: [load_file(folder / f"{rank}-of-{count}.safetensors") for rank in range(count)] for count in SETS}
 
 

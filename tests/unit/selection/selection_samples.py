@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lipt.core.selection import Candidates, Outputs
+from lipt.core.selection import Candidates, Outputs, Selection, select
 
 
 def make(
@@ -50,6 +50,11 @@ def permuted(candidates: Candidates, order_N: Tensor) -> Candidates:
         ],
         forgetting_N=None if forgetting is None else forgetting[order_N],
     )  # fmt: skip
+
+
+def run(algorithm: str, candidates: Candidates, k: int, **options: object) -> Selection:
+    """k of all candidates, as one group."""
+    return select(algorithm, candidates, fraction=k / len(candidates), balanced=False, options=options)
 
 
 def dense_gradients(candidates: Candidates, model: int = 0) -> Tensor:

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from selection_samples import make
 
+from lipt import __version__
 from lipt.core.selection import ALGORITHMS, Candidates, Outputs, requirements, select
 from lipt.errors import LiptError, RunError, UsageError
 
@@ -47,7 +49,36 @@ def test_selection_records_how_it_was_made() -> None:
     selection = select("uncertainty", make(20, 3), fraction=0.5, seed=9, balanced=False, options={"measure": "margin"})
     assert (selection.algorithm, selection.options, selection.seed) == ("uncertainty", {"measure": "margin"}, 9)
     assert (selection.fraction, selection.balanced) == (0.5, False)
-    assert select("gradmatch", make(20, 3), fraction=0.5).options == {"lam": 0.5, "target": "sum"}
+    assert select("uncertainty", make(20, 3), fraction=0.5).options == {"measure": "entropy"}
+
+
+def test_provenance_holds_everything_to_do_it_again() -> None:
+    candidates = make(20, 3)
+    selection = select("auto", candidates, fraction=0.5, seed=4, notes={"checkpoint": "sha256:0a1b", "epoch": 3})
+    how = selection.provenance
+    assert how["checkpoint"] == "sha256:0a1b"
+    assert how["epoch"] == 3
+    assert how["version"] == __version__
+    again = select(
+        how["algorithm"], candidates, fraction=how["fraction"], seed=how["seed"], balanced=how["balanced"],
+        options=how["options"],
+    )  # fmt: skip
+    assert torch.equal(again.indices_K, selection.indices_K)
+    assert torch.equal(selection.labels_N, candidates.labels_N)
+    assert selection.positions_N.tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("notes", "message"),
+    [
+        ({"seed": 3}, "note 'seed' is an entry of every provenance"),
+        ({"when": object()}, "notes cannot be stored"),
+        ({("a", 1): 2}, "notes cannot be stored"),
+    ],
+)
+def test_notes_that_cannot_be_stored(notes: dict[Any, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        select("random", make(20, 3), fraction=0.5, notes=notes)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +99,9 @@ def test_selection_records_how_it_was_made() -> None:
         ("uncertainty", {"measure": "entropi"}, "is not one of entropy"),
         ("gradmatch", {"lam": -1}, "lam must not be negative"),
         ("glister", {"eta": -0.1}, "eta must not be negative"),
-        ("glister", {"batch": 0}, "batch must be at least 1"),
+        ("glister", {"rounds": 0}, "rounds must be at least 1"),
+        ("gradmatch", {"batch_size": 0}, "batch_size must be at least 1"),
+        ("gradmatch", {"per": "sample"}, "is not one of class, class_gradient, batch"),
         ("craig", {"epsilon": 0.0}, "epsilon must be in"),
         ("graph_cut", {"lam": -0.1}, "lam must not be negative"),
         ("dual", {"window": 3}, "window must be between 2 and the number of models, 2"),
@@ -168,7 +201,8 @@ def test_half_precision_outputs_are_computed_in_float32(dtype: torch.dtype) -> N
         assert chosen[0] == chosen[1], algorithm
 
 
-def test_the_example_of_the_documentation_runs() -> None:
+def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[3] / "docs" / "selection.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
@@ -176,6 +210,13 @@ def test_the_example_of_the_documentation_runs() -> None:
     for block in blocks:
         exec(block, namespace)
     assert len(namespace["selection"].indices_K) == 50
+    assert namespace["selection"].provenance["checkpoint"] == "sha256:0a1b"
+    assert pq.read_table(tmp_path / "subset.parquet")["rank"].null_count == 450
+    drawn = [len(labels_B) for _, labels_B in namespace["loader"]]
+    assert drawn == [10] * 5
+    expected = select("el2n", namespace["candidates"], fraction=0.1).indices_K
+    overlap = len(set(namespace["hardest"].indices_K.tolist()) & set(expected.tolist()))
+    assert overlap >= 45  # float16 moves few samples across the border
 
 
 def test_the_documentation_lists_every_algorithm() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
@@ -12,9 +12,25 @@ from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 #: An API server that restarts is away for less than this, in seconds.
 _PATIENCE_S = 120.0
-
-
 _MERGE = "application/merge-patch+json"
+
+
+class Objects(Protocol):
+    """Looks up and makes objects."""
+
+    def get(self, path: str, **query: str) -> dict[str, Any]: ...
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+class Api(Objects, Protocol):
+    """What submitting, watching and checking need of a `Cluster`."""
+
+    host: str
+
+    def delete(self, path: str, **options: Any) -> None: ...
+
+    def text(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str: ...
 
 
 class Cluster:

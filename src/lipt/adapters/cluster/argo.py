@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.api import Api, MissingError
 from lipt.adapters.cluster.manifest import labels_of
 from lipt.adapters.cluster.runs import BOXES, BoxState, RunState, check_version
 from lipt.errors import UsageError
@@ -18,7 +18,7 @@ _PHASES = {"Error": "Failed", "": "Pending", "Omitted": "Skipped"}
 class Argo:
     """Argo Workflows of one namespace."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Api, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
         self._path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
-from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.api import Api, MissingError
 from lipt.adapters.cluster.runs import BOXES, BoxState, RunState
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
@@ -25,7 +25,7 @@ _PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "
 class Kubeflow:
     """Kubeflow Pipelines; reached through the API server of the cluster, or at KFP_ENDPOINT."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Api, namespace: str) -> None:
         try:
             import kfp
         except ImportError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lipt import __version__
-from lipt.adapters.cluster.api import Cluster
+from lipt.adapters.cluster.api import Api
 from lipt.adapters.cluster.manifest import RUN_LABEL
 from lipt.errors import LiptError, UsageError, did_you_mean
 
@@ -66,7 +66,7 @@ class Engine(Protocol):
         ...
 
 
-def engine_of(name: str, cluster: Cluster, namespace: str) -> Engine:
+def engine_of(name: str, cluster: Api, namespace: str) -> Engine:
     """The engine `argo` or `kubeflow` of a namespace."""
     if name == "argo":
         from lipt.adapters.cluster.argo import Argo
@@ -113,7 +113,7 @@ def check_version(found: str, *, what: str, remedy: str) -> None:
         raise UsageError(f"{what} is of lipt {found or '(unknown)'}, this is {__version__}", remedy)
 
 
-def pod_logs(cluster: Cluster, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[tuple[str, str]]:
+def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[tuple[str, str]]:
     """(pod, its log) of a run's boxes and workers, by start.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,13 +88,24 @@ class ShardPlan:
 _ARRAYS = ("positions", "labels", "offsets", "sizes", "crcs")
 
 
+@dataclass(kw_only=True)
+class _Fetched:
+    """What is read whole, and once."""
+
+    manifest: Manifest | None = None
+    indexes: dict[str, Index] = field(default_factory=dict)
+
+
 class Dataset:
     """A dataset whose files `read` reads; manifest and index are fetched when first needed."""
 
-    def __init__(self, read: RangeRead) -> None:
+    def __init__(self, read: RangeRead, *, like: Dataset | None = None) -> None:
+        """
+        Args:
+            like: the same dataset as another reader opened it: what one of the two fetched, the other has.
+        """
         self.read = read
-        self._manifest: Manifest | None = None
-        self._indexes: dict[str, Index] = {}
+        self._fetched: _Fetched = like._fetched if like else _Fetched()
 
     @property
     def manifest(self) -> Manifest:
@@ -102,9 +113,9 @@ class Dataset:
         Raises:
             IntegrityError, RunError: as `Manifest.from_json`; also when there is no dataset.
         """
-        if self._manifest is None:
-            self._manifest = Manifest.from_json(self.read(MANIFEST, 0, None))
-        return self._manifest
+        if self._fetched.manifest is None:
+            self._fetched.manifest = Manifest.from_json(self.read(MANIFEST, 0, None))
+        return self._fetched.manifest
 
     def index(self, split: str) -> Index:
         """
@@ -112,13 +123,14 @@ class Dataset:
             RunError: no such split.
             IntegrityError: the file is not the one that the manifest names.
         """
-        if split not in self._indexes:
+        indexes = self._fetched.indexes
+        if split not in indexes:
             splits = self.manifest.splits
             if split not in splits:
                 raise RunError(f"{MANIFEST}: no split {split!r}", did_you_mean(split, splits))
             info = splits[split].index
-            self._indexes[split] = Index.from_parquet(self.read(info.file, 0, None), info.sha256, info.file)
-        return self._indexes[split]
+            indexes[split] = Index.from_parquet(self.read(info.file, 0, None), info.sha256, info.file)
+        return indexes[split]
 
     def plan(self, split: str, positions: npt.ArrayLike, *, gap_bytes: int = 0) -> ShardPlan:
         """How to read the samples at `positions` of a split; contiguous ones take one request per chunk.

@@ -4,10 +4,14 @@
 from lipt.core.selection import geometry, glister, gradmatch, ranking, sampling, submodular  # noqa: F401
 from lipt.core.selection.api import requirements, select
 from lipt.core.selection.auto import AUTO
+from lipt.core.selection.dataset import score_dataset
+from lipt.core.selection.result import Selection
 from lipt.core.selection.task import names
-from lipt.core.selection.types import Candidates, Outputs, Requirements, Selection
+from lipt.core.selection.types import Candidates, Outputs, Requirements
 
 #: All names that `select` understands.
 ALGORITHMS: tuple[str, ...] = (AUTO, *sorted(names()))
 
-__all__ = ["ALGORITHMS", "Candidates", "Outputs", "Requirements", "Selection", "requirements", "select"]
+__all__ = [
+    "ALGORITHMS", "Candidates", "Outputs", "Requirements", "Selection", "requirements", "score_dataset", "select"
+]  # fmt: skip

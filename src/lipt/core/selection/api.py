@@ -9,8 +9,10 @@ import torch
 
 from lipt.core.selection import task as registry
 from lipt.core.selection.auto import AUTO, auto_requirements, auto_rule
+from lipt.core.selection.result import Selection, check_notes
+from lipt.core.selection.rows import members_by_class
 from lipt.core.selection.task import Group, Task, require
-from lipt.core.selection.types import Candidates, Requirements, Selection, check_finite
+from lipt.core.selection.types import Candidates, Requirements, check_finite
 from lipt.errors import UsageError
 
 
@@ -26,6 +28,7 @@ def requirements(algorithm: str) -> Requirements:
 def select(
     algorithm: str, candidates: Candidates, *, fraction: float, seed: int = 0, balanced: bool = True,
     options: Mapping[str, Any] | None = None, validation: Candidates | None = None,
+    notes: Mapping[str, Any] | None = None,
 ) -> Selection:  # fmt: skip
     """Choose a share of the candidates.
 
@@ -37,9 +40,10 @@ def select(
         options: of the algorithm; unknown ones are an error.
         validation: outputs of held-out samples, for algorithms whose requirements name it; else the candidates are
             used.
+        notes: go into the selection's provenance, for example {"checkpoint": its digest}.
 
     Raises:
-        UsageError: unknown algorithm or option, missing outputs, arguments out of range.
+        UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.
         RunError: logits, features or counts that are not finite; names the sample.
     """
     if algorithm == AUTO:
@@ -49,6 +53,7 @@ def select(
     bound = registry.bind_options(algorithm, function, options or {})
     require(0 < fraction <= 1, f"fraction must be in (0, 1], not {fraction}")
     require(len(candidates) > 0, "there are no candidates to select from")
+    check_notes(notes or {})  # before the work, not after it
     if needs.models:
         _check_outputs(algorithm, needs, candidates, validation)
     task = Task(
@@ -61,19 +66,19 @@ def select(
     )
     return Selection(
         indices_K=picks.indices_K, weights_K=weights_K, scores_N=None if picks.scores_N is None else
-        picks.scores_N.float(), algorithm=algorithm, options=bound, fraction=fraction, balanced=balanced, seed=seed,
+        picks.scores_N.float(), labels_N=candidates.labels_N, positions_N=torch.arange(len(candidates)),
+        algorithm=algorithm, options=bound, fraction=fraction, balanced=balanced, seed=seed, notes=notes or {},
     )  # fmt: skip
 
 
 def groups(candidates: Candidates, fraction: float, *, balanced: bool) -> list[Group]:
     """The groups that share a budget, without empty ones, and their exact budgets."""
-    everyone_N = torch.arange(len(candidates), device=candidates.labels_N.device)
     if not balanced:
+        everyone_N = torch.arange(len(candidates), device=candidates.labels_N.device)
         return [Group(label=None, members_M=everyone_N, budget=_budget(fraction, len(candidates)))]
-    members = [(label, everyone_N[candidates.labels_N == label]) for label in range(candidates.num_classes)]
     return [
         Group(label=label, members_M=members_M, budget=_budget(fraction, len(members_M)))
-        for label, members_M in members
+        for label, members_M in enumerate(members_by_class(candidates.labels_N, candidates.num_classes))
         if len(members_M)
     ]
 

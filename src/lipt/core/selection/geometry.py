@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from lipt.core.selection.gradients import joint_features
+from lipt.core.selection.rows import block_rows, members_by_class
 from lipt.core.selection.task import Picks, Task, per_group, register, top
+from lipt.core.selection.types import Outputs
 
 
 @register("herding", models=1)
@@ -33,16 +37,26 @@ def k_center(task: Task) -> Picks:
 @register("moderate", models=1)
 def moderate(task: Task) -> Picks:
     """Closest to the median distance from the class centre (Xia et al. ICLR 2023)."""
-    labels_N = task.candidates.labels_N
-    scores_N = joint_features(task.candidates.outputs, labels_N[:0]).new_zeros(len(labels_N))
-    for label in range(task.candidates.num_classes):
-        rows_M = (labels_N == label).nonzero().flatten()
-        if not len(rows_M):
-            continue
-        features_MD = joint_features(task.candidates.outputs, rows_M)
-        distances_M = (features_MD - features_MD.mean(0)).norm(dim=1)
-        scores_N[rows_M] = -(distances_M - _median(distances_M)).abs()
+    labels_N, outputs = task.candidates.labels_N, task.candidates.outputs
+    scores_N = joint_features(outputs, labels_N[:0]).new_zeros(len(labels_N))
+    for rows_M in members_by_class(labels_N, task.candidates.num_classes):
+        if len(rows_M):
+            distances_M = _distances_from_mean(outputs, rows_M)
+            scores_N[rows_M] = -(distances_M - _median(distances_M)).abs()
     return top(task, scores_N)
+
+
+def _distances_from_mean(outputs: Sequence[Outputs], rows_M: Tensor) -> Tensor:
+    """Distances (M,) of the samples `rows_M` from their mean, a block of them at a time."""
+    blocks = rows_M.split(block_rows(sum(each.num_features for each in outputs)))
+    # Float64: the mean must not depend on how it was cut into blocks.
+    sums = torch.stack([joint_features(outputs, rows_B).sum(0, dtype=torch.float64) for rows_B in blocks])
+    mean_D = sums.sum(0) / len(rows_M)
+    distances = []
+    for rows_B in blocks:
+        features_BD = joint_features(outputs, rows_B)
+        distances.append((features_BD - mean_D.to(features_BD)).norm(dim=1))
+    return torch.cat(distances)
 
 
 def herd(features_MD: Tensor, k: int) -> Tensor:

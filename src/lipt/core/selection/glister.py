@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import LastLayer, as_float, error_vectors, last_layers, with_bias
-from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require
+from lipt.core.selection.gradients import LastLayer, last_layers, precision, with_bias
+from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require, stochastic_size
 from lipt.core.selection.types import Candidates
+
+#: On a CPU the exact greedy looks at so many candidates, and at the others only when these cannot be known to be best.
+WINDOW = 512
 
 
 @register("glister", models=1, validation=True)
-def glister(task: Task, *, eta: float | None = None, batch: int = 1) -> Picks:
-    """Greedy on the first-order validation gain <g_i, grad L_val> (Killamsetty et al. AAAI 2021, eq. 5).
+def glister(
+    task: Task,
+    *,
+    eta: float | None = None,
+    greedy: Literal["exact", "r_greedy", "stochastic"] = "exact",
+    rounds: int = 20,
+    epsilon: float = 0.01,
+) -> Picks:
+    """Greedy on the first-order validation gain <g_i, grad L_val> (Killamsetty et al. AAAI 2021, eq. 5, Algorithm 2).
 
     After each pick the classifier takes the step theta -= eta g_s, which in factored form moves the validation logits
     by -eta delta_s (h~_s . h~_v), and the validation gradient is computed anew. Without validation outputs the
@@ -22,40 +35,124 @@ def glister(task: Task, *, eta: float | None = None, batch: int = 1) -> Picks:
     Args:
         eta: step size; None = 1 / (10 mean |h~|^2) of the group, which makes the result independent of the features'
             scale.
-        batch: picks per Taylor step; 1 is the exact greedy.
+        greedy: `exact` takes the best candidate of all in every step; `stochastic` the best of (n / k) ln(1 / epsilon)
+            random ones; `r_greedy` the best k / rounds at once, so that there are only `rounds` steps.
+        rounds: of `r_greedy`.
+        epsilon: of `stochastic`.
     """
     require(eta is None or eta >= 0, f"glister: eta must not be negative, not {eta}")
-    require(batch >= 1, f"glister: batch must be at least 1, not {batch}")
+    require(rounds >= 1, f"glister: rounds must be at least 1, not {rounds}")
     judges = task.candidates if task.validation is None else task.validation
 
     def pick(group: Group) -> tuple[Tensor, None]:
         layers = last_layers(task.candidates, group.members_M)
         square_norm = sum(float(layer.features_NE.square().sum(1).mean()) for layer in layers) / len(layers)
-        step = 0.1 / square_norm if eta is None else eta
-        return greedy(layers, _Judge.of(judges, group.label), group.budget, step, batch), None
+        state = _Greedy(
+            layers=layers,
+            deltas=[layer.delta_NC.T.contiguous() for layer in layers],
+            judges=_Judge.of(judges, group.label),
+            eta=0.1 / square_norm if eta is None else eta,
+            barred_M=torch.zeros_like(layers[0].delta_NC[:, 0]),
+        )
+        if greedy == "exact":
+            return state.exact(group.budget), None
+        if greedy == "r_greedy":
+            return state.in_rounds(group.budget, min(rounds, group.budget)), None
+        return state.stochastic(group.budget, epsilon, task.generator), None
 
     return per_group(task, pick)
 
 
-def greedy(layers: list[LastLayer], judges: list[_Judge], k: int, eta: float, batch: int) -> Tensor:
-    """Positions (k,) in order of pick; O(M C E + V C E) per Taylor step."""
-    picked: list[Tensor] = []
-    free_M = torch.zeros_like(layers[0].delta_NC[:, 0])  # 0, and -inf for picks
-    while (missing := k - sum(map(len, picked))) > 0:
-        gains_M = sum((layer.dot_N(judge.gradient_CE()) for layer, judge in zip(layers, judges, strict=True)), free_M)
-        best_B = gains_M.argmax(keepdim=True) if batch == 1 else highest(gains_M, min(batch, missing))
-        free_M[best_B] = -torch.inf
-        picked.append(best_B)
-        for layer, judge in zip(layers, judges, strict=True):
-            judge.step(layer, best_B, eta)
-    return torch.cat(picked)
+@dataclass(kw_only=True)
+class _Greedy:
+    """The candidates of one group, those that judge them, and the picks so far."""
+
+    layers: list[LastLayer]
+    deltas: list[Tensor]
+    """delta (C, M) of each model: classes lead, which a CPU multiplies and sums faster."""
+    judges: list[_Judge]
+    eta: float
+    barred_M: Tensor
+    """0, and -inf for picks."""
+
+    def in_rounds(self, k: int, rounds: int) -> Tensor:
+        """Positions (k,) in order of pick; as equal a number per round as possible, larger ones first."""
+        picked = [
+            self.take(highest(self.gains(self.gradients()) + self.barred_M, len(part)))
+            for part in torch.arange(k).tensor_split(rounds)
+        ]
+        return torch.cat(picked)
+
+    def stochastic(self, k: int, epsilon: float, generator: torch.Generator) -> Tensor:
+        """Positions (k,) in order of pick; O(s C E + V C E) per pick for s sampled candidates."""
+        picked, size = [], stochastic_size(len(self.barred_M), k, epsilon)
+        for _ in range(k):
+            free_F = (self.barred_M == 0).nonzero().flatten().cpu()
+            sample_S = free_F[torch.randperm(len(free_F), generator=generator)[:size]].sort().values
+            sample_S = sample_S.to(self.barred_M.device)
+            best = self.gains(self.gradients(), sample_S).argmax()
+            picked.append(self.take(sample_S[best][None]))
+        return torch.cat(picked)
+
+    def exact(self, k: int) -> Tensor:
+        """Positions (k,) in order of pick; O(M C E + V C E) per pick.
+
+        A gain <g_i, B> can have grown by no more than |g_i| |B - B'| since it was computed with B'. While the best of a
+        window of candidates exceeds that bound for all others, the others need not be looked at.
+        """
+        device, n = self.barred_M.device, len(self.barred_M)
+        width = min(WINDOW, n) if device.type == "cpu" else n  # a GPU should not have to ask
+        norms_M = torch.stack([layer.square_norms_N() for layer in self.layers]).sum(0).sqrt()
+        picked: list[Tensor] = []
+        window_W = torch.empty(0, dtype=torch.int64, device=device)
+        old: list[Tensor] = []
+        others_M = self.barred_M
+        for _ in range(k):
+            gradients = self.gradients()
+            if len(window_W):
+                gains_W = self.gains(gradients, window_W) + self.barred_M[window_W]
+                moved = torch.stack([(b - a).norm() for a, b in zip(old, gradients, strict=True)]).norm()
+                best = gains_W.argmax()
+                # The bound with room for its own rounding.
+                if gains_W[best] > torch.add(others_M, norms_M, alpha=1.001 * float(moved)).max():
+                    picked.append(self.take(window_W[best][None]))
+                    continue
+            gains_M = self.gains(gradients) + self.barred_M
+            picked.append(self.take(gains_M.argmax(keepdim=True)))
+            if width < n:
+                window_W = gains_M.topk(width).indices.sort().values
+                others_M, old = gains_M.scatter(0, window_W, -torch.inf), gradients
+        return torch.cat(picked)
+
+    def gradients(self) -> list[Tensor]:
+        """The validation gradient (C, E) of each model, at the classifier that the picks have moved."""
+        return [judge.gradient_CE() for judge in self.judges]
+
+    def gains(self, gradients: list[Tensor], rows_S: Tensor | None = None) -> Tensor:
+        """<g_i, B> of all candidates (M,), or of some (S,)."""
+        total: Tensor | None = None
+        for layer, delta_CM, gradient_CE in zip(self.layers, self.deltas, gradients, strict=True):
+            features_SE = layer.features_NE if rows_S is None else layer.features_NE[rows_S]
+            delta_CS = delta_CM if rows_S is None else delta_CM[:, rows_S]
+            gains_S = (gradient_CE @ features_SE.T).mul_(delta_CS).sum(0)
+            total = gains_S if total is None else total + gains_S
+        assert total is not None
+        return total
+
+    def take(self, best_B: Tensor) -> Tensor:
+        """Pick them: theta -= eta * the sum of their gradients."""
+        self.barred_M[best_B] = -torch.inf
+        for layer, judge in zip(self.layers, self.judges, strict=True):
+            judge.step(layer, best_B, self.eta)
+        return best_B
 
 
 class _Judge:
     """The validation samples of one model: their gradient at the current classifier."""
 
     def __init__(self, logits_VC: Tensor, features_VE: Tensor, labels_V: Tensor, scale: float) -> None:
-        self.logits_VC, self.features_VE, self.labels_V, self.scale = logits_VC, features_VE, labels_V, scale
+        self.logits_CV, self.features_VE, self.labels_1V = logits_VC.T.contiguous(), features_VE, labels_V[None]
+        self.scale = scale
 
     @classmethod
     def of(cls, samples: Candidates, label: int | None) -> list[_Judge]:
@@ -65,8 +162,8 @@ class _Judge:
         scale = len(samples.outputs) ** -0.5
         return [
             cls(
-                as_float(each.logits_NC[rows_V]).clone(),
-                with_bias(each.features_ND[rows_V]),
+                each.logits(rows_V).to(precision(each)),
+                with_bias(each.features_ND[rows_V].to(precision(each))),
                 samples.labels_N[rows_V],
                 scale,
             )
@@ -75,10 +172,13 @@ class _Judge:
 
     def gradient_CE(self) -> Tensor:
         """Gradient of the mean validation loss."""
-        return error_vectors(self.logits_VC, self.labels_V).T @ self.features_VE * (self.scale / len(self.labels_V))
+        # `error_vectors` with classes first
+        error_CV = self.logits_CV.softmax(0).scatter_(0, self.labels_1V, 0.0)
+        error_CV.scatter_(0, self.labels_1V, -error_CV.sum(0, keepdim=True))
+        return error_CV @ self.features_VE * (self.scale / self.labels_1V.shape[1])
 
     def step(self, layer: LastLayer, picks_B: Tensor, eta: float) -> None:
         """theta -= eta * sum of the gradients of `picks_B`, seen from the validation logits."""
         # layer.delta_NC carries the 1/sqrt(R) of the joint gradient; the step of each model is its own.
         moves_BC = layer.delta_NC[picks_B] * (-eta / self.scale)
-        self.logits_VC.addmm_(self.features_VE @ layer.features_NE[picks_B].T, moves_BC)
+        self.logits_CV.addmm_(moves_BC.T, (self.features_VE @ layer.features_NE[picks_B].T).T)

@@ -56,6 +56,11 @@ def as_float(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def precision(outputs: Outputs) -> torch.dtype:
+    """What gradients are computed in: float64 where logits or features are, else float32."""
+    return torch.float64 if torch.float64 in (outputs.logits_NC.dtype, outputs.features_ND.dtype) else torch.float32
+
+
 def probabilities(logits_NC: Tensor) -> Tensor:
     """softmax(z) (N, C)."""
     z_NC = as_float(logits_NC)
@@ -86,15 +91,18 @@ def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | Non
     scale = len(candidates.outputs) ** -0.5
     layers = [
         LastLayer(
-            error_vectors(each.logits_NC[rows_M].to(dtype or each.logits_NC.dtype), labels_M),
-            with_bias(each.features_ND[rows_M].to(dtype or each.features_ND.dtype)),
+            error_vectors(each.logits(rows_M).to(dtype or precision(each)), labels_M),
+            with_bias(each.features_ND[rows_M].to(dtype or precision(each))),
         )
         for each in candidates.outputs
     ]
     return layers if scale == 1 else [LastLayer(layer.delta_NC * scale, layer.features_NE) for layer in layers]
 
 
-def joint_features(outputs: Sequence[Outputs], rows_M: Tensor) -> Tensor:
-    """Features (M, R D) of the samples `rows_M`: those of all models side by side, divided by sqrt(R)."""
+def joint_features(outputs: Sequence[Outputs], rows_M: Tensor | slice) -> Tensor:
+    """Features (M, R D) of the samples `rows_M`: those of all models side by side, divided by sqrt(R).
+
+    Float32 or float64; not to be changed in place, for a slice it may be the stored tensor itself.
+    """
     parts = [as_float(each.features_ND[rows_M]) for each in outputs]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) / len(parts) ** 0.5

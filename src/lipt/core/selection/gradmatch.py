@@ -1,4 +1,4 @@
-"""GradMatch: orthogonal matching pursuit on factored gradients, with exact non-negative weights."""
+"""GradMatch: a weighted subset whose gradients add up to those of all."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import LastLayer, as_float, last_layers
-from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares
-from lipt.core.selection.task import Group, Picks, Task, per_group, register, require
+from lipt.core.selection.gradients import LastLayer, last_layers, precision
+from lipt.core.selection.pursuit import Problem, matching_pursuit, side_by_side
+from lipt.core.selection.task import Group, Picks, Task, register, require
+from lipt.core.selection.types import Candidates
 
-#: Steps between two exact computations of the residual: with it, float32 picks in the order of float64.
-REFRESH = 32
+#: The dense gradients of mini-batches may take so much memory.
+DENSE_BYTES = 4 << 30
 
 
 @register("gradmatch", models=1)
-def gradmatch(task: Task, *, lam: float = 0.5, target: Literal["sum", "mean"] = "sum") -> Picks:
+def gradmatch(
+    task: Task,
+    *,
+    lam: float = 0.5,
+    target: Literal["sum", "mean"] = "sum",
+    per: Literal["class", "class_gradient", "batch"] = "class",
+    batch_size: int = 128,
+) -> Picks:
     """Weighted samples whose gradients add up to that of their group (Killamsetty et al. ICML 2021, eq. 5, Algorithm
     2).
 
@@ -27,60 +35,74 @@ def gradmatch(task: Task, *, lam: float = 0.5, target: Literal["sum", "mean"] = 
     Args:
         lam: ridge on the weights, in units of a squared gradient norm.
         target: b is the `sum` (weights near n / k) or the `mean` (weights near 1 / k) of the group's gradients.
+        per: `class` matches whole gradients within each group; `class_gradient` only the row of the classifier that
+            belongs to the sample's own class, which is C times smaller (section 4.1); `batch` chooses whole random
+            mini-batches by their summed gradients (GradMatchPB), whose samples share a weight.
+        batch_size: samples per mini-batch, `per: batch` only.
+
+    Raises:
+        UsageError: an option out of range, or mini-batch gradients beyond 4 GiB.
     """
     require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}")
-
-    dtype = as_float(task.candidates.outputs[0].logits_NC[:0]).dtype
-
-    def pick(group: Group) -> tuple[Tensor, Tensor]:
-        exact = last_layers(task.candidates, group.members_M, torch.float64)
-        goal_scale = 1.0 if target == "sum" else 1 / len(group.members_M)
-        order_K, weights_K = matching_pursuit(exact, dtype, group.budget, lam, goal_scale)
-        return order_K, weights_K if weights_K.any() else torch.ones_like(weights_K)
-
-    return per_group(task, pick)
-
-
-def matching_pursuit(
-    exact: Sequence[LastLayer], dtype: torch.dtype, k: int, lam: float, goal_scale: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """Orthogonal matching pursuit with non-negative weights towards b = goal_scale * sum of all gradients.
-
-    Each step picks the candidate most correlated with the residual, argmax <g_i, b - sum_S w_s g_s>, then solves for
-    all weights. O(k M (C + E) + M k^2 / 2) time, O(M k) memory. The many products run in `dtype`; goal, weights and,
-    every `REFRESH` steps, the residual come from the float64 gradients `exact`.
-
-    Returns:
-        Positions (k,) in order of pick, and their weights (k,).
-    """
-    layers = [layer.to(dtype) for layer in exact]
-    goals = [layer.sum_CE() * goal_scale for layer in exact]
-    b_M = _correlations(exact, goals)
-    rows_KM = layers[0].delta_NC.new_empty(k, len(b_M))  # <g_s, g_i> for the picks s
-    picked_K = torch.empty(k, dtype=torch.int64, device=b_M.device)
-    weights = GrowingNonNegativeLeastSquares(k, lam)
-    barred_M = torch.zeros_like(rows_KM[0])  # -inf for picks
-    # The correlations at some earlier weights; later ones follow from the Gram rows and the change of the weights.
-    base_M, base_w_K = b_M.to(rows_KM), torch.zeros(k, dtype=torch.float64)
-    correlations_M = base_M
-    for t in range(k):
-        best = (correlations_M + barred_M).argmax()
-        picked_K[t], barred_M[best] = best, -torch.inf
-        first, *others = [layer.gram_BN(best[None])[0] for layer in layers]
-        rows_KM[t] = sum(others, first)
-        w_T = weights.add(rows_KM[t, picked_K[: t + 1]].double().cpu(), float(b_M[best]))
-        if (t + 1) % REFRESH == 0:
-            base_w_K[: t + 1] = w_T
-            residuals = [
-                goal_CE - layer.weighted_sum_CE(picked_K[: t + 1], w_T.to(b_M))
-                for layer, goal_CE in zip(exact, goals, strict=True)
-            ]
-            base_M = _correlations(layers, [residual_CE.to(rows_KM) for residual_CE in residuals])
-        correlations_M = torch.addmv(base_M, rows_KM[: t + 1].T, (w_T - base_w_K[: t + 1]).to(rows_KM), alpha=-1)
-    return picked_K, weights.w_K.to(b_M)
+    require(batch_size >= 1, f"gradmatch: batch_size must be at least 1, not {batch_size}")
+    outputs = task.candidates.outputs
+    parts = [_mini_batches(task, group, batch_size) if per == "batch" else None for group in task.groups]
+    sizes = [_size(group, own) for group, own in zip(task.groups, parts, strict=True)]
+    width = sum(1 + each.num_features + (each.num_classes if per == "class" else 1) for each in outputs)
+    solved: dict[int, tuple[Tensor, Tensor]] = {}
+    for chosen in side_by_side(sizes, width, task.candidates.labels_N.device):
+        problems = [
+            Problem(
+                layers=_atoms(task.candidates, task.groups[index], parts[index], own_row=per == "class_gradient"),
+                k=sizes[index][1],
+                goal_scale=1.0 if target == "sum" else 1 / len(task.groups[index].members_M),
+            )
+            for index in chosen
+        ]
+        solved.update(zip(chosen, matching_pursuit(problems, lam=lam, dtype=precision(outputs[0])), strict=True))
+    indices, weights = [], []
+    for index, (group, own) in enumerate(zip(task.groups, parts, strict=True)):
+        order_T, w_T = solved[index]
+        if not bool(w_T.any()):
+            w_T = torch.ones_like(w_T)
+        if own is not None:
+            w_T = torch.cat([w.expand(len(own[t])) for t, w in zip(order_T.tolist(), w_T, strict=True)])
+            order_T = torch.cat([own[t] for t in order_T.tolist()])
+        indices.append(group.members_M[order_T[: group.budget]])
+        weights.append(w_T[: group.budget].float())
+    return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights))
 
 
-def _correlations(layers: Sequence[LastLayer], matrices: Sequence[Tensor]) -> Tensor:
-    """<g_i, B> (M,) for one gradient-shaped matrix per model."""
-    first, *others = [layer.dot_N(matrix_CE) for layer, matrix_CE in zip(layers, matrices, strict=True)]
-    return sum(others, first)
+def _mini_batches(task: Task, group: Group, batch_size: int) -> Sequence[Tensor]:
+    """Positions in the group of random batches of sizes that differ by 1 at most, larger ones first."""
+    n = len(group.members_M)
+    order_M = torch.randperm(n, generator=task.generator).to(group.members_M.device)
+    return order_M.tensor_split(max(1, round(n / batch_size)))
+
+
+def _size(group: Group, parts: Sequence[Tensor] | None) -> tuple[int, int]:
+    """What there is to choose from, and how much is enough for the budget, whichever are picked."""
+    if parts is None:
+        return len(group.members_M), group.budget
+    return len(parts), min(len(parts), -(-group.budget // len(parts[-1])))
+
+
+def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None, *, own_row: bool) -> list[LastLayer]:
+    """What is chosen from, float64: the gradients of samples, or their row of the classifier, or sums of batches."""
+    layers = last_layers(candidates, group.members_M, torch.float64)
+    if own_row:
+        own_M1 = candidates.labels_N[group.members_M][:, None]
+        return [LastLayer(layer.delta_NC.gather(1, own_M1), layer.features_NE) for layer in layers]
+    if parts is None:
+        return layers
+    numbers = sum(layer.delta_NC.shape[1] * layer.features_NE.shape[1] for layer in layers)
+    require(
+        8 * len(parts) * numbers <= DENSE_BYTES,
+        f"gradmatch: {len(parts):,} mini-batch gradients of {numbers:,} numbers do not fit into {DENSE_BYTES >> 30} "
+        "GiB; choose larger batches, or per: class",
+    )
+    dense = []
+    for layer in layers:
+        sums_BP = torch.stack([(layer.delta_NC[part].T @ layer.features_NE[part]).flatten() for part in parts])
+        dense.append(LastLayer(sums_BP.new_ones(len(parts), 1), sums_BP))  # <G_a, G_b> = 1 * <G_a, G_b>
+    return dense

@@ -1,4 +1,4 @@
-"""Non-negative least squares on a support that grows by one variable at a time."""
+"""Non-negative least squares on supports that grow by one variable at a time, for many problems side by side."""
 
 from __future__ import annotations
 
@@ -7,99 +7,128 @@ from torch import Tensor
 
 
 class GrowingNonNegativeLeastSquares:
-    """The minimiser w >= 0 of w^T (G + lam I) w - 2 b^T w, kept exact while variables are added.
+    """The minimisers w >= 0 of w^T (A + lam I) w - 2 b^T w of G problems, kept exact while variables are added.
 
-    Lawson & Hanson's active set method, warm-started. The inverse of the system of the positive variables is bordered
-    when one enters and shrunk when one leaves, O(t^2) each, in float64 on the CPU.
+    Lawson & Hanson's active set method, warm-started, on the tableau of the sweep operator (Beaton 1964; Goodnight
+    1979): with P the positive variables and b as row and column 0 it holds -inv(A_PP), the solution inv(A_PP) b_P, the
+    slopes b_j - A_jP inv(A_PP) b_P and the Schur complement of the others. Letting a variable in and putting it out
+    are the same rank-one update, O(t^2), so that a step needs no decision on the host: fit for a GPU. Float64.
 
     Args:
+        groups: G.
         capacity: the number of variables that will be added.
         lam: ridge.
+        device: of all tensors.
     """
 
     #: A variable this close (squared relative distance) to the span of the positive ones is not let in.
     DEPENDENT = 1e-8
+    #: A slope this small, relative to the largest right-hand side, is zero.
+    FLAT = 1e-10
 
-    def __init__(self, capacity: int, lam: float) -> None:
+    def __init__(self, groups: int, capacity: int, lam: float, device: torch.device) -> None:
         self.lam = lam
         self.size = 0
-        self.w_K = torch.zeros(capacity, dtype=torch.float64)
-        self._gram_KK = torch.zeros(capacity, capacity, dtype=torch.float64)
-        self._b_K = torch.zeros(capacity, dtype=torch.float64)
-        self._positive = torch.empty(0, dtype=torch.int64)
-        self._inverse_PP = torch.empty(0, 0, dtype=torch.float64)
-        self._dependent: set[int] = set()
+        self.w_GK = torch.zeros(groups, capacity, dtype=torch.float64, device=device)
+        self.unsettled_G = torch.zeros(groups, dtype=torch.bool, device=device)
+        """Problems that at some `add` would have needed more rounds than they were given."""
+        self._tableau_GXX = self.w_GK.new_zeros(groups, capacity + 1, capacity + 1)
+        self._positive_GX = torch.zeros(groups, capacity + 1, dtype=torch.bool, device=device)
+        self._system_GXX = torch.zeros_like(self._tableau_GXX)  # A + lam I and b as they came, not swept
+        self._scale_G = self.w_GK.new_zeros(groups)
+        self._group_G = torch.arange(groups, device=device)
 
-    def add(self, gram_T: Tensor, b: float) -> Tensor:
-        """Add one variable and solve again.
+    def add(self, gram_GT: Tensor, b_G: Tensor, live_G: Tensor, rounds: int | None = None) -> Tensor:
+        """Add one variable to each problem and solve again.
 
         Args:
-            gram_T: its inner products with all variables so far and, last, with itself.
-            b: its right-hand side.
+            gram_GT: its inner products with all variables so far and, last, with itself.
+            b_G: its right-hand side.
+            live_G: bool; the others keep their weights for good.
+            rounds: variables that may enter or leave, at most; None = as many as it takes, which asks the device after
+                each. A problem that needed more is marked in `unsettled_G`.
 
         Returns:
-            All weights so far (T,), valid until the next call.
+            All weights so far (G, T), valid until the next call.
         """
-        t = self.size
-        self._gram_KK[t, : t + 1] = self._gram_KK[: t + 1, t] = gram_T
-        self._gram_KK[t, t] += self.lam
-        self._b_K[t] = b
-        self.size += 1
-        for _ in range(3 * self.size):  # the usual bound of Lawson & Hanson; one or two rounds suffice
-            entering = self._violated()
-            if entering is None:
+        self._border(gram_GT, b_G)
+        tolerance_G = self._scale_G * self.FLAT
+        limit = 3 * self.size if rounds is None else rounds  # the usual bound of Lawson & Hanson; two or three suffice
+        for _ in range(limit):
+            pivot_G, enters_G, needed_G = self._next_pivot(live_G, tolerance_G)
+            if rounds is None and not bool(needed_G.any()):
                 break
-            self._enter(entering)
-            self._descend()
-        return self.w_K[: self.size]
+            self._sweep(pivot_G, enters_G, needed_G)
+        else:
+            self.unsettled_G |= self._next_pivot(live_G, tolerance_G)[2]
+        return self.w_GK[:, : self.size]
 
-    def _violated(self) -> int | None:
-        """The zero variable that would gain most from being positive, if any."""
-        zero = [i for i in (self.w_K[: self.size] == 0).nonzero().flatten().tolist() if i not in self._dependent]
-        if not zero:
-            return None
-        slope = self._b_K[zero] - self._gram_KK[zero, : self.size] @ self.w_K[: self.size]
-        best = int(slope.argmax())
-        return zero[best] if slope[best] > 1e-10 * self._b_K.abs().max() else None
+    def refine(self) -> Tensor:
+        """Take out of the weights what rounding has left in the tableau; (G, T)."""
+        end = self.size + 1
+        positive_GT = self._positive_GX[:, 1:end]
+        system_GXX = self._system_GXX[:, 1:end]
+        for _ in range(2):
+            rest_GT = system_GXX[:, :, 0] - _product(system_GXX[:, :, 1:end], self.w_GK[:, : self.size])
+            change_GT = -_product(self._tableau_GXX[:, 1:end, 1:end], rest_GT.where(positive_GT, 0.0))
+            self.w_GK[:, : self.size] += change_GT.where(positive_GT, 0.0)
+        return self.w_GK[:, : self.size].clamp_(min=0)
 
-    def _enter(self, i: int) -> None:
-        """Border the inverse by variable i, unless it depends on the others."""
-        g_P = self._gram_KK[i, self._positive]
-        u_P = self._inverse_PP @ g_P
-        pivot = self._gram_KK[i, i] - g_P @ u_P
-        if pivot <= self.DEPENDENT * self._gram_KK[i, i]:
-            self._dependent.add(i)
-            return
-        p = len(u_P)
-        inverse = torch.empty(p + 1, p + 1, dtype=torch.float64)
-        torch.addr(self._inverse_PP, u_P, u_P, alpha=float(1 / pivot), out=inverse[:p, :p])
-        inverse[:p, p] = inverse[p, :p] = -u_P / pivot
-        inverse[p, p] = 1 / pivot
-        self._inverse_PP = inverse
-        self._positive = torch.cat([self._positive, torch.tensor([i])])
+    def _border(self, gram_GT: Tensor, b_G: Tensor) -> None:
+        """The row and column of a new variable, as if it had been there before all sweeps."""
+        self.size += 1
+        last = self.size
+        tableau_GXX, positive_GX = self._tableau_GXX[:, :last, :last], self._positive_GX[:, :last]
+        column_GX = torch.cat([b_G[:, None], gram_GT[:, :-1]], dim=1).double()
+        known_GX = column_GX.where(positive_GX, 0.0)
+        swept_GX = _product(tableau_GXX, known_GX)
+        border_GX = (column_GX - swept_GX).where(~positive_GX, -swept_GX)
+        diagonal_G = gram_GT[:, -1].double() + self.lam
+        self._tableau_GXX[:, last, :last] = self._tableau_GXX[:, :last, last] = border_GX
+        self._tableau_GXX[:, last, last] = diagonal_G - (known_GX * border_GX).sum(1)
+        self._system_GXX[:, last, :last] = self._system_GXX[:, :last, last] = column_GX
+        self._system_GXX[:, last, last] = diagonal_G
+        self._scale_G = torch.maximum(self._scale_G, b_G.double().abs())
 
-    def _leave(self, q: int) -> None:
-        """Remove the q-th positive variable from the inverse."""
-        keep = torch.arange(len(self._positive)) != q
-        column_P = self._inverse_PP[keep, q]
-        self._inverse_PP = torch.addr(
-            self._inverse_PP[keep][:, keep], column_P, column_P, alpha=-1 / float(self._inverse_PP[q, q])
+    def _next_pivot(self, live_G: Tensor, tolerance_G: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Move as far as the positive variables allow; which variable has to leave or enter then, and whether any."""
+        end = self.size + 1
+        positive_GT = self._positive_GX[:, 1:end]
+        current_GT = self.w_GK[:, : self.size]
+        # Of positive variables: their optimum; of the others: their slope.
+        column_GT = self._tableau_GXX[:, 1:end, 0]
+        blocking_GT = positive_GT & (column_GT <= 0)
+        ratio_GT = (current_GT / (current_GT - column_GT).clamp_min(1e-300)).where(blocking_GT, torch.inf)
+        reach_G, leaving_G = ratio_GT.min(1)
+        moved_GT = torch.lerp(current_GT, column_GT, reach_G.clamp(max=1.0)[:, None]).clamp_min(0)
+        moved_GT = torch.where(positive_GT, moved_GT, 0.0).where(live_G[:, None], current_GT)
+        blocked_G = blocking_GT.any(1)
+        moved_GT.scatter_(1, leaving_G[:, None], moved_GT.gather(1, leaving_G[:, None]).where(~blocked_G[:, None], 0.0))
+        self.w_GK[:, : self.size] = moved_GT
+        # Squared distance to the span of the positive ones, ridge included, against the squared norm.
+        distance_GT, norm_GT = (
+            matrix.diagonal(dim1=1, dim2=2)[:, 1:end] for matrix in (self._tableau_GXX, self._system_GXX)
         )
-        self._positive = self._positive[keep]
-        self._dependent.clear()
+        independent_GT = distance_GT > self.DEPENDENT * norm_GT
+        slope_G, entering_G = column_GT.where(~positive_GT & independent_GT, -torch.inf).max(1)
+        pivot_G = 1 + torch.where(blocked_G, leaving_G, entering_G)
+        return pivot_G, ~blocked_G, live_G & (blocked_G | (slope_G > tolerance_G))
 
-    def _descend(self) -> None:
-        """Move to the optimum of the positive variables, dropping those that reach zero on the way."""
-        while len(self._positive):
-            current_P = self.w_K[self._positive]
-            optimum_P = self._inverse_PP @ self._b_K[self._positive]
-            if bool((optimum_P > 0).all()):
-                self.w_K[self._positive] = optimum_P
-                return
-            blocking_P = optimum_P <= 0
-            ratio_P = torch.where(blocking_P, current_P / (current_P - optimum_P).clamp_min(1e-300), torch.inf)
-            q = int(ratio_P.argmin())
-            current_P += ratio_P[q] * (optimum_P - current_P)
-            current_P[q] = 0
-            self.w_K[self._positive] = current_P.clamp_min_(0)
-            self._leave(q)
+    def _sweep(self, pivot_G: Tensor, enters_G: Tensor, needed_G: Tensor) -> None:
+        """Let the variable `pivot_G` in or put it out, in the problems that need it."""
+        end = self.size + 1
+        tableau_GXX = self._tableau_GXX[:, :end, :end]
+        row_GX = tableau_GXX[self._group_G, pivot_G]
+        inverse_G = (1 / row_GX[self._group_G, pivot_G]).where(needed_G, 0.0)
+        scaled_GX = row_GX * inverse_G[:, None]
+        tableau_GXX.baddbmm_(row_GX[:, :, None], scaled_GX[:, None, :], alpha=-1)
+        new_GX = torch.where(enters_G[:, None], scaled_GX, -scaled_GX)
+        new_GX[self._group_G, pivot_G] = -inverse_G
+        new_GX = torch.where(needed_G[:, None], new_GX, row_GX)
+        tableau_GXX[self._group_G, pivot_G] = new_GX
+        tableau_GXX[self._group_G, :, pivot_G] = new_GX
+        self._positive_GX[self._group_G, pivot_G] ^= needed_G
+
+
+def _product(matrix_GXY: Tensor, vector_GY: Tensor) -> Tensor:
+    return torch.bmm(matrix_GXY, vector_GY[:, :, None]).squeeze(2)

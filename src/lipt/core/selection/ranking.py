@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lipt.core.selection.gradients import as_float, error_vectors, probabilities
+from lipt.core.selection.rows import per_row
 from lipt.core.selection.task import Picks, Task, register, top
 from lipt.core.selection.types import Candidates, Outputs, check_forgetting
 
@@ -46,13 +47,20 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
         return as_float(check_forgetting(candidates))
     if score in get_args(Uncertainty):
         return uncertainty_scores(candidates.outputs, score)
-    norms = []
-    for each in candidates.outputs:
-        norms_N = error_vectors(each.logits_NC, candidates.labels_N).norm(dim=1)
-        if score == "grand":  # |delta (x) h~| = |delta| |h~|, and h~ = [h, 1]
-            norms_N = norms_N * (as_float(each.features_ND).square().sum(1) + 1).sqrt()
-        norms.append(norms_N)
+    norms = [_norms(each, candidates.labels_N, of_gradients=score == "grand") for each in candidates.outputs]
     return torch.stack(norms).mean(0)
+
+
+def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:
+    """|g_i| (N,) or, without the features, |delta_i|."""
+
+    def norms_B(block: slice) -> Tensor:
+        error_B: Tensor = error_vectors(outputs.logits(block), labels_N[block]).norm(dim=1)
+        if of_gradients:  # |delta (x) h~| = |delta| |h~|, and h~ = [h, 1]
+            error_B *= (as_float(outputs.features_ND[block]).square().sum(1) + 1).sqrt()
+        return error_B
+
+    return per_row(len(labels_N), outputs.num_classes + outputs.num_features, norms_B)
 
 
 def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:
@@ -60,11 +68,15 @@ def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:
 
     `entropy`: -sum p log p in nats; `margin`: second minus first probability; `least_confidence`: 1 - max p.
     """
-    probabilities_NC = torch.stack([probabilities(each.logits_NC) for each in outputs]).mean(0)
-    if measure == "entropy":
-        entropies_NC: Tensor = torch.special.entr(probabilities_NC)
-        return entropies_NC.sum(1)
-    ordered_NC = probabilities_NC.sort(dim=1, descending=True).values
-    if measure == "least_confidence":
-        return ordered_NC[:, 1:].sum(1)  # 1 - max p, without losing the digits where max p rounds to 1
-    return ordered_NC[:, 1] - ordered_NC[:, 0] if ordered_NC.shape[1] > 1 else torch.zeros_like(ordered_NC[:, 0])
+
+    def uncertainty_B(block: slice) -> Tensor:
+        p_BC = torch.stack([probabilities(each.logits(block)) for each in outputs]).mean(0)
+        if measure == "entropy":
+            entropies_BC: Tensor = torch.special.entr(p_BC)
+            return entropies_BC.sum(1)
+        if measure == "least_confidence":  # 1 - max p, without losing the digits where max p rounds to 1
+            return p_BC.scatter_(1, p_BC.argmax(1, keepdim=True), 0.0).sum(1)
+        top_B2 = p_BC.topk(min(2, p_BC.shape[1]), dim=1).values
+        return top_B2[:, -1] - top_B2[:, 0]
+
+    return per_row(len(outputs[0].features_ND), sum(each.num_classes for each in outputs), uncertainty_B)

@@ -10,8 +10,9 @@ from torch import Tensor
 from lipt.core.selection.auto import default_beta
 from lipt.core.selection.gradients import probabilities
 from lipt.core.selection.ranking import Difficulty, difficulty
+from lipt.core.selection.rows import members_by_class, per_row
 from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require
-from lipt.core.selection.types import Candidates
+from lipt.core.selection.types import Candidates, Outputs
 
 
 @register("random")
@@ -26,12 +27,9 @@ def random(task: Task) -> Picks:
 def stratified(task: Task) -> Picks:
     """Uniform within each class, whatever the grouping of the task."""
     order_N = torch.randperm(len(task.candidates), generator=task.generator).to(task.candidates.labels_N.device)
-    labels_N = task.candidates.labels_N[order_N]
-    picked = []
-    for label in range(task.candidates.num_classes):
-        shuffled_M = order_N[labels_N == label]
-        picked.append(shuffled_M[: max(1, round(task.fraction * len(shuffled_M)))])
-    return Picks(indices_K=torch.cat(picked))
+    members = members_by_class(task.candidates.labels_N[order_N], task.candidates.num_classes)
+    picked = [positions_M[: max(1, round(task.fraction * len(positions_M)))] for positions_M in members]
+    return Picks(indices_K=order_N[torch.cat(picked)])
 
 
 @register("ccs", models=1)
@@ -99,10 +97,16 @@ def dual_scores(candidates: Candidates, window: int | None) -> tuple[Tensor, Ten
     models = len(candidates.outputs)
     width = models if window is None else window
     require(2 <= width <= models, f"dual: window must be between 2 and the number of models, {models}; not {window}")
-    labels_N1 = candidates.labels_N[:, None]
-    p_RN = torch.stack([probabilities(each.logits_NC).gather(1, labels_N1).squeeze(1) for each in candidates.outputs])
+    p_RN = torch.stack([_label_probabilities(each, candidates.labels_N) for each in candidates.outputs])
     windows_WNJ = p_RN.unfold(0, width, 1)
     return p_RN.mean(0), ((1 - windows_WNJ.mean(2)) * windows_WNJ.std(2)).mean(0)
+
+
+def _label_probabilities(outputs: Outputs, labels_N: Tensor) -> Tensor:
+    return per_row(
+        len(labels_N), outputs.num_classes,
+        lambda block: probabilities(outputs.logits(block)).gather(1, labels_N[block, None]).squeeze(1),
+    )  # fmt: skip
 
 
 def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:
@@ -114,7 +118,7 @@ def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) ->
     # Never-learned samples (+inf) form the hardest stratum together with the highest finite scores.
     stratum_M = scaled_M.nan_to_num(posinf=strata).floor().clamp_(0, strata - 1).long()
     order_M = torch.randperm(len(scores_M), generator=generator)
-    pools = [order_M[stratum_M[order_M] == stratum] for stratum in range(strata)]
+    pools = [order_M[positions] for positions in members_by_class(stratum_M[order_M], strata)]
     picked, rest = [], k
     for index, pool in enumerate(sorted(pools, key=len)):  # what a small stratum cannot give goes to the larger ones
         picked.append(pool[: rest // (strata - index)])

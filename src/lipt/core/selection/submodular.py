@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 
 from lipt.core.selection.gradients import LastLayer, joint_features, last_layers
-from lipt.core.selection.task import Group, Picks, Task, per_group, register, require
+from lipt.core.selection.neighbours import nearest, sparse_medoids
+from lipt.core.selection.task import Group, Picks, Task, per_group, register, require, stochastic_size
 
-Greedy = Literal["lazy", "stochastic"]
+Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
 Rows = Callable[[Tensor], Tensor]
 #: Up to so many samples (1 GiB of float32) distances are computed once; beyond, rows are recomputed when needed.
 DENSE_LIMIT = 16384
+#: Beyond so many samples `auto` looks at nearest neighbours only.
+SPARSE_LIMIT = 50_000
 _BLOCK = 512
 #: Gains this close (relative) are equal, lowest index first. Real ties are common: two samples that would serve the
 #: same ones gain the same, up to rounding.
@@ -28,17 +31,19 @@ TIE = 1e-6
 
 
 @register("craig", models=1)
-def craig(task: Task, *, greedy: Greedy = "lazy", epsilon: float = 0.01) -> Picks:
+def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbours: int = 64) -> Picks:
     """Medoids of the gradients, weighted by the samples they stand for (Mirzasoleiman et al. 2020, Algorithm 1).
 
     Args:
-        greedy: `lazy` is the exact greedy; `stochastic` looks at (n / k) ln(1 / epsilon) random candidates per pick.
+        greedy: `lazy` is the exact greedy; `stochastic` looks at (n / k) ln(1 / epsilon) random candidates per pick;
+            `sparse` is the exact greedy where only the nearest `neighbours` of a sample can stand for it; `auto` is
+            lazy up to 50,000 samples per problem, then sparse.
         epsilon: expected loss of value of the stochastic greedy, relative.
     """
 
     def pick(group: Group) -> tuple[Tensor, Tensor]:
         rows = _kept(_gradient_distances(last_layers(task.candidates, group.members_M)), group)
-        picked_K = _medoids(rows, group, task, greedy, epsilon)
+        picked_K = _medoids(rows, group, task, greedy, epsilon, neighbours)
         return picked_K, cluster_sizes(rows, picked_K, len(group.members_M))
 
     return per_group(task, pick)
@@ -46,14 +51,19 @@ def craig(task: Task, *, greedy: Greedy = "lazy", epsilon: float = 0.01) -> Pick
 
 @register("facility_location", models=1)
 def facility_location(
-    task: Task, *, metric: Literal["cosine", "euclidean"] = "cosine", greedy: Greedy = "lazy", epsilon: float = 0.01
+    task: Task,
+    *,
+    metric: Literal["cosine", "euclidean"] = "cosine",
+    greedy: Greedy = "auto",
+    epsilon: float = 0.01,
+    neighbours: int = 64,
 ) -> Picks:
     """Medoids of the features (Wei, Iyer & Bilmes 2015); distance 1 - cos or Euclidean. Options as for `craig`."""
 
     def pick(group: Group) -> tuple[Tensor, None]:
         features_MD = joint_features(task.candidates.outputs, group.members_M)
         rows = _kept(_feature_distances(features_MD, metric), group)
-        return _medoids(rows, group, task, greedy, epsilon), None
+        return _medoids(rows, group, task, greedy, epsilon, neighbours), None
 
     return per_group(task, pick)
 
@@ -92,8 +102,16 @@ def cut(x_ME: Tensor, k: int, lam: float) -> Tensor:
 
 def cluster_sizes(rows: Rows, picked_K: Tensor, n: int) -> Tensor:
     """How many of the n samples are closest to each pick (k,); ties go to the earlier pick. Their sum is n."""
-    nearest_M = rows(picked_K).argmin(0)
-    return torch.bincount(nearest_M, minlength=len(picked_K))
+    nearest_M = torch.full((n,), torch.inf, device=picked_K.device)
+    owner_M = torch.zeros(n, dtype=torch.int64, device=picked_K.device)
+    for start in range(0, len(picked_K), _BLOCK):
+        distances_BM = rows(picked_K[start : start + _BLOCK])
+        local_M = distances_BM.argmin(0)
+        distance_M = distances_BM.gather(0, local_M[None])[0]
+        closer_M = distance_M < nearest_M
+        nearest_M = nearest_M.to(distance_M.dtype).where(~closer_M, distance_M)
+        owner_M = owner_M.where(~closer_M, local_M + start)
+    return torch.bincount(owner_M, minlength=len(picked_K))
 
 
 def first_medoid(rows: Rows, n: int, device: torch.device) -> Tensor:
@@ -157,13 +175,12 @@ def _best_by_bounds(cover: _Cover, bounds_M: Tensor) -> int:
 
 
 def stochastic_greedy(
-    rows: Rows, k: int, n: int, epsilon: float, generator: torch.Generator, device: torch.device
+    rows: Rows, k: int, n: int, size: int, generator: torch.Generator, device: torch.device
 ) -> Tensor:
-    """Positions (k,): each pick is the best of (n / k) ln(1 / epsilon) random samples (Mirzasoleiman et al. 2015)."""
+    """Positions (k,): each pick is the best of `size` random samples (Mirzasoleiman et al. 2015)."""
     first = first_medoid(rows, n, device)
     cover = _Cover.start(rows, first, n)
     picked = [int(first)]
-    size = max(1, math.ceil(n / k * math.log(1 / epsilon)))
     while len(picked) < k:
         free_F = cover.free_M.nonzero().flatten()
         sample_B = free_F[torch.randperm(len(free_F), generator=generator)[:size].to(device)].sort().values
@@ -174,12 +191,15 @@ def stochastic_greedy(
     return torch.tensor(picked, device=device)
 
 
-def _medoids(rows: Rows, group: Group, task: Task, greedy: Greedy, epsilon: float) -> Tensor:
-    require(0 < epsilon < 1, f"epsilon must be in (0, 1), not {epsilon}")
-    n, device = len(group.members_M), group.members_M.device
-    if greedy == "lazy":
-        return lazy_greedy(rows, group.budget, n, device)
-    return stochastic_greedy(rows, group.budget, n, epsilon, task.generator, device)
+def _medoids(rows: Rows, group: Group, task: Task, greedy: Greedy, epsilon: float, neighbours: int) -> Tensor:
+    require(neighbours >= 1, f"neighbours must be at least 1, not {neighbours}")
+    n, k, device = len(group.members_M), group.budget, group.members_M.device
+    size = stochastic_size(n, k, epsilon)
+    if greedy == "stochastic":
+        return stochastic_greedy(rows, k, n, size, task.generator, device)
+    if greedy == "sparse" or (greedy == "auto" and n > SPARSE_LIMIT):
+        return sparse_medoids(*nearest(rows, n, min(neighbours, n), device), k, TIE)
+    return lazy_greedy(rows, k, n, device)
 
 
 def _gradient_distances(layers: list[LastLayer]) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
@@ -113,6 +114,17 @@ def top(task: Task, scores_N: Tensor) -> Picks:
 def highest(scores_M: Tensor, k: int) -> Tensor:
     """Positions (k,) of the k highest scores, highest first; equal scores by lowest position."""
     return torch.sort(scores_M, descending=True, stable=True).indices[:k]
+
+
+def stochastic_size(n: int, k: int, epsilon: float) -> int:
+    """Candidates per step of the stochastic greedy, (n / k) ln(1 / epsilon) (Mirzasoleiman et al. 2015): its expected
+    value is at most epsilon below that of the greedy.
+
+    Raises:
+        UsageError: epsilon outside (0, 1).
+    """
+    require(0 < epsilon < 1, f"epsilon must be in (0, 1), not {epsilon}")
+    return max(1, math.ceil(n / k * math.log(1 / epsilon)))
 
 
 def per_group(

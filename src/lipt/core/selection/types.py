@@ -1,4 +1,4 @@
-"""What goes into a selection and what comes out.
+"""What goes into a selection.
 
 Shape legend: N candidates, C classes, D features, E = D + 1 (features and a constant 1 for the bias), R models,
 K chosen, M members of a group, V validation samples.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from lipt.core.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
+from lipt.core.selection.compressed import TopLogits
+from lipt.core.selection.rows import row_blocks
 from lipt.errors import RunError, UsageError
 
 
@@ -20,19 +22,48 @@ from lipt.errors import RunError, UsageError
 class Outputs:
     """What one scoring pass of one model stores; the last-layer gradients follow from it (gradients.py)."""
 
-    logits_NC: Tensor
-    """Float (N, C)."""
+    logits_NC: Tensor | TopLogits
+    """Float (N, C), any precision, in memory or memory-mapped; or compressed."""
     features_ND: Tensor
     """Float (N, D): the input of the classifier layer."""
 
     def __post_init__(self) -> None:
-        if self.logits_NC.ndim != 2 or self.features_ND.ndim != 2 or len(self.logits_NC) != len(self.features_ND):
-            shapes = f"logits {tuple(self.logits_NC.shape)}, features {tuple(self.features_ND.shape)}"
-            raise UsageError(f"logits and features must be (N, C) and (N, D) of the same N; got {shapes}")
-        if not (self.logits_NC.is_floating_point() and self.features_ND.is_floating_point()):
+        shapes = tuple(self.logits_NC.shape), tuple(self.features_ND.shape)
+        if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != shapes[1][0]:
+            raise UsageError(
+                "logits and features must be (N, C) and (N, D) of the same N; "
+                f"got logits {shapes[0]}, features {shapes[1]}"
+            )
+        if not (self.logits_NC.dtype.is_floating_point and self.features_ND.dtype.is_floating_point):
             raise UsageError(
                 f"logits and features must be floating point, not {self.logits_NC.dtype}, {self.features_ND.dtype}"
             )
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> Outputs:
+        """From what `tensors` gave."""
+        logits = tensors["logits"] if "logits" in tensors else TopLogits.of(tensors, num_classes)
+        return cls(logits_NC=logits, features_ND=tensors["features"])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is stored, by name."""
+        logits = self.logits_NC
+        stored = logits.tensors() if isinstance(logits, TopLogits) else {"logits": logits}
+        return stored | {"features": self.features_ND}
+
+    def logits(self, rows_M: Tensor | slice) -> Tensor:
+        """Logits (M, C) of the samples `rows_M`, as stored; compressed ones as float32 log-probabilities."""
+        return self.logits_NC[rows_M]
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.logits_NC.shape[1]
+
+    @property
+    def num_features(self) -> int:
+        """D."""
+        return self.features_ND.shape[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +104,41 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.labels_N)
 
+    @classmethod
+    def of(
+        cls, labels: ArrayLike, *, logits: ArrayLike | TopLogits | Sequence[ArrayLike | TopLogits] | None = None,
+        features: ArrayLike | Sequence[ArrayLike] | None = None, num_classes: int | None = None,
+        forgetting: ArrayLike | None = None,
+    ) -> Candidates:  # fmt: skip
+        """From numpy arrays, tensors of any device, or lists; memory-mapped arrays stay memory-mapped.
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """The chosen samples and how they were chosen."""
+        Args:
+            labels: integers (N,) of any size; they go to the device of the logits.
+            logits: float (N, C) of any precision, or compressed. Of several models: a list or tuple, one each.
+            features: float (N, D) as the logits, one of each model: the input of its classifier layer.
+            num_classes: C; None = the columns of the logits, else the largest label + 1.
+            forgetting: forgetting events (N,).
 
-    indices_K: Tensor
-    """Int64 (K,) distinct positions into the candidates, in order of pick; class after class where balanced."""
-    weights_K: Tensor
-    """Float32 (K,) >= 0, raw; ones where the algorithm defines none. Training normalises them to mean 1."""
-    scores_N: Tensor | None
-    """Float32 (N,) where every candidate has one; rankings pick the highest first, `ccs` and `dual` sample by it."""
-    algorithm: str
-    """What ran: for `auto` the algorithm that it decided for."""
-    options: Mapping[str, Any]
-    """All options of the algorithm, defaults included."""
-    fraction: float
-    balanced: bool
-    seed: int
+        Raises:
+            UsageError: not numbers, or they do not fit together.
+        """
+        scored = [each if isinstance(each, TopLogits) else as_tensor(each, "logits") for each in per_model(logits)]
+        seen = [as_tensor(each, "features") for each in per_model(features)]
+        if len(scored) != len(seen):
+            raise UsageError(
+                f"there are logits of {len(scored)} model(s) and features of {len(seen)}",
+                "give both of each model, or neither for random and stratified",
+            )
+        outputs = [Outputs(logits_NC=z, features_ND=h) for z, h in zip(scored, seen, strict=True)]
+        labels_N = as_labels(labels)
+        device = outputs[0].logits_NC.device if outputs else labels_N.device
+        if num_classes is None:
+            largest = int(labels_N.max()) if labels_N.numel() else -1
+            num_classes = outputs[0].num_classes if outputs else largest + 1
+        return cls(
+            labels_N=labels_N.to(device), num_classes=num_classes, outputs=outputs,
+            forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +161,20 @@ class Requirements:
 def check_finite(candidates: Candidates, name: str) -> None:
     """Raise RunError naming the first sample whose logits or features are NaN or infinite."""
     for index, outputs in enumerate(candidates.outputs):
-        for what, values_NX in (("logits", outputs.logits_NC), ("features", outputs.features_ND)):
-            if not values_NX.isfinite().all():
-                sample = int((~values_NX.isfinite()).any(1).nonzero()[0])
-                raise RunError(
-                    f"{what} of {name} sample {sample}, model {index}, are not finite",
-                    "the scoring model diverged: lower its learning rate, or exclude the model",
-                )
+        logits = outputs.logits_NC
+        stored = {
+            "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits, "features": outputs.features_ND
+        }  # fmt: skip
+        for what, values_NX in stored.items():
+            for block in row_blocks(*values_NX.shape):
+                values_BX = values_NX[block]
+                # Twenty times faster than isfinite; NaN comes through.
+                if values_BX.numel() and not torch.stack(values_BX.aminmax()).isfinite().all():
+                    sample = block.start + int((~values_BX.isfinite()).any(1).nonzero()[0])
+                    raise RunError(
+                        f"{what} of {name} sample {sample}, model {index}, are not finite",
+                        "the scoring model diverged: lower its learning rate, or exclude the model",
+                    )
 
 
 def check_forgetting(candidates: Candidates) -> Tensor:

@@ -1,0 +1,286 @@
+"""Selection at the size of ImageNet, and how its cost grows.
+
+    python benchmarks/scale.py write FOLDER            # 1,281,167 x (1000 + 512) bf16, 20 safetensors files, 3.9 GB
+    python benchmarks/scale.py run FOLDER              # 10 % by each algorithm, in a process of its own
+    python benchmarks/scale.py run FOLDER --top-classes 32      # of compressed logits, after a run of whole ones
+    python benchmarks/scale.py growth docs/figures     # time against n, C, d and k: a figure and its numbers; `plot`
+                                                       # draws the figure again
+
+Features are what a ReLU network leaves: non-negative, four clusters per class, classes in groups of look-alikes. Logits
+are those of a linear classifier that is right about four times in five. `run` reads the blocks one by one into one bf16
+matrix and fails where a process took more memory than `--limit-gib`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lipt.core.selection import Candidates, Outputs, select
+from lipt.core.selection.compressed import TopLogits
+
+IMAGENET = {"images": 1_281_167, "classes": 1000, "features": 512}
+BLOCK = 65536
+#: What runs at the size of ImageNet, with its options.
+AT_SCALE: dict[str, dict[str, Any]] = {
+    "grand": {}, "el2n": {}, "ccs": {}, "moderate": {}, "gradmatch": {}, "craig": {"greedy": "stochastic"},
+}  # fmt: skip
+GROWING: dict[str, dict[str, Any]] = AT_SCALE | {"glister": {}, "herding": {}, "k_center": {}, "graph_cut": {}}
+_TYPICAL = {"n": 20_000, "C": 100, "d": 512, "k": 2_000}
+_SWEEPS = {
+    "n": [10_000, 31_623, 100_000, 316_228, 1_000_000], "C": [10, 32, 100, 316, 1000], "d": [64, 181, 512, 1448, 2048],
+    "k": [200, 632, 2_000, 6_325],
+}  # fmt: skip
+
+
+class Source:
+    """Blocks of synthetic scores, the same for the same sizes whoever asks for them and in whatever order."""
+
+    def __init__(self, classes: int, features: int) -> None:
+        self.classes, self.features = classes, features
+        g = torch.Generator().manual_seed(0)
+        alike_GD = torch.randn(math.ceil(classes / 10), features, generator=g)
+        centres_CD = 0.5 * alike_GD[torch.arange(classes) // 10] + 0.45 * torch.randn(classes, features, generator=g)
+        self.clusters_CSD = centres_CD[:, None] + 0.4 * torch.randn(classes, 4, features, generator=g)
+        means_CD = self.clusters_CSD.relu().mean(1)
+        self.weights_DC = (means_CD - means_CD.mean(0)).T
+        self.bias_C = -0.5 * means_CD.square().sum(1)
+
+    def block(self, index: int, rows: int) -> dict[str, Tensor]:
+        """Labels (B,) int64, logits (B, C) and features (B, D) bf16."""
+        g = torch.Generator().manual_seed(index + 1)
+        labels_B = torch.randint(self.classes, (rows,), generator=g)
+        cluster_B = torch.randint(4, (rows,), generator=g)
+        features_BD = torch.randn(rows, self.features, generator=g).mul_(2.5)
+        features_BD = features_BD.add_(self.clusters_CSD[labels_B, cluster_B]).relu_()
+        sharpness = 5.0 / math.sqrt(self.features)
+        logits_BC = torch.addmm(self.bias_C, features_BD, self.weights_DC).mul_(sharpness)
+        return {"labels": labels_B, "logits": logits_BC.bfloat16(), "features": features_BD.bfloat16()}
+
+    def blocks(self, images: int) -> Iterator[dict[str, Tensor]]:
+        """All of them."""
+        for index, start in enumerate(range(0, images, BLOCK)):
+            yield self.block(index, min(BLOCK, images - start))
+
+
+def write(folder: Path, images: int, classes: int, features: int) -> None:
+    """The blocks as files, and the sizes beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, block in enumerate(Source(classes, features).blocks(images)):
+        save_file(block, folder / f"block-{index:05}.safetensors")
+        right = (block["logits"].argmax(1) == block["labels"]).double().mean()
+        print(f"block {index}: {len(block['labels']):,} samples, {right:.0%} of the predictions are right", flush=True)
+    (folder / "sizes.json").write_text(json.dumps({"images": images, "classes": classes, "features": features}))
+
+
+def read(folder: Path, classes: int | None, top: int | None) -> Candidates:
+    """The stored blocks as one set of candidates: memory for the whole and for one block.
+
+    Args:
+        classes: only samples of the first so many classes.
+        top: compress the logits block by block.
+    """
+    sizes = json.loads((folder / "sizes.json").read_text())
+    files = sorted(folder.glob("block-*.safetensors"))
+    rows = [_kept_rows(file, classes) for file in files]
+    total = sum(map(len, rows))
+    whole = {
+        "labels": torch.empty(total, dtype=torch.int64),
+        "features": torch.empty(total, sizes["features"], dtype=torch.bfloat16),
+    }
+    if top is None:
+        whole["logits"] = torch.empty(total, sizes["classes"], dtype=torch.bfloat16)
+    parts, start = [], 0
+    for file, rows_B in zip(files, rows, strict=True):
+        with safe_open(file, framework="pt") as opened:
+            for name, matrix in whole.items():
+                torch.index_select(opened.get_tensor(name), 0, rows_B, out=matrix[start : start + len(rows_B)])
+            if top is not None:
+                logits_BC = opened.get_tensor("logits")[rows_B]
+                parts.append(TopLogits.compress(logits_BC, whole["labels"][start : start + len(rows_B)], top))
+        start += len(rows_B)
+    outputs = Outputs(logits_NC=TopLogits.cat(parts) if parts else whole["logits"], features_ND=whole["features"])
+    return Candidates(labels_N=whole["labels"], num_classes=sizes["classes"], outputs=[outputs])
+
+
+def _kept_rows(file: Path, classes: int | None) -> Tensor:
+    with safe_open(file, framework="pt") as opened:
+        labels_B = opened.get_tensor("labels")
+    return torch.arange(len(labels_B)) if classes is None else (labels_B < classes).nonzero().flatten()
+
+
+def one(folder: Path, algorithm: str, classes: int | None, top: int | None) -> dict[str, Any]:
+    """Read and select in this process; what it took, and which samples were picked."""
+    start = time.perf_counter()
+    candidates = read(folder, classes, top)
+    read_s = time.perf_counter() - start
+    before = _peak_gib()
+    start, start_cpu = time.perf_counter(), time.process_time()
+    selection = select(algorithm, candidates, fraction=0.1, options=AT_SCALE[algorithm])
+    seconds, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
+    torch.save(selection.indices_K, folder / _picks(algorithm, classes, top))
+    logits = candidates.outputs[0].logits_NC
+    errors_N = logits.error_N if isinstance(logits, TopLogits) else torch.zeros(1)
+    return {
+        "n": len(candidates), "k": len(selection.indices_K), "read_s": read_s, "select_s": seconds, "cpu_s": cpu_s,
+        "read_gib": before, "peak_gib": _peak_gib(), "logits_gib": logits.nbytes / 2**30,
+        "error_max": float(errors_N.max()), "error_mean": float(errors_N.double().mean()),
+    }  # fmt: skip
+
+
+def _peak_gib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def _picks(algorithm: str, classes: int | None, top: int | None) -> str:
+    return f"picks-{algorithm}-{classes or 'all'}{f'-top{top}' if top else ''}.pt"
+
+
+def run(folder: Path, algorithms: list[str], classes: int | None, top: int | None, limit_gib: float) -> None:
+    """Each algorithm in a child process, whose peak memory is its own; a line of a Markdown table each."""
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} thread(s)\n")
+    print("| algorithm | n | k | read | select | CPU time | memory, read | memory, peak | picks as of whole logits |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for algorithm in algorithms:
+        arguments = ["one", str(folder), algorithm, "--threads", str(torch.get_num_threads())]
+        arguments += [*_flag("--classes", classes), *_flag("--top-classes", top)]
+        child = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+        took = json.loads(child.stdout)
+        whole = folder / _picks(algorithm, classes, None)
+        same = "–"
+        if top and whole.exists():
+            picks = [set(torch.load(folder / _picks(algorithm, classes, t)).tolist()) for t in (None, top)]
+            same = f"{len(picks[0] & picks[1]) / len(picks[0]):.1%}"
+        print(
+            f"| {algorithm} | {took['n']:,} | {took['k']:,} | {took['read_s']:.1f} s | {took['select_s']:.1f} s "
+            f"| {took['cpu_s']:.1f} s | {took['read_gib']:.2f} GiB | {took['peak_gib']:.2f} GiB | {same} |", flush=True,
+        )  # fmt: skip
+        if took["peak_gib"] > limit_gib:
+            sys.exit(f"{algorithm} took {took['peak_gib']:.2f} GiB, more than {limit_gib:g}")
+    if top:
+        print(f"top {top}: logits {took['logits_gib']:.2f} GiB, ", end="")
+        print(f"|delta - delta^| at most {took['error_max']:.4f}, {took['error_mean']:.4f} on average")
+
+
+def _flag(name: str, value: int | None) -> list[str]:
+    return [] if value is None else [name, str(value)]
+
+
+def growth(folder: Path, limit_s: float, most: int) -> None:
+    """Time each algorithm while one size grows and the others stay; `selection-scaling.csv` and `.svg`.
+
+    CPU time of one thread: a machine that is shared with other work must not bend the curves. A curve ends after the
+    first point that took more than `limit_s`.
+    """
+    torch.set_num_threads(1)
+    lines: list[dict[str, Any]] = []
+    for axis, values in _SWEEPS.items():
+        running = dict(GROWING)
+        for value in values:
+            size = _TYPICAL | {axis: value}
+            if axis in ("n", "C", "d"):
+                size["k"] = size["n"] // 10
+            if size["n"] > most:
+                continue
+            candidates = _in_memory(size["n"], size["C"], size["d"])
+            for algorithm, options in list(running.items()):
+                seconds = _best_of(algorithm, candidates, size["k"] / size["n"], options)
+                lines.append({"axis": axis, **size, "algorithm": algorithm, "seconds": f"{seconds:.4f}"})
+                print(axis, size, algorithm, f"{seconds:.3f} s", flush=True)
+                if seconds > limit_s:
+                    del running[algorithm]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "selection-scaling.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    plot(folder)
+
+
+def _in_memory(n: int, classes: int, features: int) -> Candidates:
+    blocks = list(Source(classes, features).blocks(n))
+    whole = {name: torch.cat([block.pop(name) for block in blocks]) for name in ("labels", "logits", "features")}
+    outputs = Outputs(logits_NC=whole["logits"], features_ND=whole["features"])
+    return Candidates(labels_N=whole["labels"], num_classes=classes, outputs=[outputs])
+
+
+def _best_of(algorithm: str, candidates: Candidates, fraction: float, options: dict[str, Any]) -> float:
+    """The best of up to three runs, one where it takes more than a second."""
+    seconds: list[float] = []
+    while len(seconds) < 3 and sum(seconds) < 1:
+        start = time.process_time()
+        select(algorithm, candidates, fraction=fraction, options=options)
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+def plot(folder: Path) -> None:
+    """The figure of the numbers beside it."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with (folder / "selection-scaling.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    titles = {"n": "samples n", "C": "classes C", "d": "features d", "k": "samples kept, k"}
+    with mpl.rc_context({"svg.hashsalt": "lipt", "svg.fonttype": "none", "font.size": 9, "axes.grid": True,
+                         "grid.color": "#e4e4e4", "axes.axisbelow": True}):  # fmt: skip
+        figure = Figure(figsize=(9.5, 6.2), layout="constrained")
+        all_axes = figure.subplots(2, 2, sharey=True).flat
+        for axis, axes in zip(titles, all_axes, strict=True):
+            for index, algorithm in enumerate(GROWING):
+                own = [line for line in lines if line["axis"] == axis and line["algorithm"] == algorithm]
+                axes.loglog(
+                    [int(line[axis]) for line in own], [float(line["seconds"]) for line in own],
+                    "o-" if index < 6 else "s--", color=f"C{index}", markersize=3, linewidth=1.3, label=algorithm,
+                )  # fmt: skip
+            fixed = ", ".join(f"{name} = {_TYPICAL[name]:,}" for name in _TYPICAL if name not in (axis, "k"))
+            axes.set_xlabel(f"{titles[axis]}   ({fixed}, {'k = n / 10' if axis != 'k' else 'balanced'})")
+            axes.spines[["top", "right"]].set_visible(False)
+        for axes in figure.axes[::2]:
+            axes.set_ylabel("CPU seconds, one thread")
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+        figure.savefig(folder / "selection-scaling.svg", metadata={"Date": None, "Creator": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["write", "run", "one", "growth", "plot"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("algorithms", nargs="*", default=list(AT_SCALE))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--images", type=int, default=IMAGENET["images"])
+    parser.add_argument("--features", type=int, default=IMAGENET["features"])
+    parser.add_argument("--classes", type=int, help="write: how many; run: only samples of the first so many")
+    parser.add_argument("--top-classes", type=int, help="run: compress the logits to so many besides the label")
+    parser.add_argument("--limit-gib", type=float, default=12.0)
+    parser.add_argument("--limit-s", type=float, default=30.0, help="growth: a curve ends beyond")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    if given.what == "write":
+        write(given.folder, given.images, given.classes or IMAGENET["classes"], given.features)
+    elif given.what == "run":
+        run(given.folder, given.algorithms, given.classes, given.top_classes, given.limit_gib)
+    elif given.what == "one":
+        print(json.dumps(one(given.folder, given.algorithms[0], given.classes, given.top_classes)))
+    elif given.what == "growth":
+        growth(given.folder, given.limit_s, given.images)
+    else:
+        plot(given.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""What a run needs of a cluster, found out before it starts: each check is a finding, or an error with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lipt.adapters.cluster.preflight.installation import pipeline, server, store_objects
+from lipt.adapters.cluster.preflight.rights import account_rights, user_rights
+from lipt.adapters.cluster.preflight.scheduling import image, nodes
+from lipt.adapters.cluster.preflight.site import Site, UnknownError
+from lipt.adapters.cluster.preflight.trial import pod
+
+__all__ = ["CHECKS", "Site", "UnknownError", "pipeline", "pod", "server", "user_rights"]
+
+#: In the order in which they are shown; those that need nothing but the site.
+CHECKS: dict[str, Callable[[Site], str]] = {
+    "account": account_rights, "store": store_objects, "nodes": nodes, "image": image,
+}  # fmt: skip

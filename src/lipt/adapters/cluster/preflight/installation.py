@@ -1,0 +1,72 @@
+"""What must be installed: the API server, its namespace, the pipeline, the objects of the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lipt import __version__
+from lipt.adapters.cluster.api import Api, MissingError, RefusedError
+from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
+from lipt.adapters.cluster.runs import check_version, engine_of
+from lipt.errors import RunError
+
+#: A Job that repeats its indexes one by one is on by default since then.
+_OLDEST = (1, 29)
+_ARGO = "install Argo Workflows 3.7: manifests/README.md has the command"
+
+
+def server(cluster: Api, engine: str, namespace: str) -> str:
+    """The API server answers, is new enough, and has the namespace."""
+    version = cluster.get("/version")
+    found = tuple(int("".join(filter(str.isdigit, version[part]))) for part in ("major", "minor"))
+    if found < _OLDEST:
+        raise RunError(f"{cluster.host} runs Kubernetes {version['gitVersion']}", "1.29 is the oldest that will do")
+    try:
+        cluster.get(f"/api/v1/namespaces/{namespace}")
+    except MissingError:
+        raise RunError(f"{cluster.host} has no namespace {namespace}", f"-n NAMESPACE, or {OVERLAY[engine]}") from None
+    except RefusedError:
+        pass  # who works in a namespace need not see namespaces
+    return f"{cluster.host}, Kubernetes {version['gitVersion']}, namespace {namespace}"
+
+
+def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, Any]]:
+    """The pipeline is installed, and of this version; also returns its parameters."""
+    if engine == "argo":
+        try:
+            cluster.get("/apis/argoproj.io/v1alpha1")
+        except MissingError:
+            raise RunError("the cluster has no Argo Workflows", _ARGO) from None
+    parameters = engine_of(engine, cluster, namespace).parameters()
+    if engine == "kubeflow":
+        check_version(
+            str(parameters.get("image", "")).rpartition(":")[2],
+            what="the newest version of pipeline lipt",
+            remedy=f"kfp pipeline create-version -n lipt -v {__version__} pipelines/lipt.yaml",
+        )
+    kind = {"argo": "WorkflowTemplate", "kubeflow": "pipeline"}[engine]
+    return f"{kind} lipt {__version__}", parameters
+
+
+def store_objects(site: Site) -> str:
+    """Secret and ConfigMap of the object store are there and have the keys that pods take; values are never shown."""
+    name, path = site.pods.s3, f"/api/v1/namespaces/{site.namespace}"
+    unseen = []
+    for kind, keys in (("ConfigMap", ("endpoint",)), ("Secret", ("accesskey", "secretkey"))):
+        try:
+            data = site.cluster.get(f"{path}/{kind.lower()}s/{name}").get("data") or {}
+        except RefusedError:
+            unseen.append(kind)
+            continue
+        except MissingError:
+            data = {}
+        if missing := [key for key in keys if not data.get(key)]:
+            literals = " ".join(f"--from-literal={key}=…" for key in keys)
+            create = f"create {'secret generic' if kind == 'Secret' else 'configmap'} {name} {literals}"
+            raise RunError(
+                f"{kind} {name} in {site.namespace} has no {', '.join(missing)}",
+                f"kubectl -n {site.namespace} {create}",
+            )
+    if unseen:
+        raise UnknownError(f"you may not read {' and '.join(unseen)} {name}", "the check `pod` tells whether they fit")
+    return f"Secret and ConfigMap {name}"

@@ -1,0 +1,119 @@
+"""Which nodes take the pods of a run, and which have its image."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lipt.adapters.cluster.api import RefusedError
+from lipt.adapters.cluster.manifest import GPU
+from lipt.adapters.cluster.preflight.site import Site, UnknownError
+from lipt.errors import RunError
+
+#: Prefix of the taints that Kubernetes itself sets on nodes in trouble.
+_CONDITION = "node.kubernetes.io/"
+
+
+def nodes(site: Site) -> str:
+    """Some node takes the run's pods: ready, with enough GPUs, its labels wanted, its taints tolerated."""
+    found, pods = _nodes(site), site.pods
+    with_gpus = [node for node in found if _gpus(node)]
+    candidates = [node for node in (with_gpus if pods.gpus else found) if _gpus(node) >= pods.gpus]
+    selected = [node for node in candidates if pods.node_selector.items() <= node["metadata"]["labels"].items()]
+    ready = [node for node in selected if not _troubles(node)]
+    able = [node for node in ready if not _refused_by(node, pods.tolerations)]
+    what = f"a pod with {pods.gpus} {'GPU' if pods.gpus == 1 else 'GPUs'}" if pods.gpus else "a pod without GPU"
+    troubles = "".join(f"; {_name(node)}: {', '.join(_troubles(node))}" for node in found if _troubles(node))
+    if not able:
+        tolerate = _tolerating(ready, pods.tolerations)
+        steps: list[tuple[list[Any], str, str]] = [
+            (candidates, f"none has {pods.gpus} allocatable {GPU}", "-p gpus=N, or the device plugin"),
+            (selected, f"none of them has the labels {json.dumps(pods.node_selector)}", "-p node_selector='{…}'"),
+            (ready, "they are in trouble", "kubectl describe node"),
+            ([], f"taints keep it away: {_written(ready, pods.tolerations)}", tolerate),
+        ]
+        why, remedy = next((why, remedy) for left, why, remedy in steps if not left)
+        raise RunError(f"no node of {len(found)} takes {what}: {why}{troubles}", remedy)
+    text = f"{len(able)} of {len(found)} nodes take {what}{troubles}"
+    if pods.gpus or not with_gpus:
+        return text
+    hint = f"-p gpus={min(map(_gpus, with_gpus))} {_tolerating(with_gpus, pods.tolerations)}".rstrip()
+    return f"{text}; {len(with_gpus)} with GPUs, which take {hint}"
+
+
+def image(site: Site) -> str:
+    """Whether nodes have the image, as far as they tell (each lists the 50 largest)."""
+    wanted, found = _full(site.pods.image), _nodes(site)
+    having = [node for node in found if wanted in _images(node)]
+    if not having:
+        raise UnknownError(f"{site.pods.image}: no node says that it has it", "it is pulled when a pod starts")
+    return f"{site.pods.image}: on {len(having)} of {len(found)} nodes"
+
+
+def _nodes(site: Site) -> list[dict[str, Any]]:
+    try:
+        return list(site.cluster.get("/api/v1/nodes")["items"])
+    except RefusedError:
+        raise UnknownError("you may not see the nodes", "an administrator may: kubectl describe nodes") from None
+
+
+def _name(node: dict[str, Any]) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _gpus(node: dict[str, Any]) -> int:
+    return int(node["status"].get("allocatable", {}).get(GPU, 0))
+
+
+def _troubles(node: dict[str, Any]) -> list[str]:
+    """What passes by itself or by a repair, and is no reason for a toleration: not-ready, disk-pressure, cordoned …"""
+    conditions = {entry["type"]: entry["status"] for entry in node["status"].get("conditions", [])}
+    found = {taint["key"].removeprefix(_CONDITION) for taint in node["spec"].get("taints", []) if _passes(taint)}
+    return sorted(found or ({"not-ready"} if conditions.get("Ready") != "True" else set()))
+
+
+def _passes(taint: dict[str, Any]) -> bool:
+    return str(taint["key"]).startswith(_CONDITION)
+
+
+def _refused_by(node: dict[str, Any], tolerations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Taints of the node, other than its troubles, that keep pods with these tolerations away."""
+    all_taints = node["spec"].get("taints", [])
+    taints = [taint for taint in all_taints if taint["effect"] != "PreferNoSchedule" and not _passes(taint)]
+    return [taint for taint in taints if not any(_tolerates(entry, taint) for entry in tolerations)]
+
+
+def _tolerates(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return bool(toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""))
+
+
+def _written(nodes: list[dict[str, Any]], tolerations: list[dict[str, Any]]) -> str:
+    taints = [taint for node in nodes for taint in _refused_by(node, tolerations)]
+    values = [f"={taint['value']}" if taint.get("value") else "" for taint in taints]
+    return ", ".join(sorted({f"{t['key']}{value}:{t['effect']}" for t, value in zip(taints, values, strict=True)}))
+
+
+def _tolerating(nodes: list[dict[str, Any]], given: list[dict[str, Any]]) -> str:
+    """The parameter that lets pods onto these nodes; empty when they may go there."""
+    wanted = list(given)
+    for taint in [taint for node in nodes for taint in _refused_by(node, given)]:
+        entry = {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
+        if entry not in wanted:
+            wanted.append(entry)
+    return f"-p tolerations='{json.dumps(wanted)}'" if wanted != given else ""
+
+
+def _full(name: str) -> str:
+    """`lipt:0.1.0` as nodes call it: `docker.io/library/lipt:0.1.0`."""
+    first, slash, _ = name.partition("/")
+    if not slash:
+        return f"docker.io/library/{name}"
+    return name if any(sign in first for sign in ".:") or first == "localhost" else f"docker.io/{name}"
+
+
+def _images(node: dict[str, Any]) -> set[str]:
+    return {_full(name) for entry in node["status"].get("images", []) for name in entry.get("names") or []}

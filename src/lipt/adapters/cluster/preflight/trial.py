@@ -1,0 +1,120 @@
+"""A small pod that tries image, network and store from inside the cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+from lipt import __version__
+from lipt.adapters.cluster.manifest import Pods, labels_of, pod_spec
+from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
+from lipt.adapters.cluster.preflight.site import Site, UnknownError
+from lipt.errors import RunError
+
+_PATIENCE_S = 60.0
+_NOT_PULLED = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
+_NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+
+def pod(site: Site, *, workspace: str, data: str) -> str:
+    """A pod like a worker, without GPU: the image starts, is of this version, and reaches the store from inside.
+
+    It is deleted whatever happens, and ends by itself should this process be killed.
+    """
+    path = f"/api/v1/namespaces/{site.namespace}/pods"
+    if missing_rights(site, [("", "pods", ("create", "delete"))]):
+        raise UnknownError(f"you may not start a pod in {site.namespace}", GRANT.format(namespace=site.namespace))
+    settings = {"workspace": workspace, "device": "cpu"} | ({"data.source": data} if "://" in data else {})
+    arguments = [text for key, value in settings.items() for text in ("--set", f"{key}={json.dumps(value)}")]
+    started = time.monotonic()
+    made = site.cluster.create(path, _pod_manifest(site.pods, ["doctor", "/dev/null", "-o", "json", *arguments]))
+    path = f"{path}/{made['metadata']['name']}"
+    try:
+        ended = _until_over(site, path)
+        log = site.cluster.text("GET", f"{path}/log")
+    finally:
+        site.cluster.delete(path)
+    findings = _findings(log, ended)
+    for name, finding in findings.items():
+        if not finding["ok"]:
+            message, _, remedy = str(finding["finding"]).partition("\n  -> ")
+            raise RunError(f"{name}, seen from a pod: {message}", remedy)
+    packages = findings["packages"]["finding"]
+    if f"lipt {__version__}" not in packages.split(", "):
+        raise RunError(f"{site.pods.image} holds {packages}; this is lipt {__version__}", "-p image=…, of this version")
+    seconds = time.monotonic() - started
+    return f"on {ended['spec']['nodeName']}, {seconds:.0f} s: lipt {__version__}, {findings['workspace']['finding']}"
+
+
+def _pod_manifest(pods: Pods, arguments: list[str]) -> dict[str, Any]:
+    small = replace(pods, gpus=0, cpu="50m", memory="1Gi")
+    spec = pod_spec(small, job="", arguments=arguments)
+    del spec["affinity"]
+    spec["activeDeadlineSeconds"] = 2 * int(_PATIENCE_S)
+    spec["containers"][0]["env"].append({"name": "LIPT_S3_RETRY_S", "value": "10"})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "lipt-doctor-",
+            "labels": labels_of("doctor"),
+            "annotations": {"sidecar.istio.io/inject": "false"},
+        },
+        "spec": spec,
+    }
+
+
+def _until_over(site: Site, path: str) -> dict[str, Any]:
+    """The pod at its end.
+
+    Raises:
+        RunError: it cannot start.
+        UnknownError: it takes longer than a check should.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        seen = site.cluster.get(path)
+        if seen["status"].get("phase") in ("Succeeded", "Failed"):
+            return seen
+        reason, message = _waits(seen)
+        if reason in _NOT_PULLED:
+            remedy = "push it where the nodes can read it, or -p image=…; kind load docker-image on kind"
+            raise RunError(f"{site.pods.image}: {message or reason}", remedy)
+        if reason in _NOT_STARTED:
+            raise RunError(f"{site.pods.image} does not start: {message or reason}", "correct the image")
+        if time.monotonic() > deadline:
+            if reason == "Unschedulable":
+                remedy = "-p tolerations=…, -p node_selector=…, or wait for room"
+                raise RunError(f"no node took a small pod within {_PATIENCE_S:g} s: {message}", remedy)
+            raise UnknownError(f"the pod is not done after {_PATIENCE_S:g} s ({reason or 'running'})", "try again")
+        time.sleep(1)
+
+
+def _waits(seen: dict[str, Any]) -> tuple[str, str]:
+    """(reason, message) of what the pod waits for."""
+    for container in seen["status"].get("containerStatuses", []):
+        if waiting := container["state"].get("waiting"):
+            return str(waiting.get("reason", "")), " ".join(str(waiting.get("message", "")).split())
+    for condition in seen["status"].get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] != "True":
+            return str(condition.get("reason", "")), str(condition.get("message", ""))
+    return "", ""
+
+
+def _findings(log: str, ended: dict[str, Any]) -> dict[str, Any]:
+    """What `lipt doctor -o json` found in the pod.
+
+    Raises:
+        RunError: it printed something else.
+    """
+    start, end = log.find("{\n"), log.rfind("}")
+    try:
+        findings: dict[str, Any] = json.loads(log[start : end + 1])
+        return {name: {"ok": bool(entry["ok"]), "finding": entry["finding"]} for name, entry in findings.items()}
+    except (ValueError, TypeError, KeyError):
+        codes = [entry["state"].get("terminated", {}) for entry in ended["status"].get("containerStatuses", [])]
+        why = next((f"{code.get('reason', '')}, exit code {code.get('exitCode')}" for code in codes if code), "")
+        last = " ".join((log.strip().splitlines() or ["no output"])[-1].split())
+        raise RunError(f"the pod ended without a finding ({why}): {last}", "-p image=…, an image of lipt") from None

@@ -1,0 +1,58 @@
+"""Arrays as researchers have them, as tensors; nothing is copied that torch can view where it lies."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from lipt.errors import UsageError
+
+ArrayLike: TypeAlias = Tensor | npt.ArrayLike
+
+
+def as_tensor(values: ArrayLike, what: str) -> Tensor:
+    """A tensor on `values`' own memory and device, without gradient; lists are copied, and so are arrays that torch
+    cannot view (reversed, or of the other byte order).
+
+    A memory-mapped array stays memory-mapped: it may be larger than the memory. One that is read-only must not be
+    written through the tensor, which torch does not prevent: the process would be killed.
+
+    Raises:
+        UsageError: not numbers, or of a type that torch lacks; names `what`.
+    """
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        array = np.asarray(values)
+        if not array.dtype.isnative or min(array.strides, default=0) < 0:
+            array = array.astype(array.dtype.newbyteorder("="), order="C")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nothing writes to it
+            return torch.from_numpy(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        why = str(error).partition("\n")[0]
+        raise UsageError(f"{what}: {why}", "hand over numbers in a numpy array, a tensor or a list") from None
+
+
+def as_labels(values: ArrayLike) -> Tensor:
+    """Int64 labels from integers of any size.
+
+    Raises:
+        UsageError: not integers.
+    """
+    labels = as_tensor(values, "labels")
+    if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
+        raise UsageError(f"labels must be integers, not {labels.dtype}", "number the classes from 0")
+    return labels.long()
+
+
+def per_model(values: Any) -> list[Any]:
+    """What there is of each model: the entries of a list or tuple, else the one array; nothing for None."""
+    if values is None:
+        return []
+    return list(values) if isinstance(values, (list, tuple)) else [values]

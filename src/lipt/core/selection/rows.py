@@ -1,0 +1,37 @@
+"""Candidates by blocks of rows and by class: passes over all of them that hold few of them at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+#: What a pass over all candidates holds of them at once, counted in float32: little enough for a shared cache, enough
+#: for threads that wait for each other after every operation not to do so too often.
+BLOCK_BYTES = 2**24
+
+
+def block_rows(width: int) -> int:
+    """How many rows of `width` numbers one block has, at least 1."""
+    return max(1, BLOCK_BYTES // (4 * max(1, width)))
+
+
+def row_blocks(n: int, width: int) -> Iterator[slice]:
+    """Consecutive blocks that cover the rows 0..n-1; one empty block where n is 0."""
+    size = block_rows(width)
+    return (slice(start, min(start + size, n)) for start in range(0, max(n, 1), size))
+
+
+def per_row(n: int, width: int, compute: Callable[[slice], Tensor]) -> Tensor:
+    """The results of `compute`, which maps a block of rows to one value (or row) each, one after the other (N, ...)."""
+    return torch.cat([compute(block) for block in row_blocks(n, width)])
+
+
+def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:
+    """Positions (M,) of every class 0..num_classes-1, ascending; empty for a class without members.
+
+    One stable sort, whatever the number of classes.
+    """
+    order_N = labels_N.sort(stable=True).indices
+    return list(order_N.split(torch.bincount(labels_N, minlength=num_classes).tolist()))

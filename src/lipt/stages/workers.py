@@ -1,0 +1,145 @@
+"""The work that two boxes spread over worker pods: the jigsaws of pretrain, the score blocks of select.
+
+Outside a cluster the same work is done in place, one piece after the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from lipt.adapters.cluster.fanout import Self, run_job
+from lipt.adapters.store import MissingObjectError
+from lipt.config import parse_config
+from lipt.errors import RunError
+from lipt.stages.context import Context
+from lipt.stages.graph import Prepared, Scoring, jigsaw
+from lipt.stages.plan import Plan
+from lipt.stages.swarm import jigsaw_ref
+from lipt.stages.workspace import Artifact
+
+#: Beside where a jigsaw would lie: why it does not.
+_LOST = "lost.json"
+
+
+def open_run(address: str) -> tuple[Plan, Context, Prepared]:
+    """What every pod of a run starts from, looked up in the workspace."""
+    plan = Plan.load(address)
+    ctx = Context.of(parse_config(plan.config, origin="the run's plan"))
+    get = ctx.workspace.get
+    prepared = Prepared(
+        dataset=get(plan.dataset), initial=tuple(map(get, plan.initial)), plans=get(plan.plans) if plan.plans else None
+    )
+    return plan, ctx, prepared
+
+
+def worker(address: str, stage: str, items: Sequence[int], merged: str | None = None) -> None:
+    """What a worker pod does: its share of the jigsaws or of the score blocks, one after the other.
+
+    Raises:
+        RunError: some of it failed; the rest is done.
+    """
+    _, ctx, prepared = open_run(address)
+    work = _WORK[stage](ctx, prepared, merged)
+    failed = {}
+    for item in items:
+        try:
+            work(item)
+        except RunError as error:  # a transient error ends the pod, so that it is repeated
+            failed[item] = error.message
+    if failed:
+        raise RunError("; ".join(f"{stage}[{item}]: {message}" for item, message in failed.items()))
+
+
+def _jigsaw_work(ctx: Context, prepared: Prepared, _merged: str | None) -> Callable[[int], None]:
+    def work(index: int) -> None:
+        try:
+            jigsaw(ctx, prepared, index)
+        except RunError as error:
+            note_loss(ctx, prepared, index, error.message, overwrite=True)
+            raise
+
+    return work
+
+
+def _score_work(ctx: Context, prepared: Prepared, merged: str | None) -> Callable[[int], None]:
+    scoring = Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None)
+
+    def work(index: int) -> None:
+        scoring.run(ctx, index)
+
+    return work
+
+
+_WORK = {"pretrain": _jigsaw_work, "score": _score_work}
+
+
+def spread(
+    plan: Plan,
+    address: str,
+    ctx: Context,
+    stage: str,
+    items: Sequence[int],
+    *,
+    may_fail: int | None = None,
+    merged: str | None = None,
+) -> dict[int, str]:
+    """Do the items in worker pods, or here when there is no cluster; returns why, for each that was not done."""
+    if not items:
+        return {}
+    here = Self.find()
+    if here is None or plan.pods is None:
+        try:
+            worker(address, stage, items, merged)
+        except RunError as error:
+            return dict.fromkeys(items, error.message)
+        return {}
+    count = min(plan.pods.nodes, len(items)) if plan.pods.nodes else len(items)
+    arguments = ["box", "worker", address, stage, "--of", str(count)]
+    arguments += ["--items", json.dumps(list(items), separators=(",", ":"))]
+    lost = run_job(
+        here,
+        plan.pods,
+        name=stage,
+        arguments=[*arguments, *(["--merged", merged] if merged else [])],
+        completions=count,
+        may_fail=count if may_fail is None or count < len(items) else may_fail,
+        say=ctx.reporter.say,
+        # This box holds a node itself; where there is no other it does the scoring, rather than wait for ever.
+        room_within_s=60 if stage == "score" else None,
+    )
+    return {item: why for share, why in lost.items() for item in share_of(items, share, count)}
+
+
+def share_of(items: Sequence[int], index: int, count: int) -> Sequence[int]:
+    """The items of worker pod `index` of `count`."""
+    return items[index::count]
+
+
+def jigsaw_address(ctx: Context, prepared: Prepared, index: int) -> str:
+    """Where a worker leaves its jigsaw."""
+    assert prepared.plans is not None
+    return jigsaw_ref(ctx, prepared.dataset, prepared.initial[0], prepared.plans, index=index)
+
+
+def note_loss(ctx: Context, prepared: Prepared, index: int, why: str, *, overwrite: bool) -> None:
+    """Leave word for the boxes that follow why a jigsaw is not there."""
+    key, store = f"{jigsaw_address(ctx, prepared, index)}/{_LOST}", ctx.workspace.store
+    if overwrite or store.size(key) is None:
+        store.write(key, json.dumps({"error": why}).encode(), kind="other")
+
+
+def arrived(ctx: Context, prepared: Prepared) -> tuple[list[Artifact], dict[int, str]]:
+    """The jigsaws that are there, and why each of the others is not."""
+    jigsaws, failures = [], {}
+    for index in range(ctx.config.dispatch.jigsaws):
+        ref = jigsaw_address(ctx, prepared, index)
+        if (found := ctx.workspace.find(ref)) is not None:
+            jigsaws.append(found)
+            continue
+        try:
+            note = ctx.workspace.store.read(f"{ref}/{_LOST}", kind="other")
+            failures[index] = str(json.loads(note)["error"])
+        except (MissingObjectError, ValueError, KeyError):
+            failures[index] = "its pod left no message"
+    return jigsaws, failures

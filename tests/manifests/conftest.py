@@ -1,0 +1,39 @@
+"""The overlays that are shipped, and one as a user would write it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.manifests.kustomize import Object
+from tests.manifests.objects import MANIFESTS, built
+
+GPU = """
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: elsewhere
+resources: [../overlays/kind]
+components: [../components/gpu, ../components/ephemeral]
+"""
+
+
+@pytest.fixture(scope="session")
+def components(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An overlay over overlays/kind with every component, as a user would write it."""
+    copy = tmp_path_factory.mktemp("manifests")
+    shutil.copytree(MANIFESTS, copy, dirs_exist_ok=True)
+    (copy / "mine").mkdir()
+    (copy / "mine" / "kustomization.yaml").write_text(GPU, encoding="utf-8")
+    return copy / "mine"
+
+
+@pytest.fixture(params=["kind", "kubeflow", "components"])
+def folder(request: pytest.FixtureRequest, components: Path) -> Path:
+    return components if request.param == "components" else MANIFESTS / "overlays" / request.param
+
+
+@pytest.fixture
+def overlay(folder: Path) -> list[Object]:
+    return built(folder)

@@ -1,0 +1,99 @@
+"""Every object that manifests/ and a fan-out put on a cluster, and the pods that they lead to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from lipt.adapters.cluster.manifest import Pods, job_manifest
+from tests.manifests.kustomize import Object, build, load
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+
+
+@cache
+def built(folder: Path) -> list[Object]:
+    return build(folder)
+
+
+def files() -> list[Path]:
+    return sorted(path for path in MANIFESTS.rglob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def each_object() -> Iterator[Object]:
+    """Every object of every file, and of every overlay as built."""
+    for path in files():
+        yield from load(path)
+    for name in ("kind", "kubeflow"):
+        yield from built(MANIFESTS / "overlays" / name)
+    for gpus in (0, 1):
+        yield worker_job(gpus)
+
+
+def worker_job(gpus: int) -> Object:
+    """What a box that spreads its work creates."""
+    pods = Pods(image="lipt:0.1.0", gpus=gpus, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "x", "uid": "u"}
+    job = job_manifest(
+        pods, run="x", owner=owner, name="pretrain", arguments=["box", "worker"], completions=4, may_fail=2
+    )
+    job["metadata"]["name"] = "worker"
+    return job
+
+
+def kinds(objects: list[Object], kind: str) -> dict[str, Object]:
+    return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+
+
+def pods_of(one: Object) -> list[tuple[str, Object]]:
+    """The pods that an object leads to, by name."""
+    name = f"{one['kind']}/{one['metadata'].get('name', one['metadata'].get('generateName'))}"
+    if one["kind"] in ("Deployment", "Job"):
+        return [(name, {"apiVersion": "v1", "kind": "Pod", **one["spec"]["template"]})]
+    if one["kind"] in ("WorkflowTemplate", "Workflow"):
+        spec = one["spec"]
+        return [(f"{name}/{box['name']}", pod_of(spec, box)) for box in spec.get("templates", []) if "container" in box]
+    return []
+
+
+def pod_of(spec: Object, box: Object) -> Object:
+    """The pod that Argo makes of a template, its own containers `init` and `wait` included."""
+    patches = [json.loads(with_defaults(spec, text["podSpecPatch"])) for text in (spec, box) if "podSpecPatch" in text]
+    containers: dict[str, Object] = {
+        "main": {"name": "main", **box["container"]},
+        "wait": {"name": "wait", "image": "argoexec:v3.7.14"},
+        "init": {"name": "init", "image": "argoexec:v3.7.14"},
+    }
+    rest: Object = {}
+    for patch in patches:
+        for container in patch.pop("containers", []) + patch.pop("initContainers", []):
+            containers[container["name"]] |= container
+        rest |= patch
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "labels": spec.get("podMetadata", {}).get("labels", {}) | box.get("metadata", {}).get("labels", {})
+        },
+        "spec": {
+            "serviceAccountName": spec.get("serviceAccountName"),
+            "securityContext": box.get("securityContext", spec.get("securityContext", {})),
+            "initContainers": [containers.pop("init")],
+            "containers": list(containers.values()),
+            "volumes": spec.get("volumes", []) + box.get("volumes", []),
+            **rest,
+        },
+    }
+
+
+def with_defaults(spec: Object, text: str) -> str:
+    values = {one["name"]: one.get("value", "") for one in spec["arguments"]["parameters"]}
+    return re.sub(r"{{workflow\.parameters\.(\w+)}}", lambda match: values[match[1]], text)
+
+
+def each_pod() -> Iterator[tuple[str, Object]]:
+    for one in each_object():
+        yield from pods_of(one)

@@ -1,0 +1,21 @@
+"""Python programs that tests run as processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run_python(*arguments: str, timeout_s: float = 300) -> str:
+    """Run the interpreter in the root of the repository; returns stdout, fails with the end of stderr."""
+    ended = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        cwd=Path(__file__).parents[1],
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return ended.stdout

@@ -1,0 +1,101 @@
+"""The small pod that `lipt doctor` starts, and what it makes of its end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lipt import __version__
+from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.preflight import UnknownError, trial
+from lipt.errors import RunError
+from tests.unit.cluster.answers import Answers, site
+
+POD = "/api/v1/namespaces/vision/pods/lipt-doctor-x"
+
+
+def ended(log: str, *, phase: str = "Succeeded") -> Answers:
+    status = {"phase": phase, "containerStatuses": [{"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}
+    return Answers({POD: {"status": status, "spec": {"nodeName": "a"}}, f"{POD}/log": log})
+
+
+def findings(**changes: Any) -> str:
+    well = {"packages": f"python 3, lipt {__version__}, torch 2", "workspace": "s3://b/x: write, read, list, delete"}
+    return json.dumps({name: {"ok": True, "finding": text} for name, text in well.items()} | changes, indent=1)
+
+
+def test_a_pod_tells_how_the_store_looks_from_inside_and_is_deleted() -> None:
+    cluster = ended(f"a warning {{}}\n{findings()}\n")
+    assert "s3://b/x: write, read, list, delete" in trial.pod(site(cluster), workspace="s3://b/x", data="digits")
+    (body,) = cluster.created
+    spec, (container,) = body["spec"], body["spec"]["containers"]
+    assert container["args"] == [
+        "doctor",
+        "/dev/null",
+        "-o",
+        "json",
+        "--set",
+        'workspace="s3://b/x"',
+        "--set",
+        'device="cpu"',
+    ]
+    assert spec["activeDeadlineSeconds"] == 120
+    assert (spec["securityContext"]["runAsNonRoot"], spec["automountServiceAccountToken"]) == (True, False)
+    assert "nvidia.com/gpu" not in container["resources"]["limits"]
+    assert cluster.deleted == [POD]
+
+
+@pytest.mark.parametrize(
+    ("log", "message", "remedy"),
+    [
+        (
+            findings(workspace={"ok": False, "finding": "s3://b/x: out of reach\n  -> check the store"}),
+            "workspace, seen from a pod: s3://b/x: out of reach",
+            "check the store",
+        ),
+        (findings(packages={"ok": True, "finding": "python 3, lipt 0.0.1"}), "holds python 3, lipt 0.0.1", "-p image="),
+        ("exec: lipt: not found\n", "(Error, exit code 1): exec: lipt: not found", "-p image="),
+        ("", "no output", "-p image="),
+    ],
+)
+def test_what_a_pod_complains_about(log: str, message: str, remedy: str) -> None:
+    cluster = ended(log, phase="Failed")
+    with pytest.raises(RunError) as error:
+        trial.pod(site(cluster), workspace="s3://b/x", data="digits")
+    assert message in error.value.message
+    assert remedy in error.value.remedy
+    assert cluster.deleted == [POD]
+
+
+def test_a_pod_whose_image_is_not_there() -> None:
+    waiting = {"reason": "ErrImagePull", "message": "not\nfound"}
+    cluster = Answers({POD: {"status": {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}}})
+    with pytest.raises(RunError, match="lipt:1: not found"):
+        trial.pod(site(cluster), workspace="s3://b/x", data="digits")
+    assert cluster.deleted == [POD]
+
+
+def test_a_pod_that_does_not_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "_PATIENCE_S", -1.0)
+    status: dict[str, Any] = {"phase": "Pending"}
+    cluster = Answers({POD: {"status": status}})
+    with pytest.raises(UnknownError):
+        trial.pod(site(cluster), workspace="s3://b/x", data="digits")
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    status["conditions"] = [unschedulable]
+    with pytest.raises(RunError, match="0/3 nodes"):
+        trial.pod(site(cluster), workspace="s3://b/x", data="digits")
+    assert cluster.deleted == [POD, POD]
+
+
+def test_the_pods_parameters_reach_the_pod() -> None:
+    cluster = ended(findings())
+    changed = replace(site(cluster), pods=Pods(image="lipt:2", gpus=8, node_selector={"pool": "a"}, s3="mine"))
+    trial.pod(changed, workspace="s3://b/x", data="s3://b/data")
+    spec = cluster.created[0]["spec"]
+    assert (spec["nodeSelector"], spec["containers"][0]["image"]) == ({"pool": "a"}, "lipt:2")
+    assert spec["containers"][0]["args"][-1] == 'data.source="s3://b/data"'
+    assert spec["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"]["name"] == "mine"

@@ -1,0 +1,132 @@
+"""GLISTER against the loop on dense gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from selection_samples import dense_gradients, glister, make, one_class, run
+from torch import Tensor
+
+from lipt.core.selection import Candidates, Outputs, select
+from lipt.errors import UsageError
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_glister_equals_brute_force_and_differs_from_static_ranking(seed: int) -> None:
+    candidates, validation = one_class(25, seed=seed), make(15, 4, 5, seed=seed + 10)
+    static = (dense_gradients(candidates) @ dense_gradients(validation).mean(0)).argsort(descending=True)[:10].tolist()
+    picked = select(
+        "glister", candidates, fraction=0.4, balanced=False, options={"eta": 0.05}, validation=validation
+    ).indices_K.tolist()
+    assert picked == glister(candidates, validation, 10, 0.05)
+    assert picked != static
+    still = select(
+        "glister", candidates, fraction=0.4, balanced=False, options={"eta": 0.0}, validation=validation
+    ).indices_K.tolist()
+    assert still == static
+
+
+def test_glister_without_validation_judges_by_the_candidates() -> None:
+    candidates = one_class(20)
+    assert run("glister", candidates, 8, eta=0.02).indices_K.tolist() == glister(candidates, candidates, 8, 0.02)
+
+
+def test_glister_judges_a_class_by_its_own_validation_samples_and_by_all_if_it_has_none() -> None:
+    labels = torch.tensor([0] * 10 + [1] * 10)
+    candidates, validation = (
+        make(20, 3, 5, labels=labels),
+        make(12, 3, 5, seed=1, labels=torch.tensor([0] * 6 + [2] * 6)),
+    )
+    picked = select("glister", candidates, fraction=0.3, options={"eta": 0.03}, validation=validation).indices_K
+    parts = [slice(0, 10), slice(10, 20)]
+    first, second = (
+        Candidates(
+            labels_N=labels[s], num_classes=3, outputs=[Outputs(logits_NC=o.logits_NC[s], features_ND=o.features_ND[s])]
+        )
+        for s in parts
+        for o in candidates.outputs
+    )
+    (v,) = validation.outputs
+    zeros = Candidates(
+        labels_N=labels[:6], num_classes=3, outputs=[Outputs(logits_NC=v.logits_NC[:6], features_ND=v.features_ND[:6])]
+    )
+    assert picked[:3].tolist() == glister(first, zeros, 3, 0.03)
+    assert (picked[3:] - 10).tolist() == glister(second, validation, 3, 0.03)
+
+
+def test_r_greedy_takes_the_best_of_each_round() -> None:
+    candidates = one_class(20)
+    gains = dense_gradients(candidates) @ dense_gradients(candidates).mean(0)
+    picked = run("glister", candidates, 7, greedy="r_greedy", rounds=3).indices_K
+    assert picked[:3].tolist() == gains.argsort(descending=True)[:3].tolist()  # 3 + 2 + 2
+    assert len(picked.unique()) == 7
+    exact = run("glister", candidates, 7).indices_K.tolist()
+    assert run("glister", candidates, 7, greedy="r_greedy", rounds=7).indices_K.tolist() == exact
+    assert run("glister", candidates, 7, greedy="r_greedy", rounds=99).indices_K.tolist() == exact
+
+
+def test_a_window_that_moves_gives_the_picks_of_looking_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = one_class(150, 12)
+    expected = glister(candidates, candidates, 60, 0.05)
+    looked_at = 0
+    for window in (1, 4, 30, 149):
+        monkeypatch.setattr("lipt.core.selection.glister.WINDOW", window)
+        calls = _count_full_looks(monkeypatch)
+        assert run("glister", candidates, 60, eta=0.05).indices_K.tolist() == expected
+        looked_at = len(calls)
+    assert 1 <= looked_at < 60  # the widest window spared some of them
+
+
+def _count_full_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    from lipt.core.selection import glister as module
+
+    calls: list[int] = []
+    plain = module._Greedy.gains
+
+    def gains(self: module._Greedy, gradients: list[Tensor], rows_S: Tensor | None = None) -> Tensor:
+        if rows_S is None:
+            calls.append(1)
+        return plain(self, gradients, rows_S)
+
+    monkeypatch.setattr(module._Greedy, "gains", gains)
+    return calls
+
+
+def test_stochastic_greedy_comes_close_to_the_exact_one() -> None:
+    candidates = one_class(400, 12)
+    gradients = dense_gradients(candidates)
+    goal = gradients.mean(0)
+
+    def value(picked: Tensor) -> float:
+        return float((gradients[picked] @ goal).sum())
+
+    exact, stochastic, random = (
+        value(picked.indices_K)
+        for picked in (
+            run("glister", candidates, 40, eta=1e-4),
+            run("glister", candidates, 40, eta=1e-4, greedy="stochastic"),
+            select("random", candidates, fraction=0.1),
+        )
+    )
+    assert 0.8 * exact <= stochastic <= exact * (1 + 1e-6)
+    assert random < 0.5 * stochastic
+    everything = run("glister", candidates, 40, eta=1e-4, greedy="stochastic", epsilon=1e-9).indices_K
+    assert len(everything.unique()) == 40
+    with pytest.raises(UsageError, match="epsilon"):
+        run("glister", candidates, 40, greedy="stochastic", epsilon=1.0)
+
+
+def test_glister_does_not_depend_on_the_scale_of_the_features() -> None:
+    candidates = one_class(40, 30)
+    (o,) = candidates.outputs
+    scaled = Candidates(
+        labels_N=candidates.labels_N,
+        num_classes=4,
+        outputs=[Outputs(logits_NC=o.logits_NC, features_ND=o.features_ND * 1e4)],
+    )
+    huge = Candidates(
+        labels_N=candidates.labels_N,
+        num_classes=4,
+        outputs=[Outputs(logits_NC=o.logits_NC, features_ND=o.features_ND * 1e6)],
+    )
+    assert run("glister", scaled, 15).indices_K.tolist() == run("glister", huge, 15).indices_K.tolist()

@@ -1,0 +1,215 @@
+"""GradMatch against dense matching pursuit, and its solver against scipy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+from selection_samples import dense_gradients, make, matching_error, omp, one_class, run
+
+from lipt.core.selection import Candidates, Outputs, select
+from lipt.core.selection.gradients import last_layers
+from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares
+from lipt.core.selection.pursuit import Problem, matching_pursuit, side_by_side
+from lipt.errors import UsageError
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5, 20.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_gradmatch_equals_dense_matching_pursuit(lam: float, seed: int) -> None:
+    candidates = one_class(60, 8, 5, seed=seed)
+    dense = dense_gradients(candidates)
+    order, weights = omp(dense, 20, lam, dense.sum(0))
+    selection = run("gradmatch", candidates, 20, lam=lam)
+    assert selection.indices_K.tolist() == order
+    np.testing.assert_allclose(selection.weights_K, weights, rtol=1e-4, atol=1e-5)
+
+
+def test_gradmatch_refreshes_without_changing_the_result_and_float32_keeps_the_order() -> None:
+    candidates = one_class(200, 20, 4)
+    dense = dense_gradients(candidates)
+    order, weights = omp(dense, 60, 1e-3, dense.sum(0))
+    assert (weights == 0).any()  # the case that has to drop variables
+    assert run("gradmatch", candidates, 60, lam=1e-3).indices_K.tolist() == order
+    (o,) = candidates.outputs
+    single = Candidates(
+        labels_N=candidates.labels_N, num_classes=4,
+        outputs=[Outputs(logits_NC=o.logits_NC.float(), features_ND=o.features_ND.float())],
+    )  # fmt: skip
+    picked = run("gradmatch", single, 60, lam=1e-3)
+    assert picked.indices_K.tolist() == order
+    np.testing.assert_allclose(picked.weights_K, weights, rtol=1e-2, atol=2e-3)
+
+
+def test_gradmatch_in_float32_keeps_the_order_of_float64_thanks_to_the_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = torch.Generator().manual_seed(0)
+    clusters = torch.randn(6, 64, generator=g)[torch.randint(6, (600,), generator=g)] * 0.6
+    features = (clusters + torch.randn(600, 64, generator=g) * 0.5).relu()
+    logits = features @ torch.randn(64, 10, generator=g) / 4
+    logits[:, 0] += 1.5
+
+    def order(dtype: torch.dtype) -> list[int]:
+        outputs = [Outputs(logits_NC=logits.to(dtype), features_ND=features.to(dtype))]
+        candidates = Candidates(labels_N=torch.zeros(600, dtype=torch.int64), num_classes=10, outputs=outputs)
+        return run("gradmatch", candidates, 250).indices_K.tolist()
+
+    expected = order(torch.float64)
+    assert order(torch.float32) == expected
+    monkeypatch.setattr("lipt.core.selection.pursuit.REFRESH", 10**9)
+    assert order(torch.float32) != expected
+
+
+def test_gradmatch_of_several_models_matches_their_joint_gradient() -> None:
+    candidates = one_class(25, models=2)
+    dense = torch.cat([dense_gradients(candidates, 0), dense_gradients(candidates, 1)], 1) / 2**0.5
+    assert run("gradmatch", candidates, 10).indices_K.tolist() == omp(dense, 10, 0.5, dense.sum(0))[0]
+
+
+def test_gradmatch_mean_target_scales_the_weights() -> None:
+    candidates = one_class(30)
+    total, mean = (run("gradmatch", candidates, 8, lam=0.0, target=t) for t in ("sum", "mean"))
+    assert total.indices_K.tolist() == mean.indices_K.tolist()
+    torch.testing.assert_close(total.weights_K, mean.weights_K * 30)
+
+
+def test_gradmatch_beats_random_at_matching_the_mean_gradient() -> None:
+    candidates = one_class(200, 10)
+    dense = dense_gradients(candidates)
+    ours = run("gradmatch", candidates, 20)
+    random = [
+        matching_error(dense, select("random", candidates, fraction=0.1, seed=s).indices_K, torch.ones(20))
+        for s in range(20)
+    ]
+    assert matching_error(dense, ours.indices_K, ours.weights_K) < min(random)
+
+
+def test_gradmatch_without_any_gradient_gives_equal_weights() -> None:
+    z = torch.tensor([[200.0, 0.0]] * 6)  # p_y = 1: every gradient is zero
+    candidates = Candidates(
+        labels_N=torch.zeros(6, dtype=torch.int64), num_classes=2, outputs=[Outputs(logits_NC=z, features_ND=z)]
+    )
+    selection = run("gradmatch", candidates, 3, lam=0.0)
+    assert selection.indices_K.tolist() == [0, 1, 2]
+    assert selection.weights_K.tolist() == [1, 1, 1]
+
+
+def clustered(n: int, d: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and logits as after a ReLU network, of one class."""
+    g = torch.Generator().manual_seed(seed)
+    clusters = torch.randn(6, d, generator=g)[torch.randint(6, (n,), generator=g)] * 0.6
+    features = (clusters + torch.randn(n, d, generator=g) * 0.5).relu()
+    logits = features @ torch.randn(d, 10, generator=g) * 2 / d**0.5
+    logits[:, 0] += 1.5
+    return features, logits
+
+
+@pytest.mark.parametrize("rounds", [None, 1, 3])
+def test_groups_solved_side_by_side_get_what_each_gets_alone(rounds: int | None) -> None:
+    candidates = one_class(351, 20, 4)
+    problems = [
+        Problem(layers=last_layers(candidates, rows, torch.float64), k=k)
+        for rows, k in zip(torch.arange(351).split([60, 200, 1, 90]), (20, 60, 1, 90), strict=True)
+    ]
+    alone = [matching_pursuit([problem], lam=1e-3, dtype=torch.float64)[0] for problem in problems]
+    assert any((weights == 0).any() for _, weights in alone)  # variables had to leave
+    # With too few rounds a batch is solved again with more: this is how a GPU works, which never asks in between.
+    together = matching_pursuit(problems, lam=1e-3, dtype=torch.float64, rounds=rounds)
+    for (order, weights), (expected, expected_weights), problem in zip(together, alone, problems, strict=True):
+        assert len(order) == problem.k == len(order.unique())
+        assert order.tolist() == expected.tolist()
+        torch.testing.assert_close(weights, expected_weights, rtol=1e-6, atol=1e-9)
+
+
+def test_classes_are_solved_together_as_far_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = make(300, 7, 12)
+    together = select("gradmatch", candidates, fraction=0.2)
+    for limit, sizes in ((1, [1] * 7), (10_000, [2, 2, 2, 1]), (1_000_000, [7])):
+        monkeypatch.setattr("lipt.core.selection.pursuit.CPU_BYTES", limit)
+        assert [len(batch) for batch in side_by_side([(40, 8)] * 7, 20, CPU)] == sizes
+        apart = select("gradmatch", candidates, fraction=0.2)
+        assert apart.indices_K.tolist() == together.indices_K.tolist()
+        torch.testing.assert_close(apart.weights_K, together.weights_K, rtol=1e-5, atol=1e-6)
+
+
+def test_class_by_class_is_the_dense_pursuit_of_each_class() -> None:
+    labels = torch.tensor([0] * 30 + [1] * 50)
+    candidates = make(80, 4, 6, labels=labels)
+    dense = dense_gradients(candidates)
+    picked = select("gradmatch", candidates, fraction=0.2)
+    first, second = (omp(part, len(part) // 5, 0.5, part.sum(0)) for part in (dense[:30], dense[30:]))
+    assert picked.indices_K.tolist() == first[0] + [30 + i for i in second[0]]
+    np.testing.assert_allclose(picked.weights_K, np.concatenate([first[1], second[1]]), rtol=1e-4, atol=1e-5)
+
+
+def test_own_row_of_the_classifier_alone() -> None:
+    candidates = one_class(60, 8, 5)
+    own = dense_gradients(candidates).reshape(60, 5, 9)[:, 0]
+    order, weights = omp(own, 8, 0.5, own.sum(0))
+    picked = run("gradmatch", candidates, 8, per="class_gradient")
+    assert picked.indices_K.tolist() == order
+    np.testing.assert_allclose(picked.weights_K, weights, rtol=1e-4, atol=1e-5)
+    assert order != run("gradmatch", candidates, 8).indices_K.tolist()
+
+
+def test_mini_batches_are_matched_by_their_sums_and_share_a_weight() -> None:
+    candidates = one_class(60, 8, 4)
+    picked = run("gradmatch", candidates, 24, per="batch", batch_size=6)
+    parts = torch.randperm(60, generator=torch.Generator().manual_seed(0)).split(6)
+    sums = torch.stack([dense_gradients(candidates)[part].sum(0) for part in parts])
+    order, weights = omp(sums, 4, 0.5, sums.sum(0))
+    assert picked.indices_K.tolist() == [int(i) for b in order for i in parts[b]]
+    np.testing.assert_allclose(picked.weights_K, np.repeat(weights, 6), rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(1, 50), k=st.integers(1, 50), batch_size=st.integers(1, 60), seed=st.integers(0, 99))
+def test_mini_batches_give_exactly_the_budget(n: int, k: int, batch_size: int, seed: int) -> None:
+    k = min(n, k)
+    picked = select(
+        "gradmatch", one_class(n, 3, 3, seed=seed), fraction=k / n, balanced=False,
+        options={"per": "batch", "batch_size": batch_size},
+    )  # fmt: skip
+    assert len(picked.indices_K.unique()) == len(picked.indices_K) == len(picked.weights_K) == max(1, round(k / n * n))
+
+
+def test_mini_batch_gradients_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipt.core.selection.gradmatch.DENSE_BYTES", 1000)
+    with pytest.raises(UsageError, match=r"15 mini-batch gradients of 36 numbers .*choose larger batches"):
+        run("gradmatch", one_class(60, 8, 4), 12, per="batch", batch_size=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 9999), rank=st.integers(1, 8), lam=st.sampled_from([0.0, 1e-6, 0.1]), rounds=st.booleans())
+def test_nnls_is_optimal_after_every_variable(seed: int, rank: int, lam: float, rounds: bool) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(2, rank, 12)), rng.normal(size=(2, rank))
+    a[:, :, 5] = a[:, :, 1] + a[:, :, 2]  # dependent
+    a[:, :, 9] = a[:, :, 3]  # twice
+    solver = GrowingNonNegativeLeastSquares(2, 12, lam, CPU)
+    for t in range(12):
+        gram = torch.from_numpy(np.einsum("grt,gr->gt", a[:, :, : t + 1], a[:, :, t]))
+        right = torch.from_numpy(np.einsum("gr,gr->g", a[:, :, t], b))
+        weights = solver.add(gram, right, torch.tensor([True, t < 7]), 60 if rounds else None)
+        assert float(weights.min()) >= 0
+        for group, known in ((0, t + 1), (1, min(t + 1, 7))):  # group 1 is left alone after seven variables
+            system = np.vstack([a[group][:, :known], np.sqrt(lam) * np.eye(known)])
+            goal = np.concatenate([b[group], np.zeros(known)])
+            fit = np.linalg.norm(system @ weights[group, :known].numpy() - goal)
+            assert fit == pytest.approx(nnls(system, goal)[1], abs=1e-6)
+            assert not weights[group, known:].any()
+    assert not bool(solver.unsettled_G.any())
+
+
+def test_nnls_says_when_its_rounds_were_too_few() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(8, 30)), rng.normal(size=8)
+    solver = GrowingNonNegativeLeastSquares(1, 30, 0.0, CPU)
+    for t in range(30):
+        gram = torch.from_numpy(a[:, : t + 1].T @ a[:, t])
+        solver.add(gram[None], torch.tensor([a[:, t] @ b]), torch.tensor([True]), 1)
+    assert bool(solver.unsettled_G.all())

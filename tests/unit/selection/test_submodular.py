@@ -1,0 +1,120 @@
+"""CRAIG, facility location and graph cut against the naive greedy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from selection_samples import dense_gradients, medoids, one_class, run
+from torch import Tensor
+
+from lipt.core.selection import select
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_craig_equals_naive_greedy_and_its_weights_are_cluster_sizes(seed: int) -> None:
+    candidates = one_class(50, seed=seed)
+    distances = torch.cdist(dense_gradients(candidates), dense_gradients(candidates))
+    selection = run("craig", candidates, 12)
+    assert selection.indices_K.tolist() == medoids(distances, 12)
+    assert (
+        selection.weights_K.tolist() == torch.bincount(distances[selection.indices_K].argmin(0), minlength=12).tolist()
+    )
+    assert selection.weights_K.sum() == 50
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_facility_location_equals_naive_greedy(metric: str) -> None:
+    candidates = one_class(50)
+    h = candidates.outputs[0].features_ND
+    unit = h / h.norm(dim=1, keepdim=True)
+    distances = torch.cdist(h, h) if metric == "euclidean" else 1 - unit @ unit.T
+    assert run("facility_location", candidates, 15, metric=metric).indices_K.tolist() == medoids(distances, 15)
+
+
+def test_rows_on_demand_give_the_same_medoids(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = one_class(60)
+    kept = run("craig", candidates, 20)
+    monkeypatch.setattr("lipt.core.selection.submodular.DENSE_LIMIT", 10)
+    fresh = run("craig", candidates, 20)
+    assert fresh.indices_K.tolist() == kept.indices_K.tolist()
+    assert fresh.weights_K.tolist() == kept.weights_K.tolist()
+
+
+def test_stochastic_greedy_comes_within_a_few_percent_of_lazy() -> None:
+    candidates = one_class(300)
+    dense = dense_gradients(candidates)
+    distances = torch.cdist(dense, dense)
+
+    def value(picked: Tensor) -> float:  # facility location with similarities max d - d
+        return float((distances.max() - distances[picked].min(0).values).sum())
+
+    lazy, stochastic = (value(run("craig", candidates, 30, greedy=g).indices_K) for g in ("lazy", "stochastic"))
+    random = value(select("random", candidates, fraction=0.1).indices_K)
+    assert 0.99 * lazy <= stochastic <= lazy * 1.001
+    assert random < stochastic
+
+
+def test_graph_cut_equals_naive_greedy() -> None:
+    candidates = one_class(40)
+    h = candidates.outputs[0].features_ND
+    unit = h / h.norm(dim=1, keepdim=True)
+    s = (1 + unit @ unit.T) / 2
+
+    def value(chosen: list[int], lam: float) -> float:
+        return float(s[:, chosen].sum() - lam * s[chosen][:, chosen].sum())
+
+    for lam in (0.2, 0.5):
+        picked: list[int] = []
+        for _ in range(10):
+            picked.append(max((j for j in range(40) if j not in picked), key=lambda j: value([*picked, j], lam)))
+        assert run("graph_cut", candidates, 10, lam=lam).indices_K.tolist() == picked
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("algorithm", ["craig", "facility_location"])
+def test_sparse_greedy_with_all_neighbours_is_the_exact_one(algorithm: str, seed: int) -> None:
+    candidates = one_class(60, seed=seed)
+    exact = run(algorithm, candidates, 25, greedy="lazy")
+    sparse = run(algorithm, candidates, 25, greedy="sparse", neighbours=60)
+    assert sparse.indices_K.tolist() == exact.indices_K.tolist()
+    assert sparse.weights_K.tolist() == exact.weights_K.tolist()
+
+
+def test_sparse_greedy_equals_the_naive_greedy_of_its_objective() -> None:
+    candidates = one_class(50, seed=3)
+    dense = dense_gradients(candidates)
+    distances = torch.cdist(dense, dense).fill_diagonal_(0)
+    near = distances.topk(6, largest=False)
+    largest = float(near.values.max())
+    known = torch.full_like(distances, largest).scatter(1, near.indices, near.values)  # row i: what can stand for i
+    picked: list[int] = []
+    for _ in range(20):
+        costs = [
+            float("inf") if j in picked else float(known[:, [*picked, j]].min(1).values.clamp_max(largest).sum())
+            for j in range(50)
+        ]
+        before = float(known[:, picked].min(1).values.sum()) if picked else 50 * largest
+        gains = [before - cost for cost in costs]
+        picked.append(next(j for j, gain in enumerate(gains) if gain >= max(gains) * (1 - 1e-6)))
+    assert run("craig", candidates, 20, greedy="sparse", neighbours=6).indices_K.tolist() == picked
+
+
+def test_sparse_greedy_is_what_auto_does_with_many_and_comes_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = one_class(400, seed=1)
+    dense = dense_gradients(candidates)
+    distances = torch.cdist(dense, dense)
+    exact = run("craig", candidates, 40)
+    monkeypatch.setattr("lipt.core.selection.submodular.SPARSE_LIMIT", 399)
+    sparse = run("craig", candidates, 40)
+    assert sparse.options["greedy"] == "auto"
+    assert sparse.indices_K.tolist() != exact.indices_K.tolist()
+    cost = {name: float(distances[each.indices_K].min(0).values.sum()) for name, each in (("s", sparse), ("e", exact))}
+    assert cost["s"] <= 1.05 * cost["e"]
+    assert sparse.weights_K.sum() == 400
+
+
+def test_cluster_sizes_do_not_depend_on_their_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = one_class(90)
+    whole = run("craig", candidates, 40).weights_K.tolist()
+    monkeypatch.setattr("lipt.core.selection.submodular._BLOCK", 7)
+    assert run("craig", candidates, 40).weights_K.tolist() == whole

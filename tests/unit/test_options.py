@@ -1,0 +1,17 @@
+"""What verbs share: options of the form NAME=VALUE."""
+
+from __future__ import annotations
+
+import pytest
+
+from lipt.cli.options import parse_pairs
+from lipt.errors import UsageError
+
+
+def test_pairs_of_a_repeatable_option() -> None:
+    assert parse_pairs("-p", ("a=1", "b=x=y", "a=2")) == {"a": "2", "b": "x=y"}
+    with pytest.raises(UsageError, match="-p gpus: not of the form NAME=VALUE"):
+        parse_pairs("-p", ("gpus",), ["gpus"])
+    with pytest.raises(UsageError, match="-p gpu=1: not a parameter of pods") as caught:
+        parse_pairs("-p", ("gpu=1",), ["gpus", "image"], of="pods")
+    assert caught.value.remedy == "did you mean 'gpus'?"
