@@ -32,6 +32,7 @@ from torch import Tensor
 
 from lipt.core.selection import Candidates, Outputs, select
 from lipt.core.selection.compressed import TopLogits
+from lipt.core.selection.rows import RowBuffer
 
 IMAGENET = {"images": 1_281_167, "classes": 1000, "features": 512}
 BLOCK = 65536
@@ -98,23 +99,20 @@ def read(folder: Path, classes: int | None, top: int | None) -> Candidates:
     files = sorted(folder.glob("block-*.safetensors"))
     rows = [_kept_rows(file, classes) for file in files]
     total = sum(map(len, rows))
-    whole = {
-        "labels": torch.empty(total, dtype=torch.int64),
-        "features": torch.empty(total, sizes["features"], dtype=torch.bfloat16),
-    }
-    if top is None:
-        whole["logits"] = torch.empty(total, sizes["classes"], dtype=torch.bfloat16)
-    parts, start = [], 0
+    outputs, labels, start = RowBuffer(total), RowBuffer(total), 0
     for file, rows_B in zip(files, rows, strict=True):
         with safe_open(file, framework="pt") as opened:
-            for name, matrix in whole.items():
-                torch.index_select(opened.get_tensor(name), 0, rows_B, out=matrix[start : start + len(rows_B)])
-            if top is not None:
-                logits_BC = opened.get_tensor("logits")[rows_B]
-                parts.append(TopLogits.compress(logits_BC, whole["labels"][start : start + len(rows_B)], top))
+            labels_B, logits_BC, features_BD = (
+                opened.get_tensor(name)[rows_B] for name in ("labels", "logits", "features")
+            )
+        logits = logits_BC if top is None else TopLogits.compress(logits_BC, labels_B, top)
+        outputs.put(start, Outputs(logits_NC=logits, features_ND=features_BD).tensors())
+        labels.put(start, {"labels": labels_B})
         start += len(rows_B)
-    outputs = Outputs(logits_NC=TopLogits.cat(parts) if parts else whole["logits"], features_ND=whole["features"])
-    return Candidates(labels_N=whole["labels"], num_classes=sizes["classes"], outputs=[outputs])
+    return Candidates(
+        labels_N=labels.tensors["labels"], num_classes=sizes["classes"],
+        outputs=[Outputs.of(outputs.tensors, sizes["classes"])],
+    )  # fmt: skip
 
 
 def _kept_rows(file: Path, classes: int | None) -> Tensor:

@@ -21,7 +21,7 @@ def lipt(
     model: str = "resnet18",
     width: int = 0,
     algorithm: str = "auto",
-    fraction: float = 0.1,
+    fraction: float = 0.05,
     epoch_fraction: float = 0.0,
     jigsaws: int = 4,
     batches: int = 1,

@@ -18,7 +18,7 @@ TINY: dict[str, Any] = {
     "dispatch": {"jigsaws": 3, "batch_size": 32},
     "pretrain": {"passes": 2},
     "merge": {"search_images": 64, "recalibration_images": 32},
-    "select": {"fraction": 0.1},
+    "select": {"algorithm": "ccs", "fraction": 0.1},
     "train": {"epochs": 4, "batch_size": 32},
 }
 

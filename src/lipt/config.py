@@ -153,7 +153,7 @@ class Select(Section):
     """The data budget, and who spends it."""
 
     algorithm: str = "auto"
-    fraction: Fraction = Field(0.1, gt=0, le=1)
+    fraction: Fraction = Field(0.05, gt=0, le=1)
     """Share of the candidates that is kept: the data budget."""
     balanced: bool = True
     """The budget is split over the classes in proportion."""

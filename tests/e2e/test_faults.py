@@ -190,7 +190,7 @@ def test_mistakes_are_told_once_and_not_repeated(tmp_path: Path, wrong_secret: s
         assert expected[name] in main["state"]["terminated"]["message"]
     until(lambda: phase(created) == "Failed", why=f"{created} fails")
     text = kubectl("get", "wf", created, "-o", "jsonpath={.status.nodes.*.message}")
-    assert "parameter fraction is 0.1, config says select.fraction: 0.5" in text
+    assert "parameter fraction is 0.05, config says select.fraction: 0.5" in text
     assert len(items("pods", f"workflows.argoproj.io/workflow={created}")) == 1
 
 

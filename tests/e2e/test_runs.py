@@ -86,7 +86,7 @@ def test_a_second_run_computes_nothing(reference: tuple[Run, dict[str, bytes]], 
     run.succeeds()
     same(run)
     assert run.workers() == []
-    assert "train auto        up to date" in run.logs()
+    assert "train ccs         up to date" in run.logs()
 
 
 def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:

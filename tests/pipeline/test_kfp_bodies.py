@@ -80,7 +80,7 @@ def test_a_lost_worker_leaves_a_run_that_says_so(s3: str, tmp_path: Path) -> Non
     assert bodies.pretrained.metadata == {"jigsaws_arrived": 2, "jigsaws_expected": 3}
     bodies.merge()
     assert (bodies.metrics.metadata["jigsaws_arrived"], bodies.metrics.metadata["jigsaws_missing"]) == (2, 1)
-    assert bodies.train()["kept_fraction"] == 0.1
+    assert bodies.train()["kept_fraction"] == 0.05
     assert "shard-00001.json is damaged" in Path(bodies.report.path).read_text()
 
 
@@ -90,7 +90,7 @@ def test_an_algorithm_that_needs_no_model_passes_through_all_boxes(tmp_path: Pat
     assert bodies.pretrained.metadata == {"jigsaws_arrived": 0, "jigsaws_expected": 0}
     bodies.merge()
     assert (Path(bodies.merged.path).read_text(), bodies.metrics.metadata) == ("", {})
-    assert bodies.train()["kept_fraction"] == 0.1
+    assert bodies.train()["kept_fraction"] == 0.05
 
 
 def test_wrong_settings_end_the_first_box_in_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +98,7 @@ def test_wrong_settings_end_the_first_box_in_one_message(tmp_path: Path, capsys:
     with pytest.raises(SystemExit) as caught:
         bodies.pretrain("select: {fraction: 0.5}")
     assert caught.value.code == 2
-    message = "lipt: parameter fraction is 0.1, config says select.fraction: 0.5\n  -> say it once, in the parameter\n"
+    message = "lipt: parameter fraction is 0.05, config says select.fraction: 0.5\n  -> say it once, in the parameter\n"
     assert capsys.readouterr().err == message
 
 

@@ -24,7 +24,7 @@ RUN = {
     "model": ("STRING", "resnet18"),
     "width": ("NUMBER_INTEGER", 0),
     "algorithm": ("STRING", "auto"),
-    "fraction": ("NUMBER_DOUBLE", 0.1),
+    "fraction": ("NUMBER_DOUBLE", 0.05),
     "epoch_fraction": ("NUMBER_DOUBLE", 0.0),
     "jigsaws": ("NUMBER_INTEGER", 4),
     "batches": ("NUMBER_INTEGER", 1),

@@ -144,8 +144,9 @@ def test_artifacts_are_references_into_the_workspace(finished: Finished) -> None
         assert finished.workspace.get(content).files
     _, figures = finished.run.artifact("merge", "metrics")
     assert (figures["jigsaws_arrived"], figures["jigsaws_missing"]) == (3, 0)
-    assert document_of(finished).merge is not None
-    assert figures["soup_validation_accuracy"] == document_of(finished).merge.soup_accuracy  # type: ignore[union-attr]
+    merged = document_of(finished).merge
+    assert merged is not None
+    assert figures["soup_validation_accuracy"] == merged.soup_accuracy
 
 
 def test_compare_takes_what_is_there_and_shows_every_row(finished: Finished, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 from lipt.core.chunks import Dataset
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.report.document import Document
+from lipt.report.verdict import judge
 from lipt.stages import merge, pretrain
 from lipt.stages.compare import run_comparison, run_with_baseline
-from lipt.stages.graph import Outcome, combine, jigsaw, prepare, run
+from lipt.stages.graph import Outcome, combine, has_swarm, jigsaw, prepare, run
 from lipt.stages.report import report_key
 from lipt.stages.workspace import Workspace
 from tests.programs import run_python
@@ -187,6 +188,21 @@ def test_the_stored_subset_is_a_table_anyone_can_read(finished: tuple[Path, Docu
     provenance = json.loads(table.schema.metadata[b"lipt"])
     assert provenance["dataset"] == data.manifest.digest
     assert provenance["fraction"] == TINY["select"]["fraction"]
+
+
+def test_auto_pays_for_no_model_where_none_pays(tmp_path: Path) -> None:
+    changes = {"select": {"algorithm": "auto", "fraction": 0.1}}
+    document = run_with_baseline(tiny_context(tmp_path, changes))
+    assert document is not None
+    (row,) = document.rows
+    assert row.label == "auto = stratified (no model)"
+    assert {entry.stage for entry in document.ledger} == {"ingest", "select", "train", "evaluate"}
+    assert judge(document.rows).headline.startswith("auto = stratified (no model) is a random subset (10 %")
+    plain = run_with_baseline(tiny_context(tmp_path, {"select": {"algorithm": "stratified", "fraction": 0.1}}))
+    assert plain is not None
+    assert plain.rows[0].accuracy == row.accuracy
+    small = tiny_context(tmp_path, {"select": {"algorithm": "auto", "fraction": 0.05}})
+    assert has_swarm(small.config)
 
 
 def test_compare_shares_what_variants_have_in_common(tmp_path: Path) -> None:

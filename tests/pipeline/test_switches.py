@@ -30,7 +30,7 @@ def run_tiny(folder: Path, changes: dict[str, Any]) -> Outcome:
 def test_every_algorithm_selects_its_budget(folder: Path, algorithm: str) -> None:
     outcome = run_tiny(folder, {"select": {"algorithm": algorithm}})
     assert outcome.subset.summary["count"] == pytest.approx(0.1 * 1294, abs=6)
-    assert (outcome.merged is None) == (algorithm in ("random", "stratified"))
+    assert (outcome.merged is None) == (algorithm in ("random", "stratified", "auto"))
 
 
 def test_forgetting_needs_epochs_to_count_in(folder: Path) -> None:

@@ -99,7 +99,6 @@ def check_submittable(config: Config) -> None:
     Raises:
         UsageError: says which setting.
     """
-    from lipt.core.selection import requirements
     from lipt.stages.choose import check_forgetting
 
     if not config.workspace.startswith("s3://"):
@@ -113,7 +112,6 @@ def check_submittable(config: Config) -> None:
             f"data.source: {source} is a folder here, pods do not see it",
             f"lipt ingest {source} s3://BUCKET/DATA, then --set data.source=s3://BUCKET/DATA",
         )
-    requirements(config.select.algorithm)
     check_forgetting(config)
 
 

@@ -190,10 +190,8 @@ def _model(config: Config) -> str:
 
 
 def _selection(config: Config) -> str:
-    from lipt.core.selection import requirements
     from lipt.stages.choose import check_forgetting
 
-    requirements(config.select.algorithm)
     check_forgetting(config)
     kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
     return f"{config.select.algorithm}, {kept:.1%} kept, {per_epoch:.1%} per epoch"

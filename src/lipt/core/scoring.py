@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lipt.core.nets import logits_and_features
 from lipt.core.selection import Outputs
 from lipt.core.selection.compressed import TopLogits
+from lipt.core.selection.rows import RowBuffer
 from lipt.core.training import ImageSet, evaluation_batch, forward_batches
 
 
@@ -33,30 +34,17 @@ def score(
         dtype: of the features, and of logits that are kept whole.
     """
     model.eval()
-    rows, top, start = _Rows(len(images), dtype), [], 0
+    stored, num_classes, done = RowBuffer(len(images)), 0, 0
     for x, labels_B in forward_batches(images, batch_size or evaluation_batch(device), device):
         logits_BC, features_BD = (tensor_BX.float().cpu() for tensor_BX in logits_and_features(model, x))
-        if top_classes and TopLogits.row_bytes(logits_BC.shape[1], top_classes) < logits_BC.shape[1] * dtype.itemsize:
-            top.append(TopLogits.compress(logits_BC, labels_B.cpu(), top_classes))
-        else:
-            rows.put("logits", start, logits_BC)
-        rows.put("features", start, features_BD)
-        start += len(x)
-        advance(start, len(images))
-    return Outputs(logits_NC=TopLogits.cat(top) if top else rows.filled["logits"], features_ND=rows.filled["features"])
-
-
-class _Rows:
-    """Matrices that are filled batch by batch: memory for the whole once, not twice as when batches are joined."""
-
-    def __init__(self, n: int, dtype: torch.dtype) -> None:
-        self.n, self.dtype = n, dtype
-        self.filled: dict[str, Tensor] = {}
-
-    def put(self, name: str, start: int, batch_BX: Tensor) -> None:
-        if name not in self.filled:
-            self.filled[name] = torch.empty(self.n, batch_BX.shape[1], dtype=self.dtype)
-        self.filled[name][start : start + len(batch_BX)] = batch_BX
+        num_classes = logits_BC.shape[1]
+        logits: Tensor | TopLogits = logits_BC.to(dtype)
+        if top_classes and TopLogits.row_bytes(num_classes, top_classes) < num_classes * dtype.itemsize:
+            logits = TopLogits.compress(logits_BC, labels_B.cpu(), top_classes)
+        stored.put(done, Outputs(logits_NC=logits, features_ND=features_BD.to(dtype)).tensors())
+        done += len(x)
+        advance(done, len(images))
+    return Outputs.of(stored.tensors, num_classes)
 
 
 @torch.no_grad()

@@ -54,6 +54,9 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         *_against_full(row, others),
         *_against_classic(row, others),
     ]
+    if row.algorithm in ("random", "stratified"):
+        headline = f"{row.label} is a random subset ({_budgets(row)}): no selection is known to pay at this budget."
+        return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
     if random is None:
         headline = f"Unknown: no random baseline has the budgets of {row.label} ({_budgets(row)})."
         return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])

@@ -15,9 +15,10 @@ from lipt.config import Config, Select
 from lipt.core.images import image_shape
 from lipt.core.nets import on_device
 from lipt.core.scoring import score as score_images
-from lipt.core.selection import Candidates, Outputs, Selection, requirements
+from lipt.core.selection import Candidates, Outputs, Requirements, Selection, requirements, resolve
 from lipt.core.selection import select as run_selection
 from lipt.core.selection.compressed import TopLogits
+from lipt.core.selection.rows import RowBuffer
 from lipt.core.shards import Positions, split
 from lipt.core.wire import State, decode_delta, pack, unpack
 from lipt.errors import RunError, UsageError
@@ -38,6 +39,16 @@ class Block:
     stop: int
 
 
+def algorithm_of(settings: Select) -> str:
+    """The algorithm that runs; another one than the configured for `auto`."""
+    return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced)
+
+
+def needs_of(settings: Select) -> Requirements:
+    """What that algorithm needs."""
+    return requirements(settings.algorithm, settings.fraction)
+
+
 def blocks(ctx: Context, dataset: Artifact) -> list[Block]:
     """What there is to score. Cut by `score.block_images` alone, so the outcome does not depend on who scores what."""
     if not dataset.summary:  # a dry run on data that were never ingested
@@ -46,7 +57,7 @@ def blocks(ctx: Context, dataset: Artifact) -> list[Block]:
         int(dataset.summary["train"]), ctx.config.data.validation_fraction, seed=ctx.seed("split")
     )
     sets: dict[Literal["candidates", "validation"], int] = {"candidates": len(candidates)}
-    if requirements(ctx.config.select.algorithm).validation:
+    if needs_of(ctx.config.select).validation:
         sets["validation"] = len(validation)
     size = ctx.config.score.block_images
     return [
@@ -162,7 +173,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Artif
         candidates, validation = Candidates(labels_N=labels_N, num_classes=num_classes), None
         if scores:
             candidates = _load(step, scores, "candidates")
-            if requirements(settings.algorithm).validation:
+            if needs_of(settings).validation:
                 validation = _load(step, scores, "validation")
         if len(candidates) != len(positions):
             raise RunError(
@@ -230,31 +241,22 @@ def read_subset(step: Step, subset: Artifact) -> Subset:
 def _load(step: Step, scores: Sequence[Artifact], of: str) -> Candidates:
     """The blocks of one set, each read once and copied to its place: memory for the whole and for one block."""
     parts = [artifact for artifact in scores if artifact.settings["block"]["of"] == of]
-    into: dict[str, dict[str, Tensor]] = {}
     total = sum(int(part.summary["images"]) for part in parts)
-
-    def fill(part: Artifact, file: str, start: int) -> None:
-        tensors = unpack(step.read(part, file, kind="other"), origin=f"{part.ref}/{file}")
-        for name, tensor in tensors.items():
-            whole = into.setdefault(file, {})
-            if name not in whole:
-                whole[name] = torch.empty(total, *tensor.shape[1:], dtype=tensor.dtype)
-            whole[name][start : start + len(tensor)] = tensor
-
     start, models = 0, int(parts[0].summary["models"])
     classes = int(parts[0].summary["classes"])
     files = [LABELS, *map(_outputs, range(models)), *([DYNAMICS] if DYNAMICS in parts[0].files else [])]
+    whole = {file: RowBuffer(total) for file in files}
     for done, part in enumerate(parts):
         for file in files:
-            fill(part, file, start)
+            whole[file].put(start, unpack(step.read(part, file, kind="other"), origin=f"{part.ref}/{file}"))
         start += int(part.summary["images"])
         step.reporter.advance(step.label, done + 1, len(parts), "blocks")
 
     return Candidates(
-        labels_N=into[LABELS]["labels"],
+        labels_N=whole[LABELS].tensors["labels"],
         num_classes=classes,
-        outputs=[Outputs.of(into[_outputs(index)], classes) for index in range(models)],
-        forgetting_N=into[DYNAMICS]["forgetting"] if DYNAMICS in into else None,
+        outputs=[Outputs.of(whole[_outputs(index)].tensors, classes) for index in range(models)],
+        forgetting_N=whole[DYNAMICS].tensors["forgetting"] if DYNAMICS in whole else None,
     )
 
 
@@ -264,7 +266,7 @@ def check_forgetting(config: Config) -> None:
     Raises:
         UsageError: the configuration cannot provide them.
     """
-    needs = requirements(config.select.algorithm)
+    needs = needs_of(config.select)
     score_settings = config.score
     if needs.forgetting and (score_settings.model != "classic" or score_settings.epochs < 2):
         raise UsageError(

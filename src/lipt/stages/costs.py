@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lipt.config import Config, Merge
-from lipt.core.selection import requirements
 from lipt.core.selection.compressed import TopLogits
+from lipt.stages.choose import needs_of
 from lipt.stages.context import Context
 from lipt.stages.graph import has_swarm, needs_models, random_baseline
 from lipt.stages.ingest import is_chunk_store
@@ -106,7 +106,7 @@ class _Run:
     @cached_property
     def scored(self) -> int:
         """Images that go through each scoring model."""
-        return self.data.candidates + (self.validation if requirements(self.config.select.algorithm).validation else 0)
+        return self.data.candidates + (self.validation if needs_of(self.config.select).validation else 0)
 
     @cached_property
     def scorers(self) -> int:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lipt.config import Config, override
-from lipt.core.selection import requirements
 from lipt.errors import RunError, UsageError
-from lipt.stages.choose import blocks, check_forgetting, score, score_ref, select
+from lipt.stages.choose import algorithm_of, blocks, check_forgetting, needs_of, score, score_ref, select
 from lipt.stages.context import Context
 from lipt.stages.ingest import ingest
 from lipt.stages.swarm import dispatch, initialise, merge, pretrain
@@ -64,7 +63,8 @@ class Outcome:
 
 def needs_models(config: Config) -> bool:
     """Whether any model is needed before the main training."""
-    return requirements(config.select.algorithm).outputs or requirements(config.select.algorithm).forgetting
+    needs = needs_of(config.select)
+    return needs.outputs or needs.forgetting
 
 
 def has_swarm(config: Config) -> bool:
@@ -91,7 +91,8 @@ def prepare(ctx: Context) -> Prepared:
 def _check_start(config: Config) -> None:
     if config.train.start == "continue" and not (needs_models(config) and config.score.model != "classic"):
         raise UsageError(
-            f"train.start: continue needs theta_p; there is none with {config.select.algorithm}, {config.score.model}",
+            f"train.start: continue needs theta_p; there is none with {algorithm_of(config.select)}, "
+            f"{config.score.model}",
             "set train.start: fresh, or choose an algorithm that looks at a model",
         )
 
@@ -200,7 +201,7 @@ def random_baseline(config: Config) -> dict[str, Any] | None:
 
     None where it was switched off, or where the configuration is random itself.
     """
-    if not config.train.random_baseline or config.select.algorithm in ("random", "stratified"):
+    if not config.train.random_baseline or algorithm_of(config.select) in ("random", "stratified"):
         return None
     algorithm = "stratified" if config.select.balanced else "random"
     return {"select": {"algorithm": algorithm, "options": {}}, "train": _PLAIN}

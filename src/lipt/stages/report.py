@@ -17,10 +17,10 @@ import torch
 import yaml
 
 from lipt.config import Config
-from lipt.core.selection import requirements
 from lipt.ledger import Cost, paper_epochs_read
 from lipt.report import document as doc
 from lipt.report.render import render
+from lipt.stages.choose import algorithm_of, needs_of
 from lipt.stages.context import Context
 from lipt.stages.graph import Outcome, has_swarm
 from lipt.stages.subset_view import subset_view
@@ -120,7 +120,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_s: float | None) -> doc.Row
         name=entry.name,
         label=entry.label,
         role=entry.role,
-        algorithm=config.select.algorithm,
+        algorithm=algorithm_of(config.select),
         kept_fraction=config.select.fraction,
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
         epochs=config.train.epochs,
@@ -275,10 +275,11 @@ def role_of(name: str) -> Literal["selected", "random", "full", "classic", "othe
 
 def label_of(config: Config) -> str:
     """How a plain run is called in the report."""
-    needs = requirements(config.select.algorithm)
+    configured, runs, needs = config.select.algorithm, algorithm_of(config.select), needs_of(config.select)
     origin = (
         _ORIGIN[config.score.model if has_swarm(config) or config.score.model == "classic" else "theta_star"]
         if needs.outputs
         else "no model"
     )
-    return f"{config.select.algorithm} ({origin})"
+    name = configured if runs == configured else f"{configured} = {runs}"
+    return f"{name} ({origin})"

@@ -12,14 +12,14 @@ from lipt.core.distributed import Ranks
 from lipt.core.images import ResidentImages, StreamedImages, image_shape
 from lipt.core.nets import on_device
 from lipt.core.scoring import score as score_images
-from lipt.core.selection import Candidates, requirements
+from lipt.core.selection import Candidates
 from lipt.core.shards import Positions
 from lipt.core.training import ImageSet, Recipe, Trainer, predictions
 from lipt.core.training import train as run_training
 from lipt.core.wire import pack, state_of, unpack
 from lipt.errors import RunError
 from lipt.stages.checkpoint import resumable
-from lipt.stages.choose import Subset, apply, read_subset
+from lipt.stages.choose import Subset, apply, needs_of, read_subset
 from lipt.stages.context import WEIGHTS, Context
 from lipt.stages.launch import count_processes, launch
 from lipt.stages.team import Inputs, Team
@@ -169,9 +169,7 @@ class _Reselecting(_Fixed):
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
         select = ctx.config.select
-        self.needs = requirements(
-            select.algorithm,
-        )
+        self.needs = needs_of(select)
         if self.needs.forgetting:
             raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
 

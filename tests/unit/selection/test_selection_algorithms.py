@@ -169,12 +169,14 @@ def test_default_beta_shrinks_with_the_fraction() -> None:
     assert betas == pytest.approx([0.5, 0.5, 0.3, 0.21, 0.12, 0, 0], abs=0.01)
 
 
-def test_auto_is_the_algorithm_of_its_rule() -> None:
+@pytest.mark.parametrize("fraction", [0.05, 0.1])
+@pytest.mark.parametrize("balanced", [True, False])
+def test_auto_is_the_algorithm_of_its_rule(fraction: float, balanced: bool) -> None:
     candidates = make(60, 3)
-    name, options = auto_rule(0.1)
+    name, options = auto_rule(fraction, balanced=balanced)
     ours, theirs = (
-        select("auto", candidates, fraction=0.1, seed=5),
-        select(name, candidates, fraction=0.1, seed=5, options=options),
+        select("auto", candidates, fraction=fraction, seed=5, balanced=balanced),
+        select(name, candidates, fraction=fraction, seed=5, balanced=balanced, options=options),
     )
     assert ours.indices_K.tolist() == theirs.indices_K.tolist()
     assert (ours.algorithm, ours.options) == (name, theirs.options)

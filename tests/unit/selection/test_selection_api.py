@@ -12,7 +12,7 @@ import torch
 from selection_samples import make
 
 from lipt import __version__
-from lipt.core.selection import ALGORITHMS, Candidates, Outputs, requirements, select
+from lipt.core.selection import ALGORITHMS, Candidates, Outputs, requirements, resolve, select
 from lipt.errors import LiptError, RunError, UsageError
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2])
@@ -38,11 +38,25 @@ def test_the_public_names() -> None:
 
 
 def test_requirements_say_what_to_compute() -> None:
-    assert {name for name in ALGORITHMS if not requirements(name).outputs} == {"random", "stratified", "forgetting"}
-    assert {name for name in ALGORITHMS if requirements(name).forgetting} == {"forgetting"}
-    assert {name for name in ALGORITHMS if requirements(name).validation} == {"glister"}
-    assert requirements("dual").models == 2
-    assert requirements("auto") == requirements("ccs")
+    needs = {name: requirements(name, 0.01) for name in ALGORITHMS}
+    assert {name for name in ALGORITHMS if not needs[name].outputs} == {"random", "stratified", "forgetting"}
+    assert {name for name in ALGORITHMS if needs[name].forgetting} == {"forgetting"}
+    assert {name for name in ALGORITHMS if needs[name].validation} == {"glister"}
+    assert needs["dual"].models == 2
+
+
+def test_auto_looks_at_a_model_only_where_that_pays() -> None:
+    assert requirements("auto", 0.05) == requirements("ccs", 0.05)
+    assert not requirements("auto", 0.0501).outputs
+    chosen = {f: resolve("auto", f) for f in (0.01, 0.05, 0.1, 0.3)}
+    assert chosen == {0.01: "ccs", 0.05: "ccs", 0.1: "stratified", 0.3: "stratified"}
+    assert resolve("auto", 0.3, balanced=False) == "random"
+    assert resolve("grand", 0.3) == "grand"
+    labels = make(40, 3).labels_N
+    unscored = Candidates(labels_N=labels, num_classes=3)
+    assert select("auto", unscored, fraction=0.3).algorithm == "stratified"
+    with pytest.raises(UsageError, match="algorithm ccs needs the outputs"):
+        select("auto", unscored, fraction=0.05)
 
 
 def test_selection_records_how_it_was_made() -> None:

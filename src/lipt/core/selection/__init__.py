@@ -2,7 +2,7 @@
 
 # The algorithms register themselves when they are imported.
 from lipt.core.selection import geometry, glister, gradmatch, ranking, sampling, submodular  # noqa: F401
-from lipt.core.selection.api import requirements, select
+from lipt.core.selection.api import requirements, resolve, select
 from lipt.core.selection.auto import AUTO
 from lipt.core.selection.dataset import score_dataset
 from lipt.core.selection.result import Selection
@@ -13,5 +13,6 @@ from lipt.core.selection.types import Candidates, Outputs, Requirements
 ALGORITHMS: tuple[str, ...] = (AUTO, *sorted(names()))
 
 __all__ = [
-    "ALGORITHMS", "Candidates", "Outputs", "Requirements", "Selection", "requirements", "score_dataset", "select"
+    "ALGORITHMS", "Candidates", "Outputs", "Requirements", "Selection", "requirements",
+    "resolve", "score_dataset", "select"
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lipt.core.selection import task as registry
-from lipt.core.selection.auto import AUTO, auto_requirements, auto_rule
+from lipt.core.selection.auto import AUTO, auto_rule
 from lipt.core.selection.result import Selection, check_notes
 from lipt.core.selection.rows import members_by_class
 from lipt.core.selection.task import Group, Task, require
@@ -16,13 +16,24 @@ from lipt.core.selection.types import Candidates, Requirements, check_finite
 from lipt.errors import UsageError
 
 
-def requirements(algorithm: str) -> Requirements:
-    """What `algorithm` needs besides labels; lets a pipeline skip scoring.
+def resolve(algorithm: str, fraction: float, *, balanced: bool = True) -> str:
+    """The algorithm that runs at this share of the data: another one only for `auto`.
 
     Raises:
         UsageError: no such algorithm.
     """
-    return auto_requirements() if algorithm == AUTO else registry.lookup(algorithm)[1]
+    name = auto_rule(fraction, balanced=balanced)[0] if algorithm == AUTO else algorithm
+    registry.lookup(name)
+    return name
+
+
+def requirements(algorithm: str, fraction: float) -> Requirements:
+    """What `algorithm` needs besides labels at this share of the data; lets a pipeline skip scoring.
+
+    Raises:
+        UsageError: no such algorithm.
+    """
+    return registry.lookup(resolve(algorithm, fraction))[1]
 
 
 def select(
@@ -48,7 +59,7 @@ def select(
     """
     if algorithm == AUTO:
         require(not options, "algorithm auto takes no options; name the algorithm to set them")
-        algorithm, options = auto_rule(fraction)
+        algorithm, options = auto_rule(fraction, balanced=balanced)
     function, needs = registry.lookup(algorithm)
     bound = registry.bind_options(algorithm, function, options or {})
     require(0 < fraction <= 1, f"fraction must be in (0, 1], not {fraction}")

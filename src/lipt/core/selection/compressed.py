@@ -10,13 +10,13 @@ gradient delta (x) h~ of the last layer by |p - p^| |h~|. Rounding to float16 ad
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lipt.core.selection.rows import row_blocks
+from lipt.core.selection.rows import RowBuffer, row_blocks
 from lipt.errors import UsageError
 
 _VALUES = torch.float16
@@ -57,14 +57,11 @@ class TopLogits:
         if len(labels_N) != len(logits_NC):
             raise UsageError(f"{len(labels_N)} labels for {len(logits_NC)} rows of logits")
         n, num_classes = logits_NC.shape
-        blocks = row_blocks(n, 4 * num_classes)  # float64, twice
-        return cls.cat([_compress(logits_NC[block], labels_N[block], min(top + 1, num_classes)) for block in blocks])
-
-    @classmethod
-    def cat(cls, parts: Sequence[TopLogits]) -> TopLogits:
-        """The rows of all parts, one after the other."""
-        tensors = [part.tensors() for part in parts]
-        return cls.of({name: torch.cat([each[name] for each in tensors]) for name in tensors[0]}, parts[0].num_classes)
+        compressed = RowBuffer(n)
+        for block in row_blocks(n, 4 * num_classes):  # float64, twice
+            part = _compress(logits_NC[block], labels_N[block], min(top + 1, num_classes))
+            compressed.put(block.start, part.tensors())
+        return cls.of(compressed.tensors, num_classes)
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> TopLogits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -24,8 +24,30 @@ def row_blocks(n: int, width: int) -> Iterator[slice]:
 
 
 def per_row(n: int, width: int, compute: Callable[[slice], Tensor]) -> Tensor:
-    """The results of `compute`, which maps a block of rows to one value (or row) each, one after the other (N, ...)."""
-    return torch.cat([compute(block) for block in row_blocks(n, width)])
+    """The results (N,) of `compute`, which gives one value for each row of a block."""
+    results = RowBuffer(n)
+    for block in row_blocks(n, width):
+        results.put(block.start, {"": compute(block)})
+    return results.tensors[""]
+
+
+class RowBuffer:
+    """Tensors of n rows that are filled block by block.
+
+    They take their memory once, not twice as when blocks are joined in the end; and blocks that are kept until then
+    would lie scattered in memory that the work in between could use again.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.tensors: dict[str, Tensor] = {}
+
+    def put(self, start: int, block: Mapping[str, Tensor]) -> None:
+        """Copy the rows of a block to where they belong, from row `start` on."""
+        for name, rows_BX in block.items():
+            if name not in self.tensors:
+                self.tensors[name] = rows_BX.new_empty(self.n, *rows_BX.shape[1:])
+            self.tensors[name][start : start + len(rows_BX)] = rows_BX
 
 
 def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:
