@@ -11,7 +11,7 @@ from tests.tiny import TINY
 PARAMETERS: dict[str, Any] = {
     "width": 4,
     "fraction": 0.05,
-    "epoch_fraction": 0.05,
+    "epoch_fraction": 0.025,
     "jigsaws": 3,
     "passes": 2,
     "epochs": 3,

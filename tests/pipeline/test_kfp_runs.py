@@ -127,7 +127,9 @@ def test_the_last_box_shows_the_report_the_figures_and_the_confusion_matrix(fini
     assert figures["accuracy"] == selected.accuracy[0]
     assert figures["random_accuracy"] == random.accuracy[0]
     assert figures["gain_over_random"] == pytest.approx(selected.accuracy[0] - random.accuracy[0])
-    assert (figures["kept_fraction"], figures["epoch_fraction"]) == (0.1, 0.05)
+    budgets = PARAMETERS["fraction"], PARAMETERS["epoch_fraction"]
+    assert (figures["kept_fraction"], figures["epoch_fraction"]) == budgets
+    assert budgets[0] != budgets[1]
     assert figures["data_mb"] * 1e6 == pytest.approx(selected.data_bytes)
     assert figures["gflop"] * 1e9 == pytest.approx(selected.flops)
     _, confusion = finished.run.artifact("train", "confusion")
