@@ -247,6 +247,8 @@ def plot(folder: Path) -> None:
                 )  # fmt: skip
             fixed = ", ".join(f"{name} = {_TYPICAL[name]:,}" for name in _TYPICAL if name not in (axis, "k"))
             axes.set_xlabel(f"{titles[axis]}   ({fixed}, {'k = n / 10' if axis != 'k' else 'balanced'})")
+            axes.minorticks_off()
+            axes.set_xticks(_SWEEPS[axis][::2], [f"{value:,}" for value in _SWEEPS[axis][::2]])
             axes.spines[["top", "right"]].set_visible(False)
         for axes in figure.axes[::2]:
             axes.set_ylabel("CPU seconds, one thread")

@@ -200,7 +200,7 @@ def test_outputs_that_do_not_fit_together() -> None:
 
 def test_every_usage_error_is_a_lipt_error() -> None:
     with pytest.raises(LiptError):
-        requirements("nothing like it")
+        requirements("nothing like it", 0.1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

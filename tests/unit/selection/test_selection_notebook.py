@@ -450,6 +450,6 @@ def test_every_algorithm_runs_on_a_scored_data_set() -> None:
     candidates = score_dataset([Net(), Net()], dataset)
     held_out = score_dataset([Net(), Net()], images(12))
     for algorithm in sorted(set(ALGORITHMS) - {"forgetting"}):
-        validation = held_out if requirements(algorithm).validation else None
+        validation = held_out if requirements(algorithm, 0.1).validation else None
         selection = select(algorithm, candidates, fraction=0.2, validation=validation)
         assert len(selection.subset(dataset)) == 8, algorithm
