@@ -62,8 +62,8 @@ def parse_pairs(
         name, equals, value = text.partition("=")
         if known is not None and name not in known:
             raise UsageError(f"{option} {text}: not a parameter of {of}", did_you_mean(name, known))
-        if not equals:
-            raise UsageError(f"{option} {text}: not of the form NAME=VALUE", f"{option} {name}=VALUE")
+        if not (name and equals):
+            raise UsageError(f"{option} {text}: not of the form NAME=VALUE", f"{option} {name or 'NAME'}=VALUE")
         given[name] = value
     return given
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lipt.cli.options import output_option, print_json
+from lipt.cli.options import output_option, parse_pairs, print_json
 from lipt.errors import UsageError
 
 if TYPE_CHECKING:
     from lipt.core.selection import Candidates
 
 _BLOCK = ("labels", "logits", "features")
-_EXAMPLES = {"--option": "beta=0.3", "--note": "checkpoint=sha256:0a1b"}
 
 
 @click.command()
@@ -34,10 +33,10 @@ _EXAMPLES = {"--option": "beta=0.3", "--note": "checkpoint=sha256:0a1b"}
 @click.option("--algorithm", default="auto", show_default=True)
 @click.option("--fraction", type=click.FloatRange(min=0, max=1, min_open=True), default=0.1, show_default=True)
 @click.option("--balanced/--unbalanced", default=True, show_default=True, help="Split the budget over the classes.")
-@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the algorithm; repeatable.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of the algorithm; repeatable.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
-    "--note", "notes", multiple=True, metavar="KEY=VALUE", help="Goes into the file's provenance; repeatable."
+    "--note", "notes", multiple=True, metavar="NAME=VALUE", help="Goes into the file's provenance; repeatable."
 )
 @click.option("--to", required=True, type=click.Path(), help="Parquet file to write; Selection.load reads it.")
 @output_option
@@ -74,9 +73,9 @@ def select(
         fraction=fraction,
         seed=seed,
         balanced=balanced,
-        options={key: _parsed(key, value) for key, value in _pairs("--option", options).items()},
+        options={key: _parsed(key, value) for key, value in parse_pairs("--option", options).items()},
         validation=_candidates(validation) if validation else None,
-        notes=_pairs("--note", notes),
+        notes=parse_pairs("--note", notes),
     )
     if "://" in to:
         from lipt.adapters.store import open_store
@@ -89,16 +88,6 @@ def select(
         print_json({"file": to, "count": len(selection.indices_K), **selection.provenance})
     else:
         click.echo(to)
-
-
-def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    for key, equals, value in pairs:
-        if not (key and equals):
-            raise UsageError(
-                f"{flag} {key}{equals}{value}: not of the form KEY=VALUE", f"for example {flag} {_EXAMPLES[flag]}"
-            )
-    return {key: value for key, _, value in pairs}
 
 
 def _parsed(key: str, value: str) -> Any:
