@@ -65,33 +65,6 @@ def test_r_greedy_takes_the_best_of_each_round() -> None:
     assert run("glister", candidates, 7, greedy="r_greedy", rounds=99).indices_K.tolist() == exact
 
 
-def test_a_window_that_moves_gives_the_picks_of_looking_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    candidates = one_class(150, 12)
-    expected = glister(candidates, candidates, 60, 0.05)
-    looked_at = 0
-    for window in (1, 4, 30, 149):
-        monkeypatch.setattr("lipt.core.selection.glister.WINDOW", window)
-        calls = _count_full_looks(monkeypatch)
-        assert run("glister", candidates, 60, eta=0.05).indices_K.tolist() == expected
-        looked_at = len(calls)
-    assert 1 <= looked_at < 60  # the widest window spared some of them
-
-
-def _count_full_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    from lipt.core.selection import glister as module
-
-    calls: list[int] = []
-    plain = module._Greedy.gains
-
-    def gains(self: module._Greedy, gradients: list[Tensor], rows_S: Tensor | None = None) -> Tensor:
-        if rows_S is None:
-            calls.append(1)
-        return plain(self, gradients, rows_S)
-
-    monkeypatch.setattr(module._Greedy, "gains", gains)
-    return calls
-
-
 def test_stochastic_greedy_comes_close_to_the_exact_one() -> None:
     candidates = one_class(400, 12)
     gradients = dense_gradients(candidates)

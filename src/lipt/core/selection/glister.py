@@ -12,9 +12,6 @@ from lipt.core.selection.gradients import LastLayer, last_layers, precision, wit
 from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require, stochastic_size
 from lipt.core.selection.types import Candidates
 
-#: On a CPU the exact greedy looks at so many candidates, and at the others only when these cannot be known to be best.
-WINDOW = 512
-
 
 @register("glister", models=1, validation=True)
 def glister(
@@ -54,11 +51,9 @@ def glister(
             eta=0.1 / square_norm if eta is None else eta,
             barred_M=torch.zeros_like(layers[0].delta_NC[:, 0]),
         )
-        if greedy == "exact":
-            return state.exact(group.budget), None
-        if greedy == "r_greedy":
-            return state.in_rounds(group.budget, min(rounds, group.budget)), None
-        return state.stochastic(group.budget, epsilon, task.generator), None
+        if greedy == "stochastic":
+            return state.stochastic(group.budget, epsilon, task.generator), None
+        return state.in_rounds(group.budget, group.budget if greedy == "exact" else min(rounds, group.budget)), None
 
     return per_group(task, pick)
 
@@ -76,11 +71,11 @@ class _Greedy:
     """0, and -inf for picks."""
 
     def in_rounds(self, k: int, rounds: int) -> Tensor:
-        """Positions (k,) in order of pick; as equal a number per round as possible, larger ones first."""
-        picked = [
-            self.take(highest(self.gains(self.gradients()) + self.barred_M, len(part)))
-            for part in torch.arange(k).tensor_split(rounds)
-        ]
+        """Positions (k,) in order of pick, as equal a number per round as possible; O(M C E + V C E) per round."""
+        picked = []
+        for part in torch.arange(k).tensor_split(rounds):
+            gains_M = self.gains(self.gradients()) + self.barred_M
+            picked.append(self.take(gains_M.argmax(keepdim=True) if len(part) == 1 else highest(gains_M, len(part))))
         return torch.cat(picked)
 
     def stochastic(self, k: int, epsilon: float, generator: torch.Generator) -> Tensor:
@@ -92,36 +87,6 @@ class _Greedy:
             sample_S = sample_S.to(self.barred_M.device)
             best = self.gains(self.gradients(), sample_S).argmax()
             picked.append(self.take(sample_S[best][None]))
-        return torch.cat(picked)
-
-    def exact(self, k: int) -> Tensor:
-        """Positions (k,) in order of pick; O(M C E + V C E) per pick.
-
-        A gain <g_i, B> can have grown by no more than |g_i| |B - B'| since it was computed with B'. While the best of a
-        window of candidates exceeds that bound for all others, the others need not be looked at.
-        """
-        device, n = self.barred_M.device, len(self.barred_M)
-        width = min(WINDOW, n) if device.type == "cpu" else n  # a GPU should not have to ask
-        norms_M = torch.stack([layer.square_norms_N() for layer in self.layers]).sum(0).sqrt()
-        picked: list[Tensor] = []
-        window_W = torch.empty(0, dtype=torch.int64, device=device)
-        old: list[Tensor] = []
-        others_M = self.barred_M
-        for _ in range(k):
-            gradients = self.gradients()
-            if len(window_W):
-                gains_W = self.gains(gradients, window_W) + self.barred_M[window_W]
-                moved = torch.stack([(b - a).norm() for a, b in zip(old, gradients, strict=True)]).norm()
-                best = gains_W.argmax()
-                # The bound with room for its own rounding.
-                if gains_W[best] > torch.add(others_M, norms_M, alpha=1.001 * float(moved)).max():
-                    picked.append(self.take(window_W[best][None]))
-                    continue
-            gains_M = self.gains(gradients) + self.barred_M
-            picked.append(self.take(gains_M.argmax(keepdim=True)))
-            if width < n:
-                window_W = gains_M.topk(width).indices.sort().values
-                others_M, old = gains_M.scatter(0, window_W, -torch.inf), gradients
         return torch.cat(picked)
 
     def gradients(self) -> list[Tensor]:
