@@ -8,6 +8,8 @@ from selection_samples import dense_gradients, glister, make, one_class, run
 from torch import Tensor
 
 from lipt.core.selection import Candidates, Outputs, select
+from lipt.core.selection.glister import _Screen
+from lipt.core.selection.gradients import LastLayer
 from lipt.errors import UsageError
 
 
@@ -52,6 +54,43 @@ def test_glister_judges_a_class_by_its_own_validation_samples_and_by_all_if_it_h
     )
     assert picked[:3].tolist() == glister(first, zeros, 3, 0.03)
     assert (picked[3:] - 10).tolist() == glister(second, validation, 3, 0.03)
+
+
+@pytest.mark.parametrize("directions", [32, 3])
+def test_the_screen_finds_the_best_and_looks_at_few(directions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative to the basis that it has learned: three directions have to start afresh time and again."""
+    monkeypatch.setattr(_Screen, "DIRECTIONS", directions)
+    looked: list[int] = []
+    rows = LastLayer.rows
+    monkeypatch.setattr(LastLayer, "rows", lambda self, rows_S: looked.append(len(rows_S)) or rows(self, rows_S))
+    candidates = one_class(600, 12, seed=5)
+    picked = run("glister", candidates, 120, eta=1e-3).indices_K.tolist()
+    assert picked == glister(candidates, candidates, 120, 1e-3)
+    assert len(looked) >= 60
+    assert sum(looked) < 0.1 * 120 * 600
+
+
+def test_the_screen_takes_the_lowest_of_equal_candidates() -> None:
+    (once,) = one_class(40).outputs
+    double = Outputs(logits_NC=once.logits_NC.repeat(8, 1), features_ND=once.features_ND.repeat(8, 1))
+    candidates = Candidates(labels_N=torch.zeros(320, dtype=torch.int64), num_classes=4, outputs=[double])
+    picked = run("glister", candidates, 50, eta=1e-6).indices_K
+    first = run("glister", candidates, 1, eta=1e-6).indices_K
+    assert picked[:8].tolist() == [int(first) + 40 * copy for copy in range(8)]
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_parts_for_several_threads_change_nothing(threads: int) -> None:
+    candidates, validation = one_class(50), make(17, 4, 5, seed=1)
+    expected = glister(candidates, validation, 12, 0.05)
+    torch.set_num_threads(threads)
+    try:
+        picked = select(
+            "glister", candidates, fraction=0.24, balanced=False, options={"eta": 0.05}, validation=validation
+        )
+    finally:
+        torch.set_num_threads(1)
+    assert picked.indices_K.tolist() == expected
 
 
 def test_r_greedy_takes_the_best_of_each_round() -> None:

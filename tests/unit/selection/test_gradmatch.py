@@ -125,6 +125,19 @@ def test_groups_solved_side_by_side_get_what_each_gets_alone(rounds: int | None)
         torch.testing.assert_close(weights, expected_weights, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_parts_for_several_threads_change_nothing(threads: int) -> None:
+    problem = Problem(layers=last_layers(one_class(100, 20, 4), torch.arange(100), torch.float64), k=40)
+    ((alone, expected),) = matching_pursuit([problem], lam=1e-3, dtype=torch.float64)
+    torch.set_num_threads(threads)
+    try:
+        ((order, weights),) = matching_pursuit([problem], lam=1e-3, dtype=torch.float64)
+    finally:
+        torch.set_num_threads(1)
+    assert order.tolist() == alone.tolist()
+    torch.testing.assert_close(weights, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_classes_are_solved_together_as_far_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = make(300, 7, 12)
     together = select("gradmatch", candidates, fraction=0.2)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from lipt.core.selection.gradients import LastLayer, last_layers, precision, with_bias
-from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require, stochastic_size
+from lipt.core.selection.gradients import LastLayer, last_layers, precision, sum_of, with_bias
+from lipt.core.selection.task import Group, Picks, Task, best, highest, per_group, register, require, stochastic_size
 from lipt.core.selection.types import Candidates
 
 
@@ -46,14 +48,15 @@ def glister(
         square_norm = sum(float(layer.features_NE.square().sum(1).mean()) for layer in layers) / len(layers)
         state = _Greedy(
             layers=layers,
-            deltas=[layer.delta_NC.T.contiguous() for layer in layers],
             judges=_Judge.of(judges, group.label),
             eta=0.1 / square_norm if eta is None else eta,
             barred_M=torch.zeros_like(layers[0].delta_NC[:, 0]),
         )
         if greedy == "stochastic":
             return state.stochastic(group.budget, epsilon, task.generator), None
-        return state.in_rounds(group.budget, group.budget if greedy == "exact" else min(rounds, group.budget)), None
+        if greedy == "r_greedy":
+            return state.in_rounds(group.budget, min(rounds, group.budget)), None
+        return state.exact(group.budget), None
 
     return per_group(task, pick)
 
@@ -63,19 +66,21 @@ class _Greedy:
     """The candidates of one group, those that judge them, and the picks so far."""
 
     layers: list[LastLayer]
-    deltas: list[Tensor]
-    """delta (C, M) of each model: classes lead, which a CPU multiplies and sums faster."""
     judges: list[_Judge]
     eta: float
     barred_M: Tensor
     """0, and -inf for picks."""
 
+    def exact(self, k: int) -> Tensor:
+        """Positions (k,) in order of pick; O(V C E) per pick, and O(M C E) where the screen is of no use."""
+        screen = _Screen(self.layers)
+        return torch.cat([self.take(screen(self.gradients(), self.barred_M)) for _ in range(k)])
+
     def in_rounds(self, k: int, rounds: int) -> Tensor:
         """Positions (k,) in order of pick, as equal a number per round as possible; O(M C E + V C E) per round."""
         picked = []
         for part in torch.arange(k).tensor_split(rounds):
-            gains_M = self.gains(self.gradients()) + self.barred_M
-            picked.append(self.take(gains_M.argmax(keepdim=True) if len(part) == 1 else highest(gains_M, len(part))))
+            picked.append(self.take(highest(_gains(self.layers, self.gradients()) + self.barred_M, len(part))))
         return torch.cat(picked)
 
     def stochastic(self, k: int, epsilon: float, generator: torch.Generator) -> Tensor:
@@ -85,39 +90,93 @@ class _Greedy:
             free_F = (self.barred_M == 0).nonzero().flatten().cpu()
             sample_S = free_F[torch.randperm(len(free_F), generator=generator)[:size]].sort().values
             sample_S = sample_S.to(self.barred_M.device)
-            best = self.gains(self.gradients(), sample_S).argmax()
-            picked.append(self.take(sample_S[best][None]))
+            gains_S = _gains([layer.rows(sample_S) for layer in self.layers], self.gradients())
+            picked.append(self.take(sample_S[best(gains_S)]))
         return torch.cat(picked)
 
     def gradients(self) -> list[Tensor]:
         """The validation gradient (C, E) of each model, at the classifier that the picks have moved."""
         return [judge.gradient_CE() for judge in self.judges]
 
-    def gains(self, gradients: list[Tensor], rows_S: Tensor | None = None) -> Tensor:
-        """<g_i, B> of all candidates (M,), or of some (S,)."""
-        total: Tensor | None = None
-        for layer, delta_CM, gradient_CE in zip(self.layers, self.deltas, gradients, strict=True):
-            features_SE = layer.features_NE if rows_S is None else layer.features_NE[rows_S]
-            delta_CS = delta_CM if rows_S is None else delta_CM[:, rows_S]
-            gains_S = (gradient_CE @ features_SE.T).mul_(delta_CS).sum(0)
-            total = gains_S if total is None else total + gains_S
-        assert total is not None
-        return total
-
-    def take(self, best_B: Tensor) -> Tensor:
+    def take(self, picks_B: Tensor) -> Tensor:
         """Pick them: theta -= eta * the sum of their gradients."""
-        self.barred_M[best_B] = -torch.inf
+        self.barred_M[picks_B] = -torch.inf
         for layer, judge in zip(self.layers, self.judges, strict=True):
-            judge.step(layer, best_B, self.eta)
-        return best_B
+            judge.step(layer, picks_B, self.eta)
+        return picks_B
+
+
+def _gains(layers: Sequence[LastLayer], gradients: Sequence[Tensor]) -> Tensor:
+    """<g_i, B> of all candidates (M,)."""
+    return sum_of([layer.dot_N(gradient_CE) for layer, gradient_CE in zip(layers, gradients, strict=True)])
+
+
+class _Screen:
+    """The candidate of highest gain, without a look at most of them.
+
+    The validation gradient moves little per pick: nearly all of it lies in the span of a few earlier ones, for which
+    all gains are known. With Q an orthonormal basis of that span, <g_i, B> = <g_i, Q Q^T B> + <g_i, rest>, where the
+    second term is |g_i| |rest| at most; only candidates that could be the best within these bounds are computed. Where
+    those are many, the rest becomes one more direction of the basis.
+    """
+
+    #: Directions kept; then the basis starts afresh.
+    DIRECTIONS = 32
+    #: More candidates than this share of all are not looked at one by one.
+    FEW = 1 / 8
+    #: Rounding errors of a gain in float32, in units of |g_i| |B|.
+    ROUNDING = 1e-5
+
+    def __init__(self, layers: Sequence[LastLayer]) -> None:
+        self._layers = layers
+        self._norm_M = sum_of([layer.square_norms_N() for layer in layers]).sqrt()
+        self._basis_RX = self._norm_M.new_zeros(0, sum(x.delta_NC.shape[1] * x.features_NE.shape[1] for x in layers))
+        self._gains_RM = self._norm_M.new_zeros(0, len(self._norm_M))
+
+    def __call__(self, gradients: Sequence[Tensor], barred_M: Tensor) -> Tensor:
+        """argmax_i <g_i, B> + barred_i (1,), the lowest of equal ones."""
+        if barred_M.device.type != "cpu":  # a GPU computes all gains sooner than the host learns which matter
+            return best(_gains(self._layers, gradients) + barred_M)
+        gradient_X = torch.cat([each.flatten() for each in gradients])
+        norm = float(gradient_X.norm())
+        while True:
+            known_R = self._basis_RX @ gradient_X
+            rest_X = gradient_X - known_R @ self._basis_RX
+            radius_M = self._norm_M * (float(rest_X.norm()) + self.ROUNDING * norm)
+            gains_M = known_R @ self._gains_RM + barred_M
+            could_S = (gains_M + radius_M >= (gains_M - radius_M).max()).nonzero().flatten()
+            if len(could_S) <= max(1, self.FEW * len(gains_M)):
+                own = [layer.rows(could_S) for layer in self._layers]
+                return could_S[best(_gains(own, gradients))]
+            if float(rest_X.norm()) <= self.ROUNDING * norm:  # nearly equal gains
+                return best(_gains(self._layers, gradients) + barred_M)
+            self._extend(rest_X, gradients)
+
+    def _extend(self, rest_X: Tensor, gradients: Sequence[Tensor]) -> None:
+        """One more direction of the basis, and the gains of all candidates along it."""
+        if len(self._basis_RX) == self.DIRECTIONS:
+            self._basis_RX, self._gains_RM = self._basis_RX[:0], self._gains_RM[:0]
+            rest_X = torch.cat([each.flatten() for each in gradients])
+        direction_X = rest_X / rest_X.norm()
+        parts = direction_X.split([each.numel() for each in gradients])
+        along = [part.view_as(each) for part, each in zip(parts, gradients, strict=True)]
+        self._basis_RX = torch.cat([self._basis_RX, direction_X[None]])
+        self._gains_RM = torch.cat([self._gains_RM, _gains(self._layers, along)[None]])
 
 
 class _Judge:
-    """The validation samples of one model: their gradient at the current classifier."""
+    """The validation samples of one model: their gradient at the current classifier.
+
+    In P parts of as many samples, padded with zeros: a CPU works at one product per thread.
+    """
 
     def __init__(self, logits_VC: Tensor, features_VE: Tensor, labels_V: Tensor, scale: float) -> None:
-        self.logits_CV, self.features_VE, self.labels_1V = logits_VC.T.contiguous(), features_VE, labels_V[None]
-        self.scale = scale
+        self._scale, self._size = scale, len(labels_V)
+        parts = torch.get_num_threads() if labels_V.device.type == "cpu" else 1
+        pad = -self._size % parts
+        self._features_PVE = functional.pad(features_VE, (0, 0, 0, pad)).unflatten(0, (parts, -1))
+        self._labels_P1V = functional.pad(labels_V, (0, pad)).view(parts, 1, -1)
+        self._logits_PCV = functional.pad(logits_VC, (0, 0, 0, pad)).unflatten(0, (parts, -1)).mT.contiguous()
 
     @classmethod
     def of(cls, samples: Candidates, label: int | None) -> list[_Judge]:
@@ -138,12 +197,13 @@ class _Judge:
     def gradient_CE(self) -> Tensor:
         """Gradient of the mean validation loss."""
         # `error_vectors` with classes first
-        error_CV = self.logits_CV.softmax(0).scatter_(0, self.labels_1V, 0.0)
-        error_CV.scatter_(0, self.labels_1V, -error_CV.sum(0, keepdim=True))
-        return error_CV @ self.features_VE * (self.scale / self.labels_1V.shape[1])
+        error_PCV = self._logits_PCV.softmax(1).scatter_(1, self._labels_P1V, 0.0)
+        error_PCV.scatter_(1, self._labels_P1V, -error_PCV.sum(1, keepdim=True))
+        return torch.bmm(error_PCV, self._features_PVE).sum(0).mul_(self._scale / self._size)
 
     def step(self, layer: LastLayer, picks_B: Tensor, eta: float) -> None:
         """theta -= eta * sum of the gradients of `picks_B`, seen from the validation logits."""
         # layer.delta_NC carries the 1/sqrt(R) of the joint gradient; the step of each model is its own.
-        moves_BC = layer.delta_NC[picks_B] * (-eta / self.scale)
-        self.logits_CV.addmm_(moves_BC.T, (self.features_VE @ layer.features_NE[picks_B].T).T)
+        moves_CB = layer.delta_NC[picks_B].T * (-eta / self._scale)
+        features_PBE = layer.features_NE[picks_B].expand(len(self._features_PVE), -1, -1)
+        self._logits_PCV += moves_CB @ torch.bmm(features_PBE, self._features_PVE.mT)

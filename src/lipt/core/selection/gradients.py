@@ -46,9 +46,18 @@ class LastLayer:
         """sum_k w_k g_k over the samples `rows_K`."""
         return (self.delta_NC[rows_K] * weights_K[:, None]).T @ self.features_NE[rows_K]
 
+    def rows(self, rows_S: Tensor) -> LastLayer:
+        """Those of the samples `rows_S`."""
+        return LastLayer(self.delta_NC[rows_S], self.features_NE[rows_S])
+
     def to(self, dtype: torch.dtype) -> LastLayer:
         """The same in another precision."""
         return LastLayer(self.delta_NC.to(dtype), self.features_NE.to(dtype))
+
+
+def sum_of(terms: Sequence[Tensor]) -> Tensor:
+    """Their sum; the tensor itself where there is one."""
+    return terms[0] if len(terms) == 1 else torch.stack(list(terms)).sum(0)
 
 
 def as_float(x: Tensor) -> Tensor:

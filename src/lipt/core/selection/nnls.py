@@ -35,6 +35,7 @@ class GrowingNonNegativeLeastSquares:
         self._tableau_GXX = self.w_GK.new_zeros(groups, capacity + 1, capacity + 1)
         self._positive_GX = torch.zeros(groups, capacity + 1, dtype=torch.bool, device=device)
         self._system_GXX = torch.zeros_like(self._tableau_GXX)  # A + lam I and b as they came, not swept
+        self._norm_GX = self.w_GK.new_zeros(groups, capacity + 1)  # its diagonal
         self._scale_G = self.w_GK.new_zeros(groups)
         self._group_G = torch.arange(groups, device=device)
 
@@ -53,14 +54,20 @@ class GrowingNonNegativeLeastSquares:
         """
         self._border(gram_GT, b_G)
         tolerance_G = self._scale_G * self.FLAT
+        # The others are solved: none has to leave or enter before the new one has.
+        pivot_G = torch.full_like(self._group_G, self.size)
+        last_G2 = self._tableau_GXX[:, self.size, [0, self.size]]
+        needed_G = live_G & (last_G2[:, 0] > tolerance_G)
+        needed_G &= last_G2[:, 1] > self._norm_GX[:, self.size] * self.DEPENDENT
         limit = 3 * self.size if rounds is None else rounds  # the usual bound of Lawson & Hanson; two or three suffice
         for _ in range(limit):
-            pivot_G, enters_G, needed_G = self._next_pivot(live_G, tolerance_G)
+            if rounds is not None or bool(needed_G.any()):
+                self._sweep(pivot_G, needed_G)
+            pivot_G, needed_G = self._next_pivot(live_G, tolerance_G)
             if rounds is None and not bool(needed_G.any()):
                 break
-            self._sweep(pivot_G, enters_G, needed_G)
         else:
-            self.unsettled_G |= self._next_pivot(live_G, tolerance_G)[2]
+            self.unsettled_G |= needed_G
         return self.w_GK[:, : self.size]
 
     def refine(self) -> Tensor:
@@ -78,56 +85,52 @@ class GrowingNonNegativeLeastSquares:
         """The row and column of a new variable, as if it had been there before all sweeps."""
         self.size += 1
         last = self.size
-        tableau_GXX, positive_GX = self._tableau_GXX[:, :last, :last], self._positive_GX[:, :last]
-        column_GX = torch.cat([b_G[:, None], gram_GT[:, :-1]], dim=1).double()
-        known_GX = column_GX.where(positive_GX, 0.0)
-        swept_GX = _product(tableau_GXX, known_GX)
-        border_GX = (column_GX - swept_GX).where(~positive_GX, -swept_GX)
-        diagonal_G = gram_GT[:, -1].double() + self.lam
-        self._tableau_GXX[:, last, :last] = self._tableau_GXX[:, :last, last] = border_GX
-        self._tableau_GXX[:, last, last] = diagonal_G - (known_GX * border_GX).sum(1)
-        self._system_GXX[:, last, :last] = self._system_GXX[:, :last, last] = column_GX
-        self._system_GXX[:, last, last] = diagonal_G
-        self._scale_G = torch.maximum(self._scale_G, b_G.double().abs())
+        column_GX = torch.cat([b_G[:, None], gram_GT], dim=1).double()
+        column_GX[:, last] += self.lam
+        self._system_GXX[:, last, : last + 1] = self._system_GXX[:, : last + 1, last] = column_GX
+        self._norm_GX[:, last] = column_GX[:, last]
+        self._scale_G = torch.maximum(self._scale_G, column_GX[:, 0].abs())
+        positive_GX = self._positive_GX[:, : last + 1]
+        known_GX = column_GX * positive_GX
+        swept_GX = _product(self._tableau_GXX[:, : last + 1, :last], known_GX[:, :last])
+        border_GX = torch.addcmul(-swept_GX, column_GX, ~positive_GX)
+        border_GX[:, last] -= (known_GX * border_GX).sum(1)
+        self._tableau_GXX[:, last, : last + 1] = self._tableau_GXX[:, : last + 1, last] = border_GX
 
-    def _next_pivot(self, live_G: Tensor, tolerance_G: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _next_pivot(self, live_G: Tensor, tolerance_G: Tensor) -> tuple[Tensor, Tensor]:
         """Move as far as the positive variables allow; which variable has to leave or enter then, and whether any."""
         end = self.size + 1
-        positive_GT = self._positive_GX[:, 1:end]
-        current_GT = self.w_GK[:, : self.size]
+        positive_GT, w_GT = self._positive_GX[:, 1:end], self.w_GK[:, : self.size]
         # Of positive variables: their optimum; of the others: their slope.
         column_GT = self._tableau_GXX[:, 1:end, 0]
-        blocking_GT = positive_GT & (column_GT <= 0)
-        ratio_GT = (current_GT / (current_GT - column_GT).clamp_min(1e-300)).where(blocking_GT, torch.inf)
+        goal_GT = column_GT * positive_GT
+        blocking_GT = positive_GT & (goal_GT <= 0)
+        ratio_GT = (w_GT / (w_GT - goal_GT).clamp_min(1e-300)).where(blocking_GT, torch.inf)
         reach_G, leaving_G = ratio_GT.min(1)
-        moved_GT = torch.lerp(current_GT, column_GT, reach_G.clamp(max=1.0)[:, None]).clamp_min(0)
-        moved_GT = torch.where(positive_GT, moved_GT, 0.0).where(live_G[:, None], current_GT)
-        blocked_G = blocking_GT.any(1)
-        moved_GT.scatter_(1, leaving_G[:, None], moved_GT.gather(1, leaving_G[:, None]).where(~blocked_G[:, None], 0.0))
-        self.w_GK[:, : self.size] = moved_GT
+        w_GT.lerp_(goal_GT, (reach_G.clamp(max=1.0) * live_G)[:, None]).clamp_min_(0)
+        blocked_G = reach_G.isfinite()
         # Squared distance to the span of the positive ones, ridge included, against the squared norm.
-        distance_GT, norm_GT = (
-            matrix.diagonal(dim1=1, dim2=2)[:, 1:end] for matrix in (self._tableau_GXX, self._system_GXX)
-        )
-        independent_GT = distance_GT > self.DEPENDENT * norm_GT
-        slope_G, entering_G = column_GT.where(~positive_GT & independent_GT, -torch.inf).max(1)
+        distance_GT = self._tableau_GXX.diagonal(dim1=1, dim2=2)[:, 1:end]
+        open_GT = (distance_GT > self._norm_GX[:, 1:end] * self.DEPENDENT) & ~positive_GT
+        slope_G, entering_G = column_GT.where(open_GT, -torch.inf).max(1)
         pivot_G = 1 + torch.where(blocked_G, leaving_G, entering_G)
-        return pivot_G, ~blocked_G, live_G & (blocked_G | (slope_G > tolerance_G))
+        return pivot_G, live_G & (blocked_G | (slope_G > tolerance_G))
 
-    def _sweep(self, pivot_G: Tensor, enters_G: Tensor, needed_G: Tensor) -> None:
-        """Let the variable `pivot_G` in or put it out, in the problems that need it."""
+    def _sweep(self, pivot_G: Tensor, needed_G: Tensor) -> None:
+        """Let the variable `pivot_G` in, or put it out if it is positive, in the problems that need it."""
         end = self.size + 1
         tableau_GXX = self._tableau_GXX[:, :end, :end]
         row_GX = tableau_GXX[self._group_G, pivot_G]
+        positive_G = self._positive_GX[self._group_G, pivot_G]
         inverse_G = (1 / row_GX[self._group_G, pivot_G]).where(needed_G, 0.0)
         scaled_GX = row_GX * inverse_G[:, None]
         tableau_GXX.baddbmm_(row_GX[:, :, None], scaled_GX[:, None, :], alpha=-1)
-        new_GX = torch.where(enters_G[:, None], scaled_GX, -scaled_GX)
+        new_GX = scaled_GX.where(~positive_G[:, None], -scaled_GX)
         new_GX[self._group_G, pivot_G] = -inverse_G
-        new_GX = torch.where(needed_G[:, None], new_GX, row_GX)
+        new_GX = new_GX.where(needed_G[:, None], row_GX)
         tableau_GXX[self._group_G, pivot_G] = new_GX
         tableau_GXX[self._group_G, :, pivot_G] = new_GX
-        self._positive_GX[self._group_G, pivot_G] ^= needed_G
+        self._positive_GX[self._group_G, pivot_G] = positive_G ^ needed_G
 
 
 def _product(matrix_GXY: Tensor, vector_GY: Tensor) -> Tensor:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from lipt.core.selection.gradients import LastLayer
+from lipt.core.selection.gradients import LastLayer, sum_of
 from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares
 
 #: Steps between two exact computations of the residual: with it, float32 picks in the order of float64.
@@ -81,28 +82,31 @@ def matching_pursuit(
 
 def _solve(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: int | None) -> tuple[Tensor, Tensor]:
     """Picks (G, K) and weights (G, K) of problems side by side; beyond a problem's own k they mean nothing."""
+    device = problems[0].layers[0].delta_NC.device
+    groups, k = len(problems), max(problem.k for problem in problems)
+    # A CPU works at one product per thread: with fewer groups than threads, each group is cut into parts.
+    parts = max(1, torch.get_num_threads() // groups) if device.type == "cpu" else 1
     exact = [
-        _Layer(
-            pad_sequence([problem.layers[model].delta_NC for problem in problems], batch_first=True),
-            pad_sequence([problem.layers[model].features_NE for problem in problems], batch_first=True),
+        _Padded(
+            _side_by_side([problem.layers[model].delta_NC for problem in problems], parts),
+            _side_by_side([problem.layers[model].features_NE for problem in problems], parts),
         )
         for model in range(len(problems[0].layers))
     ]
+    layers = [each.cut(parts, dtype) for each in exact]
     like = exact[0].delta_GMC
-    layers = [_Layer(each.delta_GMC.to(dtype), each.features_GME.to(dtype)) for each in exact]
+    members = like.shape[1]
     scale_G11 = like.new_tensor([problem.goal_scale for problem in problems])[:, None, None]
     goals = [each.delta_GMC.mT @ each.features_GME * scale_G11 for each in exact]
     b_GM = sum((each.dot_GM(goal) for each, goal in zip(exact, goals, strict=True)), torch.zeros_like(like[:, :, 0]))
-    groups, members = b_GM.shape
-    sizes_G = torch.tensor([len(problem) for problem in problems], device=like.device)
-    budgets_G = torch.tensor([problem.k for problem in problems], device=like.device)
-    k = max(problem.k for problem in problems)
+    sizes_G = torch.tensor([len(problem) for problem in problems], device=device)
+    budgets_G = torch.tensor([problem.k for problem in problems], device=device)
 
-    rows_GKM = layers[0].delta_GMC.new_empty(groups, k, members)  # <g_s, g_i> for the picks s
-    picked_GK = torch.zeros(groups, k, dtype=torch.int64, device=like.device)
-    solver = GrowingNonNegativeLeastSquares(groups, k, lam, like.device)
+    rows_GPKM = like.new_empty(groups, parts, k, members // parts, dtype=dtype)  # <g_s, g_i> for the picks s
+    picked_GK = torch.zeros(groups, k, dtype=torch.int64, device=device)
+    solver = GrowingNonNegativeLeastSquares(groups, k, lam, device)
     # -inf for picks and for padding
-    barred_GM = torch.where(torch.arange(members, device=like.device) < sizes_G[:, None], 0.0, -torch.inf).to(dtype)
+    barred_GM = torch.where(torch.arange(members, device=device) < sizes_G[:, None], 0.0, -torch.inf).to(dtype)
     # The correlations at some earlier weights; later ones follow from the Gram rows and the change of the weights.
     base_GM, base_w_GK = b_GM.to(dtype), torch.zeros_like(solver.w_GK)
     correlations_GM = base_GM
@@ -110,28 +114,27 @@ def _solve(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: 
         best_G1 = (correlations_GM + barred_GM).argmax(1, keepdim=True)
         barred_GM.scatter_(1, best_G1, -torch.inf)
         picked_GK[:, t : t + 1] = best_G1
-        for model, layer in enumerate(layers):
-            layer.gram_row(best_G1, out_GM=rows_GKM[:, t], add=model > 0)
-        gram_GT = rows_GKM[:, t].gather(1, picked_GK[:, : t + 1])
+        row_GPM = sum_of([layer.gram_row(best_G1, each) for layer, each in zip(layers, exact, strict=True)])
+        rows_GPKM[:, :, t] = row_GPM
+        gram_GT = row_GPM.flatten(1).gather(1, picked_GK[:, : t + 1])
         w_GT = solver.add(gram_GT, b_GM.gather(1, best_G1).squeeze(1), t < budgets_G, rounds)
         if (t + 1) % REFRESH == 0:
             base_w_GK[:, : t + 1] = w_GT = solver.refine()
-            base_GM = sum(
-                (
+            base_GM = sum_of(
+                [
                     layer.dot_GM((goal - each.weighted_sum(picked_GK[:, : t + 1], w_GT)).to(dtype))
                     for layer, each, goal in zip(layers, exact, goals, strict=True)
-                ),
-                torch.zeros_like(base_GM),
+                ]
             )
-        change_G1T = (w_GT - base_w_GK[:, : t + 1]).to(dtype)[:, None]
-        correlations_GM = torch.baddbmm(base_GM[:, None], change_G1T, rows_GKM[:, : t + 1], alpha=-1).squeeze(1)
+        change_GT = (w_GT - base_w_GK[:, : t + 1]).to(dtype)
+        correlations_GM = base_GM - _times(change_GT, rows_GPKM[:, :, : t + 1]).flatten(1)
     if rounds is not None and bool(solver.unsettled_G.any()):
         return _solve(problems, lam, dtype, 2 * rounds)
     return picked_GK, solver.refine()
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _Padded:
     """`LastLayer` of G groups, padded with zeros to M samples."""
 
     delta_GMC: Tensor
@@ -141,18 +144,41 @@ class _Layer:
         """<g_i, B>."""
         return (matrix_GCE @ self.features_GME.mT).mul_(self.delta_GMC.mT).sum(1)
 
-    def gram_row(self, index_G1: Tensor, *, out_GM: Tensor, add: bool) -> None:
-        """<g_s, g_i> for the one sample s of each group, written to or added to `out_GM`."""
-        delta_GM, features_GM = (_with_one(each, index_G1) for each in (self.delta_GMC, self.features_GME))
-        if add:
-            out_GM.addcmul_(delta_GM, features_GM)
-        else:
-            torch.mul(delta_GM, features_GM, out=out_GM)
-
     def weighted_sum(self, index_GT: Tensor, w_GT: Tensor) -> Tensor:
         """sum_t w_t g_t (G, C, E) over the samples `index_GT`."""
         delta_GTC, features_GTE = (_rows(each, index_GT) for each in (self.delta_GMC, self.features_GME))
         return (delta_GTC * w_GT[:, :, None]).mT @ features_GTE
+
+    def cut(self, parts: int, dtype: torch.dtype) -> _Cut:
+        """In P parts of equally many samples."""
+        return _Cut(
+            *(each.to(dtype).unflatten(1, (parts, -1)).mT.contiguous() for each in (self.delta_GMC, self.features_GME))
+        )
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The same in P parts of M samples, which come last: so a matrix-vector product streams through memory."""
+
+    delta_GPCM: Tensor
+    features_GPEM: Tensor
+
+    def dot_GM(self, matrix_GCE: Tensor) -> Tensor:
+        """<g_i, B> of all samples (G, P M)."""
+        return (matrix_GCE[:, None] @ self.features_GPEM).mul_(self.delta_GPCM).sum(2).flatten(1)
+
+    def gram_row(self, index_G1: Tensor, exact: _Padded) -> Tensor:
+        """<g_s, g_i> (G, P, M) for the one sample s of each group."""
+        delta_GC, features_GE = (
+            _rows(each, index_G1)[:, 0].to(self.delta_GPCM.dtype) for each in (exact.delta_GMC, exact.features_GME)
+        )
+        return _times(delta_GC, self.delta_GPCM).mul_(_times(features_GE, self.features_GPEM))
+
+
+def _side_by_side(groups: Sequence[Tensor], parts: int) -> Tensor:
+    """(G, M, X), padded with zeros to a length that can be cut."""
+    x_GMX = pad_sequence(list(groups), batch_first=True)
+    return functional.pad(x_GMX, (0, 0, 0, -x_GMX.shape[1] % parts))
 
 
 def _rows(x_GMX: Tensor, index_GT: Tensor) -> Tensor:
@@ -160,9 +186,8 @@ def _rows(x_GMX: Tensor, index_GT: Tensor) -> Tensor:
     return x_GMX[torch.arange(len(x_GMX), device=x_GMX.device)[:, None], index_GT]
 
 
-def _with_one(x_GMX: Tensor, index_G1: Tensor) -> Tensor:
-    """<x_i, x_s> (G, M) for the one sample s of each group."""
-    row_G1X = _rows(x_GMX, index_G1)
-    if len(x_GMX) == 1:
-        return (x_GMX[0] @ row_G1X[0, 0])[None]  # a matrix-vector product is faster than a batch of one
-    return (x_GMX @ row_G1X.mT).squeeze(2)
+def _times(v_GX: Tensor, x_GPXM: Tensor) -> Tensor:
+    """v^T x (G, P, M)."""
+    groups, parts, size, members = x_GPXM.shape
+    v_B1X = v_GX[:, None].expand(groups, parts, size).reshape(-1, 1, size)
+    return torch.bmm(v_B1X, x_GPXM.view(-1, size, members)).view(groups, parts, members)

@@ -16,18 +16,17 @@ from torch import Tensor
 
 from lipt.core.selection.gradients import LastLayer, joint_features, last_layers
 from lipt.core.selection.neighbours import nearest, sparse_medoids
-from lipt.core.selection.task import Group, Picks, Task, per_group, register, require, stochastic_size
+from lipt.core.selection.task import TIE, Group, Picks, Task, best, per_group, register, require, stochastic_size
 
 Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
+#: Distances (B, M) of the samples (B,) to all, in memory of its own.
 Rows = Callable[[Tensor], Tensor]
 #: Up to so many samples (1 GiB of float32) distances are computed once; beyond, rows are recomputed when needed.
 DENSE_LIMIT = 16384
 #: Beyond so many samples `auto` looks at nearest neighbours only.
 SPARSE_LIMIT = 50_000
-_BLOCK = 512
-#: Gains this close (relative) are equal, lowest index first. Real ties are common: two samples that would serve the
-#: same ones gain the same, up to rounding.
-TIE = 1e-6
+#: Rows that are looked at together.
+_BLOCK = 128
 
 
 @register("craig", models=1)
@@ -93,10 +92,9 @@ def cut(x_ME: Tensor, k: int, lam: float) -> Tensor:
     gains_M = x_ME @ x_ME.sum(0) - lam * x_ME.square().sum(1)
     picked_K = torch.empty(k, dtype=torch.int64, device=x_ME.device)
     for t in range(k):
-        best = gains_M.argmax()
-        picked_K[t] = best
-        gains_M.addmv_(x_ME, x_ME[best], alpha=-2 * lam)
-        gains_M[best] = -torch.inf
+        at = picked_K[t] = gains_M.argmax()
+        gains_M.addmv_(x_ME, x_ME[at], alpha=-2 * lam)
+        gains_M[at] = -torch.inf
     return picked_K
 
 
@@ -136,26 +134,26 @@ class _Cover:
 
     def gains(self, candidates_B: Tensor) -> Tensor:
         """Decrease of the sum of distances (B,) by each candidate."""
-        return (self.nearest_M - self.rows(candidates_B)).clamp_min_(0).sum(1)
+        parts = candidates_B.split(_BLOCK)
+        return torch.cat([self.rows(part).neg_().add_(self.nearest_M).clamp_min_(0).sum(1) for part in parts])
 
-    def take(self, best: int) -> None:
-        index_1 = torch.tensor([best], device=self.nearest_M.device)
+    def take(self, pick: int) -> None:
+        index_1 = torch.tensor([pick], device=self.nearest_M.device)
         self.nearest_M = torch.minimum(self.nearest_M, self.rows(index_1)[0])
-        self.free_M[best] = False
+        self.free_M[pick] = False
 
 
 def lazy_greedy(rows: Rows, k: int, n: int, device: torch.device) -> Tensor:
     """Positions (k,) of the exact greedy: gains only shrink (submodularity), so old gains bound the new ones."""
     first = first_medoid(rows, n, device)
     cover = _Cover.start(rows, first, n)
-    bounds_M = torch.cat([cover.gains(block_B) for block_B in _blocks(n, device)])
+    bounds_M = cover.gains(torch.arange(n, device=device))
     bounds_M[first] = -1
     picked = [int(first)]
     while len(picked) < k:
-        best = _best_by_bounds(cover, bounds_M)
-        picked.append(best)
-        cover.take(best)
-        bounds_M[best] = -1
+        picked.append(_best_by_bounds(cover, bounds_M))
+        cover.take(picked[-1])
+        bounds_M[picked[-1]] = -1
     return torch.tensor(picked, device=device)
 
 
@@ -163,14 +161,14 @@ def _best_by_bounds(cover: _Cover, bounds_M: Tensor) -> int:
     """The candidate of largest gain, lowest index first; refreshes the bounds that it had to look at."""
     stale_M = bounds_M.clone()  # -1 for picks and for those evaluated in this call
     gains_M = torch.full_like(bounds_M, -1)
-    best, width = 0.0, 8
-    while float(stale_M.max()) > best * (1 - TIE):
+    most, width = 0.0, 8
+    while float(stale_M.max()) > most * (1 - TIE):
         batch_B = stale_M.topk(min(width, len(stale_M))).indices
         batch_B = batch_B[stale_M[batch_B] >= 0]
         bounds_M[batch_B] = gains_M[batch_B] = cover.gains(batch_B)
         stale_M[batch_B] = -1
-        best, width = float(gains_M.max()), 2 * width
-    equals_M = gains_M >= best * (1 - TIE) if best > 0 else cover.free_M  # nothing left to gain: any free one
+        most, width = float(gains_M.max()), 2 * width
+    equals_M = gains_M >= most * (1 - TIE) if most > 0 else cover.free_M  # nothing left to gain: any free one
     return int(equals_M.int().argmax())
 
 
@@ -184,10 +182,8 @@ def stochastic_greedy(
     while len(picked) < k:
         free_F = cover.free_M.nonzero().flatten()
         sample_B = free_F[torch.randperm(len(free_F), generator=generator)[:size].to(device)].sort().values
-        gains_B = cover.gains(sample_B)
-        best = int(sample_B[(gains_B >= gains_B.max() * (1 - TIE)).int().argmax()])
-        picked.append(best)
-        cover.take(best)
+        picked.append(int(sample_B[best(cover.gains(sample_B))]))
+        cover.take(picked[-1])
     return torch.tensor(picked, device=device)
 
 
@@ -237,7 +233,7 @@ def _kept(rows: Rows, group: Group) -> Rows:
     kept_MM = rows(torch.zeros(1, dtype=torch.int64, device=device)).new_empty(n, n)
     for block_B in _blocks(n, device):
         kept_MM[block_B] = rows(block_B)
-    return kept_MM.__getitem__
+    return kept_MM.__getitem__  # a copy of the rows
 
 
 def _blocks(n: int, device: torch.device) -> tuple[Tensor, ...]:

@@ -48,6 +48,9 @@ class Picks:
     scores_N: Tensor | None = None
 
 
+#: Gains this close (relative) are equal.
+TIE = 1e-6
+
 Algorithm = Callable[..., Picks]
 _REGISTRY: dict[str, tuple[Algorithm, Requirements]] = {}
 
@@ -114,6 +117,15 @@ def top(task: Task, scores_N: Tensor) -> Picks:
 def highest(scores_M: Tensor, k: int) -> Tensor:
     """Positions (k,) of the k highest scores, highest first; equal scores by lowest position."""
     return torch.sort(scores_M, descending=True, stable=True).indices[:k]
+
+
+def best(gains_M: Tensor) -> Tensor:
+    """Position (1,) of the highest gain; the lowest of those that are equal up to rounding.
+
+    Samples that are equal gain the same, but products round differently from row to row.
+    """
+    most = gains_M.max()
+    return (gains_M >= most - TIE * most.abs()).int().argmax(keepdim=True)
 
 
 def stochastic_size(n: int, k: int, epsilon: float) -> int:
