@@ -92,6 +92,12 @@ class Run:
         assert done.returncode == (document["phase"] == "Failed"), done.stderr
         return document
 
+    def message(self, box: str) -> str:
+        """What `lipt status` says about a box now."""
+        command = [LIPT, "status", self.handle, "-o", "json"]
+        document = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return next(str(each["message"]) for each in document["boxes"] if each["name"] == box)
+
     def succeeds(self, **options: float) -> None:
         """Waits for the end and asserts that it is a good one."""
         state = self.wait(**options)

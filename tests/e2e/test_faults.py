@@ -164,6 +164,14 @@ def wrong_secret() -> Any:
     kubectl("delete", "secret/wrong-s3", "configmap/wrong-s3")
 
 
+def test_a_run_that_no_node_takes_says_so(tmp_path: Path) -> None:
+    run = Run(tmp_path, "too-large", gpus=64)
+    message = until(lambda: run.message("dispatch"), why="status says what dispatch waits for", every=2)
+    assert message.startswith("1 pod waits for a node: 0/3 nodes are available")
+    assert "Insufficient nvidia.com/gpu" in message
+    kubectl("delete", "workflow", run.workflow)
+
+
 def test_mistakes_are_told_once_and_not_repeated(tmp_path: Path, wrong_secret: str) -> None:
     """Wrong credentials, a missing bucket, a setting that contradicts itself: one pod each, one line each."""
     runs = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -62,15 +63,21 @@ def submit(
 @output_option
 def status(handle: str, wait: bool, output: str) -> None:
     """Where the run HANDLE stands, box by box."""
-    from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, engine_of
+    from lipt.adapters.cluster.api import Cluster, MissingError
+    from lipt.adapters.cluster.runs import Handle, engine_of, waiting
 
-    address = Handle.parse(handle)
-    engine = engine_of(address.engine, Cluster(), address.namespace)
+    address, cluster = Handle.parse(handle), Cluster()
+    engine = engine_of(address.engine, cluster, address.namespace)
     state = engine.state(address.run)
     while wait and not state.over:
         time.sleep(_POLL_S)
         state = engine.state(address.run)
+    if not state.over:
+        with suppress(MissingError):  # not started yet
+            why = waiting(cluster, address.namespace, engine.workflow(address.run))
+            state = replace(
+                state, boxes=[replace(box, message=box.message or why.get(box.name, "")) for box in state.boxes]
+            )
     if output == "json":
         print_json(asdict(state))
     else:

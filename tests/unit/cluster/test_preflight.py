@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from lipt import __version__
 from lipt.adapters.cluster import preflight
 from lipt.adapters.cluster.api import RefusedError
+from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.adapters.cluster.preflight import UnknownError, installation, rights
 from lipt.errors import RunError, UsageError
 from tests.unit.cluster.answers import Answers, site
@@ -78,23 +80,17 @@ def test_old_servers_and_missing_namespaces() -> None:
     assert "namespace vision" in preflight.server(hidden, "argo", "vision")
 
 
-@pytest.mark.parametrize("engine", ["argo", "kubeflow"])
-def test_the_shipped_pipelines_are_of_this_version(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_uploaded_pipeline_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with (ROOT / "pipelines/lipt.yaml").open(encoding="utf-8") as file:
-        inputs = next(yaml.safe_load_all(file))["root"]["inputDefinitions"]["parameters"]
-    defaults = {name: entry.get("defaultValue") for name, entry in inputs.items()}
-
-    class Installed:
-        def parameters(self) -> dict[str, Any]:
-            return defaults
-
-    monkeypatch.setattr(installation, "engine_of", lambda *_: Installed())
-    cluster = Answers({"/apis/argoproj.io/v1alpha1": {}})
-    assert preflight.pipeline(cluster, engine, "vision")[1] == defaults
-    if engine == "kubeflow":
-        defaults["image"] = "lipt:0.0.1"
-        with pytest.raises(UsageError, match=r"of lipt 0\.0\.1, this is"):
-            preflight.pipeline(cluster, engine, "vision")
+        spec = next(yaml.safe_load_all(file))
+    monkeypatch.setattr(Kubeflow, "__init__", lambda *_: None)
+    monkeypatch.setattr(Kubeflow, "_version", lambda _: (None, spec))
+    text, defaults = preflight.pipeline(Answers(), "kubeflow", "vision")
+    assert (text, defaults["jigsaws"], defaults["workspace"]) == (f"pipeline lipt {__version__}", 4, None)
+    spec["root"]["inputDefinitions"]["parameters"]["image"]["defaultValue"] = "lipt:0.0.1"
+    with pytest.raises(UsageError, match=r"of lipt 0\.0\.1, this is") as error:
+        Kubeflow(Answers(), "vision").parameters()  # what `lipt submit` asks first
+    assert "kfp pipeline create-version -n lipt" in error.value.remedy
 
 
 def test_without_argo() -> None:

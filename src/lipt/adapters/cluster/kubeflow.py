@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
+from lipt import __version__
 from lipt.adapters.cluster.api import Api, MissingError
-from lipt.adapters.cluster.runs import BOXES, BoxState, RunState
+from lipt.adapters.cluster.runs import BOXES, BoxState, RunState, check_version
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 T = TypeVar("T")
@@ -36,7 +37,13 @@ class Kubeflow:
     def parameters(self) -> dict[str, Any]:
         _, spec = self._version()
         inputs = spec["root"]["inputDefinitions"]["parameters"]
-        return {name: entry.get("defaultValue") for name, entry in inputs.items()}
+        defaults = {name: entry.get("defaultValue") for name, entry in inputs.items()}
+        check_version(
+            str(defaults.get("image", "")).rpartition(":")[2],
+            what=f"the newest version of pipeline {_PIPELINE}",
+            remedy=f"kfp pipeline create-version -n {_PIPELINE} -v {__version__} pipelines/lipt.yaml",
+        )
+        return defaults
 
     def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
         version, _ = self._version()

@@ -124,13 +124,10 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
     """
     if box is not None and box not in BOXES:
         raise UsageError(f"no box {box!r}", did_you_mean(box, BOXES))
-    found = []
-    for label in ("workflows.argoproj.io/workflow", RUN_LABEL):
-        found += cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{label}={workflow}")["items"]
-    for pod in sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
-        name, of = pod["metadata"]["name"], _box_of(pod)
-        if of is None or (box is not None and of != box):
+    for of, pod in _pods(cluster, namespace, workflow):
+        if box is not None and of != box:
             continue
+        name = pod["metadata"]["name"]
         container = next(c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker"))
         try:
             text = cluster.text(
@@ -139,6 +136,28 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
         except LiptError as error:  # it waits for a node, or is gone with it
             text = f"({error.message})\n"
         yield name, text
+
+
+def waiting(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
+    """Box -> why pods of it, or of its workers, have no node yet, in the scheduler's words."""
+    told: dict[str, list[str]] = {}
+    for box, pod in _pods(cluster, namespace, workflow):
+        for condition in pod["status"].get("conditions", []):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                told.setdefault(box, []).append(str(condition.get("message", "")).partition(". ")[0])
+    return {
+        box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} for a node: {texts[0]}"
+        for box, texts in told.items()
+    }
+
+
+def _pods(cluster: Api, namespace: str, workflow: str) -> list[tuple[str, dict[str, Any]]]:
+    """(box, pod) of a run's boxes and workers, by start; without the engine's own pods."""
+    found = []
+    for label in ("workflows.argoproj.io/workflow", RUN_LABEL):
+        found += cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{label}={workflow}")["items"]
+    found.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+    return [(box, pod) for pod in found if (box := _box_of(pod)) is not None]
 
 
 def _box_of(pod: dict[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from lipt import __version__
 from lipt.adapters.cluster.api import Api, MissingError, RefusedError
 from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
-from lipt.adapters.cluster.runs import check_version, engine_of
+from lipt.adapters.cluster.runs import engine_of
 from lipt.errors import RunError
 
 #: A Job that repeats its indexes one by one is on by default since then.
@@ -38,12 +38,6 @@ def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, 
         except MissingError:
             raise RunError("the cluster has no Argo Workflows", _ARGO) from None
     parameters = engine_of(engine, cluster, namespace).parameters()
-    if engine == "kubeflow":
-        check_version(
-            str(parameters.get("image", "")).rpartition(":")[2],
-            what="the newest version of pipeline lipt",
-            remedy=f"kfp pipeline create-version -n lipt -v {__version__} pipelines/lipt.yaml",
-        )
     kind = {"argo": "WorkflowTemplate", "kubeflow": "pipeline"}[engine]
     return f"{kind} lipt {__version__}", parameters
 
