@@ -129,8 +129,8 @@ class Merge(Section):
     """Validation images used while searching; the outcome is confirmed on all of them. null: all, always."""
     recalibration_images: PositiveInt = 512
     groups: PositiveInt = 1
-    """Deal the jigsaws into so many groups, merge each, side by side on a cluster, then merge their soups; 1: merge all
-    at once. About the square root of `dispatch.jigsaws` is fastest."""
+    """Deal the jigsaws into so many groups, merge each, side by side on a cluster, then merge their soups, which count
+    alike; 1: merge all at once. About the square root of `dispatch.jigsaws` is fastest, from some dozens on."""
     quorum: Fraction = Field(0.5, gt=0, le=1)
     """The merge runs when at least this share of the jigsaws arrived."""
 

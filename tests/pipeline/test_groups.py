@@ -91,6 +91,14 @@ def test_groups_are_merged_like_jigsaws_and_their_soups_likewise(ran: tuple[Path
     assert outcome.merged.summary["accuracy"] == last.accuracy == hand.accuracy(weights, hand.all)
 
 
+def test_groups_cost_no_accuracy_to_speak_of(ran: tuple[Path, Outcome]) -> None:
+    folder, outcome = ran
+    whole = combine(context(folder, groups=1), outcome.prepared, outcome.jigsaws).summary
+    assert outcome.merged is not None
+    assert whole["accuracy"] > whole["theta_star_accuracy"] + 0.05
+    assert outcome.merged.summary["accuracy"] > whole["accuracy"] - 0.06  # 1.5 standard deviations of 144 images
+
+
 def test_what_follows_finds_the_jigsaws(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
     ctx, merged = context(folder), outcome.merged

@@ -212,7 +212,7 @@ class _Run:
         if groups == 1:
             return [last]
         mean = self._merge("group", count / groups, self.searched)
-        # The delta of a soup is as large as a jigsaw's, within 6 %.
+        # The delta of a soup is as large as a jigsaw's, within 5 %.
         return [replace(mean, pieces=groups, spreads=True, written={"model": self.net.delta_bytes}), last]
 
     def _merge(self, stage: str, count: float, validation: int) -> Work:
