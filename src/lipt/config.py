@@ -128,6 +128,9 @@ class Merge(Section):
     search_images: PositiveInt | None = 1000
     """Validation images used while searching; the outcome is confirmed on all of them. null: all, always."""
     recalibration_images: PositiveInt = 512
+    groups: PositiveInt = 1
+    """Deal the jigsaws into so many groups, merge each, side by side on a cluster, then merge their soups, which count
+    alike; 1: merge all at once. About the square root of `dispatch.jigsaws` is fastest, from some dozens on."""
     quorum: Fraction = Field(0.5, gt=0, le=1)
     """The merge runs when at least this share of the jigsaws arrived."""
 
@@ -214,7 +217,7 @@ class Config(Section):
     compare: Compare = Field(default_factory=Compare)
 
     @model_validator(mode="after")
-    def _budgets_fit(self) -> Self:
+    def _sections_fit(self) -> Self:
         drawn = self.train.epoch_fraction
         if drawn is not None and drawn > self.select.fraction:
             raise ValueError(
@@ -227,6 +230,11 @@ class Config(Section):
             )
         if self.score.model == "jigsaws" and self.merge.method == "none":
             raise ValueError("score.model: jigsaws needs a swarm; it does not go with merge.method: none")
+        if self.merge.groups > self.dispatch.jigsaws:
+            raise ValueError(
+                f"merge.groups ({self.merge.groups}) exceeds dispatch.jigsaws ({self.dispatch.jigsaws}): "
+                "a group has at least one"
+            )
         return self
 
 

@@ -50,6 +50,8 @@ def test_the_swarm_as_an_ensemble(folder: Path) -> None:
     (scores,) = outcome.scores
     assert scores.summary["models"] == 3
     assert {jigsaw.ref for jigsaw in outcome.jigsaws} < set(scores.inputs)
+    grouped = run_tiny(folder, {"select": {"algorithm": "dual"}, "score": {"model": "jigsaws"}, "merge": {"groups": 2}})
+    assert [artifact.ref for artifact in grouped.scores] == [scores.ref]
     logits = {name: file.sha256 for name, file in scores.files.items() if name.startswith("outputs-")}
     assert len(set(logits.values())) == len(logits) == 3
     with pytest.raises(UsageError, match="needs the outputs of at least 2 model"):

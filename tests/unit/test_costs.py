@@ -97,6 +97,25 @@ def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None
         assert written == pytest.approx(works["score"].pieces * works["score"].written["other"], rel=0.01)
 
 
+def test_groups_are_foreseen_as_they_are_merged(ran: Context) -> None:
+    ctx = replace(ran, config=override(ran.config, {"merge": {"groups": 2}}))
+    run_with_baseline(ctx)
+    costs, works = measured(ctx), planned(ctx)
+    for stage in ("group", "merge"):
+        work, rows = works[stage], costs[stage]
+        assert work.pieces == len(rows)
+        assert sum(cost.flops for cost in rows) == pytest.approx(work.pieces * work.flops, rel=0.5), stage
+        assert sum(cost.written["model"] for cost in rows) == pytest.approx(
+            work.pieces * work.written["model"], rel=0.08
+        )
+        once = work.once["model"] if stage == "group" else 0  # theta_*, which this process keeps for the last merge
+        for kind, kept in (("data", 0), ("model", once)):
+            read = sum(cost.read[kind] for cost in rows)
+            assert read == pytest.approx(work.pieces * work.read[kind] + kept, rel=0.08), (stage, kind)
+    assert [cost.read["data"] for cost in costs["group"]] == [costs["group"][0].read["data"]] * 2
+    assert costs["group"][0].read["data"] < costs["merge"][0].read["data"]  # the search's images, not all validation
+
+
 # Data that are not there
 
 
@@ -160,6 +179,28 @@ def test_processes_share_the_main_training_and_nothing_else() -> None:
     assert four["initialise"] == one["initialise"]
 
 
+def test_groups_divide_time_and_memory_of_a_merge() -> None:
+    """Linear in n in one pod; with the square root in groups, their merge and the last one are alike."""
+    changes = {"dispatch": {"jigsaws": 1024}, "data": {"validation_fraction": 0.001}}  # of the search
+    whole, grouped = (
+        {stage.stage: stage for stage in foreseen(100, 1_000_000, changes=changes | more)[0]}
+        for more in ({}, {"merge": {"groups": 32}})
+    )
+    assert "group" not in whole
+    assert (grouped["group"].pods, grouped["group"].pieces) == (32, 32)
+    assert grouped["group"].memory_bytes == grouped["merge"].memory_bytes < whole["merge"].memory_bytes
+    assert grouped["merge"].flops == grouped["group"].flops / 32 < whole["merge"].flops / 20
+    assert grouped["group"].flops == pytest.approx(whole["merge"].flops, rel=0.1)
+    delta = whole["pretrain"].written["model"] / 1024
+    assert whole["merge"].memory_bytes - grouped["merge"].memory_bytes == pytest.approx((1024 - 32) * delta)
+    few = foreseen(10, 1_000_000, changes=changes | {"merge": {"groups": 32}}, gpu_tflops=1e-3)[0]
+    many = foreseen(32, 1_000_000, changes=changes | {"merge": {"groups": 32}}, gpu_tflops=1e-3)[0]
+    rounds = {stage.stage: stage.wall_s for stage in few}["group"] / {stage.stage: stage.wall_s for stage in many}[
+        "group"
+    ]
+    assert rounds == pytest.approx(4, rel=0.2)  # 10 pods for 32 groups
+
+
 def test_what_breaks_is_said() -> None:
     assert not [text for text in foreseen(2, 1_000_000)[1] if "memory" in text or "block" in text]
     stages, found = foreseen(8, 2_000_000_000)
@@ -168,6 +209,8 @@ def test_what_breaks_is_said() -> None:
     assert "score blocks exceeds one argument" in text
     assert {stage.stage: stage.bottleneck for stage in stages}["select"] == "memory"
     assert "dispatch will refuse" in "\n".join(foreseen(2, 10_000)[1])
+    assert "merge.groups merges them" in "\n".join(foreseen(64, 1_000_000, gpu_tflops=0.1)[1])
+    assert "merge.groups" not in "\n".join(foreseen(64, 1_000_000, gpu_tflops=0.1, changes={"merge": {"groups": 8}})[1])
     larger = foreseen(8, 2_000_000_000, changes={"score": {"block_images": 10_000_000}})[1]
     assert not [text for text in larger if "score block" in text and "memory" not in text]
 
@@ -223,6 +266,7 @@ def test_a_run_is_foreseen_from_itself(ran: Context) -> None:
     data, costs = Data.stored(ran), measured(ran)
     works = work_of(ran, data)
     fits = calibrate([(works, costs)], Machine())
+    assert fits["group"] == fits["merge"]  # to plan groups for
     for stage in forecast(works, Machine(fits=fits), ran.config, data.side):
         rows = costs[stage.stage]
         if len(rows) < 3:  # of more pieces the median counts

@@ -77,7 +77,7 @@ def train(plan: str, merged: str, subset: str) -> None:
 
 @box.command()
 @click.argument("plan")
-@click.argument("stage", type=click.Choice(["pretrain", "score"]))
+@click.argument("stage", type=click.Choice(["pretrain", "group", "score"]))
 @click.option("--items", required=True, metavar="JSON", help="Everything to be done, a list of numbers.")
 @click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Pods that share it.")
 @click.option("--merged", default="", metavar="REF", help="theta_p, for score.")

@@ -15,6 +15,7 @@ from torch import Tensor
 from lipt.core.wire import State
 
 BatchNorm = Literal["best", "averaged", "recalibrated"]
+Outcome = Literal["soup", "best_single", "theta_star"]
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Soup:
     """The merged state and its history, in the order in which ingredients were tried."""
 
     state: State
-    chosen: str
-    """`soup`, `theta_star` (fallback) or `jigsaw-i`."""
+    chosen: Outcome
+    """What `state` is; the other two only as fallback."""
     accuracy: float
     """Of `state`, on all validation images; optimistic by up to 2 points, since it was chosen on them."""
     theta_star_accuracy: float
@@ -97,12 +98,12 @@ def merge(
     batchnorm: BatchNorm,
     fallback: bool,
 ) -> Soup:
-    """Merge the jigsaws `present`; the outcome does not depend on the order in which they arrived.
+    """Merge the ingredients `present`, jigsaws or soups of some; the order in which they arrived does not matter.
 
     Args:
         star: theta_*.
-        present: indices of the jigsaws that arrived, at least one.
-        load: state of the jigsaw with that index; called again rather than kept, one ingredient is resident.
+        present: indices of the ingredients that arrived, at least one.
+        load: state of the ingredient with that index; called again rather than kept, one ingredient is resident.
         fallback: theta_* takes part as the first ingredient and as the outcome.
     """
     singles = {index: arena.search(load(index)) for index in present}
@@ -124,9 +125,9 @@ def merge(
     else:
         state, steps = _greedy(star, order, singles, load, arena, method, search, batchnorm, fallback)
     accuracy = average_accuracy if method == "uniform" else arena.confirm(state)
-    outcomes = [(accuracy, "soup", state)]
+    outcomes: list[tuple[float, Outcome, State]] = [(accuracy, "soup", state)]
     if method == "greedy_interpolation" and fallback:
-        outcomes += [(best_single, f"jigsaw-{best}", load(best)), (star_accuracy, "theta_star", star)]
+        outcomes += [(best_single, "best_single", load(best)), (star_accuracy, "theta_star", star)]
     accuracy, chosen, state = max(outcomes, key=lambda outcome: outcome[0])
     return Soup(
         state=state,

@@ -72,7 +72,8 @@ class Row(_Model):
 
 
 class JigsawRow(_Model):
-    """One worker in the merge. Accuracies are on the validation set; `None` in a worker that never arrived."""
+    """One worker in the merge, or the soup of a group. Accuracies are on the validation set; `None` in a worker that
+    never arrived."""
 
     index: Count
     accuracy: Share | None = None
@@ -83,21 +84,26 @@ class JigsawRow(_Model):
     """Where the statistics of the kept candidate come from, such as "averaged" or "recalibrated"."""
     validation_after: Share | None = None
     density: Share | None = None
+    group: Count | None = None
+    """Of a worker, where they were merged in groups: that which it was tried in."""
     missing: bool = False
     note: str = ""
 
 
 class MergeTable(_Model):
-    """The soup: one row per worker in the order the merge took them, and the references it is judged by."""
+    """The soup: one row per worker in the order in which the merge, or that of its group, took them, one per group
+    where there are groups, and the references it is judged by."""
 
     method: str
     theta_star_accuracy: Share | None = None
     best_single_accuracy: Share | None = None
+    """Of a worker, or of a group where there are groups; likewise the average."""
     uniform_accuracy: Share | None = None
     soup_accuracy: Share | None = None
     num_workers: Count
     num_arrived: Count
     quorum: Count
+    groups: list[JigsawRow] = []
     steps: list[JigsawRow] = []
 
 

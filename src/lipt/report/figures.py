@@ -61,13 +61,14 @@ def _accuracy_line(axes: Axes, row: Row, position: float) -> None:
 
 
 def soup_figure(merge: MergeTable) -> str | None:
-    """Validation accuracy along the merge; None when no worker was measured."""
-    steps = [step for step in merge.steps if step.accuracy is not None]
+    """Validation accuracy along the merge of the workers, or of the groups; None when no worker was measured."""
+    what = "group" if merge.groups else "worker"
+    steps = [step for step in merge.groups or merge.steps if step.accuracy is not None]
     if not steps:
         return None
 
     def plot(axes: Axes) -> None:
-        for kept, color, label in ((True, ACCENT, "worker, kept"), (False, PLAIN, "worker, not kept")):
+        for kept, color, label in ((True, ACCENT, f"{what}, kept"), (False, PLAIN, f"{what}, not kept")):
             points = [(at, step.accuracy) for at, step in enumerate(steps, start=1) if step.kept is kept]
             if points:
                 face = color if kept else PAPER
@@ -85,7 +86,7 @@ def soup_figure(merge: MergeTable) -> str | None:
                 axes.axhline(value, color=MUTED, linestyle=style, linewidth=1.2, label=label)
         axes.yaxis.set_major_formatter(_PERCENT)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("order of merging (best worker first)")
+        axes.set_xlabel(f"order of merging (best {what} first)")
         axes.set_ylabel("validation accuracy")
 
     return draw("soup", "Validation accuracy along the merge", plot, height_in=3.6)

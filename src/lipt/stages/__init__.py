@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 from lipt.stages.choose import score, select
 from lipt.stages.ingest import ingest
-from lipt.stages.swarm import dispatch, initialise, merge, pretrain
+from lipt.stages.soup import group, merge
+from lipt.stages.swarm import dispatch, initialise, pretrain
 from lipt.stages.train import evaluate, train
 from lipt.stages.workspace import Artifact
 
 #: name -> function, for `lipt stage`.
 STAGES: dict[str, Callable[..., Artifact]] = {
     function.__name__: function
-    for function in (ingest, initialise, dispatch, pretrain, merge, score, select, train, evaluate)
+    for function in (ingest, initialise, dispatch, pretrain, group, merge, score, select, train, evaluate)
 }

@@ -3,7 +3,8 @@
 A pod knows nothing but what it is handed, and it is handed addresses: samples, weights and scores never pass through
 the pipeline engine, a pod reads them from the workspace, by range and verified.
 
-Two boxes spread their work over worker pods (`workers`): pretrain always, select where scoring is shared.
+Three boxes spread their work over worker pods (`workers`): pretrain always, merge where there are groups, select where
+scoring is shared.
 """
 
 from __future__ import annotations
@@ -21,10 +22,22 @@ from lipt.config import Config
 from lipt.errors import LiptError, RunError, say_why, stop_on_sigterm
 from lipt.progress import Reporter
 from lipt.stages.context import Context
-from lipt.stages.graph import Outcome, Prepared, Scoring, choose, combine, fit, prepare, random_baseline, with_config
+from lipt.stages.graph import (
+    Outcome,
+    Prepared,
+    Scoring,
+    choose,
+    combine,
+    fit,
+    made_of,
+    prepare,
+    random_baseline,
+    with_config,
+)
 from lipt.stages.ingest import write_chunks
 from lipt.stages.plan import Plan
 from lipt.stages.showing import MAX_CONFUSION_CLASSES, Finished
+from lipt.stages.soup import deal, group_ref
 from lipt.stages.workers import arrived, jigsaw_address, note_loss, open_run, spread
 from lipt.stages.workspace import Artifact
 
@@ -116,11 +129,19 @@ def pretrain_box(address: str) -> tuple[int, int]:
 
 def merge_box(address: str) -> Artifact | None:
     """Box 3: theta_p, of the jigsaws that arrived; None when there is no swarm."""
-    _, ctx, prepared = open_run(address)
+    plan, ctx, prepared = open_run(address)
     if prepared.plans is None:
         return None
     jigsaws, failures = arrived(ctx, prepared)
     try:
+        if plan.pods and plan.pods.nodes != 1:
+            missing = [
+                index
+                for index, members in deal(ctx.config, jigsaws).items()
+                if ctx.workspace.find(group_ref(ctx, *prepared.swarm, members, index=index)) is None
+            ]
+            for index, why in spread(plan, address, ctx, "group", missing).items():
+                ctx.reporter.say(f"group {index} was lost, it is merged here: {why}")
         return combine(ctx, prepared, jigsaws)
     except RunError as error:
         reasons = "; ".join(f"jigsaw {index}: {why}" for index, why in failures.items())
@@ -153,8 +174,9 @@ def train_box(address: str, merged: str | None, subset: str) -> Finished:
             config=ctx.config,
             prepared=prepared,
             jigsaws=tuple(jigsaws),
+            groups=made_of(ctx, theta, "group"),
             merged=theta,
-            scores=tuple(ctx.workspace.get(ref) for ref in chosen.inputs if ref.startswith("score/")),
+            scores=made_of(ctx, chosen, "score"),
             subset=chosen,
             trained=fit(ctx, prepared, chosen, theta),
             failures=failures,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lipt.config import Config, Merge
@@ -60,13 +60,13 @@ def work_of(ctx: Context, data: Data) -> list[Work]:
     if needs_models(config):
         works.append(run.initialise())
     if run.swarm:
-        works += [run.dispatch(), run.pretrain(), run.merge()]
+        works += [run.dispatch(), run.pretrain(), *run.merges()]
     if needs_models(config):
         works.append(run.score())
     return [*works, run.select(), run.train(), run.evaluate()]
 
 
-def merge_images(settings: Merge, count: int, validation: int, shard: int) -> float:
+def merge_images(settings: Merge, count: float, validation: int, shard: int) -> float:
     """Images that a merge forwards: exact but for `coarse_to_fine`, where half of the winners are taken to be judged
     with recalibrated statistics and no ingredient to be given up."""
     search = min(settings.search_images or validation, validation)
@@ -98,6 +98,11 @@ class _Run:
     @cached_property
     def validation(self) -> int:
         return self.data.train - self.data.candidates
+
+    @cached_property
+    def searched(self) -> int:
+        """Validation images that a merge searches on."""
+        return min(self.config.merge.search_images or self.validation, self.validation)
 
     @cached_property
     def shard(self) -> int:
@@ -200,22 +205,33 @@ class _Run:
             memory_bytes=_PROCESS_BYTES + self.pixels(shard) + 5 * self.net.state_bytes,
         )  # fmt: skip
 
-    def merge(self) -> Work:
-        settings, count, validation = self.config.merge, self.config.dispatch.jigsaws, self.validation
+    def merges(self) -> list[Work]:
+        """Of the groups, where there are any, and the last."""
+        count, groups = self.config.dispatch.jigsaws, self.config.merge.groups
+        last = self._merge("merge", count if groups == 1 else groups, self.validation)
+        if groups == 1:
+            return [last]
+        mean = self._merge("group", count / groups, self.searched)
+        # The delta of a soup is as large as a jigsaw's, within 5 %.
+        return [replace(mean, pieces=groups, spreads=True, written={"model": self.net.delta_bytes}), last]
+
+    def _merge(self, stage: str, count: float, validation: int) -> Work:
+        """Of `count` jigsaws or soups of groups; as a mean it need not be whole. Judged on `validation` images."""
+        settings, search = self.config.merge, self.searched
         judged = merge_images(settings, count, validation, self.shard)
-        streams, search = self.streams(validation), min(settings.search_images or validation, validation)
+        streams = self.streams(validation)
         looked: float = self.shard + validation
         if streams:  # the images of the search are held
             looked = self.shard + search + _CONFIRMED * validation
         return Work(
-            stage="merge", flops=judged * self.net.forward, steps=judged / _FORWARD_BATCH, decoded=looked,
+            stage=stage, flops=judged * self.net.forward, steps=judged / _FORWARD_BATCH, decoded=looked,
             read={
                 "data": looked * self.data.span_bytes, "model": count * self.net.delta_bytes, "other": self.plan_bytes
             },
             written={"model": self.net.file_bytes}, streams=streams,
             once={"model": self.net.file_bytes, "other": self.data.index_bytes},
             requests=count + self.requests(looked, streams=streams),
-            memory_bytes=self.memory + count * self.net.delta_bytes + _MERGE_STATES * self.net.state_bytes
+            memory_bytes=self.memory + math.ceil(count) * self.net.delta_bytes + _MERGE_STATES * self.net.state_bytes
             + self.resident(validation),
         )  # fmt: skip
 

@@ -208,7 +208,10 @@ def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]
                 samples.setdefault(work.stage, []).append(
                     (max(seconds - io, 0.2 * seconds), work, Fit(first_s=first, done=done))
                 )
-    return {stage: _fit(found) for stage, found in samples.items()}
+    fits = {stage: _fit(found) for stage, found in samples.items()}
+    if "merge" in fits:
+        fits.setdefault("group", fits["merge"])  # the same work, of runs that merged in one
+    return fits
 
 
 def took(stage: Forecast, costs: Sequence[Cost]) -> float:
@@ -262,7 +265,8 @@ def breaks(works: Sequence[Work], stages: Sequence[Forecast], machine: Machine, 
     if machine.nodes > 1 and longest.pods == 1:
         share, wall = format_percent(longest.wall_s / sum(wall_s.values()), 0), format_seconds(longest.wall_s)
         found.append(f"{longest.stage} takes {wall}, {share} of the run, on one of {machine.nodes:,} nodes")
-    if machine.nodes > 1 and pretrain and wall_s["merge"] > wall_s["pretrain"]:
+    if machine.nodes > 1 and pretrain and wall_s["merge"] > wall_s["pretrain"] and "group" not in wall_s:
         times = f"{format_seconds(wall_s['merge'])}, pretrain {format_seconds(wall_s['pretrain'])}"
-        found.append(f"merge tries {pretrain.pieces:,} jigsaws one after the other: {times}")
+        remedy = "merge.groups merges them side by side"
+        found.append(f"merge tries {pretrain.pieces:,} jigsaws one after the other: {times}; {remedy}")
     return found

@@ -1,6 +1,7 @@
 """The DAG: which stage feeds which, for one configuration, as `lipt run` and the pipelines execute it.
 
-    ingest; [initialise -> dispatch] -> [pretrain] x n -> [merge] -> [score -> select] -> [train -> evaluate]; report
+    ingest; [initialise -> dispatch] -> [pretrain x n] -> [group x g -> merge] -> [score -> select]
+        -> [train -> evaluate]; report
 
 Brackets are the boxes of the Kubeflow pipeline: each is one function here, called by a pod or, in turn, by `run`.
 """
@@ -16,7 +17,8 @@ from lipt.errors import RunError, UsageError
 from lipt.stages.choose import algorithm_of, blocks, check_forgetting, needs_of, score, score_ref, select
 from lipt.stages.context import Context
 from lipt.stages.ingest import ingest
-from lipt.stages.swarm import dispatch, initialise, merge, pretrain
+from lipt.stages.soup import deal, group, merge
+from lipt.stages.swarm import dispatch, initialise, pretrain
 from lipt.stages.train import evaluate, train
 from lipt.stages.workspace import Artifact
 
@@ -30,6 +32,12 @@ class Prepared:
     """theta_*, or the R models of classic pre-training."""
     plans: Artifact | None = None
     """The shards; None when there is no swarm."""
+
+    @property
+    def swarm(self) -> tuple[Artifact, Artifact, Artifact]:
+        """Data set, theta_* and shards: what jigsaws and their merges start from."""
+        assert self.plans is not None
+        return self.dataset, self.initial[0], self.plans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +55,8 @@ class Outcome:
     config: Config
     prepared: Prepared
     jigsaws: tuple[Artifact, ...] = ()
+    groups: tuple[Artifact, ...] = ()
+    """Soups of the groups that theta_p was merged from, where there are groups."""
     merged: Artifact | None = None
     scores: tuple[Artifact, ...] = ()
     subset: Artifact
@@ -56,7 +66,7 @@ class Outcome:
 
     def artifacts(self) -> list[Artifact]:
         """Everything but the data set, in the order in which it was made."""
-        optional = [self.prepared.plans, *self.jigsaws, self.merged, *self.scores]
+        optional = [self.prepared.plans, *self.jigsaws, *self.groups, self.merged, *self.scores]
         made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
         return [*made, self.subset, self.trained.model, self.trained.evaluation]
 
@@ -103,17 +113,27 @@ def jigsaw(ctx: Context, prepared: Prepared, index: int) -> Artifact:
     Raises:
         RunError: this worker is lost; also for what torch raises when memory runs out or a GPU fails.
     """
-    assert prepared.plans is not None
     try:
-        return pretrain(ctx, prepared.dataset, prepared.initial[0], prepared.plans, index=index)
+        return pretrain(ctx, *prepared.swarm, index=index)
     except RuntimeError as error:
         raise RunError(f"{type(error).__name__}: {error}", "run again: only this jigsaw is trained") from error
 
 
 def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:
-    """Box 3: theta_p."""
-    assert prepared.plans is not None
-    return merge(ctx, prepared.dataset, prepared.initial[0], prepared.plans, jigsaws)
+    """Box 3: theta_p, by way of the groups' soups where there are groups.
+
+    Raises:
+        RunError: fewer jigsaws than the quorum arrived; names the missing ones.
+    """
+    dealt = deal(ctx.config, jigsaws)
+    groups = [group(ctx, *prepared.swarm, members, index=index) for index, members in dealt.items()]
+    return merge(ctx, *prepared.swarm, jigsaws, groups)
+
+
+def made_of(ctx: Context, artifact: Artifact | None, stage: str) -> tuple[Artifact, ...]:
+    """The inputs of an artifact that come from that stage."""
+    refs = artifact.inputs if artifact is not None else ()
+    return tuple(ctx.artifact(ref) for ref in refs if ref.startswith(f"{stage}/"))
 
 
 def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[tuple[Artifact, ...], Artifact]:
@@ -139,8 +159,7 @@ class Scoring:
         """The scoring of a run; without models there are no blocks."""
         models, base = [merged] if merged is not None else list(prepared.initial), None
         if merged is not None and ctx.config.score.model == "jigsaws":  # that arrived: what the merge was made of
-            models = [ctx.artifact(ref) for ref in merged.inputs if ref.startswith("pretrain/")]
-            base = prepared.initial[0]
+            models, base = list(made_of(ctx, merged, "pretrain")), prepared.initial[0]
         count = len(blocks(ctx, prepared.dataset)) if models else 0
         return cls(dataset=prepared.dataset, models=tuple(models), base=base, blocks=count)
 
@@ -183,6 +202,7 @@ def run(ctx: Context) -> Outcome:
         config=ctx.config,
         prepared=prepared,
         jigsaws=tuple(jigsaws),
+        groups=made_of(ctx, merged, "group"),
         merged=merged,
         scores=scores,
         subset=subset,

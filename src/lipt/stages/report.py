@@ -28,7 +28,7 @@ from lipt.stages.workspace import Artifact, Step, canonical_json
 
 Engine = Literal["local", "kubeflow", "argo"]
 _ORIGIN = {"merged": "LiPT", "jigsaws": "LiPT, ensemble", "classic": "classic", "theta_star": "theta_*"}
-_PRETRAINING = ("initialise", "dispatch", "pretrain", "merge")
+_PRETRAINING = ("initialise", "dispatch", "pretrain", "group", "merge")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,17 +140,13 @@ def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
     if outcome.merged is None:
         return None
     summary, dispatched = outcome.merged.summary, outcome.config.dispatch.jigsaws
+    soups = {int(soup.settings["index"]): soup.summary for soup in outcome.groups}
+    groups = [_ingredient(step, note=_result(soups[step["index"]])) for step in summary["steps"] if soups]
+    histories: dict[int | None, Any] = {row.index: soups[row.index]["steps"] for row in groups}
     steps = [
-        doc.JigsawRow(
-            index=step["index"],
-            accuracy=step["accuracy"],
-            alpha=step["alpha"],
-            kept=step["kept"],
-            batchnorm=step["batchnorm"],
-            validation_after=step["accuracy_after"],
-            density=summary["densities"][str(step["index"])],
-        )
-        for step in summary["steps"]
+        _ingredient(step, group=group, density=summary["densities"][str(step["index"])])
+        for group, history in (histories or {None: summary["steps"]}).items()
+        for step in history
     ]
     steps += [
         doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
@@ -165,8 +161,24 @@ def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
         num_workers=dispatched,
         num_arrived=dispatched - len(summary["missing"]),
         quorum=math.ceil(outcome.config.merge.quorum * dispatched),
+        groups=groups,
         steps=steps,
     )
+
+
+def _ingredient(step: dict[str, Any], **more: Any) -> doc.JigsawRow:
+    """What a merge did with one ingredient, as its summary has it."""
+    return doc.JigsawRow(
+        validation_after=step["accuracy_after"],
+        **more,
+        **{name: step[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},
+    )
+
+
+def _result(group: dict[str, Any]) -> str:
+    """What became of a group."""
+    kept = sum(step["kept"] for step in group["steps"])
+    return f"{kept} of {len(group['steps'])} workers kept, result: {group['chosen']}"
 
 
 def _curve(entry: Entry) -> doc.Curve:

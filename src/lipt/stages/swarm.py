@@ -1,11 +1,9 @@
-"""The swarm: theta_*, shards, jigsaws, merge (method.md sections 2 and 3)."""
+"""The swarm: theta_*, shards, jigsaws (method.md section 2); how they are merged is `soup`."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,16 +12,11 @@ import torch.nn.functional as F
 
 from lipt.core.augment import normalise
 from lipt.core.chunks import ShardPlan, load_images
-from lipt.core.images import ResidentImages, StreamedImages, image_shape
-from lipt.core.nets import on_device
+from lipt.core.images import ResidentImages, image_shape
 from lipt.core.pruning import draw_density, prune
-from lipt.core.scoring import recalibrate_batchnorm
 from lipt.core.shards import shards
-from lipt.core.soup import Arena, Soup
-from lipt.core.soup import merge as merge_states
-from lipt.core.training import Dynamics, Recipe, Trainer, accuracy, train
-from lipt.core.wire import State, decode_delta, encode_delta, pack, state_of
-from lipt.errors import RunError
+from lipt.core.training import Dynamics, Recipe, Trainer, train
+from lipt.core.wire import encode_delta, pack, state_of
 from lipt.stages.checkpoint import resumable
 from lipt.stages.context import WEIGHTS, Context
 from lipt.stages.workspace import Artifact, Step
@@ -97,7 +90,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, 
     settings = ctx.config.pretrain
 
     def body(step: Step) -> dict[str, Any]:
-        images = _shard_images(ctx, step, dataset, plans, index)
+        images = shard_images(ctx, step, dataset, plans, index)
         base = ctx.weights(step, theta)
         seed = ctx.seed("pretrain", index)
         model = ctx.model(int(plans.summary["classes"]), seed, base)
@@ -139,117 +132,12 @@ def _jigsaw_settings(ctx: Context, index: int) -> dict[str, Any]:
     return ctx.settings("model", "pretrain", view=ctx.view(), batch_size=batch_size, index=index)
 
 
-def merge(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact]) -> Artifact:
-    """Merge the jigsaws that arrived into theta_p; which ones, and in which order, they are listed does not matter.
-
-    Raises:
-        RunError: fewer than the quorum arrived; names the missing ones.
-    """
-    settings = ctx.config.merge
-    present = {int(jigsaw.settings["index"]): jigsaw for jigsaw in jigsaws}
-    missing = check_quorum(sorted(present), ctx.config.dispatch.jigsaws, settings.quorum)
-
-    def body(step: Step) -> dict[str, Any]:
-        star = ctx.weights(step, theta)
-        packed = {index: step.read(jigsaw, DELTA, kind="model") for index, jigsaw in present.items()}
-        judge = _Judge(ctx, step, dataset, plans, next(iter(present)))
-        assert settings.method != "none"
-        soup = merge_states(
-            star,
-            sorted(present),
-            lambda index: decode_delta(packed[index], star, origin=f"{present[index].ref}/{DELTA}"),
-            judge.arena(),
-            method=settings.method,
-            search=settings.search,
-            batchnorm=settings.batchnorm,
-            fallback=settings.fallback,
-        )
-        step.flops += judge.images * ctx.flops(judge.model, image_shape(judge.validation))[0]
-        step.put(WEIGHTS, pack(soup.state), kind="model")
-        return _soup_summary(soup) | {
-            "missing": missing,
-            "densities": {str(i): present[i].summary["density"] for i in sorted(present)},
-        }
-
-    inputs = [dataset, theta, plans, *(present[index] for index in sorted(present))]
-    return ctx.step("merge", ctx.settings("model", "merge", view=ctx.view()), inputs, body)
-
-
-def check_quorum(present: list[int], count: int, quorum: float) -> list[int]:
-    """The indices that are missing.
-
-    Raises:
-        RunError: too many are.
-    """
-    missing = sorted(set(range(count)) - set(present))
-    needed = math.ceil(quorum * count)
-    if len(present) < needed:
-        raise RunError(
-            f"{len(present)} of {count} jigsaws arrived, the quorum is {needed}; "
-            f"missing: {', '.join(map(str, missing))}",
-            "run again: only the missing ones are trained; or lower merge.quorum",
-        )
-    return missing
-
-
-class _Judge:
-    """Judges states on the validation set, whose images stay where they are decoded; counts the images it forwarded."""
-
-    def __init__(self, ctx: Context, step: Step, dataset: Artifact, plans: Artifact, shard: int) -> None:
-        settings = ctx.config.merge
-        data = ctx.dataset(step, dataset)
-        positions, _ = ctx.split(data)
-        self.validation = ctx.images(data, "train", positions)
-        # Any window of the stratified order is a stratified sample, so the first images are as good as a random draw.
-        positions = positions[: settings.search_images]
-        self.searched = self.validation.subset(torch.arange(len(positions)))
-        if isinstance(self.searched, StreamedImages):  # every candidate looks at them: where they fit, read once
-            self.searched = ctx.images(data, "train", positions)
-        training = _shard_images(ctx, step, dataset, plans, shard)
-        self.training = training.subset(torch.arange(min(settings.recalibration_images, len(training))))
-        self.model = on_device(ctx.model(len(data.manifest.classes), 0), ctx.device)
-        self.ctx, self.step = ctx, step
-        self.images = 0
-        self.candidates = 0
-
-    def arena(self) -> Arena:
-        return Arena(
-            search=lambda state: self._accuracy(state, self.searched),
-            confirm=lambda state: self._accuracy(state, self.validation),
-            recalibrate=self._recalibrate,
-        )
-
-    def _accuracy(self, state: State, images: ResidentImages | StreamedImages) -> float:
-        self.model.load_state_dict(state)
-        self.images += len(images)
-        self.candidates += 1
-        self.step.reporter.advance(self.step.label, self.candidates, 0, "candidates")
-        return accuracy(self.model, images, device=self.ctx.device)
-
-    def _recalibrate(self, state: State) -> State:
-        self.model.load_state_dict(state)
-        recalibrate_batchnorm(self.model, self.training, device=self.ctx.device)
-        self.images += len(self.training)
-        return state_of(self.model)
-
-
-def _soup_summary(soup: Soup) -> dict[str, Any]:
-    return {
-        "chosen": soup.chosen,
-        "accuracy": soup.accuracy,
-        "theta_star_accuracy": soup.theta_star_accuracy,
-        "best_single_accuracy": soup.best_single_accuracy,
-        "best_single": soup.best_single,
-        "uniform_accuracy": soup.uniform_accuracy,
-        "steps": [asdict(step) for step in soup.steps],
-    }
-
-
 def _shard(index: int) -> str:
     return f"shard-{index:05d}.json"
 
 
-def _shard_images(ctx: Context, step: Step, dataset: Artifact, plans: Artifact, index: int) -> ResidentImages:
+def shard_images(ctx: Context, step: Step, dataset: Artifact, plans: Artifact, index: int) -> ResidentImages:
+    """The images of a worker's shard."""
     plan = ShardPlan.from_dict(json.loads(step.read(plans, _shard(index), kind="other")))
     loaded = load_images(plan, ctx.dataset(step, dataset).read, image_size=ctx.config.data.image_size)
     return ResidentImages(images_NCHW=loaded.images_NCHW, labels_N=loaded.labels_N)

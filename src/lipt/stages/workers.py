@@ -1,4 +1,5 @@
-"""The work that two boxes spread over worker pods: the jigsaws of pretrain, the score blocks of select.
+"""The work that three boxes spread over worker pods: the jigsaws of pretrain, the groups of merge, the score blocks of
+select.
 
 Outside a cluster the same work is done in place, one piece after the other.
 """
@@ -6,7 +7,7 @@ Outside a cluster the same work is done in place, one piece after the other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from lipt.adapters.cluster.fanout import Self, run_job
 from lipt.adapters.store import MissingObjectError
@@ -15,6 +16,7 @@ from lipt.errors import RunError
 from lipt.stages.context import Context
 from lipt.stages.graph import Prepared, Scoring, jigsaw
 from lipt.stages.plan import Plan
+from lipt.stages.soup import group, members
 from lipt.stages.swarm import jigsaw_ref
 from lipt.stages.workspace import Artifact
 
@@ -34,7 +36,7 @@ def open_run(address: str) -> tuple[Plan, Context, Prepared]:
 
 
 def worker(address: str, stage: str, items: Sequence[int], merged: str | None = None) -> None:
-    """What a worker pod does: its share of the jigsaws or of the score blocks, one after the other.
+    """What a worker pod does: its share of the jigsaws, groups or score blocks, one after the other.
 
     Raises:
         RunError: some of it failed; the rest is done.
@@ -62,6 +64,14 @@ def _jigsaw_work(ctx: Context, prepared: Prepared, _merged: str | None) -> Calla
     return work
 
 
+def _group_work(ctx: Context, prepared: Prepared, _merged: str | None) -> Callable[[int], None]:
+    def work(index: int) -> None:
+        found, _ = arrived(ctx, prepared, members(ctx.config, index))
+        group(ctx, *prepared.swarm, found, index=index)
+
+    return work
+
+
 def _score_work(ctx: Context, prepared: Prepared, merged: str | None) -> Callable[[int], None]:
     scoring = Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None)
 
@@ -71,7 +81,7 @@ def _score_work(ctx: Context, prepared: Prepared, merged: str | None) -> Callabl
     return work
 
 
-_WORK = {"pretrain": _jigsaw_work, "score": _score_work}
+_WORK = {"pretrain": _jigsaw_work, "group": _group_work, "score": _score_work}
 
 
 def spread(
@@ -105,8 +115,8 @@ def spread(
         completions=count,
         may_fail=count if may_fail is None or count < len(items) else may_fail,
         say=ctx.reporter.say,
-        # This box holds a node itself; where there is no other it does the scoring, rather than wait for ever.
-        room_within_s=60 if stage == "score" else None,
+        # This box holds a node itself; where there is no other it does the work, rather than wait for ever.
+        room_within_s=None if stage == "pretrain" else 60,
     )
     return {item: why for share, why in lost.items() for item in share_of(items, share, count)}
 
@@ -118,8 +128,7 @@ def share_of(items: Sequence[int], index: int, count: int) -> Sequence[int]:
 
 def jigsaw_address(ctx: Context, prepared: Prepared, index: int) -> str:
     """Where a worker leaves its jigsaw."""
-    assert prepared.plans is not None
-    return jigsaw_ref(ctx, prepared.dataset, prepared.initial[0], prepared.plans, index=index)
+    return jigsaw_ref(ctx, *prepared.swarm, index=index)
 
 
 def note_loss(ctx: Context, prepared: Prepared, index: int, why: str, *, overwrite: bool) -> None:
@@ -129,10 +138,12 @@ def note_loss(ctx: Context, prepared: Prepared, index: int, why: str, *, overwri
         store.write(key, json.dumps({"error": why}).encode(), kind="other")
 
 
-def arrived(ctx: Context, prepared: Prepared) -> tuple[list[Artifact], dict[int, str]]:
-    """The jigsaws that are there, and why each of the others is not."""
+def arrived(
+    ctx: Context, prepared: Prepared, indices: Iterable[int] | None = None
+) -> tuple[list[Artifact], dict[int, str]]:
+    """The jigsaws that are there, of all or of `indices`, and why each of the others is not."""
     jigsaws, failures = [], {}
-    for index in range(ctx.config.dispatch.jigsaws):
+    for index in range(ctx.config.dispatch.jigsaws) if indices is None else indices:
         ref = jigsaw_address(ctx, prepared, index)
         if (found := ctx.workspace.find(ref)) is not None:
             jigsaws.append(found)

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from report_samples import curve, document, ledger, merge, png, row, subset
 
-from lipt.report.document import Example, Provenance
+from lipt.report.document import Example, JigsawRow, Provenance
 from lipt.report.figures import shorten
 from lipt.report.render import render
 from lipt.report.verdict import judge
@@ -181,6 +181,17 @@ def test_pictures_beyond_the_size_of_the_page_are_left_out_and_counted():
     )
     assert len(page.encode()) < 2_000_000
     assert page.count("2 of 9 examples fit the page") == 2
+
+
+def test_a_merge_in_groups_shows_both_tables():
+    plain = merge(4, missing=1)
+    workers = [step.model_copy(update={"group": None if step.missing else step.index % 2}) for step in plain.steps]
+    groups = [JigsawRow(index=index, accuracy=0.6, kept=True, note="1 of 2 workers kept") for index in (1, 0)]
+    page = render(document(merge=plain.model_copy(update={"steps": workers, "groups": groups})))
+    for text in ("<h3>The groups</h3>", "<th>group</th><th>own accuracy", "1 of 2 workers kept", "best group"):
+        assert text in page
+    assert "best single worker" not in page
+    assert "<th>group</th><th>own accuracy" not in render(document(merge=plain)).partition("<h3>")[0]
 
 
 def test_a_merge_without_any_worker_has_a_table_but_no_figure():

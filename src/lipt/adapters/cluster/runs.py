@@ -164,7 +164,7 @@ def _box_of(pod: dict[str, Any]) -> str | None:
     """The box that a pod runs or works for; None for the engine's own pods."""
     if RUN_LABEL in pod["metadata"]["labels"]:
         component = str(pod["metadata"]["labels"]["app.kubernetes.io/component"])
-        return "select" if component == "score" else component
+        return {"group": "merge", "score": "select"}.get(component, component)
     node = pod["metadata"].get("annotations", {}).get("workflows.argoproj.io/node-name", "")
     if node.endswith("-driver"):
         return None
