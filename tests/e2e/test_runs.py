@@ -90,8 +90,8 @@ def test_a_second_run_computes_nothing(reference: tuple[Run, dict[str, bytes]], 
 
 
 def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:
-    """MinIO's own counters over a whole run, against the sum of all artifacts' costs: within 2 %."""
-    changes = {"model": {"width": 16}, "train": {"random_baseline": False}}
+    """MinIO's own counters over a whole run, against the sum of all artifacts' costs: within 2 %. Merged in groups."""
+    changes = {"model": {"width": 16}, "train": {"random_baseline": False}, "merge": {"groups": 2}}
     before = counters()
     run = Run(tmp_path, "traffic", changes)
     run.succeeds()
@@ -102,7 +102,11 @@ def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:
         rest = sum(
             client.stat_object(bucket_name=BUCKET, object_name=key).size or 0 for key in keys if "reports/" in key
         )
-        deltas = [client.stat_object(bucket_name=BUCKET, object_name=k).size or 0 for k in keys if k.endswith(".zst")]
+        deltas = [
+            client.stat_object(bucket_name=BUCKET, object_name=key).size or 0
+            for key in keys
+            if "/pretrain/" in key and key.endswith(".zst")
+        ]
         weights = next(
             key for key in keys if key.startswith("traffic/initialise/") and key.endswith("weights.safetensors")
         )
@@ -113,6 +117,8 @@ def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:
         if "/pretrain/" in key
     ]
     assert [cost["read"]["model"] for cost in workers] == [theta] * 4
+    components = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
+    assert sorted(components) == ["group"] * 2 + ["pretrain"] * 4
     assert max(deltas) < 0.4 * theta  # bf16, compressed
     ledger = {verb: sum(sum(cost[verb].values()) for cost in costs) for verb in ("read", "written")}
     ledger["written"] += rest
