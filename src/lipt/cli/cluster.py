@@ -75,9 +75,7 @@ def status(handle: str, wait: bool, output: str) -> None:
     if not state.over:
         with suppress(MissingError):  # not started yet
             why = waiting(cluster, address.namespace, engine.workflow(address.run))
-            state = replace(
-                state, boxes=[replace(box, message=box.message or why.get(box.name, "")) for box in state.boxes]
-            )
+            state = replace(state, boxes=[replace(box, message=why.get(box.name, box.message)) for box in state.boxes])
     if output == "json":
         print_json(asdict(state))
     else:
