@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -130,7 +131,7 @@ def one(folder: Path, algorithm: str, classes: int | None, top: int | None) -> d
     start, start_cpu = time.perf_counter(), time.process_time()
     selection = select(algorithm, candidates, fraction=0.1, options=AT_SCALE[algorithm])
     seconds, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
-    torch.save(selection.indices_K, folder / _picks(algorithm, classes, top))
+    np.save(folder / _picks(algorithm, classes, top), selection.indices_K.numpy())
     logits = candidates.outputs[0].logits_NC
     errors_N = logits.error_N if isinstance(logits, TopLogits) else torch.zeros(1)
     return {
@@ -145,7 +146,7 @@ def _peak_gib() -> float:
 
 
 def _picks(algorithm: str, classes: int | None, top: int | None) -> str:
-    return f"picks-{algorithm}-{classes or 'all'}{f'-top{top}' if top else ''}.pt"
+    return f"picks-{algorithm}-{classes or 'all'}{f'-top{top}' if top else ''}.npy"
 
 
 def run(folder: Path, algorithms: list[str], classes: int | None, top: int | None, limit_gib: float) -> None:
@@ -161,8 +162,8 @@ def run(folder: Path, algorithms: list[str], classes: int | None, top: int | Non
         whole = folder / _picks(algorithm, classes, None)
         same = "–"
         if top and whole.exists():
-            picks = [set(torch.load(folder / _picks(algorithm, classes, t)).tolist()) for t in (None, top)]
-            same = f"{len(picks[0] & picks[1]) / len(picks[0]):.1%}"
+            picks = [np.load(folder / _picks(algorithm, classes, t)) for t in (None, top)]
+            same = f"{len(np.intersect1d(*picks)) / len(picks[0]):.1%}"
         print(
             f"| {algorithm} | {took['n']:,} | {took['k']:,} | {took['read_s']:.1f} s | {took['select_s']:.1f} s "
             f"| {took['cpu_s']:.1f} s | {took['read_gib']:.2f} GiB | {took['peak_gib']:.2f} GiB | {same} |", flush=True,
