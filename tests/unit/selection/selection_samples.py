@@ -122,3 +122,12 @@ def matching_error(gradients_NP: Tensor, indices_K: Tensor, weights_K: Tensor) -
     """|mean gradient - weighted mean of the subset's|."""
     weights = weights_K.double() / weights_K.double().sum()
     return float((gradients_NP.mean(0) - weights @ gradients_NP[indices_K]).norm())
+
+
+def same(one: Selection, other: Selection) -> None:
+    """Assert that two selections are, bit by bit."""
+    for name in ("indices_K", "weights_K", "scores_N", "labels_N", "positions_N"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert (mine is None) == (theirs is None), name
+        assert mine is None or (mine.dtype == theirs.dtype and torch.equal(mine, theirs)), name
+    assert one.provenance == other.provenance
