@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -131,3 +133,12 @@ def same(one: Selection, other: Selection) -> None:
         assert (mine is None) == (theirs is None), name
         assert mine is None or (mine.dtype == theirs.dtype and torch.equal(mine, theirs)), name
     assert one.provenance == other.provenance
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """What all tensors that `work` makes take together, at most."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        work()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(accumulate(changes, initial=0))
