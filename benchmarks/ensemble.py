@@ -97,7 +97,7 @@ def compare(ctx: Context) -> None:
             trainer = Trainer(
                 model, recipe(length, config.train.lr, config.train.batch_size), seed=config.seed, device=ctx.device
             )
-            subset = images.subset(picked.indices_K)  # type: ignore[union-attr]
+            subset = images.subset(picked.indices_K)
             train(trainer, lambda _, subset=subset: (subset, None))
             share = accuracy(model, test, device=ctx.device)
             print(f"| {fraction:.0%} | {config.seed} | {name} | {price:.1f} | {share:.1%} |", flush=True)

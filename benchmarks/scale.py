@@ -7,8 +7,8 @@
                                                        # draws the figure again
 
 Features are what a ReLU network leaves: non-negative, four clusters per class, classes in groups of look-alikes. Logits
-are those of a linear classifier that is right about four times in five. `run` reads the blocks one by one into one bf16
-matrix and fails where a process took more memory than `--limit-gib`.
+are those of a linear classifier that is right about four times in five. `run` reads the blocks one by one, into one
+matrix where the algorithm needs that or `--whole` says so, and fails where a process took more than `--limit-gib`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import argparse
 import csv
 import json
 import math
-import resource
+import re
 import subprocess
 import sys
 import time
@@ -25,14 +25,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lipt.core.selection import Candidates, Outputs, select
+from lipt.core.selection import Candidates, Outputs, StoredOutputs, select
 from lipt.core.selection.compressed import TopLogits
-from lipt.core.selection.rows import RowBuffer
+from lipt.core.selection.passes import in_memory
 
 IMAGENET = {"images": 1_281_167, "classes": 1000, "features": 512}
 BLOCK = 65536
@@ -88,31 +89,39 @@ def write(folder: Path, images: int, classes: int, features: int) -> None:
     (folder / "sizes.json").write_text(json.dumps({"images": images, "classes": classes, "features": features}))
 
 
-def read(folder: Path, classes: int | None, top: int | None) -> Candidates:
-    """The stored blocks as one set of candidates: memory for the whole and for one block.
+class Stored:
+    """The blocks in a folder as candidates; reads one when it is asked for, and notes what that took.
 
     Args:
         classes: only samples of the first so many classes.
-        top: compress the logits block by block.
+        top: compress the logits of each block.
     """
-    sizes = json.loads((folder / "sizes.json").read_text())
-    files = sorted(folder.glob("block-*.safetensors"))
-    rows = [_kept_rows(file, classes) for file in files]
-    total = sum(map(len, rows))
-    outputs, labels, start = RowBuffer(total), RowBuffer(total), 0
-    for file, rows_B in zip(files, rows, strict=True):
-        with safe_open(file, framework="pt") as opened:
-            labels_B, logits_BC, features_BD = (
-                opened.get_tensor(name)[rows_B] for name in ("labels", "logits", "features")
-            )
-        logits = logits_BC if top is None else TopLogits.compress(logits_BC, labels_B, top)
-        outputs.put(start, Outputs(logits_NC=logits, features_ND=features_BD).tensors())
-        labels.put(start, {"labels": labels_B})
-        start += len(rows_B)
-    return Candidates(
-        labels_N=labels.tensors["labels"], num_classes=sizes["classes"],
-        outputs=[Outputs.of(outputs.tensors, sizes["classes"])],
-    )  # fmt: skip
+
+    def __init__(self, folder: Path, classes: int | None, top: int | None) -> None:
+        self.files, self.top = sorted(folder.glob("block-*.safetensors")), top
+        self.rows = [_kept_rows(file, classes) for file in self.files]
+        self.num_classes = json.loads((folder / "sizes.json").read_text())["classes"]
+        self.wall_s = self.cpu_s = 0.0
+        self.logits: dict[int, tuple[int, Tensor]] = {}
+        """Of each block: bytes of its logits, and their errors."""
+
+    def candidates(self) -> Candidates:
+        labels = [self._tensors(index, "labels")[0] for index in range(len(self.files))]
+        stored = StoredOutputs(models=1, sizes=list(map(len, self.rows)), read=self.read)
+        return Candidates(labels_N=torch.cat(labels), num_classes=self.num_classes, stored=stored)
+
+    def read(self, index: int) -> list[Outputs]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        labels_B, logits_BC, features_BD = self._tensors(index, "labels", "logits", "features")
+        logits = logits_BC if self.top is None else TopLogits.compress(logits_BC, labels_B, self.top)
+        self.logits[index] = logits.nbytes, logits.error_N if isinstance(logits, TopLogits) else torch.zeros(1)
+        self.wall_s += time.perf_counter() - wall
+        self.cpu_s += time.process_time() - cpu
+        return [Outputs(logits_NC=logits, features_ND=features_BD)]
+
+    def _tensors(self, index: int, *names: str) -> list[Tensor]:
+        with safe_open(self.files[index], framework="pt") as opened:
+            return [opened.get_tensor(name)[self.rows[index]] for name in names]
 
 
 def _kept_rows(file: Path, classes: int | None) -> Tensor:
@@ -121,51 +130,52 @@ def _kept_rows(file: Path, classes: int | None) -> Tensor:
     return torch.arange(len(labels_B)) if classes is None else (labels_B < classes).nonzero().flatten()
 
 
-def one(folder: Path, algorithm: str, classes: int | None, top: int | None) -> dict[str, Any]:
-    """Read and select in this process; what it took, and which samples were picked."""
-    start = time.perf_counter()
-    candidates = read(folder, classes, top)
-    read_s = time.perf_counter() - start
-    before = _peak_gib()
+def one(folder: Path, algorithm: str, classes: int | None, top: int | None, *, whole: bool) -> dict[str, Any]:
+    """Select in this process; what it took, and which samples were picked."""
+    stored = Stored(folder, classes, top)
     start, start_cpu = time.perf_counter(), time.process_time()
+    candidates = in_memory(stored.candidates(), "candidate") if whole else stored.candidates()
     selection = select(algorithm, candidates, fraction=0.1, options=AT_SCALE[algorithm])
     seconds, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
-    torch.save(selection.indices_K, folder / _picks(algorithm, classes, top))
-    logits = candidates.outputs[0].logits_NC
-    errors_N = logits.error_N if isinstance(logits, TopLogits) else torch.zeros(1)
+    np.save(folder / _picks(algorithm, classes, top), selection.indices_K.numpy())
+    errors_N = torch.cat([error_B for _, error_B in stored.logits.values()])
     return {
-        "n": len(candidates), "k": len(selection.indices_K), "read_s": read_s, "select_s": seconds, "cpu_s": cpu_s,
-        "read_gib": before, "peak_gib": _peak_gib(), "logits_gib": logits.nbytes / 2**30,
+        "n": len(candidates), "k": len(selection.indices_K), "read_s": stored.wall_s,
+        "select_s": seconds - stored.wall_s, "cpu_s": cpu_s - stored.cpu_s, "peak_gib": _peak_gib(),
+        "logits_gib": sum(size for size, _ in stored.logits.values()) / 2**30,
         "error_max": float(errors_N.max()), "error_mean": float(errors_N.double().mean()),
     }  # fmt: skip
 
 
 def _peak_gib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    """Of this program: the child of a process would inherit the `ru_maxrss` of its parent."""
+    (peak_kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(peak_kib) / 2**20
 
 
 def _picks(algorithm: str, classes: int | None, top: int | None) -> str:
-    return f"picks-{algorithm}-{classes or 'all'}{f'-top{top}' if top else ''}.pt"
+    return f"picks-{algorithm}-{classes or 'all'}{f'-top{top}' if top else ''}.npy"
 
 
-def run(folder: Path, algorithms: list[str], classes: int | None, top: int | None, limit_gib: float) -> None:
+def run(
+    folder: Path, algorithms: list[str], classes: int | None, top: int | None, limit_gib: float, *, whole: bool
+) -> None:
     """Each algorithm in a child process, whose peak memory is its own; a line of a Markdown table each."""
     print(f"torch {torch.__version__}, {torch.get_num_threads()} thread(s)\n")
-    print("| algorithm | n | k | read | select | CPU time | memory, read | memory, peak | picks as of whole logits |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| algorithm | n | k | read | select | CPU time | memory, peak | picks as of whole logits |")
+    print("|---|---|---|---|---|---|---|---|")
     for algorithm in algorithms:
         arguments = ["one", str(folder), algorithm, "--threads", str(torch.get_num_threads())]
-        arguments += [*_flag("--classes", classes), *_flag("--top-classes", top)]
+        arguments += [*_flag("--classes", classes), *_flag("--top-classes", top), *(["--whole"] if whole else [])]
         child = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
         took = json.loads(child.stdout)
-        whole = folder / _picks(algorithm, classes, None)
         same = "–"
-        if top and whole.exists():
-            picks = [set(torch.load(folder / _picks(algorithm, classes, t)).tolist()) for t in (None, top)]
-            same = f"{len(picks[0] & picks[1]) / len(picks[0]):.1%}"
+        if top and (folder / _picks(algorithm, classes, None)).exists():
+            picks = [np.load(folder / _picks(algorithm, classes, t)) for t in (None, top)]
+            same = f"{len(np.intersect1d(*picks)) / len(picks[0]):.1%}"
         print(
             f"| {algorithm} | {took['n']:,} | {took['k']:,} | {took['read_s']:.1f} s | {took['select_s']:.1f} s "
-            f"| {took['cpu_s']:.1f} s | {took['read_gib']:.2f} GiB | {took['peak_gib']:.2f} GiB | {same} |", flush=True,
+            f"| {took['cpu_s']:.1f} s | {took['peak_gib']:.2f} GiB | {same} |", flush=True,
         )  # fmt: skip
         if took["peak_gib"] > limit_gib:
             sys.exit(f"{algorithm} took {took['peak_gib']:.2f} GiB, more than {limit_gib:g}")
@@ -266,6 +276,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=IMAGENET["features"])
     parser.add_argument("--classes", type=int, help="write: how many; run: only samples of the first so many")
     parser.add_argument("--top-classes", type=int, help="run: compress the logits to so many besides the label")
+    parser.add_argument("--whole", action="store_true", help="run: hold all outputs, whatever the algorithm needs")
     parser.add_argument("--limit-gib", type=float, default=12.0)
     parser.add_argument("--limit-s", type=float, default=30.0, help="growth: a curve ends beyond")
     given = parser.parse_args()
@@ -273,9 +284,10 @@ def main() -> None:
     if given.what == "write":
         write(given.folder, given.images, given.classes or IMAGENET["classes"], given.features)
     elif given.what == "run":
-        run(given.folder, given.algorithms, given.classes, given.top_classes, given.limit_gib)
+        run(given.folder, given.algorithms, given.classes, given.top_classes, given.limit_gib, whole=given.whole)
     elif given.what == "one":
-        print(json.dumps(one(given.folder, given.algorithms[0], given.classes, given.top_classes)))
+        took = one(given.folder, given.algorithms[0], given.classes, given.top_classes, whole=given.whole)
+        print(json.dumps(took))
     elif given.what == "growth":
         growth(given.folder, given.limit_s, given.images)
     else:

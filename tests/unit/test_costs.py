@@ -74,11 +74,12 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         {"select": {"algorithm": "random"}},
         {"select": {"balanced": False}, "train": {"epoch_fraction": 0.05}},
         {"score": {"block_images": 500}},
+        {"score": {"block_images": 500}, "select": {"algorithm": "moderate"}},
         {"data": {"resident_mb": 0.02}, "train": {"random_baseline": False}},
         {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
         {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
     ],
-    ids=["random", "epoch-budget", "blocks", "streamed", "classic", "reselect"],
+    ids=["random", "epoch-budget", "blocks", "two-passes", "streamed", "classic", "reselect"],
 )
 def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None:
     ctx = replace(ran, config=override(ran.config, changes))
@@ -92,6 +93,8 @@ def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None
         read = sum(cost.read["data"] for cost in rows)
         near = 0.5 if stage == "merge" else 0.08
         assert read == pytest.approx(work.pieces * work.read.get("data", 0), rel=near, abs=6000), stage
+    read = sum(cost.read["other"] for cost in costs["select"])  # the index may have been fetched by an earlier stage
+    assert read == pytest.approx(works["select"].read["other"], rel=0.02, abs=works["select"].once["other"] + 3000)
     if "score" in works:
         written = sum(cost.written["other"] for cost in costs["score"])
         assert written == pytest.approx(works["score"].pieces * works["score"].written["other"], rel=0.01)
@@ -213,6 +216,21 @@ def test_what_breaks_is_said() -> None:
     assert "merge.groups" not in "\n".join(foreseen(64, 1_000_000, gpu_tflops=0.1, changes={"merge": {"groups": 8}})[1])
     larger = foreseen(8, 2_000_000_000, changes={"score": {"block_images": 10_000_000}})[1]
     assert not [text for text in larger if "score block" in text and "memory" not in text]
+
+
+def test_memory_of_select_is_one_block_unless_candidates_are_compared() -> None:
+    def select_bytes(images: int, algorithm: str, **options: Any) -> float:
+        changes = {"select": {"algorithm": algorithm, **options}}
+        return next(s for s in foreseen(1, images, changes=changes)[0] if s.stage == "select").memory_bytes
+
+    rows = 10**6 * (10 + 32) * 4  # fp32: 10 classes, 32 features
+    for algorithm in ("ccs", "el2n", "moderate"):
+        grown = select_bytes(2 * 10**6, algorithm) - select_bytes(10**6, algorithm)
+        assert grown < 0.8 * rows, algorithm
+        assert grown == pytest.approx(select_bytes(2 * 10**6, "stratified") - select_bytes(10**6, "stratified"))
+    grown = select_bytes(2 * 10**6, "gradmatch") - select_bytes(10**6, "gradmatch")
+    assert grown > rows
+    assert select_bytes(10**6, "gradmatch", balanced=False) > select_bytes(10**6, "gradmatch") + 0.8 * rows
 
 
 def test_without_a_cluster_nothing_is_spread() -> None:

@@ -111,25 +111,35 @@ def _array(path: str) -> Any:
 
 
 def _candidates(paths: tuple[str, ...]) -> Candidates:
-    """Blocks one after the other; a single one stays memory-mapped."""
+    """Blocks one after the other; their outputs are read when the algorithm asks for them."""
     import torch
 
-    from lipt.core.selection import Candidates
+    from lipt.core.selection import Candidates, Outputs, StoredOutputs
+    from lipt.core.selection.arrays import as_labels
 
-    blocks = [_block(path) for path in paths]
-    for path, block in zip(paths, blocks, strict=True):
+    labels, shapes = [], []
+    for path in paths:
+        block = _block(path)
+        labels.append(as_labels(block["labels"]))
         found = {name: tuple(tensor.shape) for name, tensor in block.items()}
-        expected = {name: found["labels"][:1] + tuple(blocks[0][name].shape[1:]) for name in _BLOCK}
+        shapes.append(found)
+        expected = {name: found["labels"][:1] + shapes[0][name][1:] for name in _BLOCK}
         if found != expected:
             raise UsageError(
                 f"{path} has tensors of {_shapes(found)}, expected {_shapes(expected)}",
                 "a block has one row per label, and all blocks are of one model",
             )
-    rows = {name: torch.cat([block[name] for block in blocks]) if blocks[1:] else blocks[0][name] for name in _BLOCK}
-    return Candidates.of(rows["labels"], logits=rows["logits"], features=rows["features"])
+
+    def read(index: int) -> list[Outputs]:
+        block = _block(paths[index])
+        return [Outputs(logits_NC=block["logits"], features_ND=block["features"])]
+
+    stored = StoredOutputs(models=1, sizes=[len(each) for each in labels], read=read)
+    return Candidates(labels_N=torch.cat(labels), num_classes=read(0)[0].num_classes, stored=stored)
 
 
 def _block(path: str) -> dict[str, Any]:
+    """Its tensors, memory-mapped."""
     from safetensors import SafetensorError, safe_open
 
     try:

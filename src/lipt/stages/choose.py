@@ -15,10 +15,9 @@ from lipt.config import Config, Select
 from lipt.core.images import image_shape
 from lipt.core.nets import on_device
 from lipt.core.scoring import score as score_images
-from lipt.core.selection import Candidates, Outputs, Requirements, Selection, requirements, resolve
+from lipt.core.selection import Candidates, Outputs, Requirements, Selection, StoredOutputs, requirements, resolve
 from lipt.core.selection import select as run_selection
 from lipt.core.selection.compressed import TopLogits
-from lipt.core.selection.rows import RowBuffer
 from lipt.core.shards import Positions, split
 from lipt.core.wire import State, decode_delta, pack, unpack
 from lipt.errors import RunError, UsageError
@@ -172,9 +171,9 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Artif
         num_classes = len(data.manifest.classes)
         candidates, validation = Candidates(labels_N=labels_N, num_classes=num_classes), None
         if scores:
-            candidates = _load(step, scores, "candidates")
+            candidates = _stored(step, scores, "candidates")
             if needs_of(settings).validation:
-                validation = _load(step, scores, "validation")
+                validation = _stored(step, scores, "validation")
         if len(candidates) != len(positions):
             raise RunError(
                 f"the scores cover {len(candidates):,} of {len(positions):,} candidates", "hand over all score blocks"
@@ -238,25 +237,24 @@ def read_subset(step: Step, subset: Artifact) -> Subset:
     return Subset(positions_K=positions_K.numpy(), weights_K=weights_K, table=selection.table())
 
 
-def _load(step: Step, scores: Sequence[Artifact], of: str) -> Candidates:
-    """The blocks of one set, each read once and copied to its place: memory for the whole and for one block."""
+def _stored(step: Step, scores: Sequence[Artifact], of: str) -> Candidates:
+    """The samples of one set, whose outputs are read block by block when the algorithm asks for them."""
     parts = [artifact for artifact in scores if artifact.settings["block"]["of"] == of]
-    total = sum(int(part.summary["images"]) for part in parts)
-    start, models = 0, int(parts[0].summary["models"])
-    classes = int(parts[0].summary["classes"])
-    files = [LABELS, *map(_outputs, range(models)), *([DYNAMICS] if DYNAMICS in parts[0].files else [])]
-    whole = {file: RowBuffer(total) for file in files}
-    for done, part in enumerate(parts):
-        for file in files:
-            whole[file].put(start, unpack(step.read(part, file, kind="other"), origin=f"{part.ref}/{file}"))
-        start += int(part.summary["images"])
-        step.reporter.advance(step.label, done + 1, len(parts), "blocks")
+    models, classes = int(parts[0].summary["models"]), int(parts[0].summary["classes"])
 
+    def tensors(part: Artifact, file: str) -> State:
+        return unpack(step.read(part, file, kind="other"), origin=f"{part.ref}/{file}")
+
+    def read(index: int) -> list[Outputs]:
+        step.reporter.advance(step.label, index + 1, len(parts), "blocks")
+        return [Outputs.of(tensors(parts[index], _outputs(model)), classes) for model in range(models)]
+
+    counted = [tensors(part, DYNAMICS)["forgetting"] for part in parts if DYNAMICS in part.files]
     return Candidates(
-        labels_N=whole[LABELS].tensors["labels"],
+        labels_N=torch.cat([tensors(part, LABELS)["labels"] for part in parts]),
         num_classes=classes,
-        outputs=[Outputs.of(whole[_outputs(index)].tensors, classes) for index in range(models)],
-        forgetting_N=whole[DYNAMICS].tensors["forgetting"] if DYNAMICS in whole else None,
+        stored=StoredOutputs(models=models, sizes=[int(part.summary["images"]) for part in parts], read=read),
+        forgetting_N=torch.cat(counted) if counted else None,
     )
 
 

@@ -20,6 +20,8 @@ from lipt.stages.sizes import Data, Net
 
 #: Bytes, measured: an index row in memory with order and label; a row of a shard, of a subset's table, its score.
 _ROW_MEMORY, _PLAN_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 2.4, 5
+#: What selecting takes in memory for each candidate: its score, its place in the sorted classes, its row of the table.
+_SELECT_ROW = 55
 #: A process that has imported torch, bytes; fp32 states that a merge holds besides the deltas.
 _PROCESS_BYTES, _MERGE_STATES = 0.9e9, 8
 #: Images per run of a streamed epoch; images per forward pass.
@@ -125,14 +127,19 @@ class _Run:
         return _PLAN_ROW * self.shard
 
     @cached_property
-    def score_bytes(self) -> float:
+    def label_bytes(self) -> float:
+        """Of what is stored besides the outputs of one image: its label, how often it was forgotten."""
+        return 8 + (0 if self.swarm else 4)
+
+    @cached_property
+    def output_bytes(self) -> float:
         """Of the stored outputs of one image."""
         settings, classes = self.config.score, self.data.classes
         each = {"fp32": 4, "bf16": 2}[settings.precision]
         logits = each * classes
         if settings.top_classes:
             logits = min(logits, TopLogits.row_bytes(classes, settings.top_classes))
-        return 8 + self.scorers * (logits + each * self.net.features) + (0 if self.swarm else 4)
+        return self.scorers * (logits + each * self.net.features)
 
     @cached_property
     def memory(self) -> float:
@@ -248,21 +255,27 @@ class _Run:
             stage="score", pieces=blocks, spreads=True, flops=self.scorers * images * self.net.forward,
             steps=self.scorers * math.ceil(images / _FORWARD_BATCH), decoded=looked, streams=streams,
             read={"data": looked * self.data.span_bytes, "model": models},
-            written={"other": images * self.score_bytes}, once={"model": weights, "other": self.data.index_bytes},
+            written={"other": images * (self.label_bytes + self.output_bytes)},
+            once={"model": weights, "other": self.data.index_bytes},
             requests=self.requests(images, streams=streams),
-            memory_bytes=self.memory + self.resident(min(size, self.scored)) + images * self.score_bytes
+            memory_bytes=self.memory + self.resident(min(size, self.scored)) + images * self.output_bytes
             + 2 * self.net.state_bytes,
         )  # fmt: skip
 
     def select(self) -> Work:
-        candidates, classes, models = self.data.candidates, self.data.classes, needs_models(self.config)
-        outputs = self.scored * self.score_bytes if models else 0
-        numbers = self.scorers * self.scored * (classes + self.net.features) if models else candidates
+        settings, candidates, size = self.config.select, self.data.candidates, self.config.score.block_images
+        needs, numbers = needs_of(settings), self.scorers * (self.data.classes + self.net.features)
+        outputs, passes = self.scored * self.output_bytes * needs.outputs, max(1, needs.passes)
+        labels = self.scored * self.label_bytes * needs_models(self.config)
+        held = 2 * min(size * self.output_bytes, outputs)  # a block: its file, and the tensors in it
+        if needs.outputs and not needs.passes:  # all of it, and in float32 the problem that is solved
+            held += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
         return Work(
-            stage="select", items=numbers, read={"other": outputs}, once={"other": self.data.index_bytes},
+            stage="select", items=self.scored * numbers if needs.outputs else candidates,
+            read={"other": labels + passes * outputs}, once={"other": self.data.index_bytes},
             written={"other": self.subset_bytes * (1 + self.twice)},
-            requests=2 * (1 + self.scored / self.config.score.block_images),
-            memory_bytes=self.memory + outputs + (8 * candidates * classes if models else 0),
+            requests=(1 + passes) * (1 + self.scored / size),
+            memory_bytes=self.memory + _SELECT_ROW * candidates + held,
         )  # fmt: skip
 
     def train(self) -> Work:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -122,3 +124,21 @@ def matching_error(gradients_NP: Tensor, indices_K: Tensor, weights_K: Tensor) -
     """|mean gradient - weighted mean of the subset's|."""
     weights = weights_K.double() / weights_K.double().sum()
     return float((gradients_NP.mean(0) - weights @ gradients_NP[indices_K]).norm())
+
+
+def same(one: Selection, other: Selection) -> None:
+    """Assert that two selections are, bit by bit."""
+    for name in ("indices_K", "weights_K", "scores_N", "labels_N", "positions_N"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert (mine is None) == (theirs is None), name
+        assert mine is None or (mine.dtype == theirs.dtype and torch.equal(mine, theirs)), name
+    assert one.provenance == other.provenance
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """What all tensors that `work` makes take together, at most."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        work()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(accumulate(changes, initial=0))

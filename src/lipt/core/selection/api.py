@@ -9,10 +9,11 @@ import torch
 
 from lipt.core.selection import task as registry
 from lipt.core.selection.auto import AUTO, auto_rule
+from lipt.core.selection.passes import in_memory
 from lipt.core.selection.result import Selection, check_notes
 from lipt.core.selection.rows import members_by_class
 from lipt.core.selection.task import Group, Task, require
-from lipt.core.selection.types import Candidates, Requirements, check_finite
+from lipt.core.selection.types import Candidates, Requirements
 from lipt.errors import UsageError
 
 
@@ -65,11 +66,17 @@ def select(
     require(0 < fraction <= 1, f"fraction must be in (0, 1], not {fraction}")
     require(len(candidates) > 0, "there are no candidates to select from")
     check_notes(notes or {})  # before the work, not after it
-    if needs.models:
-        _check_outputs(algorithm, needs, candidates, validation)
+    if candidates.num_models < needs.models:
+        raise UsageError(
+            f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
+            "score the candidates first, or choose random or stratified",
+        )
+    if needs.outputs and not needs.passes:
+        candidates = in_memory(candidates, "candidate")
     task = Task(
-        candidates=candidates, validation=validation if needs.validation else None, fraction=fraction,
-        groups=groups(candidates, fraction, balanced=balanced), generator=torch.Generator().manual_seed(seed),
+        candidates=candidates, validation=_judges(candidates, validation) if needs.validation else None,
+        fraction=fraction, groups=groups(candidates, fraction, balanced=balanced),
+        generator=torch.Generator().manual_seed(seed),
     )  # fmt: skip
     picks = function(task, **bound)
     weights_K = (
@@ -98,19 +105,14 @@ def _budget(fraction: float, n: int) -> int:
     return max(1, round(fraction * n))
 
 
-def _check_outputs(algorithm: str, needs: Requirements, candidates: Candidates, validation: Candidates | None) -> None:
-    found = len(candidates.outputs)
-    if found < needs.models:
-        raise UsageError(
-            f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {found}",
-            "score the candidates first, or choose random or stratified",
-        )
-    check_finite(candidates, "candidate")
-    if not needs.validation or validation is None:
-        return
+def _judges(candidates: Candidates, validation: Candidates | None) -> Candidates | None:
+    """The validation samples, if any, with all their outputs."""
+    if validation is None:
+        return None
+    require(len(validation) > 0, "the validation set is empty")
+    validation = in_memory(validation, "validation")
     shapes = [
         [(o.logits_NC.shape[1], o.features_ND.shape[1]) for o in each.outputs] for each in (candidates, validation)
     ]
     require(shapes[0] == shapes[1], "validation and candidates must be scored by the same models")
-    require(len(validation) > 0, "the validation set is empty")
-    check_finite(validation, "validation")
+    return validation

@@ -1,14 +1,16 @@
-"""Arrays as researchers have them, as tensors; nothing is copied that torch can view where it lies."""
+"""Arrays and data sets as researchers have them; nothing is copied that torch can view where it lies."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sized
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from lipt.errors import UsageError
 
@@ -56,3 +58,14 @@ def per_model(values: Any) -> list[Any]:
     if values is None:
         return []
     return list(values) if isinstance(values, (list, tuple)) else [values]
+
+
+def length_of(dataset: Dataset[Any]) -> int:
+    """How many samples it has.
+
+    Raises:
+        UsageError: it does not say.
+    """
+    if not isinstance(dataset, Sized):
+        raise UsageError("the data set has no length", "use a map-style data set: a selection is of positions in it")
+    return len(dataset)

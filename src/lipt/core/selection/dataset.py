@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from lipt.core.nets import logits_and_features
-from lipt.core.selection.arrays import as_labels
+from lipt.core.selection.arrays import as_labels, length_of
 from lipt.core.selection.types import Candidates, Outputs
 from lipt.errors import UsageError
 
@@ -68,7 +68,7 @@ def _pass(
     model: nn.Module, loader: DataLoader[Any], image: Tensor, device: torch.device | str | None, classifier: str | None
 ) -> tuple[Tensor, Outputs]:
     """Labels (N,) and outputs of one model."""
-    n = len(loader.dataset)  # type: ignore[arg-type]
+    n = length_of(loader.dataset)
     with _evaluating(model, device) as where:
         name, layer = _classifier(model, image[None].to(where), classifier)
         named = _Named(model, name)
@@ -138,9 +138,7 @@ def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> tuple[str,
 
 
 def _first_image(dataset: Dataset[Any]) -> Tensor:
-    if not hasattr(dataset, "__len__"):
-        raise UsageError("the data set has no length", "use a map-style data set: a selection is of positions in it")
-    if not len(dataset):
+    if not length_of(dataset):
         raise UsageError("the data set is empty")
     sample = dataset[0]
     if not (isinstance(sample, (tuple, list)) and len(sample) == 2 and isinstance(sample[0], Tensor)):

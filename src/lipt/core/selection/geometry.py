@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from lipt.core.selection.gradients import joint_features
-from lipt.core.selection.rows import block_rows, members_by_class
+from lipt.core.selection.passes import each_block, per_sample
+from lipt.core.selection.rows import members_by_class, per_row, row_blocks
 from lipt.core.selection.task import Picks, Task, per_group, register, top
-from lipt.core.selection.types import Outputs
+from lipt.core.selection.types import Candidates
 
 
 @register("herding", models=1)
@@ -34,29 +33,46 @@ def k_center(task: Task) -> Picks:
     )
 
 
-@register("moderate", models=1)
+@register("moderate", models=1, passes=2)
 def moderate(task: Task) -> Picks:
     """Closest to the median distance from the class centre (Xia et al. ICLR 2023)."""
-    labels_N, outputs = task.candidates.labels_N, task.candidates.outputs
-    scores_N = joint_features(outputs, labels_N[:0]).new_zeros(len(labels_N))
-    for rows_M in members_by_class(labels_N, task.candidates.num_classes):
+    candidates = task.candidates
+    means_CD = class_means(candidates)
+    distances_N = per_sample(candidates, lambda block: _distances_from(block, means_CD))
+    scores_N = torch.empty_like(distances_N)
+    for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
         if len(rows_M):
-            distances_M = _distances_from_mean(outputs, rows_M)
+            distances_M = distances_N[rows_M]
             scores_N[rows_M] = -(distances_M - _median(distances_M)).abs()
     return top(task, scores_N)
 
 
-def _distances_from_mean(outputs: Sequence[Outputs], rows_M: Tensor) -> Tensor:
-    """Distances (M,) of the samples `rows_M` from their mean, a block of them at a time."""
-    blocks = rows_M.split(block_rows(sum(each.num_features for each in outputs)))
-    # Float64: the mean must not depend on how it was cut into blocks.
-    sums = torch.stack([joint_features(outputs, rows_B).sum(0, dtype=torch.float64) for rows_B in blocks])
-    mean_D = sums.sum(0) / len(rows_M)
-    distances = []
-    for rows_B in blocks:
-        features_BD = joint_features(outputs, rows_B)
-        distances.append((features_BD - mean_D.to(features_BD)).norm(dim=1))
-    return torch.cat(distances)
+def class_means(candidates: Candidates) -> Tensor:
+    """Mean features (C, R D) of every class in float64; 0 of a class without members."""
+    labels_N, num_classes = candidates.labels_N, candidates.num_classes
+    sums: list[Tensor] = []
+
+    def add(_start: int, block: Candidates) -> None:
+        width = sum(each.num_features for each in block.outputs)
+        if not sums:
+            sums.append(torch.zeros(num_classes, width, dtype=torch.float64, device=labels_N.device))
+        for rows in row_blocks(len(block), width):  # sample by sample: the sum must not depend on the blocks
+            sums[0].index_add_(0, block.labels_N[rows], joint_features(block.outputs, rows).double())
+
+    each_block(candidates, add)
+    return sums[0] / torch.bincount(labels_N, minlength=num_classes).clamp_min(1)[:, None]
+
+
+def _distances_from(block: Candidates, means_CD: Tensor) -> Tensor:
+    """Distances (N,) of the samples from the mean of their class."""
+    centres_CD = means_CD.to(joint_features(block.outputs, slice(0)).dtype)
+
+    def distances_B(rows: slice) -> Tensor:
+        offsets_BD = joint_features(block.outputs, rows) - centres_CD[block.labels_N[rows]]
+        distances_B: Tensor = offsets_BD.norm(dim=1)
+        return distances_B
+
+    return per_row(len(block), means_CD.shape[1], distances_B)
 
 
 def herd(features_MD: Tensor, k: int) -> Tensor:

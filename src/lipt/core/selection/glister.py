@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lipt.core.selection.gradients import LastLayer, last_layers, precision, sum_of, with_bias
+from lipt.core.selection.rows import members_by_class
 from lipt.core.selection.task import Group, Picks, Task, best, highest, per_group, register, require, stochastic_size
 from lipt.core.selection.types import Candidates
 
@@ -42,13 +43,16 @@ def glister(
     require(eta is None or eta >= 0, f"glister: eta must not be negative, not {eta}")
     require(rounds >= 1, f"glister: rounds must be at least 1, not {rounds}")
     judges = task.candidates if task.validation is None else task.validation
+    members = members_by_class(judges.labels_N, judges.num_classes)
+    everyone_V = torch.arange(len(judges), device=judges.labels_N.device)
 
     def pick(group: Group) -> tuple[Tensor, None]:
+        own_V = everyone_V if group.label is None else members[group.label]
         layers = last_layers(task.candidates, group.members_M)
         square_norm = sum(float(layer.features_NE.square().sum(1).mean()) for layer in layers) / len(layers)
         state = _Greedy(
             layers=layers,
-            judges=_Judge.of(judges, group.label),
+            judges=_Judge.of(judges, own_V if len(own_V) else everyone_V),
             eta=0.1 / square_norm if eta is None else eta,
             barred_M=torch.zeros_like(layers[0].delta_NC[:, 0]),
         )
@@ -179,10 +183,8 @@ class _Judge:
         self._logits_PCV = functional.pad(logits_VC, (0, 0, 0, pad)).unflatten(0, (parts, -1)).mT.contiguous()
 
     @classmethod
-    def of(cls, samples: Candidates, label: int | None) -> list[_Judge]:
-        """One per model, for the samples of class `label`; for all samples if it is None or has none."""
-        own_V = (samples.labels_N == label).nonzero().flatten() if label is not None else samples.labels_N[:0]
-        rows_V = own_V if len(own_V) else torch.arange(len(samples), device=own_V.device)
+    def of(cls, samples: Candidates, rows_V: Tensor) -> list[_Judge]:
+        """One per model, for the samples `rows_V`."""
         scale = len(samples.outputs) ** -0.5
         return [
             cls(

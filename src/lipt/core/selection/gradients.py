@@ -10,8 +10,9 @@ depends on the batch size of the scoring pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -55,9 +56,9 @@ class LastLayer:
         return LastLayer(self.delta_NC.to(dtype), self.features_NE.to(dtype))
 
 
-def sum_of(terms: Sequence[Tensor]) -> Tensor:
-    """Their sum; the tensor itself where there is one."""
-    return terms[0] if len(terms) == 1 else torch.stack(list(terms)).sum(0)
+def sum_of(terms: Iterable[Tensor]) -> Tensor:
+    """Their sum, in this order for every element; the tensor itself where there is one."""
+    return reduce(torch.add, terms)
 
 
 def as_float(x: Tensor) -> Tensor:
@@ -71,10 +72,14 @@ def precision(outputs: Outputs) -> torch.dtype:
 
 
 def probabilities(logits_NC: Tensor) -> Tensor:
-    """softmax(z) (N, C)."""
+    """softmax(z) (N, C); bit by bit the same for a sample whatever the others are."""
     z_NC = as_float(logits_NC)
-    # A CPU vectorises over samples when classes lead: 10x faster for 10 classes, slower from about 50 on.
-    return z_NC.T.softmax(0).T.contiguous() if z_NC.shape[1] <= 32 else z_NC.softmax(1)
+    if z_NC.shape[1] >= 16:
+        return z_NC.softmax(1)
+    # `softmax` vectorises within a row: not over so few classes, where this is 6 times faster. Nor over the samples, as
+    # the last ones of a block would be rounded otherwise.
+    p_NC = (z_NC - z_NC.amax(1, keepdim=True)).exp_()
+    return p_NC.div_(p_NC.sum(1, keepdim=True))
 
 
 def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:

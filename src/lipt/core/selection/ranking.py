@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import as_float, error_vectors, probabilities
+from lipt.core.selection.gradients import as_float, error_vectors, probabilities, sum_of
+from lipt.core.selection.passes import per_sample
 from lipt.core.selection.rows import per_row
 from lipt.core.selection.task import Picks, Task, register, top
 from lipt.core.selection.types import Candidates, Outputs, check_forgetting
@@ -17,13 +18,13 @@ Uncertainty = Literal["entropy", "margin", "least_confidence"]
 Difficulty = Literal["el2n", "grand", "forgetting", "entropy", "margin", "least_confidence"]
 
 
-@register("grand", models=1)
+@register("grand", models=1, passes=1)
 def grand(task: Task) -> Picks:
     """Largest expected norm of the last-layer gradient (Paul et al. 2021, Definition 2.1), the mean over the models."""
     return top(task, difficulty(task.candidates, "grand"))
 
 
-@register("el2n", models=1)
+@register("el2n", models=1, passes=1)
 def el2n(task: Task) -> Picks:
     """Largest expected |softmax(z) - onehot(y)| (Paul et al. 2021, Definition 2.2), the mean over the models."""
     return top(task, difficulty(task.candidates, "el2n"))
@@ -35,7 +36,7 @@ def forgetting(task: Task) -> Picks:
     return top(task, difficulty(task.candidates, "forgetting"))
 
 
-@register("uncertainty", models=1)
+@register("uncertainty", models=1, passes=1)
 def uncertainty(task: Task, *, measure: Uncertainty = "entropy") -> Picks:
     """Most uncertain predictions; probabilities are averaged over the models."""
     return top(task, difficulty(task.candidates, measure))
@@ -46,9 +47,13 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
     if score == "forgetting":
         return as_float(check_forgetting(candidates))
     if score in get_args(Uncertainty):
-        return uncertainty_scores(candidates.outputs, score)
-    norms = [_norms(each, candidates.labels_N, of_gradients=score == "grand") for each in candidates.outputs]
-    return torch.stack(norms).mean(0)
+        return per_sample(candidates, lambda block: uncertainty_scores(block.outputs, score))
+    return per_sample(candidates, lambda block: _mean_norms(block, of_gradients=score == "grand"))
+
+
+def _mean_norms(block: Candidates, *, of_gradients: bool) -> Tensor:
+    norms = (_norms(each, block.labels_N, of_gradients=of_gradients) for each in block.outputs)
+    return sum_of(norms) / len(block.outputs)
 
 
 def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:
@@ -70,7 +75,7 @@ def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:
     """
 
     def uncertainty_B(block: slice) -> Tensor:
-        p_BC = torch.stack([probabilities(each.logits(block)) for each in outputs]).mean(0)
+        p_BC = sum_of(probabilities(each.logits(block)) for each in outputs) / len(outputs)
         if measure == "entropy":
             entropies_BC: Tensor = torch.special.entr(p_BC)
             return entropies_BC.sum(1)

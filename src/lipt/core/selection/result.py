@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt import __version__
+from lipt.core.selection.arrays import length_of
 from lipt.errors import RunError, UsageError
 
 T = TypeVar("T")
@@ -98,9 +99,9 @@ class Selection:
         """The chosen samples of the data set that was scored, in ascending order of position, which reads fastest.
 
         Raises:
-            UsageError: the data set is shorter than the one that was scored.
+            UsageError: the data set has no length, or is shorter than the one that was scored.
         """
-        count, last = len(dataset), int(self.positions_N.max())  # type: ignore[arg-type]
+        count, last = length_of(dataset), int(self.positions_N.max())
         if last >= count:
             raise UsageError(
                 f"the candidates reach up to position {last}, the data set has {count} samples",

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from lipt.core.selection.auto import default_beta
 from lipt.core.selection.gradients import probabilities
+from lipt.core.selection.passes import per_sample
 from lipt.core.selection.ranking import Difficulty, difficulty
 from lipt.core.selection.rows import members_by_class, per_row
 from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require
-from lipt.core.selection.types import Candidates, Outputs
+from lipt.core.selection.types import Candidates
 
 
 @register("random")
@@ -32,7 +33,7 @@ def stratified(task: Task) -> Picks:
     return Picks(indices_K=order_N[torch.cat(picked)])
 
 
-@register("ccs", models=1)
+@register("ccs", models=1, passes=1)
 def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, strata: int = 50) -> Picks:
     """Coverage-centric selection (Zheng et al. ICLR 2023, Algorithm 1): drop the hardest, then cover the scores evenly.
 
@@ -57,7 +58,7 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
     return per_group(task, pick, scores_N)
 
 
-@register("dual", models=2)
+@register("dual", models=2, passes=1)
 def dual(
     task: Task,
     *,
@@ -76,8 +77,11 @@ def dual(
         c_d: larger for simpler data; the paper uses 5.5 (CIFAR-10), 4 (CIFAR-100), 11 (ImageNet).
         concentration: C of the paper.
     """
-    mean_N, scores_N = dual_scores(task.candidates, window)
     require(c_d > 0 and concentration > 0, "dual: c_d and concentration must be positive")
+    models = task.candidates.num_models
+    width = models if window is None else window
+    require(2 <= width <= models, f"dual: window must be between 2 and the number of models, {models}; not {window}")
+    mean_N, scores_N = per_sample(task.candidates, lambda block: dual_scores(block, width)).unbind(1)
     if sampling == "beta":
         anchor = mean_N[highest(scores_N, 10)].mean()
         b = concentration * (1 - anchor) * (1 - (1 - task.fraction) ** c_d)
@@ -92,21 +96,19 @@ def dual(
     return per_group(task, lambda group: (highest(keys_N[group.members_M], group.budget), None), scores_N)
 
 
-def dual_scores(candidates: Candidates, window: int | None) -> tuple[Tensor, Tensor]:
-    """Mean p_y over the models, and the score mean over windows of (1 - mean p_y) * sd p_y, both (N,)."""
-    models = len(candidates.outputs)
-    width = models if window is None else window
-    require(2 <= width <= models, f"dual: window must be between 2 and the number of models, {models}; not {window}")
-    p_RN = torch.stack([_label_probabilities(each, candidates.labels_N) for each in candidates.outputs])
-    windows_WNJ = p_RN.unfold(0, width, 1)
-    return p_RN.mean(0), ((1 - windows_WNJ.mean(2)) * windows_WNJ.std(2)).mean(0)
+def dual_scores(candidates: Candidates, window: int) -> Tensor:
+    """(N, 2): mean p_y over the models, and the score, the mean over windows of (1 - mean p_y) * sd p_y."""
 
+    def scores_B2(block: slice) -> Tensor:
+        labels_B1 = candidates.labels_N[block, None]
+        p_BR = torch.cat([probabilities(each.logits(block)).gather(1, labels_B1) for each in candidates.outputs], 1)
+        windows_BWJ = p_BR.unfold(1, window, 1)
+        mean_BW1 = windows_BWJ.mean(2, keepdim=True)
+        # Not `std`, which rounds a single sample otherwise than one of many.
+        sd_BW = ((windows_BWJ - mean_BW1).square().sum(2) / (window - 1)).sqrt()
+        return torch.stack([p_BR.mean(1), ((1 - mean_BW1.squeeze(2)) * sd_BW).mean(1)], 1)
 
-def _label_probabilities(outputs: Outputs, labels_N: Tensor) -> Tensor:
-    return per_row(
-        len(labels_N), outputs.num_classes,
-        lambda block: probabilities(outputs.logits(block)).gather(1, labels_N[block, None]).squeeze(1),
-    )  # fmt: skip
+    return per_row(len(candidates), sum(each.num_classes for each in candidates.outputs), scores_B2)
 
 
 def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:

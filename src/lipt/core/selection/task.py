@@ -56,12 +56,16 @@ _REGISTRY: dict[str, tuple[Algorithm, Requirements]] = {}
 
 
 def register(
-    name: str, *, models: int = 0, forgetting: bool = False, validation: bool = False
+    name: str, *, models: int = 0, forgetting: bool = False, validation: bool = False, passes: int = 0
 ) -> Callable[[Algorithm], Algorithm]:
-    """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options."""
+    """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
+
+    The others are its `Requirements`.
+    """
+    needs = Requirements(models=models, forgetting=forgetting, validation=validation, passes=passes)
 
     def add(function: Algorithm) -> Algorithm:
-        _REGISTRY[name] = (function, Requirements(models=models, forgetting=forgetting, validation=validation))
+        _REGISTRY[name] = (function, needs)
         return function
 
     return add

@@ -6,7 +6,7 @@ K chosen, M members of a group, V validation samples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from lipt.core.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.core.selection.compressed import TopLogits
-from lipt.core.selection.rows import row_blocks
 from lipt.errors import RunError, UsageError
 
 
@@ -67,6 +66,17 @@ class Outputs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredOutputs:
+    """Outputs that lie elsewhere, and are read one block of consecutive samples at a time."""
+
+    models: int
+    sizes: Sequence[int]
+    """Samples of each block."""
+    read: Callable[[int], Sequence[Outputs]]
+    """The outputs of a block by its number, one entry per model; may be asked for again."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Candidates:
     """The samples to choose from, and what is known about them.
 
@@ -79,6 +89,8 @@ class Candidates:
     num_classes: int
     outputs: Sequence[Outputs] = ()
     """One per model (theta_p: 1; classic GraNd: 10); empty where no scores are needed."""
+    stored: StoredOutputs | None = None
+    """Instead of `outputs`: algorithms that allow it (`Requirements.passes`) then hold one block at a time."""
     forgetting_N: Tensor | None = None
     """Forgetting events seen in training (N,); +inf for samples that were never learned."""
 
@@ -98,11 +110,21 @@ class Candidates:
                 )
             if {outputs.logits_NC.device, outputs.features_ND.device} != {labels_N.device}:
                 raise UsageError(f"labels and the outputs of model {index} are on different devices")
+        if self.stored is not None and (self.outputs or sum(self.stored.sizes) != len(labels_N)):
+            raise UsageError(
+                f"outputs of {sum(self.stored.sizes)} samples are stored, {len(self.outputs)} more are in memory; "
+                f"there are {len(labels_N)} labels"
+            )
         if self.forgetting_N is not None and self.forgetting_N.shape != labels_N.shape:
             raise UsageError(f"{len(self.forgetting_N)} forgetting counts for {len(labels_N)} candidates")
 
     def __len__(self) -> int:
         return len(self.labels_N)
+
+    @property
+    def num_models(self) -> int:
+        """R."""
+        return len(self.outputs) if self.stored is None else self.stored.models
 
     @classmethod
     def of(
@@ -151,30 +173,14 @@ class Requirements:
     """Needs `Candidates.forgetting_N`."""
     validation: bool = False
     """Uses validation outputs where they are given; never mandatory."""
+    passes: int = 0
+    """How often the outputs are looked through, a block at a time, where that is enough; 0 where all must be in memory,
+    since candidates are compared with each other."""
 
     @property
     def outputs(self) -> bool:
         """Whether a scoring pass is needed at all."""
         return self.models > 0
-
-
-def check_finite(candidates: Candidates, name: str) -> None:
-    """Raise RunError naming the first sample whose logits or features are NaN or infinite."""
-    for index, outputs in enumerate(candidates.outputs):
-        logits = outputs.logits_NC
-        stored = {
-            "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits, "features": outputs.features_ND
-        }  # fmt: skip
-        for what, values_NX in stored.items():
-            for block in row_blocks(*values_NX.shape):
-                values_BX = values_NX[block]
-                # Twenty times faster than isfinite; NaN comes through.
-                if values_BX.numel() and not torch.stack(values_BX.aminmax()).isfinite().all():
-                    sample = block.start + int((~values_BX.isfinite()).any(1).nonzero()[0])
-                    raise RunError(
-                        f"{what} of {name} sample {sample}, model {index}, are not finite",
-                        "the scoring model diverged: lower its learning rate, or exclude the model",
-                    )
 
 
 def check_forgetting(candidates: Candidates) -> Tensor:

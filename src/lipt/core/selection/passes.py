@@ -1,0 +1,92 @@
+"""Passes over the outputs of all candidates, block by block: each stored block is dropped before the next is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lipt.core.selection.compressed import TopLogits
+from lipt.core.selection.rows import RowBuffer, row_blocks
+from lipt.core.selection.types import Candidates, Outputs, StoredOutputs
+from lipt.errors import RunError, UsageError
+
+
+def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None], name: str = "candidate") -> None:
+    """Call `visit(position of the first sample, samples)` for every block, in order.
+
+    A visitor, since the variable of a loop would keep a block while the next one is read.
+
+    Raises:
+        RunError: logits or features are not finite; names the sample as one of the `name` samples.
+    """
+    start = 0
+    for index, size in enumerate(_outputs(candidates).sizes):
+        visit(start, _block(candidates, index, slice(start, start + size), name))
+        start += size
+
+
+def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) -> Tensor:
+    """The results (N, ...) of `compute`, which gives a row for each sample of a block, whatever the others are."""
+    results = RowBuffer(len(candidates))
+    each_block(candidates, lambda start, block: results.put(start, {"": compute(block)}))
+    return results.tensors[""]
+
+
+def in_memory(candidates: Candidates, name: str) -> Candidates:
+    """The candidates with all their outputs: memory for the whole and for one block; a single block stays where it is.
+
+    Raises:
+        RunError: as `each_block`.
+    """
+    if len(_outputs(candidates).sizes) == 1:
+        return _block(candidates, 0, slice(0, len(candidates)), name)
+    whole = [RowBuffer(len(candidates)) for _ in range(candidates.num_models)]
+
+    def put(start: int, block: Candidates) -> None:
+        for buffer, outputs in zip(whole, block.outputs, strict=True):
+            buffer.put(start, outputs.tensors())
+
+    each_block(candidates, put, name)
+    outputs = [Outputs.of(buffer.tensors, candidates.num_classes) for buffer in whole]
+    return replace(candidates, outputs=outputs, stored=None)
+
+
+def _outputs(candidates: Candidates) -> StoredOutputs:
+    """Those in memory as one block."""
+    return candidates.stored or StoredOutputs(
+        models=candidates.num_models, sizes=[len(candidates)], read=lambda _: candidates.outputs
+    )
+
+
+def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candidates:
+    outputs, forgetting_N = _outputs(candidates).read(index), candidates.forgetting_N
+    if len(outputs) != candidates.num_models:
+        raise UsageError(f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}")
+    block = replace(
+        candidates, labels_N=candidates.labels_N[rows], outputs=outputs, stored=None,
+        forgetting_N=None if forgetting_N is None else forgetting_N[rows],
+    )  # fmt: skip
+    check_finite(block, name, rows.start)
+    return block
+
+
+def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
+    """Raise RunError naming the first sample whose logits or features are NaN or infinite, counted from `start`."""
+    for index, outputs in enumerate(candidates.outputs):
+        logits = outputs.logits_NC
+        stored = {
+            "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits, "features": outputs.features_ND
+        }  # fmt: skip
+        for what, values_NX in stored.items():
+            for block in row_blocks(*values_NX.shape):
+                values_BX = values_NX[block]
+                # Twenty times faster than isfinite; NaN comes through.
+                if values_BX.numel() and not torch.stack(values_BX.aminmax()).isfinite().all():
+                    sample = start + block.start + int((~values_BX.isfinite()).any(1).nonzero()[0])
+                    raise RunError(
+                        f"{what} of {name} sample {sample}, model {index}, are not finite",
+                        "the scoring model diverged: lower its learning rate, or exclude the model",
+                    )
