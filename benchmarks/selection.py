@@ -3,7 +3,7 @@
 1. One class of CIFAR-10 shape (n = 5000, C = 10, d = 512, k = 500, float32) against textbook loops on dense gradients,
    which keep all n C (d + 1) numbers and solve every step from scratch, as published implementations do. "same" is the
    share of the k positions at which both picked the same sample (medoids and centres tie often; the engine takes the
-   lowest index where a loop goes by rounding).
+   lowest index where a loop goes by rounding), "same in float64" the one at which the engine picks it in float64, too.
 2. CRAIG with C = 100, where dense gradients fill memory: time, and the memory that each needs beyond its inputs.
 3. All of CIFAR-10 (50,000 x (10 + 512), 10 %): every algorithm, in per cent of one forward pass of ResNet-18.
 
@@ -17,6 +17,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")  # as the command line does: see lipt.cli
@@ -205,17 +206,34 @@ def peak_mb(function: Callable[[], object]) -> float:
     return memory.peak / 1e6
 
 
+def in_float64(c: Candidates) -> Candidates:
+    outputs = [Outputs(logits_NC=each.logits_NC.double(), features_ND=each.features_ND.double()) for each in c.outputs]
+    return replace(c, outputs=outputs)
+
+
+def agreement(ours: list[int], theirs: list[int]) -> str:
+    return f"{sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours):.1%}"
+
+
+def row(*cells: str) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def one_class() -> None:
     n, k = 5000, 500
     full = sample(n, 10, 512)
+    exact = in_float64(full)
     print(f"### One class: n = {n}, C = 10, d = 512, k = {k}, float32\n")
-    print("| algorithm | loop | loop, s | engine, s | ratio | wanted | same picks |\n|---|---|---|---|---|---|---|")
+    print("| algorithm | loop | loop, s | engine, s | ratio | wanted | same picks | same in float64 |")
+    print("|---|---|---|---|---|---|---|---|")
     for name, loop, kind, wanted in TEXTBOOK:
         ours_s, ours = timed(lambda name=name: select(name, full, fraction=k / n).indices_K, 5)
         loop_s, theirs = timed(lambda loop=loop: loop(full, k), 5 if name == "grand" else 1)
-        same = sum(a == b for a, b in zip(ours, theirs, strict=True)) / k
+        same = agreement(ours, theirs), agreement(ours, select(name, exact, fraction=k / n).indices_K.tolist())
         ratio, goal = f"**{loop_s / ours_s:.0f}x**", f"{wanted}x" if wanted else ""
-        print(f"| `{name}` | {kind} | {loop_s:.3f} | {ours_s:.4f} | {ratio} | {goal} | {same:.0%} |", flush=True)
+        print(
+            f"| `{name}` | {kind} | {loop_s:.3f} | {ours_s:.4f} | {ratio} | {goal} | {' | '.join(same)} |", flush=True
+        )
 
 
 def many_classes() -> None:
@@ -233,25 +251,28 @@ def many_classes() -> None:
 
 
 @torch.no_grad()
-def forward_s(images: int = 5120) -> float:
+def forward_s(dtype: torch.dtype, images: int = 5120) -> float:
     """Seconds for 50,000 images through ResNet-18, by the share that is really run."""
     model = on_device(build_model("resnet18", num_classes=10, seed=0), torch.device("cpu")).eval()
     x = torch.randn(128, 3, 32, 32).contiguous(memory_format=torch.channels_last)  # as the scoring pass runs it
-    model(x)
-    start = time.perf_counter()
-    for _ in range(images // 128):
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         model(x)
+        start = time.perf_counter()
+        for _ in range(images // 128):
+            model(x)
     return (time.perf_counter() - start) * 50_000 / images
 
 
 def whole_cifar() -> None:
-    seconds = forward_s()
+    passes = {dtype: forward_s(dtype) for dtype in (torch.float32, torch.bfloat16)}
     labels = torch.arange(50_000) % 10
     full = sample(50_000, 10, 512, labels)
     two = Candidates(labels_N=labels, num_classes=10, outputs=[*full.outputs, *sample(50_000, 10, 512, labels).outputs])
     print("\n### CIFAR-10: 50,000 x (10 + 512), 10 %, class by class\n")
-    print(f"One forward pass of ResNet-18 takes {seconds:.0f} s here (from 5,120 images).\n")
-    print("| algorithm | s | share of the forward pass |\n|---|---|---|")
+    print("| algorithm | s | of a forward pass in float32 | in bfloat16 |\n|---|---|---|---|")
+    print(
+        f"| one forward pass of ResNet-18 (from 5,120 images) | | {' | '.join(f'{s:.0f} s' for s in passes.values())} |"
+    )
     variants: list[tuple[str, dict[str, object]]] = [(name, {}) for name in ALGORITHMS]
     variants += [
         ("glister", {"greedy": "r_greedy"}), ("glister", {"greedy": "stochastic"}),
@@ -262,7 +283,7 @@ def whole_cifar() -> None:
         given = two if name == "dual" else full
         ours_s, _ = timed(lambda name=name, o=options, g=given: select(name, g, fraction=0.1, options=o).indices_K, 2)
         text = ", ".join(f"{key}: {value}" for key, value in options.items())
-        print(f"| `{name}` {text} | {ours_s:.3f} | {ours_s / seconds:.2%} |", flush=True)
+        row(f"`{name}` {text}", f"{ours_s:.3f}", *(f"{ours_s / seconds:.2%}" for seconds in passes.values()))
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,3 +20,15 @@ def run_python(*arguments: str, timeout_s: float = 300) -> str:
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout
+
+
+def lipt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line as a process of its own, with these environment variables."""
+    return subprocess.run(
+        [sys.executable, "-m", "lipt", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | environment,
+    )

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 import yaml
-from safetensors.numpy import save_file
 
-from lipt.cli import cli
-from lipt.core.selection import Candidates, Selection, select
-from lipt.errors import UsageError
-from tests.programs import run_python
+from lipt.core.selection import Selection
+from tests.programs import lipt, run_python
 from tests.tiny import TINY
-
-
-def lipt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lipt", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | environment,
-    )
 
 
 @pytest.fixture
@@ -175,133 +157,6 @@ def test_ctrl_c_leaves_a_resumable_run(config: Path) -> None:
     assert process.returncode == 130, stderr
     assert "the same command continues" in stderr
     assert "Traceback" not in stderr
-
-
-@pytest.fixture
-def scored(tmp_path: Path) -> dict[str, np.ndarray]:
-    """Outputs of 100 candidates, as files below tmp_path: whole (.npy), and in blocks of 60 and 40 (.safetensors)."""
-    rng = np.random.default_rng(0)
-    files = {
-        "labels": np.arange(100) % 4,
-        "logits": rng.normal(size=(100, 4)).astype(np.float16),
-        "features": rng.normal(size=(100, 8)).astype(np.float16),
-    }
-    for name, array in files.items():
-        np.save(tmp_path / f"{name}.npy", array)
-    save_file({name: array[:60].copy() for name, array in files.items()}, tmp_path / "0.safetensors")
-    save_file({name: array[60:].copy() for name, array in files.items()}, tmp_path / "1.safetensors")
-    return files
-
-
-def here(*arguments: str) -> None:
-    """`lipt` in this process: quicker, and its errors are exceptions."""
-    cli.main(args=list(arguments), prog_name="lipt", standalone_mode=False)
-
-
-def test_select_from_files(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
-    options = [item for name in scored for item in (f"--{name}", str(tmp_path / f"{name}.npy"))]
-    to = str(tmp_path / "new" / "subset.parquet")
-    ended = lipt(
-        "select", *options, "--algorithm", "gradmatch", "--fraction", "0.2", "--option", "lam=0.25", "--seed", "5",
-        "--note", "checkpoint=sha256:0a1b", "--to", to, "-o", "json",
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
-    loaded = Selection.load(to)
-    expected = select(
-        "gradmatch", Candidates.of(**scored), fraction=0.2, seed=5, options={"lam": 0.25},
-        notes={"checkpoint": "sha256:0a1b"},
-    )  # fmt: skip
-    assert torch.equal(loaded.indices_K, expected.indices_K)
-    assert torch.equal(loaded.weights_K, expected.weights_K)
-    assert loaded.provenance == expected.provenance
-    assert json.loads(ended.stdout) == {"file": to, "count": 20, **expected.provenance}
-    assert pq.read_table(to)["rank"].null_count == 80
-
-
-def test_select_from_blocks_is_select_from_arrays(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
-    first, second, to = (str(tmp_path / name) for name in ("0.safetensors", "1.safetensors", "subset.parquet"))
-    here(
-        "select", "--outputs", first, "--outputs", second, "--validation", second, "--algorithm", "glister",
-        "--unbalanced", "--to", to,
-    )  # fmt: skip
-    held_out = Candidates.of(**{name: array[60:] for name, array in scored.items()})
-    candidates = Candidates.of(**scored)
-    expected = select("glister", candidates, fraction=0.1, balanced=False, validation=held_out)
-    loaded = Selection.load(to)
-    assert loaded.indices_K.tolist() == expected.indices_K.tolist()
-    assert loaded.labels_N.tolist() == scored["labels"].tolist()
-    assert loaded.indices_K.tolist() != select("glister", candidates, fraction=0.1, balanced=False).indices_K.tolist()
-
-
-def test_select_with_several_models_or_none(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
-    labels, logits, features, to = (
-        str(tmp_path / name) for name in ("labels.npy", "logits.npy", "features.npy", "subset.parquet")
-    )
-    np.save(tmp_path / "other.npy", scored["logits"][::-1])
-    both = ["--logits", logits, "--features", features, "--logits", str(tmp_path / "other.npy"), "--features", features]
-    here("select", "--labels", labels, *both, "--algorithm", "dual", "--to", to)
-    models = {"logits": [scored["logits"], scored["logits"][::-1]], "features": [scored["features"]] * 2}
-    expected = select("dual", Candidates.of(scored["labels"], **models), fraction=0.1)
-    assert Selection.load(to).indices_K.tolist() == expected.indices_K.tolist()
-    here("select", "--labels", labels, "--algorithm", "stratified", "--to", to)
-    assert Selection.load(to).algorithm == "stratified"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("", "the candidates come from --labels, --logits and --features, or from --outputs"),
-        ("--labels labels.npy --outputs 0.safetensors", "the candidates come from"),
-        ("--outputs 0.safetensors --logits logits.npy", "the candidates come from"),
-        ("--labels labels.npy --logits logits.npy", "logits of 1 model(s) and features of 0"),
-        ("--labels nowhere.npy", "cannot read nowhere.npy: "),
-        ("--labels .", "cannot read .: "),
-        ("--labels empty", "cannot read empty: "),
-        ("--labels 0.safetensors", "cannot read 0.safetensors: "),
-        ("--labels pickled.npy", "cannot read pickled.npy: "),
-        ("--labels cut.npy", "cannot read cut.npy: "),
-        ("--labels logits.npy", "labels must be integers, not torch.float16"),
-        ("--labels labels.npy --logits features.npy --features logits.npy --algorithm moderat", "unknown selection"),
-        ("--labels labels.npy --algorithm el2n", "needs the outputs of at least 1 model(s)"),
-        ("--labels labels.npy --option beta", "--option beta: not of the form NAME=VALUE"),
-        ("--labels labels.npy --option =1", "--option =1: not of the form NAME=VALUE"),
-        ("--labels labels.npy --option beta=[", "--option beta=[: not a YAML value"),
-        ("--labels labels.npy --note checkpoint", "--note checkpoint: not of the form NAME=VALUE"),
-        ("--labels labels.npy --algorithm random --note seed=3", "note 'seed' is an entry of every provenance"),
-        ("--outputs nowhere.safetensors", "cannot read nowhere.safetensors: "),
-        ("--outputs labels.npy", "cannot read labels.npy: "),
-        ("--outputs empty", "cannot read empty: "),
-        ("--outputs bare.safetensors", "cannot read bare.safetensors: it has no tensor 'features'"),
-        (
-            "--outputs uneven.safetensors",
-            "uneven.safetensors has tensors of labels (60,), logits (60, 4), features (40",
-        ),
-        ("--outputs 0.safetensors --outputs other.safetensors", "other.safetensors has tensors of"),
-        ("--outputs 0.safetensors --algorithm glister --validation other.safetensors", "scored by the same models"),
-    ],
-)
-def test_select_says_what_is_wrong_with_a_file(
-    tmp_path: Path, scored: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("empty").touch()
-    np.save("pickled.npy", np.array([{}], dtype=object), allow_pickle=True)
-    Path("cut.npy").write_bytes(Path("labels.npy").read_bytes()[:-8])
-    block = {name: array[:60].copy() for name, array in scored.items()}
-    save_file({name: block[name] for name in ("labels", "logits")}, "bare.safetensors")
-    save_file(block | {"features": block["features"][:40].copy()}, "uneven.safetensors")
-    save_file(block | {"features": block["features"][:, :3].copy()}, "other.safetensors")
-    with pytest.raises(UsageError, match=re.escape(message)) as error:
-        here("select", *arguments.split(), "--to", "subset.parquet")
-    assert "\n" not in error.value.message
-    assert not Path("subset.parquet").exists()
-
-
-def test_select_ends_with_one_error_and_a_remedy(tmp_path: Path) -> None:
-    ended = lipt("select", "--labels", str(tmp_path / "nowhere.npy"), "--to", str(tmp_path / "subset.parquet"))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert re.fullmatch(r"lipt: cannot read .*nowhere.npy: .*\n  -> save it with numpy.save\n", ended.stderr)
 
 
 def test_config_show_and_schema(config: Path) -> None:

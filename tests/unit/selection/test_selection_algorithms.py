@@ -28,10 +28,9 @@ def test_factored_gradients_equal_autograd() -> None:
     (layer,), dense = last_layers(candidates, everyone(candidates)), dense_gradients(candidates)
     torch.testing.assert_close(layer.gram_BN(everyone(candidates)), dense @ dense.T)
     torch.testing.assert_close(layer.square_norms_N(), dense.square().sum(1))
-    torch.testing.assert_close(layer.sum_CE().flatten(), dense.sum(0))
-    torch.testing.assert_close(layer.dot_N(layer.sum_CE()), dense @ dense.sum(0))
-    rows, weights = torch.tensor([3, 1]), torch.tensor([2.0, 0.5], dtype=torch.float64)
-    torch.testing.assert_close(layer.weighted_sum_CE(rows, weights).flatten(), weights @ dense[rows])
+    total_CE = layer.delta_NC.T @ layer.features_NE
+    torch.testing.assert_close(total_CE.flatten(), dense.sum(0))
+    torch.testing.assert_close(layer.dot_N(total_CE), dense @ dense.sum(0))
 
 
 def test_gradients_of_several_models_are_stacked() -> None:

@@ -39,21 +39,9 @@ class LastLayer:
         """<g_i, B> = delta_i^T B h~_i for a gradient-shaped matrix B."""
         return (matrix_CE @ self.features_NE.T).mul_(self.delta_NC.T).sum(0)
 
-    def sum_CE(self) -> Tensor:
-        """The sum of all gradients."""
-        return self.delta_NC.T @ self.features_NE
-
-    def weighted_sum_CE(self, rows_K: Tensor, weights_K: Tensor) -> Tensor:
-        """sum_k w_k g_k over the samples `rows_K`."""
-        return (self.delta_NC[rows_K] * weights_K[:, None]).T @ self.features_NE[rows_K]
-
     def rows(self, rows_S: Tensor) -> LastLayer:
         """Those of the samples `rows_S`."""
         return LastLayer(self.delta_NC[rows_S], self.features_NE[rows_S])
-
-    def to(self, dtype: torch.dtype) -> LastLayer:
-        """The same in another precision."""
-        return LastLayer(self.delta_NC.to(dtype), self.features_NE.to(dtype))
 
 
 def sum_of(terms: Iterable[Tensor]) -> Tensor:
