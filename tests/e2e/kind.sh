@@ -2,6 +2,8 @@
 # The cluster that the end-to-end tests run on, made with kind. Another kind of cluster: a program with these verbs, named
 # by LIPT_E2E_CLUSTER.
 #
+# KIND_NODE_IMAGE: of the nodes, instead of kind's own choice.
+#
 #   up                      start it, with Argo Workflows and two GPU workers; fine when it is up; prints its KUBECONFIG
 #   image TAG               build the image and give it to the nodes
 #   node-stop NODE          pull the plug
@@ -25,7 +27,8 @@ gpus() { # one `nvidia.com/gpu` per worker: counted and scheduled, no device beh
 case "$1" in
 up)
     if ! kind get clusters | grep -qx "$name"; then
-        kind create cluster --name "$name" --kubeconfig "$KUBECONFIG" --wait 120s --config - >&2 <<'NODES'
+        kind create cluster --name "$name" --kubeconfig "$KUBECONFIG" ${KIND_NODE_IMAGE:+--image "$KIND_NODE_IMAGE"} \
+            --wait 120s --config - >&2 <<'NODES'
 kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
 nodes:
@@ -46,7 +49,7 @@ image)
     make image IMAGE="$2" VARIANT="${VARIANT:-cpu}" >&2
     kind load docker-image "$2" --name "$name" >&2
     ;;
-node-stop) docker stop --time 0 "$2" >&2 ;;
+node-stop) docker stop -t 0 "$2" >&2 ;;
 node-start)
     docker start "$2" >&2
     kubectl wait --for=condition=Ready "node/$2" --timeout=3m >&2
