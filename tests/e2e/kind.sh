@@ -37,6 +37,7 @@ nodes:
 - role: worker
 NODES
         kubectl taint node "$name-control-plane" node-role.kubernetes.io/control-plane- >&2 || true
+        gpus # tainted before anything is placed: only runs may lose a node
         kubectl create namespace argo >&2
         kubectl apply --server-side -n argo -f "$argo" >&2
         kubectl -n argo set env deployment/workflow-controller DEFAULT_REQUEUE_TIME=1s >&2
