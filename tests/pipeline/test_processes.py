@@ -168,6 +168,7 @@ def test_killed_in_the_middle_the_same_command_ends_bit_identical(tmp_path: Path
         assert ended.returncode == 0, log[-3000:]
         assert out.startswith("train/")
         assert len(out.splitlines()) == 1
+        assert log.count("continues after epoch") == (name == "killed")  # one of the processes says so
     straight, killed = (digests(tiny_context(folder).workspace) for folder in folders.values())
     assert killed == straight
     (key,) = [key for key in straight if key.startswith("train/")]

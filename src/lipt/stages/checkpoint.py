@@ -42,7 +42,8 @@ def resumable(
     if data:
         _restore(data, step, trainer, dynamics, restore_extra)
         epochs = f"{trainer.progress.epoch} of {trainer.recipe.epochs}"
-        step.reporter.say(f"{step.label:<16}  continues after epoch {epochs}, from its checkpoint")
+        if ranks.rank == 0:
+            step.reporter.say(f"{step.label:<16}  continues after epoch {epochs}, from its checkpoint")
     last = time.monotonic()
 
     def after_epoch(trainer: Trainer) -> None:
