@@ -231,9 +231,7 @@ def one_class() -> None:
         loop_s, theirs = timed(lambda loop=loop: loop(full, k), 5 if name == "grand" else 1)
         same = agreement(ours, theirs), agreement(ours, select(name, exact, fraction=k / n).indices_K.tolist())
         ratio, goal = f"**{loop_s / ours_s:.0f}x**", f"{wanted}x" if wanted else ""
-        print(
-            f"| `{name}` | {kind} | {loop_s:.3f} | {ours_s:.4f} | {ratio} | {goal} | {' | '.join(same)} |", flush=True
-        )
+        row(f"`{name}`", kind, f"{loop_s:.3f}", f"{ours_s:.4f}", ratio, goal, *same)
 
 
 def many_classes() -> None:
@@ -270,9 +268,7 @@ def whole_cifar() -> None:
     two = Candidates(labels_N=labels, num_classes=10, outputs=[*full.outputs, *sample(50_000, 10, 512, labels).outputs])
     print("\n### CIFAR-10: 50,000 x (10 + 512), 10 %, class by class\n")
     print("| algorithm | s | of a forward pass in float32 | in bfloat16 |\n|---|---|---|---|")
-    print(
-        f"| one forward pass of ResNet-18 (from 5,120 images) | | {' | '.join(f'{s:.0f} s' for s in passes.values())} |"
-    )
+    row("one forward pass of ResNet-18 (from 5,120 images)", "", *(f"{seconds:.0f} s" for seconds in passes.values()))
     variants: list[tuple[str, dict[str, object]]] = [(name, {}) for name in ALGORITHMS]
     variants += [
         ("glister", {"greedy": "r_greedy"}), ("glister", {"greedy": "stochastic"}),
