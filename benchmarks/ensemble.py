@@ -20,7 +20,7 @@ from lipt.config import load_config, override
 from lipt.core.rng import derive
 from lipt.core.scoring import score
 from lipt.core.selection import Candidates, Outputs, select
-from lipt.core.training import Recipe, Trainer, accuracy, train
+from lipt.core.training import Recipe, Trainer, accuracies, train
 from lipt.core.wire import decode_delta
 from lipt.stages.context import Context
 from lipt.stages.graph import jigsaw, prepare
@@ -99,7 +99,7 @@ def compare(ctx: Context) -> None:
             )
             subset = images.subset(picked.indices_K)
             train(trainer, lambda _, subset=subset: (subset, None))
-            share = accuracy(model, test, device=ctx.device)
+            share = accuracies([model], test, device=ctx.device)[0]
             print(f"| {fraction:.0%} | {config.seed} | {name} | {price:.1f} | {share:.1%} |", flush=True)
 
 

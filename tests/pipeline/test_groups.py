@@ -12,7 +12,7 @@ import torch
 from lipt.core.images import ResidentImages
 from lipt.core.soup import Arena, Soup
 from lipt.core.soup import merge as merge_states
-from lipt.core.training import accuracy
+from lipt.core.training import accuracies
 from lipt.core.wire import State, decode_delta, encode_delta, unpack
 from lipt.errors import RunError, UsageError
 from lipt.progress import Reporter
@@ -58,12 +58,12 @@ class Hand:
 
     def accuracy(self, state: State, images: ResidentImages) -> float:
         self.model.load_state_dict(state)
-        return accuracy(self.model, images, device=self.device)
+        return accuracies([self.model], images, device=self.device)[0]
 
     def merged(self, states: dict[int, State], confirm: ResidentImages) -> Soup:
         arena = Arena(
             search=lambda state: self.accuracy(state, self.few),
-            confirm=lambda state: self.accuracy(state, confirm),
+            confirm=lambda states: [self.accuracy(state, confirm) for state in states],
             recalibrate=dict,
         )
         return merge_states(

@@ -6,7 +6,7 @@ All functions work on state dicts and on an `Arena` that can judge one, so they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,8 +24,8 @@ class Arena:
 
     search: Callable[[State], float]
     """Validation accuracy used while searching (may look at part of the validation set)."""
-    confirm: Callable[[State], float]
-    """Validation accuracy on all of it."""
+    confirm: Callable[[Sequence[State]], list[float]]
+    """Validation accuracy of each on all of it; called once, since looking at all of it may be expensive."""
     recalibrate: Callable[[State], State]
     """The same weights with running statistics from a forward pass over training images."""
 
@@ -109,12 +109,10 @@ def merge(
     singles = {index: arena.search(load(index)) for index in present}
     order = sorted(present, key=lambda index: (-singles[index], index))
     best = order[0]
-    best_single = arena.confirm(load(best))
-    star_accuracy = arena.confirm(star)
     everyone = sorted(present)
-    mean = uniform(len(everyone), lambda position: load(everyone[position]))
-    average = with_batchnorm(mean, arena, batchnorm, arena.search)[1]
-    average_accuracy = arena.confirm(average)
+    average = with_batchnorm(
+        uniform(len(everyone), lambda position: load(everyone[position])), arena, batchnorm, arena.search
+    )[1]
     if method == "uniform":
         state, steps = (
             average,
@@ -124,17 +122,18 @@ def merge(
         state, steps = load(best), [Step(index=index, accuracy=singles[index], kept=index == best) for index in order]
     else:
         state, steps = _greedy(star, order, singles, load, arena, method, search, batchnorm, fallback)
-    accuracy = average_accuracy if method == "uniform" else arena.confirm(state)
+    single = load(best)
+    single_accuracy, star_accuracy, average_accuracy, accuracy = arena.confirm([single, star, average, state])
     outcomes: list[tuple[float, Outcome, State]] = [(accuracy, "soup", state)]
     if method == "greedy_interpolation" and fallback:
-        outcomes += [(best_single, "best_single", load(best)), (star_accuracy, "theta_star", star)]
+        outcomes += [(single_accuracy, "best_single", single), (star_accuracy, "theta_star", star)]
     accuracy, chosen, state = max(outcomes, key=lambda outcome: outcome[0])
     return Soup(
         state=state,
         chosen=chosen,
         accuracy=accuracy,
         theta_star_accuracy=star_accuracy,
-        best_single_accuracy=best_single,
+        best_single_accuracy=single_accuracy,
         best_single=best,
         uniform_accuracy=average_accuracy,
         steps=steps,

@@ -263,14 +263,22 @@ def evaluation_batch(device: torch.device) -> int:
 
 
 @torch.no_grad()
-def predictions(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int | None = None) -> Tensor:
-    """Predicted class of each image in eval mode, int64 (N,) on the CPU."""
-    model.eval()
-    return torch.cat(
-        [model(x).argmax(1).cpu() for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device)]
-    )
+def predictions(
+    models: Sequence[nn.Module], images: ImageSet, *, device: torch.device, batch_size: int | None = None
+) -> Tensor:
+    """Class that each model predicts for each image in eval mode, int64 (models, N) on the CPU.
+
+    However many models there are, images are read and decoded once.
+    """
+    for model in models:
+        model.eval()
+    batches = forward_batches(images, batch_size or evaluation_batch(device), device)
+    return torch.cat([torch.stack([model(x).argmax(1) for model in models]).cpu() for x, _ in batches], dim=1)
 
 
-def accuracy(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int | None = None) -> float:
-    """Share of images classified correctly in eval mode."""
-    return float((predictions(model, images, device=device, batch_size=batch_size) == images.labels_N).float().mean())
+def accuracies(
+    models: Sequence[nn.Module], images: ImageSet, *, device: torch.device, batch_size: int | None = None
+) -> list[float]:
+    """Share of images that each model classifies correctly in eval mode."""
+    correct_MN = predictions(models, images, device=device, batch_size=batch_size) == images.labels_N
+    return [float(share) for share in correct_MN.float().mean(1)]

@@ -81,7 +81,7 @@ def merge_images(settings: Merge, count: float, validation: int, shard: int) -> 
     return (count + 1) * search + one + _CONFIRMED * validation + (count - 1) * per_jigsaw
 
 
-#: States that a merge judges on all validation images: the best jigsaw, theta_*, the average, the soup.
+#: States that a merge judges on all validation images, in one pass: the best jigsaw, theta_*, the average, the soup.
 _CONFIRMED = 4
 
 
@@ -227,9 +227,7 @@ class _Run:
         settings, search = self.config.merge, self.searched
         judged = merge_images(settings, count, validation, self.shard)
         streams = self.streams(validation)
-        looked: float = self.shard + validation
-        if streams:  # the images of the search are held
-            looked = self.shard + search + _CONFIRMED * validation
+        looked = self.shard + validation + (search if streams else 0)  # the images of the search are held
         return Work(
             stage=stage, flops=judged * self.net.forward, steps=judged / _FORWARD_BATCH, decoded=looked,
             read={

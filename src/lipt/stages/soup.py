@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +16,7 @@ from lipt.core.nets import on_device
 from lipt.core.scoring import recalibrate_batchnorm
 from lipt.core.soup import Arena, Soup
 from lipt.core.soup import merge as merge_states
-from lipt.core.training import accuracy
+from lipt.core.training import accuracies
 from lipt.core.wire import State, decode_delta, encode_delta, pack, state_of
 from lipt.errors import RunError, UsageError
 from lipt.stages.context import WEIGHTS, Context
@@ -200,17 +201,19 @@ class _Judge:
 
     def arena(self) -> Arena:
         return Arena(
-            search=lambda state: self._accuracy(state, self.searched),
-            confirm=lambda state: self._accuracy(state, self.validation),
+            search=lambda state: self._accuracies([state], self.searched)[0],
+            confirm=lambda states: self._accuracies(states, self.validation),
             recalibrate=self._recalibrate,
         )
 
-    def _accuracy(self, state: State, images: ResidentImages | StreamedImages) -> float:
-        self.model.load_state_dict(state)
-        self.images += len(images)
-        self.candidates += 1
+    def _accuracies(self, states: Sequence[State], images: ResidentImages | StreamedImages) -> list[float]:
+        models = [self.model, *(deepcopy(self.model) for _ in states[1:])]
+        for model, state in zip(models, states, strict=True):
+            model.load_state_dict(state)
+        self.images += len(states) * len(images)
+        self.candidates += len(states)
         self.step.reporter.advance(self.step.label, self.candidates, 0, "candidates")
-        return accuracy(self.model, images, device=self.ctx.device)
+        return accuracies(models, images, device=self.ctx.device)
 
     def _recalibrate(self, state: State) -> State:
         self.model.load_state_dict(state)

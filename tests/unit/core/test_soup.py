@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -28,8 +28,12 @@ def closeness(candidate: State) -> float:
     return float(1 / (1 + (candidate["weight"] - TARGET).norm() + candidate["norm.running_mean"].abs().sum()))
 
 
+def each_closeness(candidates: Sequence[State]) -> list[float]:
+    return [closeness(candidate) for candidate in candidates]
+
+
 def arena(recalibrate: Callable[[State], State] = dict) -> Arena:
-    return Arena(search=closeness, confirm=closeness, recalibrate=recalibrate)
+    return Arena(search=closeness, confirm=each_closeness, recalibrate=recalibrate)
 
 
 def make_ingredients(count: int = 6, seed: int = 0) -> dict[int, State]:
@@ -166,7 +170,7 @@ def test_coarse_to_fine_needs_fewer_evaluations_for_about_the_same_alpha() -> No
         calls += 1
         return closeness(candidate)
 
-    counting = Arena(search=counted, confirm=counted, recalibrate=dict)
+    counting = Arena(search=counted, confirm=each_closeness, recalibrate=dict)
     full = grid(soup, ingredient, counting, "averaged", current=0.0)
     grid_calls, calls = calls, 0
     quick = coarse_to_fine(soup, ingredient, counting, "averaged", current=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from lipt.core.augment import Standard, normalise, unchanged
 from lipt.core.images import ResidentImages
 from lipt.core.nets import build_model
-from lipt.core.training import Dynamics, Progress, Recipe, Trainer, accuracy, batch_sizes, draw, train
+from lipt.core.training import Dynamics, Progress, Recipe, Trainer, accuracies, batch_sizes, draw, train
 from lipt.core.wire import state_of
 from lipt.errors import RunError
 from tests.unit.core.helpers import blocks
@@ -40,7 +41,7 @@ def fixed(images: ResidentImages, weights: Tensor | None = None):
 def test_it_learns() -> None:
     trainer = make_trainer(epochs=10, augment=Standard(padding=1, flip=False, resized=False))
     train(trainer, fixed(blocks()))
-    assert accuracy(trainer.model, blocks(seed=1), device=CPU) > 0.9
+    assert accuracies([trainer.model], blocks(seed=1), device=CPU)[0] > 0.9
     assert trainer.progress.loss[-1] < trainer.progress.loss[0] / 2
     assert trainer.progress.images == 10 * 96
 
@@ -132,10 +133,26 @@ def test_divergence_is_one_clear_error() -> None:
         train(trainer, fixed(blocks()))
 
 
-def test_accuracy_is_measured_in_eval_mode() -> None:
+def test_models_are_judged_in_eval_mode_each_for_itself_on_images_that_are_read_once() -> None:
     class Constant(nn.Module):
+        def __init__(self, answer: int) -> None:
+            super().__init__()
+            self.answer = answer
+
         def forward(self, x: Tensor) -> Tensor:
             assert not self.training
-            return torch.tensor([0.0, 1.0, 0.0, 0.0]).expand(len(x), 4)
+            return nn.functional.one_hot(torch.tensor(self.answer), 4).float().expand(len(x), 4)
 
-    assert accuracy(Constant(), blocks(n=40), device=CPU, batch_size=7) == pytest.approx(0.25)
+    read = []
+
+    class Counted(ResidentImages):
+        def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
+            read.append(len(rows_K))
+            return super().batches(rows_K, sizes)
+
+    images = blocks(n=40)
+    labels_N = torch.tensor([0] * 25 + [1] * 10 + [2] * 5)
+    counted = Counted(images_NCHW=images.images_NCHW, labels_N=labels_N)
+    shares = accuracies([Constant(answer) for answer in (1, 0, 3)], counted, device=CPU, batch_size=7)
+    assert shares == pytest.approx([10 / 40, 25 / 40, 0])
+    assert read == [40]

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any, Protocol
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
@@ -78,8 +78,14 @@ class Cluster:
         return document
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """POST an object to a collection."""
-        document: dict[str, Any] = json.loads(self.text("POST", path, body=body))
+        """POST an object to a collection.
+
+        One of that name is returned as it is: it may be ours, from an attempt whose answer was lost on the way.
+        """
+        try:
+            document: dict[str, Any] = json.loads(self.text("POST", path, body=body))
+        except _ExistsError:
+            return self.get(f"{path}/{body['metadata']['name']}")
         return document
 
     def delete(self, path: str, **options: Any) -> None:
@@ -94,7 +100,7 @@ class Cluster:
 
     def text(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str:
         """The body of the answer."""
-        wait = wait_exponential_jitter(initial=0.5, max=10)
+        wait = wait_random_exponential(multiplier=0.5, max=10)
         retrying = Retrying(
             retry=retry_if_exception_type(TransientError),
             wait=wait,
@@ -139,6 +145,10 @@ class RefusedError(UsageError):
     """These credentials may not do that."""
 
 
+class _ExistsError(RunError):
+    """An object of that name is there."""
+
+
 def _translated(error: Any, method: str, path: str) -> LiptError:
     try:
         message = str(json.loads(error.body)["message"])
@@ -148,6 +158,8 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
         return MissingError(f"not in the cluster: {path} ({message})", "check the name and the namespace")
     if error.status in (401, 403):
         return RefusedError(f"the cluster refuses: {message}", "grant it: docs/operations.md lists the rights, and why")
+    if error.status == 409 and method == "POST":
+        return _ExistsError(f"already in the cluster: {message}")
     if error.status in (400, 409, 422):
         return UsageError(f"the cluster rejects {method} {path}: {message}", "correct that value")
     return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")

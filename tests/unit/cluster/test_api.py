@@ -1,0 +1,75 @@
+"""The client of the Kubernetes API against a server that loses an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import yaml
+from kubernetes.config import kube_config
+
+from lipt.adapters.cluster.api import Cluster, MissingError
+
+JOBS = "/apis/batch/v1/namespaces/vision/jobs"
+
+
+class Server(BaseHTTPRequestHandler):
+    """Keeps what is posted; the connection breaks before the first POST is answered."""
+
+    objects: dict[str, bytes]
+    posts: int
+
+    def do_GET(self) -> None:
+        found = self.objects.get(self.path)
+        self._answer(200 if found else 404, found or b'{"message": "not found"}')
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        path = f"{self.path}/{json.loads(body)['metadata']['name']}"
+        type(self).posts += 1
+        if path in self.objects:
+            self._answer(409, b'{"message": "already exists"}')
+            return
+        self.objects[path] = body
+        self.close_connection = True
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Not on the test's output."""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
+    """Running, and named by the kubeconfig."""
+    handler = type("Handler", (Server,), {"objects": {}, "posts": 0})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        Thread(target=running.serve_forever, daemon=True).start()
+        kubeconfig = {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{running.server_port}"}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+        yield handler
+        running.shutdown()
+
+
+def test_what_was_made_by_a_call_whose_answer_was_lost_is_found(server: type[Server]) -> None:
+    job = {"kind": "Job", "metadata": {"name": "ours", "labels": {"made": "once"}}}
+    cluster = Cluster(patience_s=20)
+    assert cluster.create(JOBS, job) == job
+    assert server.posts == 2  # the second was refused
+    assert cluster.get(f"{JOBS}/ours") == job
+    with pytest.raises(MissingError):
+        cluster.get(f"{JOBS}/another")
