@@ -184,7 +184,8 @@ class Train(Section):
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; never changes the result."""
     processes: PositiveInt | Literal["auto"] = "auto"
-    """Processes that share each batch; `auto` = one per GPU. Changes the result by no more than rounding."""
+    """Processes that share each batch, here and when theta_* is trained; `auto` = one per GPU. Changes the result by no
+    more than rounding."""
 
 
 class Compare(Section):

@@ -1,4 +1,4 @@
-"""Main training on two processes: the result of one, whatever ends them, and nothing left behind."""
+"""Training on two processes: the result of one, whatever ends them, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from lipt.core.wire import State, unpack
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.ledger import Cost
 from lipt.stages.choose import select
-from lipt.stages.context import WEIGHTS
+from lipt.stages.context import WEIGHTS, Context
 from lipt.stages.ingest import ingest
 from lipt.stages.launch import count_processes, launch
+from lipt.stages.swarm import DYNAMICS, initialise
 from lipt.stages.train import train
 from lipt.stages.workspace import Artifact, Step
 from tests.tiny import digests, tiny_context
@@ -51,7 +52,10 @@ def run_train(folder: Path, processes: int, changes: dict[str, Any]) -> Trained:
     final = {section: base.get(section, {}) | changes.get(section, {}) for section in base | changes}
     final["train"]["processes"] = processes
     ctx = tiny_context(folder, final)
-    artifact = train(ctx, dataset, subset)
+    return trained(ctx, train(ctx, dataset, subset))
+
+
+def trained(ctx: Context, artifact: Artifact) -> Trained:
     weights = unpack(ctx.workspace.store.read(f"{artifact.ref}/{WEIGHTS}", kind="model"), origin="the weights")
     return Trained(artifact=artifact, weights=weights, cost=ctx.workspace.cost(artifact))
 
@@ -59,6 +63,24 @@ def run_train(folder: Path, processes: int, changes: dict[str, Any]) -> Trained:
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_give_the_artifact_of_one(name: str, tmp_path: Path) -> None:
     one, two = (run_train(tmp_path / str(count), count, CASES[name]) for count in (1, 2))
+    equal(one, two)
+
+
+def test_two_processes_give_the_theta_star_of_one_and_count_what_it_forgets(tmp_path: Path) -> None:
+    runs, forgotten = [], []
+    for count in (1, 2):
+        settings = {"initialise": {"epochs": 3, "lr": 0.02}, "train": {"processes": count}, "model": SMOOTH}
+        ctx = tiny_context(tmp_path / str(count), settings)
+        runs.append(trained(ctx, initialise(ctx, ingest(ctx))))
+        stored = ctx.workspace.store.read(f"{runs[-1].artifact.ref}/{DYNAMICS}", kind="other")
+        forgotten.append(unpack(stored, origin="the dynamics")["forgetting"])
+    equal(*runs)
+    assert torch.equal(*forgotten)
+    assert forgotten[0][forgotten[0].isfinite()].sum() > 0
+
+
+def equal(one: Trained, two: Trained) -> None:
+    """Up to rounding, and what was read."""
     assert two.artifact.ref == one.artifact.ref
     assert two.artifact.summary["accuracies"] == one.artifact.summary["accuracies"]
     assert two.artifact.summary["losses"] == pytest.approx(one.artifact.summary["losses"], rel=1e-5)
@@ -204,12 +226,12 @@ def test_what_one_process_fails_with_is_the_one_error(
 
 
 def test_as_many_processes_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert count_processes(tiny_context(tmp_path)) == 1
-    assert count_processes(tiny_context(tmp_path, {"train": {"processes": 3}})) == 3
+    assert count_processes(tiny_context(tmp_path), 64) == 1
+    assert count_processes(tiny_context(tmp_path, {"train": {"processes": 3}}), 64) == 3
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    assert count_processes(tiny_context(tmp_path, {"device": "cuda"})) == 8
-    assert count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"batch_size": 4}})) == 4
-    assert count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"processes": 1}})) == 1
+    assert count_processes(tiny_context(tmp_path, {"device": "cuda"}), 64) == 8
+    assert count_processes(tiny_context(tmp_path, {"device": "cuda"}), 4) == 4
+    assert count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"processes": 1}}), 64) == 1
     with pytest.raises(UsageError, match=r"train.processes: 9, torch sees 8 GPUs"):
-        count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"processes": 9}}))
+        count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"processes": 9}}), 64)

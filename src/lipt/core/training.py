@@ -92,10 +92,11 @@ class Dynamics:
             forgotten_N=torch.zeros(n, dtype=torch.int64),
         )
 
-    def update(self, rows_B: Tensor, correct_B: Tensor) -> None:
-        self.forgotten_N[rows_B] += (self.correct_N[rows_B] & ~correct_B).long()
-        self.learned_N[rows_B] |= correct_B
-        self.correct_N[rows_B] = correct_B
+    def update(self, rows_K: Tensor, correct_K: Tensor) -> None:
+        """Once per epoch: which rows were trained on, each once, and whether they were classified correctly."""
+        self.forgotten_N[rows_K] += (self.correct_N[rows_K] & ~correct_K).long()
+        self.learned_N[rows_K] |= correct_K
+        self.correct_N[rows_K] = correct_K
 
     def scores(self) -> Tensor:
         """float32 (N,): number of events, +inf for samples that were never learned."""
@@ -133,13 +134,12 @@ class Trainer:
 
         Args:
             weights_N: float32 (N,) loss weights; normalised to mean 1 over the set.
-            dynamics: updated with each batch's predictions; on one process only.
+            dynamics: updated with the predictions of the epoch, of all processes.
 
         Raises:
             RunError: the loss is not finite, or a batch has fewer images than there are processes.
         """
         recipe, epoch, ranks = self.recipe, self.progress.epoch, self.ranks
-        assert dynamics is None or ranks.count == 1
         rows_K = images.epoch_order(
             draw(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch)
         )
@@ -154,7 +154,7 @@ class Trainer:
         if weights_N is not None:
             weights_N = weights_N * (len(weights_N) / weights_N.sum())
         loss_sum = torch.zeros((), device=self.device)
-        correct = torch.zeros((), device=self.device)
+        hits = [torch.zeros(0, dtype=torch.bool, device=self.device)]
         self.network.train()
         for step, (rows_P, part, batch) in enumerate(zip(own, parts, batches, strict=True)):
             for group in self.optimizer.param_groups:
@@ -171,12 +171,14 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.optimizer.step()
-            hit_P = logits_PC.detach().argmax(1) == y_P
+            hits.append(logits_PC.detach().argmax(1) == y_P)
             loss_sum += losses_P.detach().sum()
-            correct += hit_P.sum()
-            if dynamics is not None:
-                dynamics.update(rows_P, hit_P.cpu())
-        self._finish_epoch(len(rows_K), *ranks.sum(torch.stack([loss_sum, correct])).tolist())
+        hit_P = torch.cat(hits)
+        if dynamics is not None:
+            hit_N = torch.zeros(len(images), dtype=torch.uint8)
+            hit_N[torch.cat(own)] = hit_P.cpu().byte()
+            dynamics.update(rows_K, ranks.sum(hit_N)[rows_K].bool())  # a row occurs once in an epoch
+        self._finish_epoch(len(rows_K), *ranks.sum(torch.stack([loss_sum, hit_P.sum()])).tolist())
 
     def _finish_epoch(self, count: int, loss_sum: float, correct: float) -> None:
         if not math.isfinite(loss_sum):

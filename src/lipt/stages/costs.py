@@ -50,6 +50,8 @@ class Work:
     requests: float = 0
     memory_bytes: float = 0
     streams: bool = False
+    shared: bool = False
+    """Among `train.processes`: each batch is."""
     checkpoints: int = 0
     """At most so many, of `checkpoint_bytes`, one every `train.checkpoint_s`."""
     checkpoint_bytes: float = 0
@@ -187,7 +189,7 @@ class _Run:
         return Work(
             stage="initialise", pieces=self.config.score.runs if classic else 1, flops=epochs * images * self.net.both,
             steps=epochs * math.ceil(images / self.config.initialise.batch_size), decoded=looked,
-            read={"data": looked * self.data.span_bytes}, once={"other": self.data.index_bytes},
+            read={"data": looked * self.data.span_bytes}, once={"other": self.data.index_bytes}, shared=True,
             written={"model": self.net.file_bytes, "other": 4 * images}, streams=streams,
             requests=self.requests(looked, streams=streams),
             memory_bytes=self.memory + self.resident(images) + 3 * self.net.state_bytes,
@@ -289,7 +291,7 @@ class _Run:
         looked = settings.epochs * drawn + again if streams else (source + kept * self.twice) / runs
         scattered = min(1.0, 1 - source / candidates + 1 / _RUN)
         return Work(
-            stage="train", pieces=runs, streams=streams, decoded=looked,
+            stage="train", pieces=runs, streams=streams, shared=True, decoded=looked,
             flops=settings.epochs * drawn * self.net.both + again * self.net.forward,
             steps=settings.epochs * math.ceil(drawn / settings.batch_size),
             read={"data": looked * self.data.span_bytes, "other": self.subset_bytes},

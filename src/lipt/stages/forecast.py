@@ -61,7 +61,7 @@ class Machine:
 
     engine: Engine = "local"
     nodes: int = 1
-    """Each with one GPU; `train.processes` GPUs in the main training."""
+    """Each with one GPU; `train.processes` GPUs where theta_* and the main training run."""
     gpu_tflops: float = 50
     """Sustained by one GPU in forward and backward passes."""
     store_gbps: float = 10
@@ -123,7 +123,7 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
     pods = min(machine.nodes, work.pieces) if work.spreads and clustered else 1
     rounds = math.ceil(work.pieces / pods)
-    processes = config.train.processes if work.stage == "train" and isinstance(config.train.processes, int) else 1
+    processes = config.train.processes if work.shared and isinstance(config.train.processes, int) else 1
     compute = _compute_s(work, machine, fit) / processes
     # Measured compute includes decoding, so it counts only where nothing was measured. 50 us and 9 ns per pixel, on
     # the eight threads of a process: 2,000 images of 224 px a second, 17,000 of 32 px.

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import torch
@@ -26,12 +25,31 @@ import torch
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.ledger import Cost
 from lipt.stages.context import Context
-from lipt.stages.team import OUTCOME, POLL_S, PROGRESS, REQUEST, Inputs, run_rank, write_json
+from lipt.stages.team import OUTCOME, POLL_S, PROGRESS, REQUEST, Inputs, Summary, Team, Teamwork, run_rank, write_json
 from lipt.stages.workspace import File, Step
 
 
-def count_processes(ctx: Context) -> int:
-    """How many processes the main training takes: `train.processes`, one per GPU by default.
+def run_together(
+    ctx: Context, step: Step, work: Teamwork, inputs: Inputs, *, batch_size: int, **options: int
+) -> Summary:
+    """Run `work` on as many processes as there are GPUs (or `train.processes` says), in this one where that is one.
+
+    Args:
+        work: a function of a module; called by each process as `run_rank` describes.
+        options: handed to `work`.
+
+    Raises:
+        UsageError: more processes are asked for than there are GPUs.
+        LiptError: what the process that failed first failed with; all others are ended.
+    """
+    processes = count_processes(ctx, batch_size)
+    if processes == 1:
+        return work(ctx, step, inputs, Team(), **options)
+    return launch(ctx, step, f"{work.__module__}:{work.__name__}", inputs, processes, **options)
+
+
+def count_processes(ctx: Context, batch_size: int) -> int:
+    """How many processes share the batches of a training: `train.processes`, one per GPU by default.
 
     Raises:
         UsageError: more than there are GPUs.
@@ -41,13 +59,13 @@ def count_processes(ctx: Context) -> int:
         return 1 if wanted == "auto" else wanted
     gpus = torch.cuda.device_count()
     if wanted == "auto":
-        return min(gpus, ctx.config.train.batch_size)
+        return min(gpus, batch_size)
     if wanted > gpus:
         raise UsageError(f"train.processes: {wanted}, torch sees {gpus} GPUs", "lower it, or leave it at auto")
     return wanted
 
 
-def launch(ctx: Context, step: Step, work: str, inputs: Inputs, processes: int) -> dict[str, Any]:
+def launch(ctx: Context, step: Step, work: str, inputs: Inputs, processes: int, **options: int) -> Summary:
     """Run `work` on several processes and return its summary; files and cost of all of them become the step's.
 
     Args:
@@ -65,6 +83,7 @@ def launch(ctx: Context, step: Step, work: str, inputs: Inputs, processes: int) 
             "ref": step.ref,
             "label": step.label,
             "inputs": {key: artifact.ref if artifact else None for key, artifact in inputs.items()},
+            "options": options,
             "threads": max(1, torch.get_num_threads() // processes),
             "parent": os.getpid(),
         }

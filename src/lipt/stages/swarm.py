@@ -19,6 +19,8 @@ from lipt.core.training import Dynamics, Recipe, Trainer, train
 from lipt.core.wire import encode_delta, pack, state_of
 from lipt.stages.checkpoint import resumable
 from lipt.stages.context import WEIGHTS, Context
+from lipt.stages.launch import run_together
+from lipt.stages.team import Inputs, Summary, Team
 from lipt.stages.workspace import Artifact, Step
 
 DELTA = "delta.zst"
@@ -28,37 +30,47 @@ DYNAMICS = "dynamics.safetensors"
 def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Artifact:
     """Train theta_* on all candidates for a few epochs; classic pre-training calls it with run = 0..R-1.
 
-    Files: the weights, and the forgetting events counted on the way.
+    Files: the weights, and the forgetting events counted on the way. Several GPUs are used as in the main training.
     """
-    classic = ctx.config.score.model == "classic"
-    settings = ctx.config.initialise
-    epochs = ctx.config.score.epochs if classic else settings.epochs
+    classic, settings = ctx.config.score.model == "classic", ctx.config.initialise
 
-    def body(step: Step) -> dict[str, Any]:
-        data = ctx.dataset(step, dataset)
-        _, candidates = ctx.split(data)
-        images = ctx.images(data, "train", candidates)
-        model = ctx.model(len(data.manifest.classes), ctx.seed("initialise", run))
-        recipe = Recipe(
-            epochs=epochs,
-            batch_size=settings.batch_size,
-            lr=settings.lr,
-            schedule="constant",
-            augment=ctx.standard_augment(),
-        )
-        trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device)
-        dynamics = Dynamics.empty(len(images))
-        with resumable(step, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics) as after_epoch:
-            train(trainer, lambda _trainer: (images, None), dynamics=dynamics, after_epoch=after_epoch)
+    def body(step: Step) -> Summary:
+        return run_together(ctx, step, warm_up, {"dataset": dataset}, batch_size=settings.batch_size, run=run)
+
+    chosen = ctx.settings(
+        "model", view=ctx.view(), epochs=_epochs(ctx), lr=settings.lr, batch_size=settings.batch_size, run=run
+    )
+    return ctx.step("initialise", chosen, [dataset], body, label=f"initialise[{run}]" if classic else None)
+
+
+def _epochs(ctx: Context) -> int:
+    return ctx.config.score.epochs if ctx.config.score.model == "classic" else ctx.config.initialise.epochs
+
+
+def warm_up(ctx: Context, step: Step, inputs: Inputs, team: Team, *, run: int) -> Summary:
+    """The training of theta_* itself, as each process of `team` runs it; returns the summary."""
+    settings, dataset = ctx.config.initialise, inputs["dataset"]
+    assert dataset is not None
+    data = ctx.dataset(step, dataset)
+    _, candidates = ctx.split(data)
+    images = ctx.images(data, "train", candidates, load=team.load)
+    model = ctx.model(len(data.manifest.classes), ctx.seed("initialise", run))
+    recipe = Recipe(
+        epochs=_epochs(ctx),
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        schedule="constant",
+        augment=ctx.standard_augment(),
+    )
+    trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=team.ranks)
+    dynamics = Dynamics.empty(len(images))
+    with resumable(step, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics) as after_epoch:
+        train(trainer, lambda _trainer: (images, None), dynamics=dynamics, after_epoch=after_epoch)
+    if team.ranks.rank == 0:
         step.flops += trainer.progress.images * ctx.flops(model, image_shape(images))[1]
         step.put(WEIGHTS, pack(state_of(model)), kind="model")
         step.put(DYNAMICS, pack({"forgetting": dynamics.scores()}), kind="other")
-        return {"epochs": epochs, "loss": trainer.progress.loss, "accuracies": trainer.progress.accuracy}
-
-    chosen = ctx.settings(
-        "model", view=ctx.view(), epochs=epochs, lr=settings.lr, batch_size=settings.batch_size, run=run
-    )
-    return ctx.step("initialise", chosen, [dataset], body, label=f"initialise[{run}]" if classic else None)
+    return {"epochs": recipe.epochs, "losses": trainer.progress.loss, "accuracies": trainer.progress.accuracy}
 
 
 def dispatch(ctx: Context, dataset: Artifact) -> Artifact:
@@ -117,7 +129,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, 
         )
         step.flops += trainer.progress.images * ctx.flops(model, image_shape(images))[1]
         step.put(DELTA, encode_delta(state_of(model), base), kind="model")
-        return {"density": density, "loss": trainer.progress.loss}
+        return {"density": density, "losses": trainer.progress.loss}
 
     return ctx.step("pretrain", _jigsaw_settings(ctx, index), [dataset, theta, plans], body, label=f"pretrain[{index}]")
 

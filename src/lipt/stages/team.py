@@ -34,6 +34,7 @@ REQUEST, PROGRESS, OUTCOME = "request.json", "progress.json", "outcome.json"
 POLL_S = 0.5
 
 Inputs = dict[str, Artifact | None]
+Summary = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,11 @@ class Team:
         return shared
 
 
-def run_rank(work: Callable[[Context, Step, Inputs, Team], dict[str, Any]]) -> None:
+#: (context, step, inputs, team, further options) -> summary.
+Teamwork = Callable[..., Summary]
+
+
+def run_rank(work: Teamwork) -> None:
     """One of the processes, from start to exit; torchrun's environment says which.
 
     Args:
@@ -106,7 +111,7 @@ def run_rank(work: Callable[[Context, Step, Inputs, Team], dict[str, Any]]) -> N
         )
         inputs = {key: ctx.workspace.get(ref) if ref else None for key, ref in request["inputs"].items()}
         with joined(ctx.device, rank=rank) as ranks:
-            summary = work(ctx, step, inputs, Team(ranks=ranks, folder=folder))
+            summary = work(ctx, step, inputs, Team(ranks=ranks, folder=folder), **request["options"])
             cost = total_cost(step, ranks)
         if rank == 0:
             cost.wall_s = step.earlier.wall_s  # the parent's clock runs already

@@ -21,8 +21,8 @@ from lipt.errors import RunError
 from lipt.stages.checkpoint import resumable
 from lipt.stages.choose import Subset, apply, needs_of, read_subset
 from lipt.stages.context import WEIGHTS, Context
-from lipt.stages.launch import count_processes, launch
-from lipt.stages.team import Inputs, Team
+from lipt.stages.launch import run_together
+from lipt.stages.team import Inputs, Summary, Team
 from lipt.stages.workspace import Artifact, Step
 
 
@@ -39,10 +39,7 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
     inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
 
     def body(step: Step) -> dict[str, Any]:
-        processes = count_processes(ctx)
-        if processes > 1:
-            return launch(ctx, step, f"{__name__}:{fit.__name__}", inputs, processes)
-        return fit(ctx, step, inputs, Team())
+        return run_together(ctx, step, fit, inputs, batch_size=settings.batch_size)
 
     chosen = ctx.settings("model", view=ctx.view()) | {
         "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "processes"}),
@@ -57,7 +54,7 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
     )
 
 
-def fit(ctx: Context, step: Step, inputs: Inputs, team: Team) -> dict[str, Any]:
+def fit(ctx: Context, step: Step, inputs: Inputs, team: Team) -> Summary:
     """The training itself, as each process of `team` runs it; returns the summary."""
     settings = ctx.config.train
     dataset, subset, start = inputs["dataset"], inputs["subset"], inputs["start"]
