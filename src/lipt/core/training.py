@@ -154,7 +154,7 @@ class Trainer:
         if weights_N is not None:
             weights_N = weights_N * (len(weights_N) / weights_N.sum())
         loss_sum = torch.zeros((), device=self.device)
-        hits = [torch.zeros(0, dtype=torch.bool, device=self.device)]
+        hits: list[Tensor] = []
         self.network.train()
         for step, (rows_P, part, batch) in enumerate(zip(own, parts, batches, strict=True)):
             for group in self.optimizer.param_groups:
