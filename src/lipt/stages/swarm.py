@@ -35,7 +35,7 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Artifact:
     classic, settings = ctx.config.score.model == "classic", ctx.config.initialise
 
     def body(step: Step) -> Summary:
-        return run_together(ctx, step, warm_up, {"dataset": dataset}, batch_size=settings.batch_size, run=run)
+        return run_together(ctx, step, fit_theta, {"dataset": dataset}, batch_size=settings.batch_size, run=run)
 
     chosen = ctx.settings(
         "model", view=ctx.view(), epochs=_epochs(ctx), lr=settings.lr, batch_size=settings.batch_size, run=run
@@ -47,7 +47,7 @@ def _epochs(ctx: Context) -> int:
     return ctx.config.score.epochs if ctx.config.score.model == "classic" else ctx.config.initialise.epochs
 
 
-def warm_up(ctx: Context, step: Step, inputs: Inputs, team: Team, *, run: int) -> Summary:
+def fit_theta(ctx: Context, step: Step, inputs: Inputs, team: Team, *, run: int) -> Summary:
     """The training of theta_* itself, as each process of `team` runs it; returns the summary."""
     settings, dataset = ctx.config.initialise, inputs["dataset"]
     assert dataset is not None

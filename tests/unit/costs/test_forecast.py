@@ -1,126 +1,21 @@
-"""What `lipt plan` foresees: held against the ledger of a real run, and against what must hold at any size."""
+"""How long a run is foreseen to take and what breaks first: what must hold at any size, and what runs teach."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from click.testing import CliRunner
 
-from lipt.cli.plan import plan
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.ledger import Cost
-from lipt.stages.compare import run_with_baseline
 from lipt.stages.context import Context
 from lipt.stages.costs import Work, work_of
 from lipt.stages.forecast import Engine, Fit, Forecast, Machine, breaks, calibrate, forecast, measured, took
 from lipt.stages.sizes import Data
-from tests.tiny import TINY, tiny_context
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Context:
-    """The smallest complete run, with its random baseline."""
-    ctx = tiny_context(tmp_path_factory.mktemp("costs") / "runs")
-    run_with_baseline(ctx)
-    return ctx
-
-
-def planned(ctx: Context) -> dict[str, Work]:
-    return {work.stage: work for work in work_of(ctx, Data.stored(ctx))}
-
-
-def test_flops_are_those_that_the_stages_count(ran: Context) -> None:
-    costs, works = measured(ran), planned(ran)
-    assert set(costs) == set(works)
-    for stage in ("initialise", "pretrain", "score", "train", "evaluate"):
-        assert works[stage].pieces == len(costs[stage])
-        near = 0.02 if stage == "train" else 0  # what is kept of each class is rounded
-        for cost in costs[stage]:
-            assert cost.flops == pytest.approx(works[stage].flops, rel=near), stage
-    assert works["merge"].flops == pytest.approx(costs["merge"][0].flops, rel=0.5)  # its search is not foreseeable
-
-
-def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
-    costs, works = measured(ran), planned(ran)
-    worker = costs["pretrain"][0]  # the first of this process: it reads theta_*
-    assert worker.read["data"] == works["pretrain"].read["data"]
-    assert worker.read["model"] == costs["initialise"][0].written["model"]
-    assert worker.read["model"] == pytest.approx(works["pretrain"].once["model"], rel=0.01)
-    assert worker.read["other"] == pytest.approx(works["pretrain"].read["other"], rel=0.1)
-    for cost in costs["pretrain"]:
-        assert cost.written["model"] == pytest.approx(works["pretrain"].written["model"], rel=0.05)
-    assert costs["score"][0].written["other"] == pytest.approx(works["score"].written["other"], rel=0.01)
-    for stage in ("ingest", "initialise", "merge", "score", "train", "evaluate"):
-        total = sum(cost.read["data"] for cost in costs[stage]) / works[stage].pieces
-        assert total == pytest.approx(works[stage].read.get("data", 0), rel=0.05), stage
-        assert costs[stage][0].written["model"] == pytest.approx(works[stage].written.get("model", 0), rel=0.01), stage
-    assert costs["dispatch"][0].read["other"] == works["dispatch"].once["other"]
-    for stage in ("initialise", "score"):  # the index was fetched by dispatch, in this process
-        assert costs[stage][0].read["other"] == 0
-    assert sum(cost.read["other"] for cost in costs["select"]) == pytest.approx(works["select"].read["other"], rel=0.01)
-    assert costs["ingest"][0].written["data"] == pytest.approx(works["ingest"].written["data"], rel=0.01)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"select": {"algorithm": "random"}},
-        {"select": {"balanced": False}, "train": {"epoch_fraction": 0.05}},
-        {"score": {"block_images": 500}},
-        {"score": {"block_images": 500}, "select": {"algorithm": "moderate"}},
-        {"data": {"resident_mb": 0.02}, "train": {"random_baseline": False}},
-        {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
-        {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
-    ],
-    ids=["random", "epoch-budget", "blocks", "two-passes", "streamed", "classic", "reselect"],
-)
-def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None:
-    ctx = replace(ran, config=override(ran.config, changes))
-    run_with_baseline(ctx)
-    costs, works = measured(ctx), planned(ctx)
-    for stage, work in works.items():
-        rows = costs[stage]
-        if stage != "merge":
-            near = 0.02 if stage == "train" else 1e-9
-            assert sum(cost.flops for cost in rows) == pytest.approx(work.flops * work.pieces, rel=near), stage
-        read = sum(cost.read["data"] for cost in rows)
-        near = 0.5 if stage == "merge" else 0.08
-        assert read == pytest.approx(work.pieces * work.read.get("data", 0), rel=near, abs=6000), stage
-    read = sum(cost.read["other"] for cost in costs["select"])  # the index may have been fetched by an earlier stage
-    assert read == pytest.approx(works["select"].read["other"], rel=0.02, abs=works["select"].once["other"] + 3000)
-    if "score" in works:
-        written = sum(cost.written["other"] for cost in costs["score"])
-        assert written == pytest.approx(works["score"].pieces * works["score"].written["other"], rel=0.01)
-
-
-def test_groups_are_foreseen_as_they_are_merged(ran: Context) -> None:
-    ctx = replace(ran, config=override(ran.config, {"merge": {"groups": 2}}))
-    run_with_baseline(ctx)
-    costs, works = measured(ctx), planned(ctx)
-    for stage in ("group", "merge"):
-        work, rows = works[stage], costs[stage]
-        assert work.pieces == len(rows)
-        assert sum(cost.flops for cost in rows) == pytest.approx(work.pieces * work.flops, rel=0.5), stage
-        assert sum(cost.written["model"] for cost in rows) == pytest.approx(
-            work.pieces * work.written["model"], rel=0.08
-        )
-        once = work.once["model"] if stage == "group" else 0  # theta_*, which this process keeps for the last merge
-        for kind, kept in (("data", 0), ("model", once)):
-            read = sum(cost.read[kind] for cost in rows)
-            assert read == pytest.approx(work.pieces * work.read[kind] + kept, rel=0.08), (stage, kind)
-    assert [cost.read["data"] for cost in costs["group"]] == [costs["group"][0].read["data"]] * 2
-    assert costs["group"][0].read["data"] < costs["merge"][0].read["data"]  # the search's images, not all validation
-
-
-# Data that are not there
-
+from tests.tiny import tiny_context
 
 BIG: dict[str, Any] = {
     "data": {"image_size": 32},
@@ -291,66 +186,3 @@ def test_a_run_is_foreseen_from_itself(ran: Context) -> None:
         if len(rows) < 3:  # of more pieces the median counts
             assert stage.wall_s == pytest.approx(sum(cost.wall_s for cost in rows), rel=0.05, abs=0.05), stage.stage
         assert stage.flops == pytest.approx(sum(cost.flops for cost in rows), rel=1e-9), stage.stage
-
-
-# The verb
-
-
-def configured(ctx: Context, folder: Path, **changes: Any) -> str:
-    path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(TINY | {"workspace": ctx.config.workspace} | changes))
-    return str(path)
-
-
-def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Path) -> None:
-    path = configured(ran, tmp_path)
-    shown = CliRunner().invoke(plan, [path, "--calibrate", path])
-    assert shown.exit_code == 0, shown.output
-    for text in ("measured", "pretrain x 3", "total", "train x 2"):
-        assert text in shown.output
-    document = json.loads(CliRunner().invoke(plan, [path, "--calibrate", path, "-o", "json"]).output)
-    assert document["wall_s"] == pytest.approx(sum(document["measured_wall_s"].values()), rel=0.5)
-    assert document["wall_s"] == pytest.approx(sum(stage["wall_s"] for stage in document["stages"]))
-    assert document["machine"]["fits"]["train"]["per_flop"] > 0
-
-
-def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:
-    path = configured(ran, tmp_path)
-    arguments = [path, "--calibrate", path, "-m", "gpu_tflops=1000", "-o", "json"]
-    document = json.loads(CliRunner().invoke(plan, arguments).output)
-    assert set(document["machine"]["fits"]) == {"ingest", "dispatch", "select"}
-    assert document["machine"]["gpu_tflops"] == 1000
-
-
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [("latency=5", "did you mean 'latency_ms'"), ("latency_ms=x", "above 0"), ("store_gbps=0", "above 0")],
-)
-def test_what_is_wrong_with_a_machine_is_said(pair: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").touch()
-    refused = CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), "-m", pair]).exception
-    assert isinstance(refused, UsageError)
-    assert message in str(refused)
-
-
-def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
-    path = tmp_path / "new.yaml"
-    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none")}))
-    refused = CliRunner().invoke(plan, [str(path)])
-    assert isinstance(refused.exception, UsageError)
-    assert "--images" in (refused.exception.remedy or "")
-    options = ["--images", "1000000", "--image-kb", "2", "--classes", "10", "--engine", "argo", "--nodes", "10"]
-    refused = CliRunner().invoke(plan, [str(path), *options])
-    assert isinstance(refused.exception, UsageError)
-    assert "image_size" in (refused.exception.remedy or "")
-    shown = CliRunner().invoke(plan, [str(path), *options, "--set", "data.image_size=32"])
-    assert shown.exit_code == 0, shown.output
-    assert "initialise" in shown.output
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_run_that_did_not_finish_calibrates_nothing(tmp_path: Path, ran: Context) -> None:
-    path = configured(ran, tmp_path, seed=7)
-    refused = CliRunner().invoke(plan, [path, "--calibrate", path])
-    assert isinstance(refused.exception, UsageError)
-    assert "no report" in refused.exception.message

@@ -1,0 +1,76 @@
+"""`lipt plan`: prediction beside measurement, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from lipt.cli.plan import plan
+from lipt.errors import UsageError
+from lipt.stages.context import Context
+from tests.tiny import TINY
+
+
+def configured(ctx: Context, folder: Path, **changes: Any) -> str:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": ctx.config.workspace} | changes))
+    return str(path)
+
+
+def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Path) -> None:
+    path = configured(ran, tmp_path)
+    shown = CliRunner().invoke(plan, [path, "--calibrate", path])
+    assert shown.exit_code == 0, shown.output
+    for text in ("measured", "pretrain x 3", "total", "train x 2"):
+        assert text in shown.output
+    document = json.loads(CliRunner().invoke(plan, [path, "--calibrate", path, "-o", "json"]).output)
+    assert document["wall_s"] == pytest.approx(sum(document["measured_wall_s"].values()), rel=0.5)
+    assert document["wall_s"] == pytest.approx(sum(stage["wall_s"] for stage in document["stages"]))
+    assert document["machine"]["fits"]["train"]["per_flop"] > 0
+
+
+def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:
+    path = configured(ran, tmp_path)
+    arguments = [path, "--calibrate", path, "-m", "gpu_tflops=1000", "-o", "json"]
+    document = json.loads(CliRunner().invoke(plan, arguments).output)
+    assert set(document["machine"]["fits"]) == {"ingest", "dispatch", "select"}
+    assert document["machine"]["gpu_tflops"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [("latency=5", "did you mean 'latency_ms'"), ("latency_ms=x", "above 0"), ("store_gbps=0", "above 0")],
+)
+def test_what_is_wrong_with_a_machine_is_said(pair: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    refused = CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), "-m", pair]).exception
+    assert isinstance(refused, UsageError)
+    assert message in str(refused)
+
+
+def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none")}))
+    refused = CliRunner().invoke(plan, [str(path)])
+    assert isinstance(refused.exception, UsageError)
+    assert "--images" in (refused.exception.remedy or "")
+    options = ["--images", "1000000", "--image-kb", "2", "--classes", "10", "--engine", "argo", "--nodes", "10"]
+    refused = CliRunner().invoke(plan, [str(path), *options])
+    assert isinstance(refused.exception, UsageError)
+    assert "image_size" in (refused.exception.remedy or "")
+    shown = CliRunner().invoke(plan, [str(path), *options, "--set", "data.image_size=32"])
+    assert shown.exit_code == 0, shown.output
+    assert "initialise" in shown.output
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_that_did_not_finish_calibrates_nothing(tmp_path: Path, ran: Context) -> None:
+    path = configured(ran, tmp_path, seed=7)
+    refused = CliRunner().invoke(plan, [path, "--calibrate", path])
+    assert isinstance(refused.exception, UsageError)
+    assert "no report" in refused.exception.message
