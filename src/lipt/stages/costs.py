@@ -50,8 +50,8 @@ class Work:
     requests: float = 0
     memory_bytes: float = 0
     streams: bool = False
-    shared: bool = False
-    """Among `train.processes`: each batch is."""
+    member_bytes: float = 0
+    """Memory of each further process where `train.processes` share each batch; 0 where they do not."""
     checkpoints: int = 0
     """At most so many, of `checkpoint_bytes`, one every `train.checkpoint_s`."""
     checkpoint_bytes: float = 0
@@ -149,6 +149,11 @@ class _Run:
         return _PROCESS_BYTES + _ROW_MEMORY * self.data.train
 
     @cached_property
+    def trainer(self) -> float:
+        """Memory of a process that trains, besides images: weights, gradients, momentum."""
+        return self.memory + 3 * self.net.state_bytes
+
+    @cached_property
     def twice(self) -> bool:
         """Selection, training and evaluation are repeated for the random baseline."""
         return random_baseline(self.config) is not None
@@ -189,10 +194,10 @@ class _Run:
         return Work(
             stage="initialise", pieces=self.config.score.runs if classic else 1, flops=epochs * images * self.net.both,
             steps=epochs * math.ceil(images / self.config.initialise.batch_size), decoded=looked,
-            read={"data": looked * self.data.span_bytes}, once={"other": self.data.index_bytes}, shared=True,
+            read={"data": looked * self.data.span_bytes}, once={"other": self.data.index_bytes},
             written={"model": self.net.file_bytes, "other": 4 * images}, streams=streams,
-            requests=self.requests(looked, streams=streams),
-            memory_bytes=self.memory + self.resident(images) + 3 * self.net.state_bytes,
+            requests=self.requests(looked, streams=streams), member_bytes=self.trainer,
+            memory_bytes=self.trainer + self.resident(images),
             checkpoints=epochs - 1, checkpoint_bytes=2 * self.net.state_bytes + 10 * images,
         )  # fmt: skip
 
@@ -291,13 +296,13 @@ class _Run:
         looked = settings.epochs * drawn + again if streams else (source + kept * self.twice) / runs
         scattered = min(1.0, 1 - source / candidates + 1 / _RUN)
         return Work(
-            stage="train", pieces=runs, streams=streams, shared=True, decoded=looked,
+            stage="train", pieces=runs, streams=streams, decoded=looked, member_bytes=self.trainer,
             flops=settings.epochs * drawn * self.net.both + again * self.net.forward,
             steps=settings.epochs * math.ceil(drawn / settings.batch_size),
             read={"data": looked * self.data.span_bytes, "other": self.subset_bytes},
             written={"model": self.net.file_bytes}, requests=4 + looked * scattered,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
-            memory_bytes=self.memory + self.resident(source) + 3 * self.net.state_bytes,
+            memory_bytes=self.trainer + self.resident(source),
             checkpoints=settings.epochs - 1, checkpoint_bytes=2 * self.net.state_bytes,
         )  # fmt: skip
 

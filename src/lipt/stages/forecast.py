@@ -123,7 +123,8 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
     pods = min(machine.nodes, work.pieces) if work.spreads and clustered else 1
     rounds = math.ceil(work.pieces / pods)
-    processes = config.train.processes if work.shared and isinstance(config.train.processes, int) else 1
+    processes = config.train.processes if work.member_bytes and isinstance(config.train.processes, int) else 1
+    memory = work.memory_bytes + (processes - 1) * work.member_bytes
     compute = _compute_s(work, machine, fit) / processes
     # Measured compute includes decoding, so it counts only where nothing was measured. 50 us and 9 ns per pixel, on
     # the eight threads of a process: 2,000 images of 224 px a second, 17,000 of 32 px.
@@ -156,8 +157,8 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
         flops=work.pieces * work.flops * (fit.done if fit else 1),
         read={kind: work.pieces * work.read.get(kind, 0) + pods * work.once.get(kind, 0) for kind in kinds},
         written=written,
-        memory_bytes=work.memory_bytes,
-        bottleneck="memory" if work.memory_bytes > 1e9 * machine.memory_gb else max(shares, key=shares.__getitem__),
+        memory_bytes=memory,
+        bottleneck="memory" if memory > 1e9 * machine.memory_gb else max(shares, key=shares.__getitem__),
     )
 
 

@@ -75,6 +75,8 @@ def test_processes_share_theta_star_and_the_main_training_and_nothing_else() -> 
     for stage in ("initialise", "train"):
         assert four[stage].wall_s < one[stage].wall_s / 2
         assert four[stage].gpu_hours >= 0.9 * one[stage].gpu_hours
+        index = 52 * 1_000_000  # each process imports torch and holds the index; the images are in memory once
+        assert four[stage].memory_bytes - one[stage].memory_bytes == pytest.approx(3 * (0.9e9 + index), rel=0.02)
     assert all(four[stage] == one[stage] for stage in one if stage not in ("initialise", "train"))
 
 
