@@ -63,24 +63,26 @@ def trained(ctx: Context, artifact: Artifact) -> Trained:
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_give_the_artifact_of_one(name: str, tmp_path: Path) -> None:
     one, two = (run_train(tmp_path / str(count), count, CASES[name]) for count in (1, 2))
-    equal(one, two)
+    epochs = len(one.artifact.summary["losses"])
+    equal(one, two, images=epochs * one.artifact.summary["images_per_epoch"])
 
 
-def test_two_processes_give_the_theta_star_of_one_and_count_what_it_forgets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resident_mb", [0, 4096], ids=["streamed", "resident"])
+def test_two_processes_give_the_theta_star_of_one_and_count_what_it_forgets(resident_mb: float, tmp_path: Path) -> None:
     runs, forgotten = [], []
+    settings = {"initialise": {"epochs": 3, "lr": 0.02}, "data": {"resident_mb": resident_mb}, "model": SMOOTH}
     for count in (1, 2):
-        settings = {"initialise": {"epochs": 3, "lr": 0.02}, "train": {"processes": count}, "model": SMOOTH}
-        ctx = tiny_context(tmp_path / str(count), settings)
+        ctx = tiny_context(tmp_path / str(count), settings | {"train": {"processes": count}})
         runs.append(trained(ctx, initialise(ctx, ingest(ctx))))
         stored = ctx.workspace.store.read(f"{runs[-1].artifact.ref}/{DYNAMICS}", kind="other")
         forgotten.append(unpack(stored, origin="the dynamics")["forgetting"])
-    equal(*runs)
+    equal(*runs, images=3 * 1294)
     assert torch.equal(*forgotten)
     assert forgotten[0][forgotten[0].isfinite()].sum() > 0
 
 
-def equal(one: Trained, two: Trained) -> None:
-    """Up to rounding, and what was read."""
+def equal(one: Trained, two: Trained, *, images: int) -> None:
+    """Up to rounding, and what was read to train on so many images."""
     assert two.artifact.ref == one.artifact.ref
     assert two.artifact.summary["accuracies"] == one.artifact.summary["accuracies"]
     assert two.artifact.summary["losses"] == pytest.approx(one.artifact.summary["losses"], rel=1e-5)
@@ -88,10 +90,10 @@ def equal(one: Trained, two: Trained) -> None:
     for key, tensor in one.weights.items():
         torch.testing.assert_close(two.weights[key], tensor, rtol=1e-4, atol=1e-5)
     assert two.cost.flops == one.cost.flops
-    # Each sample is read by one process; beyond that one image, whose size decides how the set is held, and in a
-    # streamed epoch the cuts between the processes' runs.
+    # Each sample is read by one process; beyond that one image, whose size decides how the set is held. In a streamed
+    # epoch neighbours go to different processes where the parts of a batch meet: a request for every ten images.
     assert one.cost.read["data"] <= two.cost.read["data"] <= one.cost.read["data"] + 10_000
-    assert two.cost.requests < 2 * one.cost.requests + 100
+    assert two.cost.requests < 2 * one.cost.requests + images / 5
     assert two.cost.peak_bytes > 100e6
 
 
