@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 import torch
@@ -25,6 +26,14 @@ def mistaken(_ctx: Context, _step: Step, _inputs: Inputs, team: Team) -> dict[st
     if team.ranks.rank == 1:
         raise ZeroDivisionError("by zero")
     team.ranks.sum(torch.zeros(1))
+    return {}
+
+
+def mistaken_alone(_ctx: Context, _step: Step, _inputs: Inputs, team: Team) -> dict[str, Any]:
+    """The other process notices nothing, until the launcher ends it."""
+    if team.ranks.rank == 1:
+        raise ZeroDivisionError("by zero")
+    time.sleep(600)
     return {}
 
 

@@ -148,6 +148,10 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+#: How a process ends that lost a partner, and one that the launcher ends because another has failed.
+_FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
+
+
 def _first_error(folder: Path, died: dict[int, int], processes: int, step: Step) -> LiptError:
     """What to tell of several failures: one that a process explained, else a kill, else the earliest.
 
@@ -159,7 +163,7 @@ def _first_error(folder: Path, died: dict[int, int], processes: int, step: Step)
         classes: dict[int, type[LiptError]] = {2: UsageError, 3: TransientError}
         return classes.get(told[0]["code"], RunError)(told[0]["message"], told[0]["remedy"])
     killed = [(rank, signal.Signals(-code)) for rank, code in sorted(died.items()) if code < 0]
-    killed = [entry for entry in killed if entry[1] != signal.SIGABRT] or ([] if told else killed)
+    killed = [entry for entry in killed if entry[1] not in _FOLLOWS] or ([] if told else killed)
     if killed:
         rank, number = killed[0]
         memory = "; give it more memory if it ran out" if number == signal.SIGKILL else ""
