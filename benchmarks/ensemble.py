@@ -23,7 +23,7 @@ from lipt.core.selection import Candidates, Outputs, select
 from lipt.core.training import Recipe, Trainer, accuracies, train
 from lipt.core.wire import decode_delta
 from lipt.stages.context import Context
-from lipt.stages.graph import jigsaw, prepare
+from lipt.stages.graph import prepare, train_jigsaws
 from lipt.stages.swarm import DELTA
 from lipt.stages.workspace import Step
 
@@ -33,7 +33,7 @@ SCORES = {"EL2N, ccs": ("ccs", {"score": "el2n"}), "DUAL": ("dual", {})}
 
 def compare(ctx: Context) -> None:
     prepared = prepare(ctx)
-    jigsaws = [jigsaw(ctx, prepared, index) for index in range(ctx.config.dispatch.jigsaws)]
+    jigsaws, _ = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
     step = Step(workspace=ctx.workspace, ref="ensemble/0", label="ensemble", reporter=ctx.reporter)
     dataset = ctx.dataset(step, prepared.dataset)
     classes = len(dataset.manifest.classes)
@@ -43,7 +43,7 @@ def compare(ctx: Context) -> None:
 
     star = ctx.weights(step, prepared.initial[0])
     swarm = []
-    for artifact in jigsaws:
+    for artifact in jigsaws.values():
         state = decode_delta(step.read(artifact, DELTA, kind="model"), star, origin=artifact.ref)
         swarm.append(score(ctx.model(classes, 0, state), images, device=ctx.device))
     config, shards = ctx.config, ctx.config.dispatch

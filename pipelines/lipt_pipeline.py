@@ -66,7 +66,8 @@ def lipt(
         cpu: CPU request of each pod, such as 4 or 500m.
         memory: Memory of each pod, request and limit, such as 8Gi.
         s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
-        nodes: Pods that share jigsaws, groups and score blocks; 0: one for each jigsaw and group, scoring in its box.
+        nodes: Pods that share jigsaws, groups and score blocks; 0: one for as many jigsaws or groups as a pod has GPUs
+            (at least one), scoring in its box.
         deadline: Minutes for pre-training; then the merge goes on with the jigsaws that arrived, if they are enough.
     """
     dispatched = dispatch(

@@ -1,4 +1,4 @@
-"""Training on two processes: the result of one, whatever ends them, and nothing left behind."""
+"""Work on two processes: the result of one, whatever ends them, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from lipt.stages.ingest import ingest
 from lipt.stages.launch import count_processes, launch
 from lipt.stages.swarm import DYNAMICS, initialise
 from lipt.stages.train import train
-from lipt.stages.workspace import Artifact, Step
+from lipt.stages.workspace import Artifact
+from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
 
 TRAIN = {"epochs": 3, "lr": 0.02, "checkpoint_s": 0}
@@ -50,8 +51,7 @@ def run_train(folder: Path, processes: int, changes: dict[str, Any]) -> Trained:
     dataset = ingest(ctx)
     subset = select(ctx, dataset, ())
     final = {section: base.get(section, {}) | changes.get(section, {}) for section in base | changes}
-    final["train"]["processes"] = processes
-    ctx = tiny_context(folder, final)
+    ctx = tiny_context(folder, final | {"processes": processes})
     return trained(ctx, train(ctx, dataset, subset))
 
 
@@ -71,7 +71,7 @@ def test_two_processes_give_the_theta_star_of_one_and_count_what_it_forgets(resi
     runs, forgotten = [], []
     settings = {"initialise": {"epochs": 3, "lr": 0.02}, "data": {"resident_mb": resident_mb}, "model": SMOOTH}
     for count in (1, 2):
-        ctx = tiny_context(tmp_path / str(count), settings | {"train": {"processes": count}})
+        ctx = tiny_context(tmp_path / str(count), settings | {"processes": count})
         runs.append(trained(ctx, initialise(ctx, ingest(ctx))))
         stored = ctx.workspace.store.read(f"{runs[-1].artifact.ref}/{DYNAMICS}", kind="other")
         forgotten.append(unpack(stored, origin="the dynamics")["forgetting"])
@@ -108,7 +108,7 @@ torch.set_num_threads(2)
 from lipt.cli import main
 main(["stage", "train", sys.argv[1], "--in", "dataset=" + sys.argv[2], "--in", "subset=" + sys.argv[3]])
 """
-_LONG = TRAIN | {"epochs": 20, "processes": 2}
+_LONG = TRAIN | {"epochs": 20}
 
 
 def _descendants(pid: int) -> list[int]:
@@ -144,7 +144,7 @@ def test_killed_in_the_middle_the_same_command_ends_bit_identical(tmp_path: Path
     folders = {name: tmp_path / name for name in ("straight", "killed")}
     commands = {}
     for name, folder in folders.items():
-        changes = {"select": {"algorithm": "random", "fraction": 0.2}, "train": _LONG, "model": SMOOTH}
+        changes = {"select": {"algorithm": "random", "fraction": 0.2}, "train": _LONG, "model": SMOOTH, "processes": 2}
         ctx = tiny_context(folder, changes)
         dataset = ingest(ctx)
         subset = select(ctx, dataset, ())
@@ -218,11 +218,10 @@ def test_what_one_process_fails_with_is_the_one_error(
     work: str, kind: type[LiptError], code: int, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ctx = tiny_context(tmp_path)
-    step = Step(workspace=ctx.workspace, ref="train/0", label="failing", reporter=ctx.reporter)
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     before = _descendants(os.getpid())  # a store's server may belong to this session
     with pytest.raises(kind, match=message) as caught:
-        launch(ctx, step, f"tests.pipeline.rank_work:{work}", {}, 2)
+        launch(ctx, "failing", getattr(rank_work, work), 2, {})
     assert caught.value.exit_code == code
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert _gone([pid for pid in _descendants(os.getpid()) if pid not in before], within_s=1)
@@ -233,11 +232,11 @@ def test_what_one_process_fails_with_is_the_one_error(
 
 def test_as_many_processes_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_processes(tiny_context(tmp_path), 64) == 1
-    assert count_processes(tiny_context(tmp_path, {"train": {"processes": 3}}), 64) == 3
+    assert count_processes(tiny_context(tmp_path, {"processes": 3}), 64) == 3
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert count_processes(tiny_context(tmp_path, {"device": "cuda"}), 64) == 8
     assert count_processes(tiny_context(tmp_path, {"device": "cuda"}), 4) == 4
-    assert count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"processes": 1}}), 64) == 1
-    with pytest.raises(UsageError, match=r"train.processes: 9, torch sees 8 GPUs"):
-        count_processes(tiny_context(tmp_path, {"device": "cuda", "train": {"processes": 9}}), 64)
+    assert count_processes(tiny_context(tmp_path, {"device": "cuda", "processes": 1}), 64) == 1
+    with pytest.raises(UsageError, match=r"^processes: 9, torch sees 8 GPUs"):
+        count_processes(tiny_context(tmp_path, {"device": "cuda", "processes": 9}), 64)

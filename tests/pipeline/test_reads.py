@@ -30,9 +30,9 @@ def test_blocks_scored_by_one_process_read_manifest_and_index_once(finished: tup
     for count in (1, 3):
         ctx = tiny_context(folder, {"score": {"block_images": 1294 // count + 1}})  # a process of its own
         scoring = Scoring.of(ctx, outcome.prepared, outcome.merged)
-        blocks = [scoring.run(ctx, index) for index in range(scoring.blocks)]
+        blocks, _ = scoring.run(ctx, range(scoring.blocks))
         assert len(blocks) == count
-        costs.append([ctx.workspace.cost(block) for block in blocks])
+        costs.append([ctx.workspace.cost(block) for block in blocks.values()])
     whole = index_bytes(tiny_context(folder), outcome.prepared)
     assert [cost.read["other"] for cost in costs[0]] == [0]  # the run made it, after dispatch had fetched the index
     assert [cost.read["other"] for cost in costs[1]] == [whole, 0, 0]

@@ -14,7 +14,7 @@ from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.stages import merge, pretrain
 from lipt.stages.compare import run_comparison, run_with_baseline
-from lipt.stages.graph import Outcome, combine, has_swarm, jigsaw, prepare, run
+from lipt.stages.graph import Outcome, combine, has_swarm, prepare, run
 from lipt.stages.report import report_key
 from lipt.stages.workspace import Workspace
 from tests.programs import run_python
@@ -148,7 +148,7 @@ def test_merge_tolerates_missing_jigsaws_up_to_the_quorum(finished: tuple[Path, 
     folder, _ = finished
     ctx = tiny_context(folder)
     prepared = prepare(ctx)
-    jigsaws = [jigsaw(ctx, prepared, index) for index in range(3)]
+    jigsaws = [pretrain(ctx, *prepared.swarm, index=index) for index in range(3)]
     merged = combine(ctx, prepared, [jigsaws[2], jigsaws[0]])
     assert merged.summary["missing"] == [1]
     assert combine(ctx, prepared, [jigsaws[0], jigsaws[2]]).ref == merged.ref
@@ -164,7 +164,7 @@ def test_a_damaged_artifact_is_named_and_not_used(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     weights.write_bytes(bytes(data))
     with pytest.raises(IntegrityError, match=r"weights.safetensors is damaged") as caught:
-        jigsaw(ctx, prepared, 0)
+        pretrain(ctx, *prepared.swarm, index=0)
     assert "run again" in caught.value.remedy
 
 

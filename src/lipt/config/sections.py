@@ -168,9 +168,6 @@ class Train(Section):
     """Also train on a random subset of the same two budgets, for comparison."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; never changes the result."""
-    processes: PositiveInt | Literal["auto"] = "auto"
-    """Processes that share each batch, here and when theta_* is trained; `auto` = one per GPU. Changes the result by no
-    more than rounding."""
 
 
 class Compare(Section):
@@ -191,6 +188,9 @@ class Config(Section):
     workspace: str = "runs"
     """Folder or s3://bucket/prefix that holds data sets and artifacts."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    processes: PositiveInt | Literal["auto"] = "auto"
+    """Processes on one machine that share a training's batches, or the jigsaws, groups and blocks of scores that it has
+    to make; `auto` = one per GPU. Changes the result by no more than rounding."""
     data: Data = Field(default_factory=Data)
     model: Model = Field(default_factory=Model)
     initialise: Initialise = Field(default_factory=Initialise)

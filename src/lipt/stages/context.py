@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from lipt.adapters.store import DatasetFiles
@@ -35,6 +37,8 @@ class Context:
     workspace: Workspace
     reporter: Reporter
     dry_run: bool = False
+    shared: Path | None = None
+    """A folder of the processes that make pieces of one stage side by side: weights are fetched by one for all."""
     _weights: dict[str, State] = field(default_factory=dict, repr=False, compare=False)
     """The weights read last: a process that trains several jigsaws fetches theta_* once."""
     _datasets: dict[str, Dataset] = field(default_factory=dict, repr=False, compare=False)
@@ -92,10 +96,21 @@ class Context:
     def weights(self, step: Step, artifact: Artifact) -> State:
         """The state dict of an artifact that holds a whole model; not to be changed in place."""
         if artifact.ref not in self._weights:
-            data = step.read(artifact, WEIGHTS, kind="model")
+            data = self._fetch(step, artifact)
             self._weights.clear()
             self._weights[artifact.ref] = unpack(data, origin=f"{artifact.ref}/{WEIGHTS}")
         return self._weights[artifact.ref]
+
+    def _fetch(self, step: Step, artifact: Artifact) -> bytes:
+        if self.shared is None:
+            return step.read(artifact, WEIGHTS, kind="model")
+        path = self.shared / f"weights-{artifact.key}"
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                fetched = path.with_suffix(".part")  # this process may be ended at any time
+                fetched.write_bytes(step.read(artifact, WEIGHTS, kind="model"))
+                fetched.replace(path)
+        return path.read_bytes()
 
     def seed(self, *names: str | int) -> int:
         """The seed of a stage."""

@@ -30,7 +30,7 @@ _RUN, _FORWARD_BATCH = 256, 128
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A stage: `pieces`, one after the other or, where it `spreads`, in as many pods; the rest is of one piece."""
+    """A stage: `pieces`, one after the other or, where it `spreads`, side by side; the rest is of one piece."""
 
     stage: str
     pieces: int = 1
@@ -51,7 +51,7 @@ class Work:
     memory_bytes: float = 0
     streams: bool = False
     member_bytes: float = 0
-    """Memory of each further process where `train.processes` share each batch; 0 where they do not."""
+    """Memory of each further process where several share each batch; 0 where they do not."""
     checkpoints: int = 0
     """At most so many, of `checkpoint_bytes`, one every `train.checkpoint_s`."""
     checkpoint_bytes: float = 0

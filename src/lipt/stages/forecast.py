@@ -61,7 +61,7 @@ class Machine:
 
     engine: Engine = "local"
     nodes: int = 1
-    """Each with one GPU; `train.processes` GPUs where theta_* and the main training run."""
+    """Each with as many GPUs as `processes` says, one by default."""
     gpu_tflops: float = 50
     """Sustained by one GPU in forward and backward passes."""
     store_gbps: float = 10
@@ -80,9 +80,9 @@ class Machine:
         if self.engine == "local" and self.nodes > 1:
             raise UsageError(f"--nodes {self.nodes}: nothing is spread without a cluster", "--engine argo or kubeflow")
 
-    def transfer_s(self, num_bytes: float, pods: int = 1) -> float:
-        """Seconds in which each of `pods` pods moves so many bytes."""
-        return 8e-9 * num_bytes / min(self.node_gbps, self.store_gbps / pods)
+    def transfer_s(self, num_bytes: float, pods: int = 1, processes: int = 1) -> float:
+        """Seconds in which each of so many processes in each of `pods` pods moves so many bytes."""
+        return 8e-9 * num_bytes * processes / min(self.node_gbps, self.store_gbps / pods)
 
     def waiting_s(self, requests: float) -> float:
         """Seconds that a process waits for answers."""
@@ -122,22 +122,27 @@ def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int)
 def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) -> Forecast:
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
     pods = min(machine.nodes, work.pieces) if work.spreads and clustered else 1
-    rounds = math.ceil(work.pieces / pods)
-    processes = config.train.processes if work.member_bytes and isinstance(config.train.processes, int) else 1
-    memory = work.memory_bytes + (processes - 1) * work.member_bytes
-    compute = _compute_s(work, machine, fit) / processes
+    processes = config.processes if isinstance(config.processes, int) else 1
+    # Each takes pieces of its own where there are many, and a part of every batch where a training shares them.
+    apart = min(processes, math.ceil(work.pieces / pods)) if work.spreads else 1
+    together = processes if work.member_bytes else 1
+    rounds = math.ceil(work.pieces / (pods * apart))
+    memory = apart * work.memory_bytes + (together - 1) * work.member_bytes
+    compute = _compute_s(work, machine, fit) / together
     # Measured compute includes decoding, so it counts only where nothing was measured. 50 us and 9 ns per pixel, on
     # the eight threads of a process: 2,000 images of 224 px a second, 17,000 of 32 px.
-    decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / processes
-    waiting = machine.waiting_s(work.requests) / processes
+    decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / together
+    waiting = machine.waiting_s(work.requests) / together
     written = {kind: work.pieces * size for kind, size in work.written.items()}
-    transfer = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()), pods)
+    transfer = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()), pods, apart)
     io = max(decode, transfer + waiting)
     busy = max(compute, io) if work.streams else compute + io
     if work.checkpoints:
         saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)
         written["model"] += work.pieces * saved * work.checkpoint_bytes
-    first = (fit.first_s if fit else 0) + machine.transfer_s(sum(work.once.values()), pods)
+    # Of weights one process of a pod fetches a copy for all.
+    kept = {kind: size * (1 if kind == "model" else apart) for kind, size in work.once.items()}
+    first = (fit.first_s if fit else 0) + machine.transfer_s(sum(kept.values()), pods)
     start = 0.0
     if clustered:
         start += boxes * (STEP_S[machine.engine] + machine.pod_start_s)
@@ -153,9 +158,9 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
         pieces=work.pieces,
         wall_s=rounds * busy + first + start,
         start_s=start,
-        gpu_hours=(work.pieces * busy + pods * first) * processes / 3600 if work.flops else 0,
+        gpu_hours=(work.pieces * busy + pods * apart * first) * together / 3600 if work.flops else 0,
         flops=work.pieces * work.flops * (fit.done if fit else 1),
-        read={kind: work.pieces * work.read.get(kind, 0) + pods * work.once.get(kind, 0) for kind in kinds},
+        read={kind: work.pieces * work.read.get(kind, 0) + pods * kept.get(kind, 0) for kind in kinds},
         written=written,
         memory_bytes=memory,
         bottleneck="memory" if memory > 1e9 * machine.memory_gb else max(shares, key=shares.__getitem__),

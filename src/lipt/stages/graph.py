@@ -8,7 +8,7 @@ Brackets are the boxes of the Kubeflow pipeline: each is one function here, call
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from lipt.errors import RunError, UsageError
 from lipt.stages.choose import algorithm_of, blocks, check_forgetting, needs_of, score, score_ref, select
 from lipt.stages.context import Context
 from lipt.stages.ingest import ingest
+from lipt.stages.pieces import Made, make_pieces
 from lipt.stages.soup import deal, group, merge
 from lipt.stages.swarm import dispatch, initialise, pretrain
 from lipt.stages.train import evaluate, train
@@ -107,16 +108,9 @@ def _check_start(config: Config) -> None:
         )
 
 
-def jigsaw(ctx: Context, prepared: Prepared, index: int) -> Artifact:
-    """Box 2, once per worker.
-
-    Raises:
-        RunError: this worker is lost; also for what torch raises when memory runs out or a GPU fails.
-    """
-    try:
-        return pretrain(ctx, *prepared.swarm, index=index)
-    except RuntimeError as error:
-        raise RunError(f"{type(error).__name__}: {error}", "run again: only this jigsaw is trained") from error
+def train_jigsaws(ctx: Context, prepared: Prepared, indices: Iterable[int]) -> Made:
+    """Box 2: the jigsaws that were trained, and why each of the others is lost."""
+    return make_pieces(ctx, pretrain, dict.fromkeys(indices, prepared.swarm))
 
 
 def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:
@@ -125,9 +119,21 @@ def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Ar
     Raises:
         RunError: fewer jigsaws than the quorum arrived; names the missing ones.
     """
-    dealt = deal(ctx.config, jigsaws)
-    groups = [group(ctx, *prepared.swarm, members, index=index) for index, members in dealt.items()]
-    return merge(ctx, *prepared.swarm, jigsaws, groups)
+    groups = merge_groups(ctx, prepared, deal(ctx.config, jigsaws))
+    return merge(ctx, *prepared.swarm, jigsaws, _all(groups))
+
+
+def merge_groups(ctx: Context, prepared: Prepared, dealt: Mapping[int, Sequence[Artifact]]) -> Made:
+    """The soups of the groups."""
+    return make_pieces(ctx, group, {index: (*prepared.swarm, members) for index, members in dealt.items()})
+
+
+def _all(pieces: Made) -> list[Artifact]:
+    """All of them: where a piece is lost, its error is raised."""
+    made, lost = pieces
+    for error in lost.values():
+        raise error
+    return list(made.values())
 
 
 def made_of(ctx: Context, artifact: Artifact | None, stage: str) -> tuple[Artifact, ...]:
@@ -139,7 +145,7 @@ def made_of(ctx: Context, artifact: Artifact | None, stage: str) -> tuple[Artifa
 def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[tuple[Artifact, ...], Artifact]:
     """Box 4: (scores, subset)."""
     scoring = Scoring.of(ctx, prepared, merged)
-    scores = tuple(scoring.run(ctx, index) for index in range(scoring.blocks))
+    scores = tuple(_all(scoring.run(ctx, range(scoring.blocks))))
     return scores, select(ctx, prepared.dataset, scores)
 
 
@@ -167,9 +173,9 @@ class Scoring:
         """Where the outputs of a block lie once they are there."""
         return score_ref(ctx, self.dataset, self.models, self.base, index=index)
 
-    def run(self, ctx: Context, index: int) -> Artifact:
-        """Score a block."""
-        return score(ctx, self.dataset, self.models, self.base, index=index)
+    def run(self, ctx: Context, indices: Iterable[int]) -> Made:
+        """Score blocks."""
+        return make_pieces(ctx, score, dict.fromkeys(indices, (self.dataset, self.models, self.base)))
 
 
 def fit(ctx: Context, prepared: Prepared, subset: Artifact, merged: Artifact | None) -> Trained:
@@ -186,28 +192,25 @@ def run(ctx: Context) -> Outcome:
         RunError: also when fewer jigsaws than the quorum could be trained.
     """
     prepared = prepare(ctx)
-    jigsaws: list[Artifact] = []
-    failures: dict[int, str] = {}
+    jigsaws: dict[int, Artifact] = {}
+    lost: dict[int, RunError] = {}
     merged = None
     if has_swarm(ctx.config):
-        for index in range(ctx.config.dispatch.jigsaws):
-            try:
-                jigsaws.append(jigsaw(ctx, prepared, index))
-            except RunError as error:  # one lost worker is what the quorum is for
-                failures[index] = error.message
-                ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
-        merged = combine(ctx, prepared, jigsaws)
+        jigsaws, lost = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
+        for index, error in lost.items():  # a lost worker is what the quorum is for
+            ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
+        merged = combine(ctx, prepared, list(jigsaws.values()))
     scores, subset = choose(ctx, prepared, merged)
     return Outcome(
         config=ctx.config,
         prepared=prepared,
-        jigsaws=tuple(jigsaws),
+        jigsaws=tuple(jigsaws.values()),
         groups=made_of(ctx, merged, "group"),
         merged=merged,
         scores=scores,
         subset=subset,
         trained=fit(ctx, prepared, subset, merged),
-        failures=failures,
+        failures={index: error.message for index, error in lost.items()},
     )
 
 

@@ -1,8 +1,8 @@
-"""A stage on several processes: torchrun's launcher inside the stage, so that pods and commands stay as they are.
+"""Work on several processes: torchrun's launcher inside the stage, so that pods and commands stay as they are.
 
-The stage's process starts one child per GPU (`team`) and waits: files in a temporary folder bring it the progress, the
-outcome or the errors. The children meet through a static rendezvous, since torchrun's default one unpickles what it
-finds in a store that listens on the network.
+The process that has the work starts one child per GPU (`team`) and waits: files in a temporary folder bring it the
+progress, the outcome or the errors. The children meet through a static rendezvous, since torchrun's default one
+unpickles what it finds in a store that listens on the network.
 """
 
 from __future__ import annotations
@@ -15,27 +15,43 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import torch
 
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.ledger import Cost
+from lipt.progress import Reporter
 from lipt.stages.context import Context
-from lipt.stages.team import OUTCOME, POLL_S, PROGRESS, REQUEST, Inputs, Summary, Team, Teamwork, run_rank, write_json
+from lipt.stages.team import (
+    EVENTS,
+    OUTCOME,
+    POLL_S,
+    REQUEST,
+    Inputs,
+    Summary,
+    Team,
+    Teamwork,
+    run_rank,
+    run_stage,
+    write_json,
+)
 from lipt.stages.workspace import File, Step
 
 
 def run_together(
     ctx: Context, step: Step, work: Teamwork, inputs: Inputs, *, batch_size: int, **options: int
 ) -> Summary:
-    """Run `work` on as many processes as there are GPUs (or `train.processes` says), in this one where that is one.
+    """Run a stage on as many processes as there are GPUs (or `processes` says), in this one where that is one.
+
+    Files and cost of all of them become the step's.
 
     Args:
-        work: a function of a module; called by each process as `run_rank` describes.
+        work: a function of a module.
         options: handed to `work`.
 
     Raises:
@@ -45,31 +61,50 @@ def run_together(
     processes = count_processes(ctx, batch_size)
     if processes == 1:
         return work(ctx, step, inputs, Team(), **options)
-    return launch(ctx, step, f"{work.__module__}:{work.__name__}", inputs, processes, **options)
+    asked = {
+        "work": name_of(work),
+        "ref": step.ref,
+        "label": step.label,
+        "inputs": {key: artifact.ref if artifact else None for key, artifact in inputs.items()},
+        "options": options,
+    }
+    outcome = launch(ctx, step.label, run_stage, processes, asked)
+    cost = Cost(**outcome["cost"])
+    step.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
+    step.earlier = cost
+    step.gpu_peak_bytes = lambda: cost.peak_bytes  # not the waiting parent's
+    return dict(outcome["summary"])
 
 
-def count_processes(ctx: Context, batch_size: int) -> int:
-    """How many processes share the batches of a training: `train.processes`, one per GPU by default.
+def count_processes(ctx: Context, at_most: int) -> int:
+    """How many processes share work: as many as `processes` says; by default one per GPU, and not above `at_most`.
 
     Raises:
         UsageError: more than there are GPUs.
     """
-    wanted = ctx.config.train.processes
+    wanted = ctx.config.processes
     if ctx.device.type != "cuda":
         return 1 if wanted == "auto" else wanted
     gpus = torch.cuda.device_count()
     if wanted == "auto":
-        return min(gpus, batch_size)
+        return min(gpus, at_most)
     if wanted > gpus:
-        raise UsageError(f"train.processes: {wanted}, torch sees {gpus} GPUs", "lower it, or leave it at auto")
+        raise UsageError(f"processes: {wanted}, torch sees {gpus} GPUs", "lower it, or leave it at auto")
     return wanted
 
 
-def launch(ctx: Context, step: Step, work: str, inputs: Inputs, processes: int, **options: int) -> Summary:
-    """Run `work` on several processes and return its summary; files and cost of all of them become the step's.
+def name_of(function: Callable[..., Any]) -> str:
+    """`package.module:function`, by which another process finds it."""
+    return f"{function.__module__}:{function.__name__}"
+
+
+def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, options: dict[str, Any]) -> Any:
+    """Run `work(ctx, team, **options)` on several processes and return what it returns in the first.
 
     Args:
-        work: `package.module:function`, called by each process as `run_rank` describes.
+        label: for errors.
+        work: a function of a module; what it returns is JSON-able.
+        options: JSON-able.
 
     Raises:
         LiptError: what the process that failed first failed with; all others are ended.
@@ -80,32 +115,24 @@ def launch(ctx: Context, step: Step, work: str, inputs: Inputs, processes: int, 
         folder = Path(name)
         request = {
             "config": ctx.config.model_dump(mode="json"),
-            "ref": step.ref,
-            "label": step.label,
-            "inputs": {key: artifact.ref if artifact else None for key, artifact in inputs.items()},
+            "work": name_of(work),
             "options": options,
             "threads": max(1, torch.get_num_threads() // processes),
             "parent": os.getpid(),
         }
         write_json(folder / REQUEST, request)
-        module, _, function = work.partition(":")
         # A model of the user's own is found where we would find it. Of torch's warnings in C++, the one that every run
         # would show blames DistributedDataParallel's search for unused parameters, which we want.
         program = (
             f"import os, sys; sys.path[:] = {sys.path!r}; os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'ERROR'); "
-            f"from {module} import {function}; from {run_rank.__module__} import run_rank; run_rank({function})"
+            f"from {run_rank.__module__} import run_rank; run_rank()"
         )
-        with _relayed(folder / PROGRESS, step):
+        with _relayed(folder, ctx.reporter):
             died = _torchrun(folder, program, processes)
         if died is None:
-            outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
-            cost = Cost(**outcome["cost"])
-            step.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
-            step.earlier = cost
-            step.gpu_peak_bytes = lambda: cost.peak_bytes  # not the waiting parent's
-            return dict(outcome["summary"])
+            return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         if isinstance(died, dict):
-            raise _first_error(folder, died, processes, step)
+            raise _first_error(folder, died, processes, label, ctx.reporter)
     # As if the signal had come without children, now that they and the folder are gone.
     if died == signal.SIGINT:
         raise KeyboardInterrupt
@@ -152,7 +179,7 @@ def _free_port() -> int:
 _FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
 
 
-def _first_error(folder: Path, died: dict[int, int], processes: int, step: Step) -> LiptError:
+def _first_error(folder: Path, died: dict[int, int], processes: int, label: str, reporter: Reporter) -> LiptError:
     """What to tell of several failures: one that a process explained, else a kill, else the earliest.
 
     A process that loses its partner fails as well, so the order among the rest says little.
@@ -168,24 +195,33 @@ def _first_error(folder: Path, died: dict[int, int], processes: int, step: Step)
         rank, number = killed[0]
         memory = "; give it more memory if it ran out" if number == signal.SIGKILL else ""
         return RunError(
-            f"{step.label}: process {rank} of {processes} was killed ({number.name})",
-            f"run the same command again, it continues from the last checkpoint{memory}",
+            f"{label}: process {rank} of {processes} was killed ({number.name})",
+            f"run the same command again, it continues where it stopped{memory}",
         )
     if told:
-        step.reporter.say(told[0]["traceback"])
-        return RunError(f"{step.label}: process {told[0]['rank']} of {processes}: {told[0]['message']}")
-    return RunError(f"{step.label}: process {min(died)} of {processes} ended with code {died[min(died)]}")
+        reporter.say(told[0]["traceback"])
+        return RunError(f"{label}: process {told[0]['rank']} of {processes}: {told[0]['message']}")
+    return RunError(f"{label}: process {min(died)} of {processes} ended with code {died[min(died)]}")
 
 
 @contextmanager
-def _relayed(path: Path, step: Step) -> Iterator[None]:
-    """Show the progress that a child leaves."""
+def _relayed(folder: Path, reporter: Reporter) -> Iterator[None]:
+    """Tell the reporter what the children were told to report."""
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(POLL_S):
-            with suppress(FileNotFoundError):
-                step.reporter.advance(step.label, *json.loads(path.read_text(encoding="utf-8")))
+        read: dict[Path, int] = {}
+        last = False
+        while not last:
+            last = over.wait(POLL_S)
+            for path in sorted(folder.glob(EVENTS)):
+                with path.open("rb") as file:
+                    file.seek(read.get(path, 0))
+                    whole = file.read().rpartition(b"\n")[0]
+                read[path] = read.get(path, 0) + len(whole) + bool(whole)
+                for line in whole.splitlines():
+                    method, arguments = json.loads(line)
+                    getattr(reporter, method)(*arguments)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

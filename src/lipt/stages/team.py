@@ -1,4 +1,4 @@
-"""One of the processes that run a stage together: what it is asked, what it leaves, how it ends.
+"""One of the processes that share work: what it is asked, what it leaves, how it ends.
 
 What parent and children have to say to each other besides tensors are small JSON files in a temporary folder.
 """
@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 from uuid import uuid4
 
@@ -30,7 +31,7 @@ from lipt.stages.checkpoint import total_cost
 from lipt.stages.context import Context
 from lipt.stages.workspace import Artifact, Step
 
-REQUEST, PROGRESS, OUTCOME = "request.json", "progress.json", "outcome.json"
+REQUEST, EVENTS, OUTCOME = "request.json", "events-*.jsonl", "outcome.json"
 POLL_S = 0.5
 
 Inputs = dict[str, Artifact | None]
@@ -39,7 +40,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Team:
-    """The processes that run a stage together, as one of them sees it; by default it is alone."""
+    """The processes that share work, as one of them sees it; by default it is alone."""
 
     ranks: Ranks = field(default_factory=Ranks)
     folder: Path | None = None
@@ -85,38 +86,41 @@ class Team:
         return shared
 
 
-#: (context, step, inputs, team, further options) -> summary.
+#: A stage: (context, step, inputs, team, further options) -> summary. All processes return the same summary, the first
+#: alone writes files.
 Teamwork = Callable[..., Summary]
 
 
-def run_rank(work: Teamwork) -> None:
-    """One of the processes, from start to exit; torchrun's environment says which.
+def run_stage(ctx: Context, team: Team, *, work: str, ref: str, label: str, inputs: Any, options: Any) -> Any:
+    """A stage that all processes run together, as `run_rank` calls it; returns what the parent needs to finish it."""
+    step = Step(
+        workspace=ctx.workspace,
+        ref=ref,
+        label=label,
+        reporter=ctx.reporter,
+        gpu_peak_bytes=torch.cuda.max_memory_allocated if ctx.device.type == "cuda" else lambda: 0,
+    )
+    found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
+    summary = resolve_name(work)(ctx, step, found, team, **options)
+    cost = total_cost(step, team.ranks)
+    cost.wall_s = step.earlier.wall_s  # the parent's clock runs already
+    files = {key: asdict(file) for key, file in step.files.items()}
+    return {"summary": summary, "files": files, "cost": cost.as_dict()}
 
-    Args:
-        work: the stage; all processes return the same summary, the first alone writes files.
-    """
+
+def run_rank() -> None:
+    """One of the processes, from start to exit; torchrun's environment says which, and the parent's request what."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent decides; no KeyboardInterrupt while waiting for others
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     try:
         request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         threading.Thread(target=_end_with, args=(request["parent"],), daemon=True).start()
         torch.set_num_threads(request["threads"])
-        ctx = Context.of(parse_config(request["config"]), _Relay(folder / PROGRESS) if rank == 0 else None)
-        step = Step(
-            workspace=ctx.workspace,
-            ref=request["ref"],
-            label=request["label"],
-            reporter=ctx.reporter,
-            gpu_peak_bytes=torch.cuda.max_memory_allocated if ctx.device.type == "cuda" else lambda: 0,
-        )
-        inputs = {key: ctx.workspace.get(ref) if ref else None for key, ref in request["inputs"].items()}
+        ctx = Context.of(parse_config(request["config"]), _Relay(folder / EVENTS.replace("*", str(rank))))
         with joined(ctx.device, rank=rank) as ranks:
-            summary = work(ctx, step, inputs, Team(ranks=ranks, folder=folder), **request["options"])
-            cost = total_cost(step, ranks)
+            outcome = resolve_name(request["work"])(ctx, Team(ranks=ranks, folder=folder), **request["options"])
         if rank == 0:
-            cost.wall_s = step.earlier.wall_s  # the parent's clock runs already
-            files = {key: asdict(file) for key, file in step.files.items()}
-            write_json(folder / OUTCOME, {"summary": summary, "files": files, "cost": cost.as_dict()})
+            write_json(folder / OUTCOME, outcome)
     except Exception as error:
         known = isinstance(error, LiptError)
         write_json(
@@ -142,14 +146,34 @@ def _end_with(parent: int) -> None:
 
 
 class _Relay(Reporter):
-    """Leaves the progress where the parent finds it."""
+    """Leaves what it is told where the parent finds it: lines of [method, arguments]."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
+        super().__init__(path.open("a", encoding="utf-8"))
+        self.advanced = 0.0
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        print(json.dumps([method, arguments]), file=self.stream, flush=True)
+
+    def started(self, label: str) -> None:
+        self._tell("started", label)
 
     def advance(self, label: str, done: int, total: int, text: str = "") -> None:
-        write_json(self.path, [done, total, text])
+        if time.monotonic() >= self.advanced + POLL_S:  # no more than the parent looks at
+            self.advanced = time.monotonic()
+            self._tell("advance", label, done, total, text)
+
+    def stopped(self, label: str) -> None:
+        self._tell("stopped", label)
+
+    def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
+        self._tell("done", label, wall_s, summary)
+
+    def skipped(self, label: str, summary: dict[str, Any]) -> None:
+        self._tell("skipped", label, summary)
+
+    def say(self, text: str) -> None:
+        self._tell("say", text)
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -29,7 +29,7 @@ from lipt.stages.workspace import Artifact, Step
 def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None) -> Artifact:
     """Train on the subset; each epoch draws `train.epoch_fraction` of the candidates afresh from it.
 
-    Where there are several GPUs (or `train.processes` says so), one process per GPU: the result is the same up to
+    Where there are several GPUs (or `processes` says so), one process per GPU: the result is the same up to
     rounding, so their number is no part of the artifact's address.
 
     Args:
@@ -42,7 +42,7 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
         return run_together(ctx, step, fit, inputs, batch_size=settings.batch_size)
 
     chosen = ctx.settings("model", view=ctx.view()) | {
-        "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "processes"}),
+        "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s"}),
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
     }
     return ctx.step(

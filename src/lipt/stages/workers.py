@@ -1,22 +1,25 @@
 """The work that three boxes spread over worker pods: the jigsaws of pretrain, the groups of merge, the score blocks of
 select.
 
-Outside a cluster the same work is done in place, one piece after the other.
+Outside a cluster the same work is done in place. Each pod, and that place, uses all of its GPUs (`pieces`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 from lipt.adapters.cluster.fanout import Self, run_job
+from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
 from lipt.errors import RunError
 from lipt.stages.context import Context
-from lipt.stages.graph import Prepared, Scoring, jigsaw
+from lipt.stages.graph import Prepared, Scoring, merge_groups, train_jigsaws
+from lipt.stages.pieces import Made
 from lipt.stages.plan import Plan
-from lipt.stages.soup import group, members
+from lipt.stages.soup import members
 from lipt.stages.swarm import jigsaw_ref
 from lipt.stages.workspace import Artifact
 
@@ -36,52 +39,35 @@ def open_run(address: str) -> tuple[Plan, Context, Prepared]:
 
 
 def worker(address: str, stage: str, items: Sequence[int], merged: str | None = None) -> None:
-    """What a worker pod does: its share of the jigsaws, groups or score blocks, one after the other.
+    """What a worker pod does: its share of the jigsaws, groups or score blocks.
 
     Raises:
         RunError: some of it failed; the rest is done.
+        TransientError: the pod is to be repeated.
     """
     _, ctx, prepared = open_run(address)
-    work = _WORK[stage](ctx, prepared, merged)
-    failed = {}
-    for item in items:
-        try:
-            work(item)
-        except RunError as error:  # a transient error ends the pod, so that it is repeated
-            failed[item] = error.message
-    if failed:
-        raise RunError("; ".join(f"{stage}[{item}]: {message}" for item, message in failed.items()))
+    _, lost = _WORK[stage](ctx, prepared, items, merged)
+    if lost:
+        raise RunError("; ".join(f"{stage}[{item}]: {error.message}" for item, error in lost.items()))
 
 
-def _jigsaw_work(ctx: Context, prepared: Prepared, _merged: str | None) -> Callable[[int], None]:
-    def work(index: int) -> None:
-        try:
-            jigsaw(ctx, prepared, index)
-        except RunError as error:
-            note_loss(ctx, prepared, index, error.message, overwrite=True)
-            raise
-
-    return work
+def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
+    made, lost = train_jigsaws(ctx, prepared, items)
+    for index, error in lost.items():
+        note_loss(ctx, prepared, index, error.message, overwrite=True)
+    return made, lost
 
 
-def _group_work(ctx: Context, prepared: Prepared, _merged: str | None) -> Callable[[int], None]:
-    def work(index: int) -> None:
-        found, _ = arrived(ctx, prepared, members(ctx.config, index))
-        group(ctx, *prepared.swarm, found, index=index)
-
-    return work
+def _groups(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
+    dealt = {index: arrived(ctx, prepared, members(ctx.config, index))[0] for index in items}
+    return merge_groups(ctx, prepared, dealt)
 
 
-def _score_work(ctx: Context, prepared: Prepared, merged: str | None) -> Callable[[int], None]:
-    scoring = Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None)
-
-    def work(index: int) -> None:
-        scoring.run(ctx, index)
-
-    return work
+def _blocks(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str | None) -> Made:
+    return Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None).run(ctx, items)
 
 
-_WORK = {"pretrain": _jigsaw_work, "group": _group_work, "score": _score_work}
+_WORK = {"pretrain": _jigsaws, "group": _groups, "score": _blocks}
 
 
 def spread(
@@ -104,7 +90,7 @@ def spread(
         except RunError as error:
             return dict.fromkeys(items, error.message)
         return {}
-    count = min(plan.pods.nodes, len(items)) if plan.pods.nodes else len(items)
+    count = count_pods(plan.pods, len(items))
     arguments = ["box", "worker", address, stage, "--of", str(count)]
     arguments += ["--items", json.dumps(list(items), separators=(",", ":"))]
     lost = run_job(
@@ -119,6 +105,11 @@ def spread(
         room_within_s=None if stage == "pretrain" else 60,
     )
     return {item: why for share, why in lost.items() for item in share_of(items, share, count)}
+
+
+def count_pods(pods: Pods, items: int) -> int:
+    """How many pods share so many items."""
+    return min(pods.nodes or math.ceil(items / max(1, pods.gpus)), items)
 
 
 def share_of(items: Sequence[int], index: int, count: int) -> Sequence[int]:

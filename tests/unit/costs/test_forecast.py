@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -67,17 +68,31 @@ def test_an_engine_costs_a_start_per_box(engine: Engine, step_s: float) -> None:
     assert sum(stage.start_s for stage in foreseen(1, 100_000, engine="local")[0]) == 0
 
 
-def test_processes_share_theta_star_and_the_main_training_and_nothing_else() -> None:
+def test_processes_share_the_batches_of_a_training_and_the_pieces_of_a_stage() -> None:
     one, four = (
-        {stage.stage: stage for stage in foreseen(1, 1_000_000, changes={"train": {"processes": count}})[0]}
-        for count in (1, 4)
+        {stage.stage: stage for stage in foreseen(1, 1_000_000, changes={"processes": count})[0]} for count in (1, 4)
     )
     for stage in ("initialise", "train"):
         assert four[stage].wall_s < one[stage].wall_s / 2
         assert four[stage].gpu_hours >= 0.9 * one[stage].gpu_hours
         index = 52 * 1_000_000  # each process imports torch and holds the index; the images are in memory once
         assert four[stage].memory_bytes - one[stage].memory_bytes == pytest.approx(3 * (0.9e9 + index), rel=0.02)
-    assert all(four[stage] == one[stage] for stage in one if stage not in ("initialise", "train"))
+    for stage in ("pretrain", "score"):
+        rounds = math.ceil(one[stage].pieces / 4) / one[stage].pieces
+        assert four[stage].wall_s - four[stage].start_s < (rounds + 0.1) * (one[stage].wall_s - one[stage].start_s)
+        assert four[stage].gpu_hours == pytest.approx(one[stage].gpu_hours, rel=0.1)
+        assert four[stage].memory_bytes == 4 * one[stage].memory_bytes
+        assert four[stage].read["model"] == one[stage].read["model"]  # fetched once for all
+    assert all(four[stage] == one[stage] for stage in ("dispatch", "merge", "select", "evaluate"))
+
+
+def test_a_pod_has_no_more_processes_than_pieces() -> None:
+    changes = {"processes": 8, "dispatch": {"jigsaws": 16}}
+    on = {
+        nodes: {stage.stage: stage for stage in foreseen(nodes, 1_000_000, changes=changes)[0]} for nodes in (1, 4, 16)
+    }
+    assert on[4]["pretrain"].memory_bytes == 4 * on[16]["pretrain"].memory_bytes
+    assert on[1]["pretrain"].memory_bytes == 8 * on[16]["pretrain"].memory_bytes
 
 
 def test_groups_divide_time_and_memory_of_a_merge() -> None:

@@ -41,7 +41,7 @@ class Pods:
     s3: str = "lipt-s3"
     """Name of the Secret and of the ConfigMap of the object store."""
     nodes: int = 0
-    """Pods that share a fan-out; 0: one for each piece of work."""
+    """Pods that share a fan-out; 0: one for each piece of work, or for as many as a pod has GPUs."""
     deadline: int = 720
     """Minutes after which pre-training goes on without those that are missing."""
 

@@ -1,0 +1,104 @@
+"""Jigsaws, groups and blocks of scores on two processes: the artifacts of one, each told once."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from lipt.adapters.cluster.manifest import Pods
+from lipt.progress import Reporter
+from lipt.stages import pieces
+from lipt.stages.context import Context
+from lipt.stages.graph import Prepared, choose, combine, prepare, train_jigsaws
+from lipt.stages.workers import count_pods, share_of
+from tests.tiny import digests, tiny_context
+
+CHANGES = {"dispatch": {"jigsaws": 4}, "merge": {"groups": 2}, "score": {"block_images": 400}}
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with theta_* and shards."""
+    folder = tmp_path_factory.mktemp("pieces") / "started"
+    prepare(tiny_context(folder, CHANGES))
+    return folder
+
+
+def on(processes: int, started: Path, folder: Path) -> tuple[Context, Prepared, StringIO]:
+    """That workspace, copied, and what is reported."""
+    shutil.copytree(started, folder)
+    reported = StringIO()
+    ctx = replace(tiny_context(folder, CHANGES | {"processes": processes}), reporter=Reporter(reported))
+    return ctx, prepare(replace(ctx, reporter=Reporter(StringIO()))), reported
+
+
+def make_all(ctx: Context, prepared: Prepared) -> None:
+    jigsaws, lost = train_jigsaws(ctx, prepared, range(4))
+    assert not lost
+    choose(ctx, prepared, combine(ctx, prepared, list(jigsaws.values())))
+
+
+def test_two_processes_make_the_pieces_of_one(started: Path, tmp_path: Path) -> None:
+    made, fetched = [], []
+    for count in (1, 2):
+        ctx, prepared, reported = on(count, started, tmp_path / str(count))
+        make_all(ctx, prepared)
+        made.append(digests(ctx.workspace))
+        artifacts = [ctx.workspace.get(key.removesuffix("/artifact.json")) for key in made[-1]]
+        fetched.append({
+            stage: sum(ctx.workspace.cost(found).read["model"] for found in artifacts if found.stage == stage)
+            for stage in ("pretrain", "score")
+        })  # fmt: skip
+        lines = sorted(line.split("  ")[0].strip() for line in reported.getvalue().splitlines())
+        assert lines == sorted([
+            *(f"pretrain[{index}]" for index in range(4)), "group[0]", "group[1]", "merge",
+            *(f"score {start:,}" for start in (0, 400, 800, 1200)), "select ccs",
+        ])  # fmt: skip
+        assert "up to date" not in reported.getvalue()
+        assert ctx.workspace.reused.isdisjoint({key.removesuffix("/artifact.json") for key in made[-1]} - {
+            prepared.dataset.ref, prepared.initial[0].ref, prepared.swarm[2].ref
+        })  # fmt: skip
+    assert made[0] == made[1]
+    assert fetched[0] == fetched[1]  # theta_* and theta_p once, not by each process
+
+
+def test_what_is_there_is_not_made_again(started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx, prepared, _ = on(1, started, tmp_path / "here")
+    jigsaws, _ = train_jigsaws(ctx, prepared, [0, 1, 2])
+    ctx = replace(ctx, config=ctx.config.model_copy(update={"processes": 2}), reporter=Reporter(reported := StringIO()))
+    launched: list[str] = []
+    monkeypatch.setattr(pieces, "launch", lambda _ctx, label, *_rest: launched.append(label))
+    again, lost = train_jigsaws(ctx, prepared, range(4))  # one is missing: it is made here
+    assert not launched
+    assert not lost
+    assert list(again) == [0, 1, 2, 3]
+    assert {index: again[index] for index in range(3)} == jigsaws
+    assert reported.getvalue().count("up to date") == 3
+
+
+def test_a_piece_that_fails_leaves_the_others(started: Path, tmp_path: Path) -> None:
+    ctx, prepared, _ = on(2, started, tmp_path / "damaged")
+    shard = tmp_path / "damaged" / prepared.swarm[2].ref / "shard-00001.json"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    jigsaws, lost = train_jigsaws(ctx, prepared, range(4))
+    assert list(jigsaws) == [0, 2, 3]
+    assert list(lost) == [1]
+    assert "shard-00001.json is damaged" in lost[1].message
+    assert lost[1].remedy == "run again: dispatch is repeated"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "largest", "pods"), [(0, 0, 1, 20), (1, 0, 1, 20), (8, 0, 7, 3), (8, 5, 4, 5), (8, 64, 1, 20)]
+)
+def test_pods_share_pieces_by_their_gpus_unless_told_how_many_there_are(
+    gpus: int, nodes: int, largest: int, pods: int
+) -> None:
+    count = count_pods(Pods(image="lipt", gpus=gpus, nodes=nodes), 20)
+    shares = [share_of(range(20), index, count) for index in range(count)]
+    assert len(shares) == pods
+    assert max(map(len, shares)) == largest
+    assert sorted(item for share in shares for item in share) == list(range(20))
