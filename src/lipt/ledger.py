@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ class Cost:
     """Bytes by kind: data, model, other."""
     written: dict[str, int] = field(default_factory=dict)
     requests: int = 0
+    ended: float = 0.0
+    """When it was done, in seconds since 1970; 0 when that is not known."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -33,6 +36,7 @@ class Cost:
             read=_sum(self.read, other.read),
             written=_sum(self.written, other.written),
             requests=self.requests + other.requests,
+            ended=max(self.ended, other.ended),
         )
 
     def bytes(self, kind: str) -> int:
@@ -41,6 +45,18 @@ class Cost:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def elapsed_s(costs: Iterable[Cost]) -> float:
+    """Seconds in which at least one of them was at work: those that ran side by side count once."""
+    total = reached = 0.0
+    for cost in sorted(costs, key=lambda cost: cost.ended - cost.wall_s):
+        if not cost.ended:
+            total += cost.wall_s
+            continue
+        total += max(0.0, cost.ended - max(reached, cost.ended - cost.wall_s))
+        reached = max(reached, cost.ended)
+    return total
 
 
 def reset_peak_memory() -> None:

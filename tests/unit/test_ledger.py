@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lipt.ledger import Cost, paper_epochs_read, paper_io_saved, peak_memory_bytes, reset_peak_memory
+from lipt.ledger import Cost, elapsed_s, paper_epochs_read, paper_io_saved, peak_memory_bytes, reset_peak_memory
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,21 @@ def test_costs_add_up_and_peaks_do_not() -> None:
     total = a + b
     assert (total.wall_s, total.flops, total.peak_bytes, total.requests) == (3, 5, 30, 3)
     assert (total.bytes("data"), total.bytes("model"), total.bytes("other")) == (6, 11, 0)
+
+
+@pytest.mark.parametrize(
+    ("spans", "seconds"),
+    [
+        ([], 0),
+        ([(10, 12), (12, 15)], 5),  # one after the other
+        ([(10, 14), (11, 13), (12, 16)], 6),  # side by side
+        ([(10, 14), (90, 91)], 5),  # one of another run, found finished
+        ([(10, 14), (10, 14), (-3, 0)], 7),  # of one it is not known when
+    ],
+)
+def test_workers_side_by_side_count_once(spans: list[tuple[float, float]], seconds: float) -> None:
+    costs = [Cost(wall_s=end - start, ended=end) for start, end in spans]
+    assert elapsed_s(costs) == elapsed_s(reversed(costs)) == seconds
 
 
 def test_the_peak_is_measured_from_the_reset_on() -> None:

@@ -55,7 +55,7 @@ class Row(_Model):
     """Test accuracy of the LAST epoch, one per seed, in the order of `seeds`."""
     num_test_images: int = Field(gt=0)
     stage_wall_s: dict[str, Amount] = {}
-    """Elapsed seconds by stage in the order run, mean over seeds; a fan-out counts from first start to last end."""
+    """Elapsed seconds by stage in the order run, mean over seeds: those in which at least one worker was at work."""
     pretrain_cost: Amount | None = None
     """Pre-training wall-clock as a multiple of ONE EPOCH OVER ALL CANDIDATES, timed on the same machine."""
     data_bytes: Amount | None = None

@@ -50,7 +50,7 @@ COLUMNS = (
     Column("data kept", "data budget: share of distinct candidates that is kept"),
     Column("per epoch", "epoch budget: share of all candidates trained on per epoch"),
     Column("epochs", "epochs of main training"),
-    Column("wall-clock", "of all stages, as if one jigsaw or score block followed the other; mean over seeds"),
+    Column("wall-clock", "all stages, mean over seeds; workers that ran side by side count once"),
     Column("pre-training", "wall-clock before scoring, as a multiple of one epoch over all candidates"),
     Column("data", "bytes of training data read and written"),
     Column("models", "bytes of weights read and written"),

@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from lipt.config import Config
-from lipt.ledger import Cost, paper_epochs_read
+from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.report import document as doc
 from lipt.report.render import render
 from lipt.stages.choose import algorithm_of, needs_of
@@ -111,8 +111,8 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_s: float | None) -> doc.Row
     seeds = len(per_seed)
     walls: dict[str, float] = {}
     for stages in per_seed:
-        for stage, cost in stages:
-            walls[stage] = walls.get(stage, 0.0) + cost.wall_s / seeds
+        for stage in dict(stages):
+            walls[stage] = walls.get(stage, 0.0) + elapsed_s(cost for of, cost in stages if of == stage) / seeds
     pretraining = sum(walls.get(stage, 0.0) for stage in _PRETRAINING)
     total = sum((cost for stages in per_seed for _, cost in stages), Cost())
     evaluation = entry.outcomes[0].trained.evaluation

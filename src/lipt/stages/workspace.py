@@ -246,6 +246,7 @@ def run_step(
         summary=summary,
     )
     cost = step.cost()
+    cost.ended = time.time()
     workspace.store.write(f"{ref}/{COST}", canonical_json(cost.as_dict()), kind="other")
     workspace.store.write(f"{ref}/{MARKER}", artifact.to_json(), kind="other")
     workspace.store.delete(f"{ref}/{CHECKPOINT}")
