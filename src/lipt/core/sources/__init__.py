@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
-from lipt.core.sources.base import Source
+from lipt.core.sources.base import Source, is_folder
 from lipt.core.sources.cifar import CifarSource
 from lipt.core.sources.digits import DigitsSource
 from lipt.core.sources.folder import FolderSource
 from lipt.core.sources.tars import TarSource
-from lipt.errors import UsageError, did_you_mean
+from lipt.errors import RunError, UsageError, did_you_mean
 
 __all__ = ["Source", "open_source"]
 
@@ -33,14 +34,17 @@ def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the 
 
     Raises:
         UsageError: unknown format, nothing there.
-        RunError: what is there is not usable.
+        RunError: what is there is not usable, or must not be read.
         TransientError: CIFAR has to be downloaded and the network is out of reach.
     """
-    if format == "auto":
-        format = _recognise(spec)  # noqa: A001
-    if format not in _OPENERS:
+    if format not in ("auto", *_OPENERS):
         raise UsageError(f"unknown source format {format!r}", did_you_mean(format, ["auto", *_OPENERS]))
-    return _OPENERS[format](spec)
+    try:
+        return _OPENERS[_recognise(spec) if format == "auto" else format](spec)
+    except PermissionError as error:
+        raise RunError(
+            f"{error.filename}: permission denied", f"let user {os.geteuid()} read all folders and files of the data"
+        ) from None
 
 
 def _recognise(spec: str) -> str:
@@ -49,7 +53,7 @@ def _recognise(spec: str) -> str:
         return head
     if head == "wds" or spec.endswith(".tar"):
         return "webdataset"
-    if not Path(spec).is_dir():
+    if not is_folder(spec):
         remedy = f"name a folder or {did_you_mean(spec, ['digits', 'cifar10', 'cifar100', 'wds:GLOB'])}"
         raise UsageError(f"{spec}: no such folder", remedy)
     return "imagefolder"

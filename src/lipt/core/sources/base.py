@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,6 +20,18 @@ Labels = npt.NDArray[np.int64]
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")
 
 _KEPT = {"JPEG": "jpg", "PNG": "png"}
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """As `Path.is_dir`; but what must not be looked at is an error, whatever the version of Python.
+
+    Raises:
+        PermissionError: it cannot be told.
+    """
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 class Source(ABC):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lipt.core.sources.base import IMAGE_SUFFIXES, Source, check_classes, checked_image, digest_lines
+from lipt.core.sources.base import IMAGE_SUFFIXES, Source, check_classes, checked_image, digest_lines, is_folder
 from lipt.errors import RunError, UsageError
 
 _TEST_NAMES = ("test", "val", "valid")
@@ -21,11 +21,12 @@ class FolderSource(Source):
 
     Raises:
         UsageError: FOLDER is no folder.
+        PermissionError: a folder must not be read.
         RunError: no classes or no images, or a class is missing or empty in a split.
     """
 
     def __init__(self, folder: Path) -> None:
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise UsageError(f"{folder} is not a folder", "name a folder with one sub-folder of images per class")
         self.name = folder.resolve().name
         self._folder = folder
@@ -62,9 +63,9 @@ class FolderSource(Source):
 
 def _split_folders(folder: Path) -> dict[str, Path]:
     """The folder of each split; ImageNet's unlabelled `test` has no class folders, its `val` has."""
-    if not (folder / "train").is_dir():
+    if not is_folder(folder / "train"):
         return {"train": folder}
-    candidates = [folder / name for name in _TEST_NAMES if (folder / name).is_dir()]
+    candidates = [folder / name for name in _TEST_NAMES if is_folder(folder / name)]
     labelled = [path for path in candidates if _sub_folders(path)]
     if candidates and not labelled:
         raise RunError(f"{candidates[0]}: no class folders", "sort its images into one folder per class, or remove it")
@@ -85,9 +86,14 @@ def _class_names(folder: Path) -> list[str]:
 
 def _images(top: Path, folder: Path) -> Iterator[tuple[str, int]]:
     """(path relative to `top`, bytes) of the image files below `folder`, in a fixed order."""
-    for current, folders, names in os.walk(folder, followlinks=True):
+    for current, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         folders.sort()
         for name in sorted(names):
             if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
                 path = os.path.join(current, name)
                 yield os.path.relpath(path, top), os.path.getsize(path)
+
+
+def _raise(error: OSError) -> None:
+    """A folder that cannot be listed must not pass for an empty one."""
+    raise error

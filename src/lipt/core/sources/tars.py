@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lipt.core.sources.base import IMAGE_SUFFIXES, Source, check_classes, checked_image, digest_lines
+from lipt.core.sources.base import IMAGE_SUFFIXES, Source, check_classes, checked_image, digest_lines, is_folder
 from lipt.errors import RunError, UsageError
 
 
@@ -31,12 +31,15 @@ class TarSource(Source):
 
     Raises:
         UsageError: nothing matches the pattern.
+        PermissionError: a tar or its folder must not be read.
         RunError: a damaged or compressed tar, a sample without image or label, a label without class or images.
     """
 
     def __init__(self, pattern: str) -> None:
         tars = sorted(glob.glob(pattern))
         if not tars:
+            if is_folder(folder := Path(pattern).parent):
+                os.listdir(folder)  # what must not be listed is another error than what is not there
             raise UsageError(f"{pattern}: no such tar", "name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'")
         folder = Path(tars[0]).parent
         self.name = folder.resolve().name
@@ -93,6 +96,8 @@ def _scan(path: str) -> list[_Entry]:
                     labels[key] = _label(tar, member, path)
                 elif f".{suffix.lower()}" in IMAGE_SUFFIXES:
                     images[key] = (member.offset_data, member.size)
+    except PermissionError:
+        raise
     except (tarfile.TarError, OSError) as error:
         raise RunError(f"{path}: no readable uncompressed tar: {error}", "unpack or replace the tar") from error
     for key in images.keys() ^ labels.keys():
