@@ -48,7 +48,10 @@ class Cost:
 
 
 def elapsed_s(costs: Iterable[Cost]) -> float:
-    """Seconds in which at least one of them was at work: those that ran side by side count once."""
+    """Seconds in which at least one of them was at work: those that ran side by side count once.
+
+    Of an interrupted one, every attempt is taken to have ended where the next began.
+    """
     total = reached = 0.0
     for cost in sorted(costs, key=lambda cost: cost.ended - cost.wall_s):
         if not cost.ended:

@@ -6,8 +6,7 @@ They follow from the configuration and the size of the data, as the stages do it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lipt.config import Config, Merge
@@ -17,6 +16,7 @@ from lipt.stages.context import Context
 from lipt.stages.graph import has_swarm, needs_models, random_baseline
 from lipt.stages.ingest import is_chunk_store
 from lipt.stages.sizes import Data, Net
+from lipt.stages.work import Work
 
 #: Bytes, measured: an index row in memory with order and label; a row of a shard, of a subset's table, its score.
 _ROW_MEMORY, _PLAN_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 2.4, 5
@@ -26,35 +26,6 @@ _SELECT_ROW = 55
 _PROCESS_BYTES, _MERGE_STATES = 0.9e9, 8
 #: Images per run of a streamed epoch; images per forward pass.
 _RUN, _FORWARD_BATCH = 256, 128
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """A stage: `pieces`, one after the other or, where it `spreads`, side by side; the rest is of one piece."""
-
-    stage: str
-    pieces: int = 1
-    spreads: bool = False
-    flops: float = 0
-    steps: float = 0
-    """Batches that go through the network."""
-    items: float = 0
-    """What a stage without FLOPs handles: images, index rows, numbers."""
-    decoded: float = 0
-    """Images."""
-    read: Mapping[str, float] = field(default_factory=dict)
-    """Bytes by kind: data, model, other."""
-    written: Mapping[str, float] = field(default_factory=dict)
-    once: Mapping[str, float] = field(default_factory=dict)
-    """Bytes of theta_* and of the index, which a process keeps from piece to piece, and the index for later stages."""
-    requests: float = 0
-    memory_bytes: float = 0
-    streams: bool = False
-    member_bytes: float = 0
-    """Memory of each further process where several share each batch; 0 where they do not."""
-    checkpoints: int = 0
-    """At most so many, of `checkpoint_bytes`, one every `train.checkpoint_s`."""
-    checkpoint_bytes: float = 0
 
 
 def work_of(ctx: Context, data: Data) -> list[Work]:

@@ -26,7 +26,7 @@ from lipt.ledger import Cost
 from lipt.report.document import Document
 from lipt.report.humanize import format_bytes, format_percent, format_seconds
 from lipt.stages.context import Context
-from lipt.stages.costs import Work
+from lipt.stages.work import Work
 
 Engine = Literal["local", "argo", "kubeflow"]
 Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "memory"]

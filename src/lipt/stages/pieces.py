@@ -18,13 +18,13 @@ from lipt.stages.team import Team
 from lipt.stages.workspace import Artifact
 
 #: What a piece is made of, in the order of its stage's arguments.
-Inputs = tuple[Artifact | Sequence[Artifact] | None, ...]
+Given = tuple[Artifact | Sequence[Artifact] | None, ...]
 #: `stage(context, *inputs, index=index)`, a function of a module.
 Stage = Callable[..., Artifact]
 Made = tuple[dict[int, Artifact], dict[int, RunError]]
 
 
-def make_pieces(ctx: Context, stage: Stage, pieces: Mapping[int, Inputs]) -> Made:
+def make_pieces(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made:
     """Make pieces of a stage, in as many processes as there are GPUs (or `processes` says).
 
     Args:
@@ -68,7 +68,7 @@ def share(ctx: Context, team: Team, *, stage: str, pieces: Mapping[str, Sequence
     return {key: {index: found for part in parts for index, found in part[key].items()} for key in did}
 
 
-def _make(ctx: Context, stage: Stage, pieces: Mapping[int, Inputs]) -> Made:
+def _make(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made:
     made, failed = {}, {}
     for index, inputs in pieces.items():
         try:
@@ -80,7 +80,7 @@ def _make(ctx: Context, stage: Stage, pieces: Mapping[int, Inputs]) -> Made:
     return made, failed
 
 
-def _is_made(ctx: Context, stage: Stage, inputs: Inputs, index: int) -> bool:
+def _is_made(ctx: Context, stage: Stage, inputs: Given, index: int) -> bool:
     return bool(stage(replace(ctx, dry_run=True, reporter=Reporter(StringIO())), *inputs, index=index).files)
 
 

@@ -13,9 +13,10 @@ from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.ledger import Cost
 from lipt.stages.context import Context
-from lipt.stages.costs import Work, work_of
+from lipt.stages.costs import work_of
 from lipt.stages.forecast import Engine, Fit, Forecast, Machine, breaks, calibrate, forecast, measured, took
 from lipt.stages.sizes import Data
+from lipt.stages.work import Work
 from tests.tiny import tiny_context
 
 BIG: dict[str, Any] = {

@@ -10,9 +10,10 @@ import pytest
 from lipt.config import override
 from lipt.stages.compare import run_with_baseline
 from lipt.stages.context import Context
-from lipt.stages.costs import Work, work_of
+from lipt.stages.costs import work_of
 from lipt.stages.forecast import measured
 from lipt.stages.sizes import Data
+from lipt.stages.work import Work
 
 
 def planned(ctx: Context) -> dict[str, Work]:

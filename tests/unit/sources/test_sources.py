@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import tarfile
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,76 +15,11 @@ from PIL import Image
 from lipt.core.chunks import write_dataset
 from lipt.core.sources import Source, open_source
 from lipt.errors import RunError, UsageError
-
-
-def image(shade: int = 0, form: str = "PNG") -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), (shade, 0, 0)).save(buffer, format=form)
-    return buffer.getvalue()
-
-
-def tree(root: Path, files: dict[str, bytes]) -> Path:
-    for name, data in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(data)
-    return root
+from tests.unit.sources.files import image, tree
 
 
 def pixels(source: Source, split: str, i: int) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(source.read(split, i)[0])))
-
-
-# Rights
-
-
-@pytest.fixture
-def readable() -> Iterator[Path]:
-    """A folder that every user can reach, unlike `tmp_path`; its content belongs to the user of the tests."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield Path(folder)
-
-
-@contextmanager
-def someone_else() -> Iterator[None]:
-    """Root may read everything, so it becomes `nobody`; anyone else is denied what has no rights at all."""
-    if os.geteuid():
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.mark.parametrize(
-    ("closed", "spec"),
-    [
-        (".", "photos"),
-        ("photos", "photos"),
-        ("photos/train", "photos"),
-        ("photos/train/cat", "photos"),
-        ("photos/train/cat/deeper", "photos"),
-        ("tars", "wds:tars/*.tar"),
-        ("tars/a.tar", "wds:tars/*.tar"),
-    ],
-)
-def test_what_must_not_be_read_is_named_and_does_not_pass_for_absent(readable: Path, closed: str, spec: str) -> None:
-    files = [
-        f"photos/{split}/{name}/{i}.png" for split in ("train", "test") for name in ("cat", "dog") for i in range(2)
-    ]
-    tree(readable / "data", dict.fromkeys([*files, "photos/train/cat/deeper/2.png"], image()))
-    (readable / "data/tars").mkdir()
-    (readable / "data/tars/a.tar").write_bytes(b"")
-    at = readable / "data" / closed
-    at.chmod(0)
-    head, _, path = spec.rpartition(":")
-    with someone_else(), pytest.raises(RunError, match=r"permission denied") as caught:
-        open_source(f"{head}{':' * bool(head)}{readable}/data/{path}")
-    at.chmod(0o755)
-    assert caught.value.message.startswith(str(readable / "data"))
-    assert "let user" in caught.value.remedy
 
 
 # Choice
