@@ -48,6 +48,7 @@ class Noise(Source):
     def __init__(self, counts: dict[str, list[int]], *, jpeg: bool = False) -> None:
         self.classes = [f"class {label}" for label in range(len(counts["train"]))]
         self.splits = {split: np.repeat(np.arange(len(per)), per) for split, per in counts.items()}
+        self.names = {split: [f"{split}/{i}" for i in range(len(rows))] for split, rows in self.splits.items()}
         self.jpeg = jpeg
         self.num_read = 0
 

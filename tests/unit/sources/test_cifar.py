@@ -46,6 +46,8 @@ def test_cifar_from_a_folder(cifar: Path, plain: bool) -> None:
     expected = np.random.default_rng(20).integers(0, 256, (20, 3072), dtype=np.uint8)[7].reshape(3, 32, 32)
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(source.read("train", 7)[0]))).transpose(2, 0, 1), expected)
     assert source.splits["train"][7] == 7
+    assert source.names["train"][7] == "cifar10/train/00007.png"
+    assert {split: len(set(names)) for split, names in source.names.items()} == {"train": 20, "test": 10}
     assert "md5" in source.fingerprint()
 
 

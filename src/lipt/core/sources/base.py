@@ -41,11 +41,14 @@ class Source(ABC):
         name: short name, becomes the dataset's.
         classes: class names, in label order; every class has an image in every split.
         splits: `train` and possibly `test`, each the (N,) int64 labels of its images.
+        names: the same splits, each the N names of its images in the source, with forward slashes: a path relative to
+            the folder, TAR/KEY.EXT, or a number below the data set's name. No two are equal.
     """
 
     name: str
     classes: Sequence[str]
     splits: Mapping[str, Labels]
+    names: Mapping[str, Sequence[str]]
 
     @abstractmethod
     def read(self, split: str, i: int) -> tuple[bytes, str]:

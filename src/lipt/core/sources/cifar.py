@@ -47,6 +47,9 @@ class CifarSource(Source):
             raise RunError(f"{folder}: no usable {name}: {error}", remedy) from error
         self.classes = list(parts["train"].classes)
         self.splits = {split: np.array(part.targets, dtype=np.int64) for split, part in parts.items()}
+        self.names = {
+            split: [f"{name}/{split}/{i:05d}.png" for i in range(len(labels))] for split, labels in self.splits.items()
+        }
         self._images = {split: part.data for split, part in parts.items()}  # each (N, 32, 32, 3) uint8
         self._md5 = kind.tgz_md5
 

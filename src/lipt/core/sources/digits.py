@@ -21,6 +21,7 @@ class DigitsSource(Source):
         digits = load_digits()
         self.classes = [str(name) for name in digits.target_names]
         self.splits = {"train": digits.target.astype(np.int64)}
+        self.names = {"train": [f"digits/{i:04d}.png" for i in range(len(digits.target))]}
         self._images_NHW = np.round(digits.images * (255 / 16)).astype(np.uint8)
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:

@@ -45,6 +45,7 @@ class FolderSource(Source):
             found = [(label, file) for label, name in enumerate(self.classes) for file in _images(folder, root / name)]
             self.splits[split] = np.array([label for label, _ in found], dtype=np.int64)
             self._files[split] = [file for _, file in found]
+        self.names = {split: [path.replace(os.sep, "/") for path, _ in files] for split, files in self._files.items()}
         if not any(self._files.values()):
             raise RunError(f"{folder}: no images", f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders")
         check_classes(self.splits, self.classes, str(folder))

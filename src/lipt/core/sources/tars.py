@@ -18,6 +18,7 @@ from lipt.errors import RunError, UsageError
 class _Entry(NamedTuple):
     tar: str
     key: str
+    suffix: str
     offset: int
     size: int
     label: int
@@ -52,6 +53,14 @@ class TarSource(Source):
             split: np.array([entry.label for entry in entries], dtype=np.int64)
             for split, entries in sorted(self._entries.items(), reverse=True)  # train first
         }
+        top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
+        self.names = {
+            split: [
+                f"{os.path.relpath(entry.tar, top)}/{entry.key}.{entry.suffix}".replace(os.sep, "/")
+                for entry in self._entries[split]
+            ]
+            for split in self.splits
+        }
         highest = max((int(labels.max()) for labels in self.splits.values() if len(labels)), default=-1)
         if highest < 0:
             raise RunError(f"{pattern}: no images", "check that the tars hold KEY.jpg or KEY.png beside KEY.cls")
@@ -82,7 +91,7 @@ class TarSource(Source):
 
 def _scan(path: str) -> list[_Entry]:
     """The samples of one tar, in its order."""
-    images: dict[str, tuple[int, int]] = {}
+    images: dict[str, tuple[str, int, int]] = {}
     labels: dict[str, int] = {}
     try:
         with tarfile.open(path, "r:") as tar:
@@ -95,7 +104,7 @@ def _scan(path: str) -> list[_Entry]:
                 if suffix == "cls":
                     labels[key] = _label(tar, member, path)
                 elif f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                    images[key] = (member.offset_data, member.size)
+                    images[key] = (suffix, member.offset_data, member.size)
     except PermissionError:
         raise
     except (tarfile.TarError, OSError) as error:
