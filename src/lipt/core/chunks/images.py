@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from lipt.core.chunks.parallel import ordered_map
 from lipt.core.chunks.reading import RangeRead, Sample, ShardPlan, read_samples
+from lipt.core.decoding import read_stored
 from lipt.errors import RunError
 
 _THREADS = 8
@@ -42,12 +42,12 @@ class Images:
 
 
 def decode_image(data: bytes, name: str) -> Tensor:
-    """uint8 (3, H, W), RGB; any transparency is dropped, an EXIF orientation is ignored (as torchvision does).
+    """uint8 (3, H, W), RGB: upright, transparency on white (docs/data.md says how an image is read).
 
     Raises:
         RunError: `name` is no readable JPEG or PNG.
     """
-    return torch.from_numpy(np.array(_open(data, name)).transpose(2, 0, 1)).contiguous()
+    return torch.from_numpy(np.array(read_stored(data, name)).transpose(2, 0, 1)).contiguous()
 
 
 def load_images(plan: ShardPlan, read: RangeRead, *, image_size: int | None) -> Images:
@@ -88,19 +88,10 @@ def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
 
 
 def _pixels(sample: Sample, split: str, image_size: int | None) -> Pixels:
-    image = _open(sample.image, f"sample {sample.position} of split {split!r}")
+    image = read_stored(sample.image, f"sample {sample.position} of split {split!r}")
     if image_size is not None and image.size != (image_size, image_size):
         image = _fit(image, image_size)
     return np.asarray(image)
-
-
-def _open(data: bytes, name: str) -> Image.Image:
-    try:
-        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
-            return image.convert("RGB")
-    except Exception as error:  # the decoders raise OSError, SyntaxError, ValueError, zlib.error ...
-        remedy = "remove or replace the image in the source and ingest it again"
-        raise RunError(f"{name} is no readable image: {error}", remedy) from error
 
 
 def _fit(image: Image.Image, side: int) -> Image.Image:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import stat
 from abc import ABC, abstractmethod
@@ -11,15 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from lipt.errors import RunError
 
 Labels = npt.NDArray[np.int64]
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")
-
-_KEPT = {"JPEG": "jpg", "PNG": "png"}
+IMAGE_SUFFIXES = (
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".pgm", ".pbm", ".pnm", ".bmp", ".tif", ".tiff", ".webp", ".gif"
+)  # fmt: skip
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
@@ -61,28 +59,6 @@ class Source(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Changes when the contents change, not with the place they lie in; cheap (no image is read)."""
-
-
-def checked_image(data: bytes, name: str) -> tuple[bytes, str]:
-    """The bytes and extension of an image that can be decoded: JPEG and PNG as they are, the rest as PNG.
-
-    Raises:
-        RunError: `name` cannot be decoded.
-    """
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            image.load()
-            ext = _KEPT.get(image.format or "")
-            return (data, ext) if ext else (encode_png(image.convert("RGB")), "png")
-    except Exception as error:  # the decoders raise OSError, SyntaxError, ValueError, zlib.error ...
-        remedy = "remove or replace the file, then ingest again"
-        raise RunError(f"{name} is no readable image: {error}", remedy) from error
-
-
-def encode_png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 def check_classes(labels: Mapping[str, Labels], classes: Sequence[str], where: str) -> None:

@@ -13,7 +13,8 @@ from urllib.error import URLError
 import numpy as np
 from PIL import Image
 
-from lipt.core.sources.base import Source, encode_png
+from lipt.core.decoding import encode_png
+from lipt.core.sources.base import Source
 from lipt.errors import RunError, TransientError
 
 

@@ -7,7 +7,8 @@ import hashlib
 import numpy as np
 from PIL import Image
 
-from lipt.core.sources.base import Source, encode_png
+from lipt.core.decoding import encode_png
+from lipt.core.sources.base import Source
 
 
 class DigitsSource(Source):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lipt.core.sources.base import IMAGE_SUFFIXES, Source, check_classes, checked_image, digest_lines, is_folder
+from lipt.core.decoding import checked_image
+from lipt.core.sources.base import IMAGE_SUFFIXES, Source, check_classes, digest_lines, is_folder
 from lipt.errors import RunError, UsageError
 
 

@@ -1,0 +1,126 @@
+"""What an image file means: 8 bits, RGB, upright, on white, its first frame; at ingest and in training alike."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+from PIL import ExifTags, Image
+
+from lipt.errors import RunError
+
+MAX_PIXELS = 89_478_485  # 256 MB decoded, from where on Pillow warns
+
+_EXTENSIONS = {"JPEG": "jpg", "PNG": "png"}
+_STORED = tuple(_EXTENSIONS)
+_READ = (*_STORED, "PPM", "BMP", "TIFF", "WEBP", "GIF")  # nothing else: Pillow would start Ghostscript for an EPS
+
+_PLAIN_MODES = ("1", "L", "P", "RGB")
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}  # EXIF orientation -> what makes the image upright
+
+_EXIF = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # where Pillow looks for an orientation
+
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # `_open` refuses such an image
+
+
+def read_stored(data: bytes, name: str) -> Image.Image:
+    """The RGB image in a JPEG or PNG file of a chunk store.
+
+    Raises:
+        RunError: `name` cannot be decoded.
+    """
+    try:
+        with _open(data, _STORED) as image:
+            return _rgb(image)
+    except Exception as error:  # the decoders raise OSError, SyntaxError, ValueError, zlib.error ...
+        remedy = "remove or replace the image in the source and ingest it again"
+        raise RunError(f"{name} is no readable image: {error}", remedy) from error
+
+
+def checked_image(data: bytes, name: str) -> tuple[bytes, str]:
+    """The bytes and extension under which an image is stored.
+
+    JPEG and PNG that every reader sees alike (8 bits, grey, palette or RGB, opaque, upright) keep their bytes, the rest
+    is stored as an RGB PNG.
+
+    Raises:
+        RunError: `name` cannot be decoded, or its values have no stated meaning.
+    """
+    try:
+        with _open(data, _READ) as image:
+            if image.format == "PNG":
+                image.verify()  # decoding does not look at the checksums
+        with _open(data, _READ) as image:
+            pixels = _rgb(image)
+            if _is_plain(image, data):
+                return data, _EXTENSIONS[str(image.format)]
+        return encode_png(pixels), "png"
+    except Exception as error:  # as above
+        remedy = "remove or replace the file, then ingest again"
+        raise RunError(f"{name} is no readable image: {error}", remedy) from error
+
+
+def encode_png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _open(data: bytes, formats: tuple[str, ...]) -> Image.Image:
+    image = Image.open(io.BytesIO(data), formats=formats)
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"{image.width}x{image.height} pixels; at most {MAX_PIXELS:,} are read")
+    return image
+
+
+def _is_plain(image: Image.Image, data: bytes) -> bool:
+    """Whether a decoded image means the same to a reader that knows no orientation, transparency or depth."""
+    if image.format not in _STORED or image.mode not in _PLAIN_MODES or image.has_transparency_data:
+        return False
+    is_deep = image.format == "PNG" and data[24] == 16  # bits per channel, in the header
+    return not is_deep and _orientation(image) not in _TURNS
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    image.load()
+    turn = _TURNS.get(_orientation(image))
+    if image.mode[0] in "IF":
+        image = _eight_bits(image)
+    elif image.has_transparency_data:
+        image = _on_white(image)
+    image = image.convert("RGB")
+    return image if turn is None else image.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    if image.format != "TIFF" and _EXIF.isdisjoint(image.info):
+        return 1  # a third of the time that a small image takes
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # damaged EXIF data: the picture does not depend on them
+        return 1
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """The upper byte of 16-bit grey, as Pillow does it for 16-bit RGB."""
+    deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+    if not deep:
+        raise ValueError(f"pixels of 32 bits (mode {image.mode}) have no fixed range: convert it to 8 or 16 bits")
+    values_HW = np.asarray(image).astype(np.uint16)
+    bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]  # a TIFF may have 12
+    grey_HW = (values_HW >> (bits - 8)).astype(np.uint8)
+    grey_HW[values_HW == image.info.get("transparency", -1)] = 255
+    return Image.fromarray(grey_HW)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
