@@ -32,12 +32,16 @@ class LiptError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+        self.message, self.remedy = printable(message), printable(remedy)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  -> {self.remedy}" if self.remedy else self.message
+
+
+def printable(text: str) -> str:
+    """The text on one line: names of files and settings may hold line ends and what a terminal obeys."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class RunError(LiptError):
@@ -54,16 +58,45 @@ class UsageError(LiptError):
     exit_code = 2
 
 
+class UnexpectedError(LiptError):
+    """An exception that no one foresaw, in another process or pod: a bug of ours, or of a model of the user's.
+
+    Args:
+        message: the exception in one line, and where it happened.
+        trace: its traceback.
+    """
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message, "correct the model where it is yours; otherwise report this, with the traceback")
+        self.trace = trace
+
+
 class TransientError(LiptError):
     """A store or an API is out of reach for now; the same call may succeed later."""
 
     exit_code = 3
 
 
-def say_why(error: LiptError) -> None:
+class Terminated(SystemExit):
+    """SIGTERM arrived: the process gives back what it holds, then ends with 143."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
+
+    def __str__(self) -> str:
+        return "terminated\n  -> the same command continues where it stopped"
+
+
+def say_why(error: BaseException) -> None:
     """The error in one line, where `kubectl describe pod` and the engines show it; nothing outside a pod."""
     if os.access(_TERMINATION_LOG, os.W_OK):
-        Path(_TERMINATION_LOG).write_text(" ".join(f"lipt: {error}".split())[:2000], encoding="utf-8")
+        what = f"{error}" if isinstance(error, LiptError) else in_one_line(error)
+        Path(_TERMINATION_LOG).write_text(" ".join(f"lipt: {what}".split())[:2000], encoding="utf-8")
+
+
+def in_one_line(error: BaseException) -> str:
+    """Type and message of an exception."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 _TERMINATION_LOG = "/dev/termination-log"
@@ -76,7 +109,7 @@ def stop_on_sigterm() -> None:
     """
 
     def stop(_number: int, _frame: Any) -> None:
-        raise SystemExit(143)
+        raise Terminated
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, stop)

@@ -49,7 +49,19 @@ def test_missing_setting_is_named(settings: pytest.MonkeyPatch, name: str) -> No
         open_store("s3://bucket/x")
 
 
-@pytest.mark.parametrize("endpoint", ["minio:9000", f"http://me:{SECRET}@host:9000", "http://host/path", "http://h:x"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "minio:9000",
+        f"http://me:{SECRET}@host:9000",
+        "http://host/path",
+        "http://h:x",
+        "http://",
+        "https://",
+        "http://:9000",
+        "http://[::1",
+    ],
+)
 def test_malformed_endpoint_is_refused_but_not_repeated(settings: pytest.MonkeyPatch, endpoint: str) -> None:
     settings.setenv("LIPT_S3_ENDPOINT", endpoint)
     with pytest.raises(UsageError, match="LIPT_S3_ENDPOINT is not the address of a store") as caught:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import click
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+import lipt.cli as lipt_cli
 from lipt.core.selection import Selection
 from tests.programs import lipt, run_python
 from tests.tiny import TINY
@@ -159,9 +162,46 @@ def test_ctrl_c_leaves_a_resumable_run(config: Path) -> None:
     assert "Traceback" not in stderr
 
 
+def test_sigterm_is_said(tmp_path: Path) -> None:
+    os.mkfifo(waits := tmp_path / "run.yaml")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lipt", "config", "show", str(waits)], stderr=subprocess.PIPE, text=True
+    )
+    with waits.open("w"):  # it reads, and gets nothing
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (143, "lipt: terminated\n  -> the same command continues where it stopped\n")
+
+
+def test_verbose_shows_the_traceback_of_a_known_error(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.yaml")
+    plain = lipt("config", "show", missing)
+    assert "Traceback" not in plain.stderr
+    for arguments in (("-v", "config", "show", missing), ("config", "show", "-v", missing)):
+        shown = lipt(*arguments)
+        assert shown.returncode == 2
+        assert "FileNotFoundError" in shown.stderr  # what it was raised from, too
+        assert shown.stderr.endswith(plain.stderr)
+
+
+def test_exit_codes_in_the_help_are_those_of_the_taxonomy() -> None:
+    text = " ".join(lipt("--help").stdout.split())
+    assert all(f"{code} " in text.partition("Exit codes:")[2] for code in (0, 1, 2, 3, 130, 143))
+
+
+def test_every_verb_that_prints_results_prints_json() -> None:
+    group = lipt_cli.cli
+    context = click.Context(group)
+    verbs = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    verbs |= {f"config {name}": command for name, command in verbs["config"].commands.items()}  # type: ignore[union-attr]
+    without = {name for name, verb in verbs.items() if "output" not in {option.name for option in verb.params}}  # type: ignore[union-attr]
+    assert without == {"config", "box", "config schema"}  # groups, and what is JSON anyhow
+
+
 def test_config_show_and_schema(config: Path) -> None:
     shown = yaml.safe_load(lipt("config", "show", str(config), "--set", "seed=7").stdout)
     assert (shown["seed"], shown["dispatch"]["jigsaws"], shown["merge"]["method"]) == (7, 3, "greedy_interpolation")
+    assert json.loads(lipt("config", "show", str(config), "--set", "seed=7", "-o", "json").stdout) == shown
     schema = json.loads(lipt("config", "schema").stdout)
     assert "select" in schema["properties"]
 

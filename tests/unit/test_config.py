@@ -45,14 +45,31 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
     ("setting", "message"),
     [
         ("selct.fraction=1", "unknown key 'selct'; did you mean 'select'?"),
-        ("select.fractoin=1", "unknown key 'select.fractoin'; did you mean 'fraction'?"),
-        ("select.fraction=2", "select.fraction: Input should be less than or equal to 1"),
+        ("select.fractoin=1", "unknown key 'select.fractoin'; did you mean 'select.fraction'?"),
+        ("fraction=.1", "did you mean 'select.fraction'?"),
+        ("lr=.1", "did you mean 'initialise.lr' or 'pretrain.lr' or 'train.lr'?"),
+        ("select.epochs=3", "did you mean 'initialise.epochs' or 'score.epochs' or 'train.epochs'?"),
+        ("select.fraction=2", "--set select.fraction=2: select.fraction is 2; it should be less than or equal to 1"),
         ("select.fraction=lots", "select.fraction"),
         ("merge.method=soup", "merge.method"),
         ("merge.groups=11", "merge.groups (11) exceeds dispatch.jigsaws (10)"),
         ("train.epoch_fraction=0.5", "an epoch cannot draw more than is kept"),
         ("pretrain.density=[1, 0.5]", "density must be [low, high]"),
-        ("name=No Spaces", "name"),
+        (
+            "name=No Spaces",
+            "it should be lower-case letters, digits and hyphens, with a letter or a digit",
+        ),
+        ("select=5", "it holds settings of its own, write select.KEY: VALUE"),
+        ("processes=0", "processes is 0; it should be greater than 0 or 'auto'"),
+        ("train.epochs=true", "train.epochs: true is no number"),
+        ("compare.seeds=[true]", "compare.seeds: true is no number"),
+        ("train.reselect_every=200", "train.reselect_every (200) is not below train.epochs (200)"),
+        ("train.lr=.inf", "train.lr is inf; it should be a finite number"),
+        ("data.chunk_mb=.inf", "it should be a finite number"),
+        ("data.resident_mb=.nan", "it should be a finite number"),
+        ("compare.seeds=[0,1,0]", "compare.seeds: 0 is named twice"),
+        ("compare.seeds=[-1]", "compare.seeds[0] is -1"),
+        ("data={source: a, source: b}", "--set data: 'source' is given a second time"),
         ("seed", "not of the form a.b=value"),
         ("seed=[", "not YAML"),
     ],
@@ -72,6 +89,26 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None, messa
         path.write_text(text)
     with pytest.raises(UsageError, match=message):
         load_config(str(path))
+
+
+def test_who_set_a_value_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("seed: 1\ntrain:\n  # by hand\n  lr: -1\nselect:\n  fraction: 0.1\n")
+    with pytest.raises(UsageError, match=rf"^{path}, line 4: train.lr is -1; it should be greater than 0"):
+        load_config(str(path))
+    with pytest.raises(UsageError, match=r"^--set train.lr=-2: train.lr is -2"):
+        load_config(str(path), ["train.lr=-2"])
+    with pytest.raises(UsageError, match=rf"^{path}, line 6, --set train.epoch_fraction=.5: train.epoch_fraction \("):
+        load_config(str(path), ["train.lr=1", "train.epoch_fraction=.5"])
+
+
+def test_a_key_that_is_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("train:\n  lr: 1\n  epochs: 2\n  lr: 2\n")
+    with pytest.raises(UsageError, match="line 4: 'lr' is given a second time, first in line 2"):
+        load_config(str(path))
+    path.write_text("train: &fast\n  lr: 1\ninitialise:\n  <<: *fast\n  lr: 2\n")  # this is what `<<` is for
+    assert load_config(str(path)).initialise.lr == 2
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -13,7 +13,8 @@ import sys
 import click
 
 from lipt import __version__
-from lipt.errors import LiptError, UsageError, did_you_mean, say_why, stop_on_sigterm
+from lipt.cli.verbose import Wishes, print_traceback, verbose_option
+from lipt.errors import LiptError, Terminated, UnexpectedError, UsageError, did_you_mean, say_why, stop_on_sigterm
 
 #: verb -> (module that defines it, what `lipt --help` says)
 _VERBS = {
@@ -43,17 +44,19 @@ class _Verbs(click.Group):
         if name not in _VERBS:
             raise UsageError(f"no command {name!r}", did_you_mean(name, _VERBS))
         command: click.Command = getattr(importlib.import_module(f"lipt.cli.{_VERBS[name][0]}"), name)
-        return command
+        return verbose_option(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _VERBS.items()])
 
 
+@verbose_option
 @click.group(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 run failed, 2 usage or configuration, 3 transient (try again), 130 interrupted.",
+    epilog="Exit codes: 0 ok, 1 run failed, 2 usage or configuration, 3 transient (try again), 130 interrupted, "
+    "143 terminated.",
 )
 @click.version_option(__version__, prog_name="lipt")
 def cli() -> None:
@@ -61,14 +64,22 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: errors become one message and a documented exit code, never a traceback."""
+    """Entry point: an error that a user can act on becomes one message and a documented exit code.
+
+    Any other exception is a bug: its traceback is shown, and the exit code is 1.
+    """
     # Read when torch loads. Threads that wait spin briefly, then sleep: endless spinning stalls a run on shared cores,
     # no spinning makes small models three times slower on free ones.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     stop_on_sigterm()
+    wishes = Wishes()
     try:
-        cli.main(args=arguments, prog_name="lipt", standalone_mode=False)
+        cli.main(args=arguments, prog_name="lipt", standalone_mode=False, obj=wishes)
     except LiptError as error:
+        if wishes.verbose:
+            print_traceback(error)
+        if isinstance(error, UnexpectedError):
+            click.echo(error.trace, err=True)
         click.echo(f"lipt: {error}", err=True)
         say_why(error)
         sys.exit(error.exit_code)
@@ -78,3 +89,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("lipt: interrupted\n  -> the same command continues where it stopped", err=True)
         sys.exit(130)
+    except Terminated as stop:
+        click.echo(f"lipt: {stop}", err=True)
+        raise
+    except Exception as error:
+        say_why(error)
+        raise

@@ -29,6 +29,7 @@ _POLL_S = 2.0
 @click.option("-n", "--namespace", help="By default lipt for argo, kubeflow for kubeflow.")
 @click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline, such as gpus=1.")
 @click.option("--dry-run", is_flag=True, help="Validate and print the parameters; start nothing.")
+@output_option
 def submit(
     config_path: str,
     overrides: tuple[str, ...],
@@ -36,6 +37,7 @@ def submit(
     namespace: str | None,
     pairs: tuple[str, ...],
     dry_run: bool,
+    output: str,
 ) -> None:
     """Start CONFIG on a cluster; prints the handle of the run alone.
 
@@ -52,9 +54,16 @@ def submit(
     chosen = engine_of(engine, Cluster(), namespace)
     parameters = _parameters(config, chosen, pairs)
     if dry_run:
-        click.echo(yaml.safe_dump(parameters, sort_keys=True), nl=False)
+        if output == "json":
+            print_json(parameters)
+        else:
+            click.echo(yaml.safe_dump(parameters, sort_keys=True), nl=False)
         return
-    click.echo(Handle(engine=engine, namespace=namespace, run=chosen.submit(config.name, parameters)))
+    handle = Handle(engine=engine, namespace=namespace, run=chosen.submit(config.name, parameters))
+    if output == "json":
+        print_json({"handle": str(handle)} | asdict(handle))
+    else:
+        click.echo(handle)
 
 
 @click.command()
@@ -87,14 +96,19 @@ def status(handle: str, wait: bool, output: str) -> None:
 @click.command()
 @click.argument("handle")
 @click.option("--box", help="Of this box and its workers only.")
-def logs(handle: str, box: str | None) -> None:
+@output_option
+def logs(handle: str, box: str | None, output: str) -> None:
     """What the pods of the run HANDLE printed, in the order in which they started."""
     from lipt.adapters.cluster.api import Cluster
     from lipt.adapters.cluster.runs import Handle, engine_of, pod_logs
 
     address, cluster = Handle.parse(handle), Cluster()
     workflow = engine_of(address.engine, cluster, address.namespace).workflow(address.run)
-    for name, text in pod_logs(cluster, address.namespace, workflow, box=box):
+    found = pod_logs(cluster, address.namespace, workflow, box=box)
+    if output == "json":
+        print_json([{"pod": name, "log": text} for name, text in found])
+        return
+    for name, text in found:
         click.echo(f"== {name}\n{text}", nl=not text.endswith("\n"))
 
 

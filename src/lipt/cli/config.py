@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lipt.cli.options import print_json, set_option
+from lipt.cli.options import output_option, print_json, set_option
 
 
 @click.group()
@@ -15,15 +15,18 @@ def config() -> None:
 @config.command()
 @click.argument("config_path", metavar="[CONFIG]", required=False, type=click.Path())
 @set_option
-def show(config_path: str | None, overrides: tuple[str, ...]) -> None:
+@output_option
+def show(config_path: str | None, overrides: tuple[str, ...], output: str) -> None:
     """Print every setting of CONFIG, profile and defaults resolved, as YAML."""
     import yaml
 
     from lipt.config import load_config
 
-    click.echo(
-        yaml.safe_dump(load_config(config_path, list(overrides)).model_dump(mode="json"), sort_keys=False).rstrip()
-    )
+    settings = load_config(config_path, list(overrides)).model_dump(mode="json")
+    if output == "json":
+        print_json(settings)
+    else:
+        click.echo(yaml.safe_dump(settings, sort_keys=False).rstrip())
 
 
 @config.command()

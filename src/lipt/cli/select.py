@@ -92,12 +92,9 @@ def select(
 
 def _parsed(key: str, value: str) -> Any:
     """The value as YAML reads it."""
-    import yaml
+    from lipt.config import read_yaml
 
-    try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise UsageError(f"--option {key}={value}: not a YAML value", "for example --option beta=0.3") from None
+    return read_yaml(value, f"the value of --option {key}")[0]
 
 
 def _array(path: str) -> Any:

@@ -1,6 +1,8 @@
 """The configuration of a run: frozen, validated."""
 
-from lipt.config.reading import PROFILES, load_config, override, parse_config
+from lipt.config.documents import read_yaml
+from lipt.config.reading import PROFILES, as_settings, load_config, override, parse_config
 from lipt.config.sections import Config, Data, Merge, Select
 
-__all__ = ["PROFILES", "Config", "Data", "Merge", "Select", "load_config", "override", "parse_config"]
+__all__ = ["PROFILES", "Config", "Data", "Merge", "Select", "as_settings", "load_config", "override", "parse_config",
+           "read_yaml"]  # fmt: skip

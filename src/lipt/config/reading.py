@@ -1,18 +1,18 @@
-"""From YAML to validated settings; every mistake is one clear error that names the setting.
+"""From YAML to validated settings; every mistake is one clear error that names the setting and who set it.
 
 `profile: paper` replaces the defaults in which the paper differs. What a user writes always wins over the profile.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from lipt.config.documents import MAX_CHARACTERS, MAX_DEPTH, read_yaml
+from lipt.config.problems import Places, describe
 from lipt.config.sections import Config
-from lipt.errors import UsageError, did_you_mean
+from lipt.errors import UsageError
 
 #: Where the paper's recipe differs from the robust defaults (method.md section 2).
 PROFILES: dict[str, dict[str, Any]] = {
@@ -26,21 +26,23 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
-def parse_config(document: dict[str, Any], *, origin: str = "configuration") -> Config:
+def parse_config(document: dict[str, Any], *, origin: str = "configuration", places: Places | None = None) -> Config:
     """Validate a nested mapping; the profile's values lie under the user's.
 
+    Args:
+        origin: where it comes from, for errors.
+        places: where single values come from, when it is known better.
+
     Raises:
-        UsageError: unknown key (with the closest known one), wrong type or value; names `origin` and the key.
+        UsageError: unknown key (with the closest known one), wrong type or value; names the key and who set it.
     """
     profile = document.get("profile", "robust")
     base = PROFILES.get(profile if isinstance(profile, str) else "", {})
     try:
         return Config.model_validate(_overlay(base, document))
     except ValidationError as error:
-        problems = [_problem(detail) for detail in error.errors()]
-        raise UsageError(
-            f"{origin}: " + "; ".join(problems), "see `lipt config schema`, or `lipt config show`"
-        ) from None
+        problems = describe(error.errors(include_url=False), origin, places or {})
+        raise UsageError(problems, "see `lipt config show` for all settings") from None
 
 
 def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
@@ -49,19 +51,43 @@ def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
     Raises:
         UsageError: no such file, not YAML, not a mapping, or an invalid setting.
     """
-    document: Any = {}
-    if path is not None:
-        try:
-            document = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror}", "name an existing YAML file") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}", "correct that line") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"{path} holds a {type(document).__name__}, not settings", "write `key: value` lines")
+    document, places = _read(path) if path is not None else ({}, {})
     for text in overrides or []:
-        document = _overlay(document, _override(text))
-    return parse_config(document, origin=path or "settings")
+        keys, value = _override(text)
+        places[keys] = f"--set {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'}"
+        for key in reversed(keys):
+            value = {key: value}
+        document = _overlay(document, value)
+    return parse_config(document, origin=path or "settings", places=places)
+
+
+_SHOWN = 80
+
+
+def _read(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+    """The mapping in a file, and the line of each key."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "name an existing YAML file") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not YAML: {error}", "name a file of settings, in UTF-8") from None
+    document, lines = read_yaml(text, path)
+    return as_settings(document, path), {keys: f"{path}, line {line}" for keys, line in lines.items()}
+
+
+def as_settings(document: Any, what: str) -> dict[str, Any]:
+    """A YAML document that has to be a mapping; an empty one is.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise UsageError(f"{what} holds a {type(document).__name__}, not settings", "write `key: value` lines")
+    return document
 
 
 def override(config: Config, changes: dict[str, Any]) -> Config:
@@ -69,17 +95,13 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
     return parse_config(_overlay(config.model_dump(mode="json"), changes))
 
 
-def _override(text: str) -> dict[str, Any]:
+def _override(text: str) -> tuple[tuple[str, ...], Any]:
+    """The path and the value of `a.b=value`."""
     key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--set {text}: not of the form a.b=value", "for example --set select.fraction=0.05")
-    try:
-        nested: Any = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise UsageError(f"--set {text}: the value is not YAML", "quote it") from None
-    for part in reversed(key.split(".")):
-        nested = {part: nested}
-    return dict(nested)
+    keys = tuple(key.split("."))
+    if not equals or not all(keys) or len(keys) > MAX_DEPTH:
+        raise UsageError(f"--set {text[:_SHOWN]}: not of the form a.b=value", "for example --set select.fraction=0.05")
+    return keys, read_yaml(value, f"the value of --set {key}")[0]
 
 
 def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
@@ -90,17 +112,3 @@ def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(below, dict) and isinstance(value, dict) and key != "options"
         merged[key] = _overlay(dict(below or {}), value) if both else value
     return merged
-
-
-def _problem(detail: Any) -> str:
-    where = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] != "extra_forbidden":
-        return (
-            f"{where}: {detail['msg'].removeprefix('Value error, ')}"
-            if where
-            else detail["msg"].removeprefix("Value error, ")
-        )
-    section: Any = Config
-    for part in detail["loc"][:-1]:
-        section = section.model_fields[part].annotation
-    return f"unknown key {where!r}; {did_you_mean(str(detail['loc'][-1]), section.model_fields)}"

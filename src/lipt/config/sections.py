@@ -9,16 +9,37 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 Fraction = float
 Augmentation = Literal["randaugment", "standard", "none"]
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, instances do not change."""
+    """Base of all sections: unknown keys are errors, numbers are finite, instances do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """true is no number, and text can be printed."""
+        wants = cls.model_fields[str(info.field_name)].annotation
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, bool) and wants is not bool:
+                raise ValueError(f"{str(part).lower()} is no number and no text")
+            if isinstance(part, str) and not part.isprintable():
+                raise ValueError(f"{part[:60]!r} holds a character that cannot be printed")
+        return value
 
 
 class Data(Section):
@@ -35,11 +56,11 @@ class Data(Section):
     """Share carved out as test data when the source has no test split."""
     validation_fraction: Fraction = Field(0.1, gt=0, lt=1)
     """Share of the training split set aside before anything else: 5,000 of CIFAR's 50,000; .02 for ImageNet."""
-    image_size: PositiveInt | None = None
+    image_size: int | None = Field(None, gt=0, le=8192)
     """Side in pixels; images of another size are resized and centre-cropped. Needed when sizes differ."""
     crop: Literal["pad", "resized"] = "pad"
     """Standard augmentation: `pad` = shift by up to `crop_padding` pixels, `resized` = RandomResizedCrop (ImageNet)."""
-    crop_padding: int = Field(4, ge=0)
+    crop_padding: int = Field(4, ge=0, le=1024)
     flip: bool = True
     resident_mb: float = Field(4096.0, ge=0)
     """Decoded images up to this size are held in memory; larger sets are streamed from the store."""
@@ -51,7 +72,7 @@ class Model(Section):
     name: str = "resnet18"
     """`resnet18`, `wrn28_10` (small images), `torchvision.resnet18`, `torchvision.wide_resnet50_2` (224 px), or
     `package.module:function` called with `num_classes`."""
-    width: PositiveInt | None = None
+    width: int | None = Field(None, gt=0, le=8192)
     """Channels of the first stage (64 for resnet18, 160 for wrn28_10)."""
     classifier: str | None = None
     """Dotted name of the last linear layer; needed for a model of your own."""
@@ -68,7 +89,7 @@ class Initialise(Section):
 class Dispatch(Section):
     """Disjoint tiny shards for the workers."""
 
-    jigsaws: PositiveInt = 10
+    jigsaws: int = Field(10, gt=0, le=100_000)
     """n, the number of workers."""
     batches: PositiveInt = 1
     """M, minibatches in one shard."""
@@ -84,19 +105,20 @@ class Pretrain(Section):
     """K, passes over the shard."""
     lr: float = Field(0.01, gt=0)
     augment: Augmentation = "randaugment"
-    num_ops: PositiveInt = 1
+    num_ops: int = Field(1, gt=0, le=100)
     magnitude: int = Field(9, ge=0, le=30)
     prune: Literal["magnitude", "random", "snip", "none"] = "magnitude"
     density: tuple[float, float] = (0.85, 0.95)
     """Kept share of the weights, drawn per worker from U[low, high]."""
     prune_scope: Literal["global", "layer"] = "global"
 
-    @model_validator(mode="after")
-    def _density_is_a_range(self) -> Self:
-        low, high = self.density
+    @field_validator("density")
+    @classmethod
+    def _density_is_a_range(cls, value: tuple[float, float]) -> tuple[float, float]:
+        low, high = value
         if not 0 < low <= high <= 1:
-            raise ValueError(f"density must be [low, high] with 0 < low <= high <= 1, not {list(self.density)}")
-        return self
+            raise ValueError(f"density must be [low, high] with 0 < low <= high <= 1, not {list(value)}")
+        return value
 
 
 class Merge(Section):
@@ -126,7 +148,7 @@ class Score(Section):
     model: Literal["merged", "jigsaws", "classic"] = "merged"
     """`merged`: theta_p. `jigsaws`: the swarm as an ensemble, mean and spread over all workers (for `dual`).
     `classic`: `runs` independent models of `epochs` epochs on all data (the pre-training tax)."""
-    runs: PositiveInt = 10
+    runs: int = Field(10, gt=0, le=1000)
     epochs: int = Field(1, ge=0)
     block_images: PositiveInt = 65536
     """Images scored into one artifact, and by one pod at a time."""
@@ -173,15 +195,24 @@ class Train(Section):
 class Compare(Section):
     """What `lipt compare` runs."""
 
-    seeds: list[int] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
+    seeds: list[NonNegativeInt] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     variants: list[str] = Field(default_factory=list)
     """Names of baselines; empty = all."""
+
+    @field_validator("seeds", "variants")
+    @classmethod
+    def _each_once(cls, values: list[Any]) -> list[Any]:
+        twice = [value for number, value in enumerate(values) if value in values[:number]]
+        if twice:
+            raise ValueError(f"{twice[0]} is named twice")
+        return values
 
 
 class Config(Section):
     """Everything that determines a run."""
 
-    name: str = Field("run", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
+    name: str = Field("run", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
+    """Lower-case letters, digits and hyphens, with a letter or a digit first and last."""
     profile: Literal["robust", "paper"] = "robust"
     seed: int = Field(0, ge=0)
     """Changes initialisation, split, shards and order at once."""
@@ -209,6 +240,11 @@ class Config(Section):
             raise ValueError(
                 f"train.epoch_fraction ({drawn:g}) exceeds select.fraction ({self.select.fraction:g}): "
                 "an epoch cannot draw more than is kept"
+            )
+        if self.train.reselect_every >= self.train.epochs:
+            raise ValueError(
+                f"train.reselect_every ({self.train.reselect_every}) is not below train.epochs ({self.train.epochs}): "
+                "it would never select again"
             )
         if self.train.reselect_every and self.score.model != "merged":
             raise ValueError(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import Config
-from lipt.errors import LiptError, RunError, say_why, stop_on_sigterm
+from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_why, stop_on_sigterm
 from lipt.progress import Reporter
 from lipt.stages.context import Context
 from lipt.stages.graph import (
@@ -47,14 +47,25 @@ if TYPE_CHECKING:
 
 @contextmanager
 def pod() -> Iterator[None]:
-    """Errors as a pod reports them: one message, last in its log, and the documented exit code; no traceback."""
+    """Errors as a pod reports them: one message, last in its log, and the documented exit code.
+
+    A bug keeps its traceback.
+    """
     stop_on_sigterm()
     try:
         yield
     except LiptError as error:
+        if isinstance(error, UnexpectedError):
+            print(error.trace, file=sys.stderr)
         print(f"lipt: {error}", file=sys.stderr, flush=True)
         say_why(error)
         raise SystemExit(error.exit_code) from None
+    except Terminated as stop:
+        print(f"lipt: {stop}", file=sys.stderr, flush=True)
+        raise
+    except Exception as error:
+        say_why(error)
+        raise
 
 
 def load(artifact: Any) -> str:

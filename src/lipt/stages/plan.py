@@ -11,7 +11,7 @@ import yaml
 
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
-from lipt.config import PROFILES, Config, parse_config
+from lipt.config import PROFILES, Config, as_settings, parse_config, read_yaml
 from lipt.errors import IntegrityError, UsageError
 
 if TYPE_CHECKING:  # the report imports matplotlib: a second that only the last box spends
@@ -95,13 +95,9 @@ def _changed(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(config: str) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(config) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"config is not YAML: {' '.join(str(error).split())}", "correct that line") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"config holds a {type(document).__name__}, not settings", "write `key: value` lines")
-    parse_config(document, origin="config")
+    document, lines = read_yaml(config, "config")
+    document = as_settings(document, "config")
+    parse_config(document, origin="config", places={keys: f"config, line {line}" for keys, line in lines.items()})
     return document
 
 
@@ -111,9 +107,9 @@ def _typed(name: str, given: Any) -> Any:
     if kind is str or not isinstance(given, str):
         return given
     try:
-        value = yaml.safe_load(given)
+        value, _ = read_yaml(given, f"parameter {name}")
         return float(value) if kind is float else value
-    except (yaml.YAMLError, TypeError, ValueError):
+    except (UsageError, TypeError, ValueError):
         return given  # the configuration names what it expects
 
 

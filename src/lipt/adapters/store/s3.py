@@ -231,11 +231,11 @@ def _connect() -> _Connection:
     secret_key = _required("AWS_SECRET_ACCESS_KEY", "the secret key of the store")
     retry_s = _retry_s()
     silence_s = max(1.0, min(_SILENCE_S, retry_s / 2))
-    url = urlsplit(endpoint)
     # Our retries are the only ones: one budget in seconds, every attempt counted.
     pool = PoolManager(timeout=Timeout(connect=min(_CONNECT_S, silence_s), read=silence_s), maxsize=32, retries=False)
     try:
-        if url.scheme not in ("http", "https") or url.path.strip("/") or "@" in url.netloc:
+        url = urlsplit(endpoint)
+        if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/") or "@" in url.netloc:
             raise ValueError
         client = Minio(
             endpoint=url.netloc,

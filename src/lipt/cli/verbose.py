@@ -1,0 +1,59 @@
+"""`-v`: what a person asks for who wants to see more."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TypeVar
+
+import click
+
+C = TypeVar("C", bound=click.Command)
+
+
+@dataclass
+class Wishes:
+    """Kept by the context of the command line, so that it outlives the verb."""
+
+    verbose: bool = False
+
+
+def is_verbose() -> bool:
+    """Whether -v was given, before or after the verb."""
+    context = click.get_current_context(silent=True)
+    wishes = context.find_object(Wishes) if context else None
+    return wishes is not None and wishes.verbose
+
+
+def verbose_option(command: C) -> C:
+    """-v, on a command and on the commands below it."""
+    if not any(parameter.name == "verbose" for parameter in command.params):
+        text = "Show more: every column, requests, tracebacks of errors."
+        option = click.Option(
+            ["-v", "--verbose"], is_flag=True, expose_value=False, is_eager=True, callback=_note, help=text
+        )
+        command.params.append(option)
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            verbose_option(below)
+    return command
+
+
+def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not (wishes := context.ensure_object(Wishes)).verbose:
+        import logging
+
+        wishes.verbose = True
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
+        logging.getLogger("urllib3").setLevel(logging.DEBUG)  # requests to stores and clusters; no headers
+
+
+def print_traceback(error: BaseException) -> None:
+    """The traceback with the errors that caused it, also those that the message leaves out."""
+    import traceback
+
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__suppress_context__ = False
+        cause = cause.__cause__ or cause.__context__
+    traceback.print_exception(error)

@@ -1,0 +1,106 @@
+"""YAML as people write it: the value, and the line of each key. What would be misread, or take for ever, is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from yaml.composer import ComposerError
+
+from lipt.errors import UsageError
+
+#: The path of a key through the mappings -> where it was written.
+Lines = dict[tuple[str, ...], int]
+
+#: All settings together are 3 kB, 100 keys, three levels.
+MAX_CHARACTERS, _MAX_NODES, MAX_DEPTH = 100_000, 2_000, 20
+_MAX_BITS = 63
+
+
+class RefusedError(ComposerError):
+    """Its syntax is YAML's, but nobody means to write it."""
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader; it refuses a key that is given twice, and nodes that refer to themselves, nest or multiply."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = self._count = 0
+        self._sizes: dict[yaml.Node, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        start, before = self.peek_event(), self._count  # type: ignore[no-untyped-call]
+        if self._depth >= MAX_DEPTH:
+            raise RefusedError(None, None, f"nested more than {MAX_DEPTH} levels deep", start.start_mark)
+        self._depth += 1
+        node: Any = super().compose_node(parent, index)
+        self._depth -= 1
+        is_alias = isinstance(start, yaml.AliasEvent)
+        if is_alias and node not in self._sizes:
+            raise RefusedError(None, None, f"*{start.anchor} refers to itself", start.start_mark)
+        self._count += self._sizes[node] if is_alias else 1
+        if self._count > _MAX_NODES:
+            raise RefusedError(None, None, f"more than {_MAX_NODES:,} values, aliases expanded", start.start_mark)
+        self._sizes.setdefault(node, self._count - before)
+        if isinstance(node, yaml.MappingNode) and not is_alias:
+            _check_keys(node)
+        return node
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep=deep)
+        except yaml.YAMLError:
+            raise
+        except Exception as error:  # PyYAML lets ValueError, KeyError, AttributeError ... of a wrong value through
+            raise RefusedError(None, None, f"no {node.tag.rpartition(':')[2]}: {error}", node.start_mark) from error
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            raise RefusedError(None, None, f"a number of more than {_MAX_BITS} bits", node.start_mark)
+        return value
+
+
+def read_yaml(text: str, what: str) -> tuple[Any, Lines]:
+    """The value of a YAML text, and the line of each key in its mappings.
+
+    Args:
+        what: the text's name, for errors.
+
+    Raises:
+        UsageError: not YAML, a key that is given twice, an alias that refers to itself, too large, or nested too deep.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise UsageError(f"{what} is larger than {MAX_CHARACTERS // 1000} kB", "settings are a few lines of YAML")
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        value = loader.construct_document(node) if node is not None else None
+    except yaml.error.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark and "\n" in text else ""
+        why = " ".join(f"{error.problem or error.context}".split())
+        named = what if isinstance(error, RefusedError) else f"{what} is not YAML"
+        raise UsageError(f"{named}{line}: {why}", "correct that line") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{what} is not YAML: {' '.join(str(error).split())}", "correct it") from None
+    return value, dict(_lines(node, ()))
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen: dict[tuple[str, str], int] = {}
+    for key, _ in node.value:
+        name = (key.tag, str(key.value))
+        if isinstance(key, yaml.ScalarNode) and name in seen:
+            why = f"{key.value!r} is given a second time, first in line {seen[name]}"
+            raise RefusedError(None, None, why, key.start_mark)
+        seen[name] = key.start_mark.line + 1
+
+
+def _lines(node: yaml.Node | None, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], int]]:
+    if not isinstance(node, yaml.MappingNode):
+        return []
+    found = []
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            below = (*path, str(key.value))
+            found += [(below, key.start_mark.line + 1), *_lines(value, below)]
+    return found

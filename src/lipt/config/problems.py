@@ -1,0 +1,108 @@
+"""What is wrong with settings, in words: which setting, who set it, what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from reprlib import Repr
+from typing import Any
+
+from lipt.config.sections import Config, Section
+from lipt.errors import did_you_mean
+
+#: The path of a setting -> where its value was written, such as `run.yaml, line 3`.
+Places = Mapping[tuple[str, ...], str]
+
+_MOST = 3
+_repr = Repr()
+_repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
+
+
+def describe(details: Sequence[Any], origin: str, places: Places) -> str:
+    """All that pydantic found, in one line; each setting with the place that it was set at, else with `origin`."""
+    found: dict[tuple[str, ...], list[Any]] = {}
+    for detail in details:
+        found.setdefault(_path(detail["loc"]), []).append(detail)
+    shown = list(found.items())[:_MOST]
+    texts = [f"{_place(path, entries, origin, places)}: {_text(path, entries)}" for path, entries in shown]
+    return "; ".join(texts + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else []))
+
+
+def _path(loc: Sequence[str | int]) -> tuple[str, ...]:
+    """The setting that a location of pydantic's lies in: without the members of unions and the items of lists."""
+    section: Any = Config
+    for depth, part in enumerate(loc):
+        field = section.model_fields.get(part)
+        section = field and field.annotation
+        if not (isinstance(section, type) and issubclass(section, Section)):
+            return tuple(map(str, loc[: depth + 1]))
+    return tuple(map(str, loc))
+
+
+def _place(path: tuple[str, ...], entries: list[Any], origin: str, places: Places) -> str:
+    """Who set it; of a rule for several settings, those that its message names."""
+    for stop in range(len(path), 0, -1):
+        if path[:stop] in places:
+            return places[path[:stop]]
+    message = str(entries[0]["msg"])
+    within = [place for keys, place in places.items() if path and keys[: len(path)] == path]
+    named = [place for keys, place in places.items() if len(keys) > 1 and ".".join(keys) in message]
+    return ", ".join(dict.fromkeys(within[:1] or named)) or origin
+
+
+def _text(path: tuple[str, ...], entries: list[Any]) -> str:
+    name, first = ".".join(path), entries[0]
+    item = first["loc"][len(path) : len(path) + 1]
+    if item and isinstance(item[0], int):
+        name += f"[{item[0]}]"
+    value = _repr.repr(first["input"])
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {_repr.repr(name)}; {_suggestion(path)}"
+    if first["type"] == "value_error":
+        message = str(first["ctx"]["error"])
+        return message if not path or message.startswith(name) else f"{name}: {message}"
+    if first["type"] == "missing":
+        return f"{name} is missing"
+    if first["type"] == "model_type":
+        return f"{name} is {value}; it holds settings of its own, write {name}.KEY: VALUE"
+    if first["type"] == "string_pattern_mismatch":
+        return f"{name} is {value}; it should be {_description(path)}"
+    should = [str(entry["msg"]).removeprefix("Input ").partition(", unable")[0] for entry in entries]
+    if not should[0].startswith("should be "):
+        return f"{name}: {should[0]}"
+    return (
+        f"{name} is {value}; it {' or '.join([should[0], *(text.removeprefix('should be ') for text in should[1:])])}"
+    )
+
+
+def _description(path: tuple[str, ...]) -> str:
+    """What the docstring of a setting says, to go on a sentence."""
+    section: Any = Config
+    for part in path[:-1]:
+        section = section.model_fields[part].annotation
+    text = str(section.model_fields[path[-1]].description)
+    return f"{text[0].lower()}{text[1:].rstrip('.')}"
+
+
+def _suggestion(path: tuple[str, ...]) -> str:
+    """The settings of that name in other sections, else the one that is spelt alike."""
+    known = [".".join(keys) for keys in _settings(Config)]
+    leaves: dict[str, list[str]] = {}
+    for name in known:
+        leaves.setdefault(name.rpartition(".")[2], []).append(name)
+    leaf, whole = path[-1][:_LONGEST], ".".join(path)[:_LONGEST]
+    meant = leaves.get(leaf) or get_close_matches(whole, known, n=1)
+    meant = meant or [name for near in get_close_matches(leaf, leaves, n=1) for name in leaves[near]]
+    return f"did you mean {' or '.join(map(repr, meant))}?" if meant else did_you_mean(leaf, Config.model_fields)
+
+
+#: No name is longer; the comparison takes the product of the lengths.
+_LONGEST = 60
+
+
+def _settings(section: type[Section]) -> Iterator[tuple[str, ...]]:
+    """The paths of sections and of the settings in them."""
+    for name, field in section.model_fields.items():
+        yield (name,)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from ((name, *keys) for keys in _settings(field.annotation))
