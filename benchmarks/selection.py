@@ -32,7 +32,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lipt.core.nets import build_model, on_device
 from lipt.core.selection import ALGORITHMS, Candidates, Outputs, select
 
-LAM = 0.5
+#: In units of the mean squared gradient norm, as the engine takes it.
+LAM = 0.03
 
 
 def sample(n: int, classes: int, d: int, labels: Tensor | None = None) -> Candidates:
@@ -66,14 +67,14 @@ def textbook_grand(c: Candidates, k: int) -> list[int]:
 def numpy_pursuit(c: Candidates, k: int, solve: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> list[int]:
     """Orthogonal matching pursuit with rows stacked anew and all weights solved from scratch in every step."""
     a = dense(c)
-    b, picked = a.sum(0), list[int]()
+    b, picked, ridge = a.sum(0), list[int](), LAM * float(np.square(a).sum(1).mean())
     residual, chosen = b, np.empty((0, a.shape[1]), dtype=np.float32)
     for _ in range(k):
         scores = a @ residual
         scores[picked] = -np.inf
         picked.append(int(scores.argmax()))
         chosen = np.vstack([chosen, a[picked[-1]]])
-        residual = b - chosen.T @ solve(chosen @ chosen.T + LAM * np.eye(len(picked)), chosen @ b)
+        residual = b - chosen.T @ solve(chosen @ chosen.T + ridge * np.eye(len(picked)), chosen @ b)
     return picked
 
 
@@ -101,14 +102,14 @@ def textbook_gradmatch(c: Candidates, k: int) -> list[int]:
 def torch_gradmatch(c: Candidates, k: int) -> list[int]:
     """As the GPU path of the usual libraries: no constraint on the weights, one dense solve per step."""
     a = torch.from_numpy(dense(c))
-    b, picked = a.sum(0), list[int]()
+    b, picked, ridge = a.sum(0), list[int](), LAM * float(a.square().sum(1).mean())
     residual = b
     for _ in range(k):
         scores = a @ residual
         scores[picked] = -torch.inf
         picked.append(int(scores.argmax()))
         chosen = a[picked]
-        system = chosen @ chosen.T + LAM * torch.eye(len(picked))
+        system = chosen @ chosen.T + ridge * torch.eye(len(picked))
         residual = b - torch.linalg.solve(system, chosen @ b) @ chosen
     return picked
 

@@ -8,9 +8,19 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from benchmarks.peers import libraries
-from benchmarks.peers.inputs import FRACTION, Problem, matching_error, measured, nnls_excess, overlap, stratified_sets
+from benchmarks.peers.inputs import (
+    FRACTION,
+    Problem,
+    matching_error,
+    measured,
+    nnls_excess,
+    overlap,
+    problem,
+    stratified_sets,
+)  # fmt: skip
 from benchmarks.peers.page import CORDS, DEEPCORE, OURS, RANDOM, Line, Section, cost, percent, whole
 from lipt.core.selection import select
+from lipt.core.selection.gradmatch import LAM
 from lipt.core.selection.ranking import difficulty
 
 BATCH = 110
@@ -151,10 +161,16 @@ def gradmatch(p: Problem) -> Section:
         ),
     }
     again = libraries.cords("gradmatch", p, k, selection_type="PerClass", seed=1)[0]
-    mine, seconds, memory = measured(lambda: select("gradmatch", candidates, fraction=FRACTION, options={"lam": 0.5}))
+    mine, seconds, memory = measured(lambda: select("gradmatch", candidates, fraction=FRACTION))
     plain = select("gradmatch", candidates, fraction=FRACTION, options={"lam": 0.0})
     indices = mine.indices_K.tolist()
-    twice = select("gradmatch", candidates, fraction=FRACTION, options={"lam": 0.5}, seed=1).indices_K
+    twice = select("gradmatch", candidates, fraction=FRACTION, seed=1).indices_K
+    sure = problem(apart=1.5, steps=3000)
+    of_sure = select("gradmatch", sure.candidates(), fraction=FRACTION)
+    theirs_of_sure = libraries.cords(
+        "gradmatch", sure, k, device=libraries.TORCH_SOLVER, selection_type="PerClass", lam=0.5
+    )
+    order_of_sure, weights_of_sure, _ = published_gradmatch(sure, sure.gradients())
     g, scaled = p.gradients(), by_batch(p, BATCH)
     order, weights, static = published_gradmatch(p, g)
     shrunk, shrunk_weights, shrunk_static = published_gradmatch(p, scaled)
@@ -192,9 +208,9 @@ def gradmatch(p: Problem) -> Section:
             Line("share of a static top-k by \\<g_i, mean g\\>", lambda v: v < 0.9,
                  {OURS: overlap(indices, static), **{n: overlap(r[0][0], static) for n, r in runs.items()},
                   DEEPCORE: f"{percent(overlap(shrunk, shrunk_static))} ({percent(overlap(order, static))})"},
-                 "with tiny gradients the ridge wins, the residual never moves, and OMP is a ranking", percent),
+                 "with tiny gradients an absolute ridge wins, the residual never moves, and OMP is a ranking", percent),
             Line("objective above that of NNLS on the same samples", lambda v: v < 1e-3,
-                 {OURS: nnls_excess(p, indices, mine.weights_K, 0.5),
+                 {OURS: nnls_excess(p, indices, mine.weights_K, LAM, relative=True),
                   **{name: nnls_excess(p, run[0][0], run[0][1], lam)
                      for (name, run), lam in zip(runs.items(), (0.0, 0.5), strict=True)}},
                  "the weights are the best for the samples returned, by scipy; each with its own lam",
@@ -212,6 +228,14 @@ def gradmatch(p: Problem) -> Section:
                  {OURS: residual(p, plain.indices_K, plain.weights_K),
                   "cords, CPU solver": residual(p, first, runs["cords, CPU solver"][0][1]), RANDOM: residual_chance},
                  "what OMP minimises; random with weights n / k"),
+            Line("the same of a model sure of its classes, each with its own lam", lambda v: v < residual_chance,
+                 {OURS: residual(sure, of_sure.indices_K, of_sure.weights_K),
+                  "cords, torch solver": residual(sure, theirs_of_sure[0], theirs_of_sure[1]),
+                  DEEPCORE: residual(sure, order_of_sure, weights_of_sure * len(p) / p.classes)},
+                 f"mean \\|g\\|² {float(sure.gradients().square().sum(1).mean()):.2g} instead of "
+                 f"{float(g.square().sum(1).mean()):.2g}; lam is .5 in cords and 1 re-enacted, whatever the gradients; "
+                 f"ours is {LAM} times the mean \\|g\\|² of a class. Until it was, it was an absolute .5 as well, with "
+                 "the same defect"),
             Line("CPU time, memory", None,
                  {OURS: cost(seconds, memory), **{name: cost(*run[1:]) for name, run in runs.items()}},
                  "ours without the pass that computes logits and features"),

@@ -77,12 +77,15 @@ class Problem:
         return (self.labels == label).nonzero().flatten()
 
 
-def problem(sizes: Sequence[int] = (350, 350, 350, 350), d: int = 64, seed: int = 0) -> Problem:
-    """Clustered non-negative features as after a ReLU network, shuffled, and a last layer trained for 60 steps."""
+def problem(
+    sizes: Sequence[int] = (350, 350, 350, 350), d: int = 64, seed: int = 0, apart: float = 0.25, steps: int = 60
+) -> Problem:
+    """Clustered non-negative features as after a ReLU network, shuffled, and a last layer trained for `steps` steps;
+    the further `apart` the classes are, the surer it is of them."""
     g = torch.Generator().manual_seed(seed)
     labels = torch.cat([torch.full((size,), label) for label, size in enumerate(sizes)])
     labels = labels[torch.randperm(len(labels), generator=g)]
-    own = torch.randn(len(sizes), d, generator=g) * 0.25
+    own = torch.randn(len(sizes), d, generator=g) * apart
     shared = torch.randn(6, d, generator=g) * 0.6
     noise = torch.randn(len(labels), d, generator=g) * 0.6
     features = (own[labels] + shared[torch.randint(6, labels.shape, generator=g)] + noise).relu()
@@ -91,7 +94,7 @@ def problem(sizes: Sequence[int] = (350, 350, 350, 350), d: int = 64, seed: int 
         model.weight.copy_(torch.randn(model.weight.shape, generator=g) / d**0.5)
         model.bias.zero_()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(60):
+    for _ in range(steps):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(features), labels).backward()
         optimizer.step()
@@ -153,14 +156,20 @@ def matching_error(p: Problem, picks: Sequence[int] | Tensor, weights: Sequence[
     return float(np.mean(errors))
 
 
-def nnls_excess(p: Problem, picks: Sequence[int] | Tensor, weights: Sequence[float] | Tensor, lam: float) -> float:
-    """|sum w g_S - sum g|^2 + lam |w|^2 relative to its minimum over w >= 0, minus 1, added up over the classes."""
+def nnls_excess(
+    p: Problem, picks: Sequence[int] | Tensor, weights: Sequence[float] | Tensor, lam: float, *, relative: bool = False
+) -> float:
+    """|sum w g_S - sum g|^2 + lam |w|^2 relative to its minimum over w >= 0, minus 1, added up over the classes.
+
+    Args:
+        relative: lam is in units of the mean |g|^2 of each class.
+    """
     g, picks, weights = p.gradients(), torch.as_tensor(picks), torch.as_tensor(weights).double()
     found = least = 0.0
     for label in range(p.classes):
         own, goal = p.labels[picks] == label, g[p.members(label)].sum(0).numpy()
-        k = int(own.sum())
-        system = np.vstack([g[picks[own]].numpy().T, lam**0.5 * np.eye(k)])
+        k, unit = int(own.sum()), float(g[p.members(label)].square().sum(1).mean()) if relative else 1.0
+        system = np.vstack([g[picks[own]].numpy().T, (lam * unit) ** 0.5 * np.eye(k)])
         _, root = nnls(system, np.concatenate([goal, np.zeros(k)]), maxiter=100 * k)
         found += float(np.square(system @ weights[own].numpy() - np.concatenate([goal, np.zeros(k)])).sum())
         least += root**2

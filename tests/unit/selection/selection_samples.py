@@ -72,15 +72,17 @@ def dense_gradients(candidates: Candidates, model: int = 0) -> Tensor:
 
 
 def omp(gradients_NP: Tensor, k: int, lam: float, goal_P: Tensor) -> tuple[list[int], np.ndarray]:
-    """Textbook orthogonal matching pursuit on dense gradients; weights by scipy's NNLS on the ridge system."""
+    """Textbook orthogonal matching pursuit on dense gradients; weights by scipy's NNLS on the ridge system, with the
+    ridge in units of their mean squared norm."""
     a, b = gradients_NP.numpy(), goal_P.numpy()
+    ridge = lam * np.square(a).sum(1).mean()
     picked: list[int] = []
     weights, residual = np.zeros(0), b
     for _ in range(k):
         scores = a @ residual
         scores[picked] = -np.inf
         picked.append(int(scores.argmax()))
-        system = np.vstack([a[picked].T, math.sqrt(lam) * np.eye(len(picked))])
+        system = np.vstack([a[picked].T, math.sqrt(ridge) * np.eye(len(picked))])
         weights, _ = nnls(system, np.concatenate([b, np.zeros(len(picked))]))
         residual = b - weights @ a[picked]
     return picked, weights

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 from selection_samples import dense_gradients, make, matching_error, omp, one_class, run
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 
 from lipt.core.selection import Candidates, Outputs, select
 from lipt.core.selection.gradients import last_layers
+from lipt.core.selection.gradmatch import LAM
 from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares
 from lipt.core.selection.pursuit import Problem, matching_pursuit, side_by_side
 from lipt.errors import UsageError
@@ -28,6 +33,63 @@ def test_gradmatch_equals_dense_matching_pursuit(lam: float, seed: int) -> None:
     selection = run("gradmatch", candidates, 20, lam=lam)
     assert selection.indices_K.tolist() == order
     np.testing.assert_allclose(selection.weights_K, weights, rtol=1e-4, atol=1e-5)
+
+
+def confident(candidates: Candidates, error: float) -> Candidates:
+    """Two classes, all samples of class 0: the same gradients, times `error`."""
+    (o,) = candidates.outputs
+    logits = torch.stack([torch.zeros(len(candidates)).double(), torch.logit(o.logits_NC.softmax(1)[:, 1] * error)], 1)
+    outputs = [Outputs(logits_NC=logits, features_ND=o.features_ND)]
+    return Candidates(labels_N=candidates.labels_N, num_classes=2, outputs=outputs)
+
+
+@pytest.mark.parametrize("error", [1e-3, 1e-9, 1e-30, 1e-180])
+@pytest.mark.parametrize("per", ["class", "class_gradient", "batch"])
+def test_picks_and_weights_do_not_depend_on_how_large_the_gradients_are(error: float, per: str) -> None:
+    """A model in training: its errors shrink, and an absolute ridge would win over them."""
+    candidates = one_class(60, 8, 2, seed=4)
+    options = {"per": per, "batch_size": 6}
+    large, small = (run("gradmatch", confident(candidates, each), 12, **options) for each in (1e-2, error))
+    assert small.indices_K.tolist() == large.indices_K.tolist()
+    torch.testing.assert_close(small.weights_K, large.weights_K, rtol=1e-4, atol=1e-5)
+
+
+def test_the_ridge_of_several_models_is_of_their_joint_gradient() -> None:
+    """Models of very different gradients keep their shares."""
+    candidates = one_class(40, 6, 3, models=2)
+    first, second = candidates.outputs
+    uneven = Candidates(
+        labels_N=candidates.labels_N, num_classes=3,
+        outputs=[first, Outputs(logits_NC=second.logits_NC, features_ND=second.features_ND * 50)],
+    )  # fmt: skip
+    dense = torch.cat([dense_gradients(uneven, 0), dense_gradients(uneven, 1)], 1) / 2**0.5
+    order, weights = omp(dense, 12, 0.5, dense.sum(0))
+    selection = run("gradmatch", uneven, 12, lam=0.5)
+    assert selection.indices_K.tolist() == order
+    np.testing.assert_allclose(selection.weights_K, weights, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("c", [1.0, 1e4])
+def test_a_trained_classifier_is_matched_as_well_as_an_untrained_one(c: float) -> None:
+    """Logistic regression on the digits: with an absolute ridge of .5 the residual at C = 1e4 was .92, that of a
+    static ranking, and the sampler never drew one of the classes."""
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it need not converge
+        logits = LogisticRegression(C=c, max_iter=300).fit(x, y).decision_function(x)
+    candidates = Candidates.of(y, logits=logits.astype(np.float32), features=x)
+    selection = select("gradmatch", candidates, fraction=0.1)
+    chosen, weights = selection.indices_K, selection.weights_K.double()
+    (layer,) = last_layers(candidates, torch.arange(len(y)), torch.float64)
+    for label in range(10):
+        own, mine = candidates.labels_N == label, candidates.labels_N[chosen] == label
+        goal = layer.delta_NC[own].T @ layer.features_NE[own]
+        found = (layer.delta_NC[chosen[mine]] * weights[mine, None]).T @ layer.features_NE[chosen[mine]]
+        assert float((found - goal).norm() / goal.norm()) < 0.1
+    drawn = list(selection.sampler(20 * len(chosen), torch.Generator().manual_seed(0)))
+    labels = y[selection.ascending()[0].numpy()]
+    assert set(labels[drawn]) == set(range(10))
 
 
 def test_gradmatch_refreshes_without_changing_the_result_and_float32_keeps_the_order() -> None:
@@ -56,7 +118,7 @@ def test_gradmatch_in_float32_keeps_the_order_of_float64_thanks_to_the_refresh(m
     def order(dtype: torch.dtype) -> list[int]:
         outputs = [Outputs(logits_NC=logits.to(dtype), features_ND=features.to(dtype))]
         candidates = Candidates(labels_N=torch.zeros(600, dtype=torch.int64), num_classes=10, outputs=outputs)
-        return run("gradmatch", candidates, 250).indices_K.tolist()
+        return run("gradmatch", candidates, 250, lam=1e-3).indices_K.tolist()
 
     expected = order(torch.float64)
     assert order(torch.float32) == expected
@@ -67,7 +129,7 @@ def test_gradmatch_in_float32_keeps_the_order_of_float64_thanks_to_the_refresh(m
 def test_gradmatch_of_several_models_matches_their_joint_gradient() -> None:
     candidates = one_class(25, models=2)
     dense = torch.cat([dense_gradients(candidates, 0), dense_gradients(candidates, 1)], 1) / 2**0.5
-    assert run("gradmatch", candidates, 10).indices_K.tolist() == omp(dense, 10, 0.5, dense.sum(0))[0]
+    assert run("gradmatch", candidates, 10).indices_K.tolist() == omp(dense, 10, LAM, dense.sum(0))[0]
 
 
 def test_gradmatch_mean_target_scales_the_weights() -> None:
@@ -89,7 +151,7 @@ def test_gradmatch_beats_random_at_matching_the_mean_gradient() -> None:
 
 
 def test_gradmatch_without_any_gradient_gives_equal_weights() -> None:
-    z = torch.tensor([[200.0, 0.0]] * 6)  # p_y = 1: every gradient is zero
+    z = torch.tensor([[2000.0, 0.0]] * 6)  # p_y = 1, even in float64: every gradient is zero
     candidates = Candidates(
         labels_N=torch.zeros(6, dtype=torch.int64), num_classes=2, outputs=[Outputs(logits_NC=z, features_ND=z)]
     )
@@ -154,7 +216,7 @@ def test_class_by_class_is_the_dense_pursuit_of_each_class() -> None:
     candidates = make(80, 4, 6, labels=labels)
     dense = dense_gradients(candidates)
     picked = select("gradmatch", candidates, fraction=0.2)
-    first, second = (omp(part, len(part) // 5, 0.5, part.sum(0)) for part in (dense[:30], dense[30:]))
+    first, second = (omp(part, len(part) // 5, LAM, part.sum(0)) for part in (dense[:30], dense[30:]))
     assert picked.indices_K.tolist() == first[0] + [30 + i for i in second[0]]
     np.testing.assert_allclose(picked.weights_K, np.concatenate([first[1], second[1]]), rtol=1e-4, atol=1e-5)
 
@@ -162,7 +224,7 @@ def test_class_by_class_is_the_dense_pursuit_of_each_class() -> None:
 def test_own_row_of_the_classifier_alone() -> None:
     candidates = one_class(60, 8, 5)
     own = dense_gradients(candidates).reshape(60, 5, 9)[:, 0]
-    order, weights = omp(own, 8, 0.5, own.sum(0))
+    order, weights = omp(own, 8, LAM, own.sum(0))
     picked = run("gradmatch", candidates, 8, per="class_gradient")
     assert picked.indices_K.tolist() == order
     np.testing.assert_allclose(picked.weights_K, weights, rtol=1e-4, atol=1e-5)
@@ -174,7 +236,7 @@ def test_mini_batches_are_matched_by_their_sums_and_share_a_weight() -> None:
     picked = run("gradmatch", candidates, 24, per="batch", batch_size=6)
     parts = torch.randperm(60, generator=torch.Generator().manual_seed(0)).split(6)
     sums = torch.stack([dense_gradients(candidates)[part].sum(0) for part in parts])
-    order, weights = omp(sums, 4, 0.5, sums.sum(0))
+    order, weights = omp(sums, 4, LAM, sums.sum(0))
     assert picked.indices_K.tolist() == [int(i) for b in order for i in parts[b]]
     np.testing.assert_allclose(picked.weights_K, np.repeat(weights, 6), rtol=1e-4, atol=1e-5)
 

@@ -8,11 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import LastLayer, last_layers, precision
+from lipt.core.selection.gradients import LastLayer, last_layers, precision, sum_of
 from lipt.core.selection.pursuit import Problem, matching_pursuit, side_by_side
 from lipt.core.selection.task import Group, Picks, Task, register, require
 from lipt.core.selection.types import Candidates
 
+#: The ridge by default: about what the published code's .5, an absolute number, is of the squared gradients of an
+#: untrained model. Of trained ones, whose gradients are small, that would be so much that the ridge alone decides.
+LAM = 0.03
 #: The dense gradients of mini-batches may take so much memory.
 DENSE_BYTES = 4 << 30
 
@@ -21,7 +24,7 @@ DENSE_BYTES = 4 << 30
 def gradmatch(
     task: Task,
     *,
-    lam: float = 0.5,
+    lam: float = LAM,
     target: Literal["sum", "mean"] = "sum",
     per: Literal["class", "class_gradient", "batch"] = "class",
     batch_size: int = 128,
@@ -29,11 +32,13 @@ def gradmatch(
     """Weighted samples whose gradients add up to that of their group (Killamsetty et al. ICML 2021, eq. 5, Algorithm
     2).
 
-    Minimises |sum_S w_i g_i - b|^2 + lam |w|^2 over w >= 0 greedily. Always k distinct samples: one whose best weight
+    Minimises |sum_S w_i g_i - b|^2 + lam u |w|^2 over w >= 0 greedily, where u is the mean |g_i|^2 of the group: so
+    neither picks nor weights depend on how large the gradients are. Always k distinct samples: one whose best weight
     is zero stays chosen with weight 0. A group whose weights all vanish (no gradient at all) gets weights 1.
 
     Args:
-        lam: ridge on the weights, in units of a squared gradient norm.
+        lam: ridge on the weights, in units of the mean squared norm of what is chosen from (samples, their rows of the
+            classifier, or mini-batches).
         target: b is the `sum` (weights near n / k) or the `mean` (weights near 1 / k) of the group's gradients.
         per: `class` matches whole gradients within each group; `class_gradient` only the row of the classifier that
             belongs to the sample's own class, which is C times smaller (section 4.1); `batch` chooses whole random
@@ -88,13 +93,14 @@ def _size(group: Group, parts: Sequence[Tensor] | None) -> tuple[int, int]:
 
 
 def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None, *, own_row: bool) -> list[LastLayer]:
-    """What is chosen from, float64: the gradients of samples, or their row of the classifier, or sums of batches."""
+    """What is chosen from, float64 and of mean squared norm 1: the gradients of samples, or their row of the
+    classifier, or sums of batches."""
     layers = last_layers(candidates, group.members_M, torch.float64)
     if own_row:
         own_M1 = candidates.labels_N[group.members_M][:, None]
-        return [LastLayer(layer.delta_NC.gather(1, own_M1), layer.features_NE) for layer in layers]
+        return _of_norm_1([LastLayer(layer.delta_NC.gather(1, own_M1), layer.features_NE) for layer in layers])
     if parts is None:
-        return layers
+        return _of_norm_1(layers)
     numbers = sum(layer.delta_NC.shape[1] * layer.features_NE.shape[1] for layer in layers)
     require(
         8 * len(parts) * numbers <= DENSE_BYTES,
@@ -105,4 +111,23 @@ def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None,
     for layer in layers:
         sums_BP = torch.stack([(layer.delta_NC[part].T @ layer.features_NE[part]).flatten() for part in parts])
         dense.append(LastLayer(sums_BP.new_ones(len(parts), 1), sums_BP))  # <G_a, G_b> = 1 * <G_a, G_b>
-    return dense
+    return _of_norm_1(dense)
+
+
+def _of_norm_1(layers: Sequence[LastLayer]) -> list[LastLayer]:
+    """The same gradients, of mean squared norm 1 over all models together; as they are where all are zero.
+
+    Their largest entries become 1 first: squares of what a confident model leaves are nothing even in float64, and so
+    would be the products in float32.
+    """
+    tall = [layer.features_NE.abs().amax() for layer in layers]
+    tall = [each.where(each > 0, 1.0) for each in tall]
+    peak = torch.stack([layer.delta_NC.abs().amax() * each for layer, each in zip(layers, tall, strict=True)]).max()
+    peak = peak.where(peak > 0, 1.0)
+    even = [
+        LastLayer(layer.delta_NC * (each / peak), layer.features_NE / each)
+        for layer, each in zip(layers, tall, strict=True)
+    ]
+    norm = sum_of([layer.square_norms_N() for layer in even]).mean().sqrt()
+    norm = norm.where(norm > 0, 1.0)
+    return [LastLayer(layer.delta_NC / norm, layer.features_NE) for layer in even]
