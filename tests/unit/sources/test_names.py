@@ -34,8 +34,8 @@ def test_names_in_tars_are_the_tar_and_the_member(tmp_path: Path) -> None:
 
 
 def test_names_tell_tars_of_one_name_in_two_folders_apart(tmp_path: Path) -> None:
-    for folder in "xy":
-        tar(tmp_path / folder / "a.tar", {"1.png": image(), "1.cls": b"0"})
+    for label, folder in enumerate("xy"):
+        tar(tmp_path / folder / "a.tar", {"1.png": image(), "1.cls": b"%d" % label})
     assert open_source(f"wds:{tmp_path}/*/a.tar").names == {"train": ["x/a.tar/1.png", "y/a.tar/1.png"]}
 
 

@@ -89,13 +89,13 @@ def test_unlabelled_test_images_are_passed_over_for_val(tmp_path: Path) -> None:
 
 
 def test_jpeg_and_png_keep_their_bytes_and_the_rest_becomes_png(tmp_path: Path) -> None:
-    files = {"a/1.JPG": image(9, "JPEG"), "a/2.png": image(9), "a/3.bmp": image(9, "BMP"), "a/4.png": image(9, "JPEG")}
+    files = {"a/1.JPG": image(9, "JPEG"), "a/2.png": image(9), "a/3.bmp": image(9, "BMP"), "b/4.png": image(9, "JPEG")}
     source = open_source(str(tree(tmp_path, files)))
     read = [source.read("train", i) for i in range(4)]
     assert read[0] == (files["a/1.JPG"], "jpg")
     assert read[1] == (files["a/2.png"], "png")
     assert read[2] == (files["a/2.png"], "png")
-    assert read[3] == (files["a/4.png"], "jpg")  # what it is, not what it is called
+    assert read[3] == (files["b/4.png"], "jpg")  # what it is, not what it is called
 
 
 def test_other_files_are_passed_over(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_fingerprint_follows_the_contents_not_the_place(tmp_path: Path) -> None:
             "train: no folder for class 'dog', which",
         ),
         (
-            {"train/cat/1.png": image(), "val/cat/x.txt": b""},
+            {"train/cat/1.png": image(), "train/dog/1.png": image(), "val/cat/x.txt": b"", "val/dog/1.png": image()},
             "split 'test' has no image of class 'cat'",
         ),
     ],
@@ -233,9 +233,10 @@ def test_damaged_and_compressed_tars(tmp_path: Path) -> None:
     make_tar(tmp_path / "z.tar", PAIRS, "w:gz")
     for name, data in (("cut.tar", whole[:700]), ("noise.tar", bytes(range(256)) * 40)):
         (tmp_path / name).write_bytes(data)
-    for name in ("cut.tar", "noise.tar", "z.tar"):
-        with pytest.raises(RunError, match=rf"{name}: no readable uncompressed tar"):
-            open_source(f"{tmp_path}/{name}")
+    told = {"cut": "cut at byte 700, in a.png", "noise": "no readable uncompressed", "z": "no readable uncompressed"}
+    for name, text in told.items():
+        with pytest.raises(RunError, match=rf"{name}.tar: {text}"):
+            open_source(f"{tmp_path}/{name}.tar")
 
 
 @pytest.mark.parametrize(
@@ -255,6 +256,6 @@ def test_class_names_must_fit(tmp_path: Path, file: str, text: str, told: str) -
 
 
 def test_image_in_a_tar_is_checked(tmp_path: Path) -> None:
-    make_tar(tmp_path / "x.tar", {"a.png": image()[:40], "a.cls": b"0"})
+    make_tar(tmp_path / "x.tar", {**PAIRS, "a.png": image()[:40]})
     with pytest.raises(RunError, match=r"x.tar: a is no readable image"):
         open_source(f"{tmp_path}/x.tar").read("train", 0)

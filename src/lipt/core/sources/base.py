@@ -7,6 +7,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,10 @@ Labels = npt.NDArray[np.int64]
 IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".pgm", ".pbm", ".pnm", ".bmp", ".tif", ".tiff", ".webp", ".gif"
 )  # fmt: skip
+
+TRAIN_NAMES = ("train", "training")
+TEST_NAMES = ("test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev")
+"""What folders and tars of a split are called, in upper or lower case; the first of several is the test split."""
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
@@ -41,12 +46,14 @@ class Source(ABC):
         splits: `train` and possibly `test`, each the (N,) int64 labels of its images.
         names: the same splits, each the N names of its images in the source, with forward slashes: a path relative to
             the folder, TAR/KEY.EXT, or a number below the data set's name. No two are equal.
+        left_out: what lies among the images and is not read: kind -> how many.
     """
 
     name: str
     classes: Sequence[str]
     splits: Mapping[str, Labels]
     names: Mapping[str, Sequence[str]]
+    left_out: Mapping[str, int] = MappingProxyType({})
 
     @abstractmethod
     def read(self, split: str, i: int) -> tuple[bytes, str]:
@@ -62,17 +69,30 @@ class Source(ABC):
 
 
 def check_classes(labels: Mapping[str, Labels], classes: Sequence[str], where: str) -> None:
-    """Every class has an image in every split.
+    """There are several classes, and every class has an image in every split.
 
     Raises:
-        RunError: one has not.
+        RunError: there is one class, or one has no image.
     """
+    if len(classes) < 2:
+        remedy = "add images of a second class: a classifier of one class has nothing to learn"
+        raise RunError(f"{where}: only one class, {classes[0]!r}", remedy)
     for split, labels_N in labels.items():
         missing = np.flatnonzero(np.bincount(labels_N, minlength=len(classes)) == 0)
         if len(missing):
             names = ", ".join(repr(classes[label]) for label in missing[:5])
             remedy = "add images of it, or remove the class everywhere"
             raise RunError(f"{where}: split {split!r} has no image of class {names}", remedy)
+
+
+def check_name(name: str, where: str) -> None:
+    """A name of an image or class can be written into a text file, on a line.
+
+    Raises:
+        RunError: it cannot.
+    """
+    if "\n" in name or any("\ud800" <= character <= "\udfff" for character in name):  # bytes that are no UTF-8
+        raise RunError(f"{where}: the name {name!r} is not UTF-8 on one line", "rename the file")
 
 
 def digest_lines(lines: Iterable[str]) -> str:

@@ -5,31 +5,33 @@ from __future__ import annotations
 import glob
 import json
 import os
-import tarfile
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from lipt.core.decoding import checked_image
-from lipt.core.sources.base import IMAGE_SUFFIXES, Source, check_classes, digest_lines, is_folder
+from lipt.core.sources.base import (
+    TEST_NAMES,
+    TRAIN_NAMES,
+    Labels,
+    Source,
+    check_classes,
+    check_name,
+    digest_lines,
+    is_folder,
+)
+from lipt.core.sources.tarscan import scan
 from lipt.errors import RunError, UsageError
-
-
-class _Entry(NamedTuple):
-    tar: str
-    key: str
-    suffix: str
-    offset: int
-    size: int
-    label: int
 
 
 class TarSource(Source):
     """Uncompressed tars with integer labels; one pass over the headers, then random access.
 
-    Tars whose names begin with `test` or `val` are the test split if there are others. Class names come from
-    `classes.txt` (one a line) or `classes.json` (a list) beside the tars, else they are the integers.
+    Tars with `test`, `val` or the like as a word of their names are the test split if there are others. Class names
+    come from `classes.txt` (one a line) or `classes.json` (a list) beside the tars, else they are the integers.
 
     Raises:
         UsageError: nothing matches the pattern.
@@ -38,21 +40,21 @@ class TarSource(Source):
     """
 
     def __init__(self, pattern: str) -> None:
-        tars = sorted(glob.glob(pattern))
+        tars = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
         if not tars:
             if is_folder(folder := Path(pattern).parent):
                 os.listdir(folder)  # what must not be listed is another error than what is not there
             raise UsageError(f"{pattern}: no such tar", "name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'")
         folder = Path(tars[0]).parent
         self.name = folder.resolve().name
-        self._entries: dict[str, list[_Entry]] = {}
-        is_test = [os.path.basename(tar).startswith(("test", "val")) for tar in tars]
-        for tar, test in zip(tars, is_test, strict=True):
-            split = "test" if test and not all(is_test) else "train"
-            self._entries.setdefault(split, []).extend(_scan(tar))
+        self.left_out = Counter[str]()
+        self._entries = {
+            split: [entry for tar in chosen for entry in scan(tar, self.left_out)]
+            for split, chosen in _by_split(tars, self.left_out).items()
+        }
         self.splits = {
             split: np.array([entry.label for entry in entries], dtype=np.int64)
-            for split, entries in sorted(self._entries.items(), reverse=True)  # train first
+            for split, entries in self._entries.items()
         }
         top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
         self.names = {
@@ -62,14 +64,10 @@ class TarSource(Source):
             ]
             for split in self.splits
         }
-        highest = max((int(labels.max()) for labels in self.splits.values() if len(labels)), default=-1)
-        if highest < 0:
+        if not any(self._entries.values()):
             raise RunError(f"{pattern}: no images", "check that the tars hold KEY.jpg or KEY.png beside KEY.cls")
-        self.classes = _class_names(folder) or [str(label) for label in range(highest + 1)]
-        if highest >= len(self.classes):
-            raise RunError(
-                f"{pattern}: label {highest} for {len(self.classes)} classes", f"complete the class list in {folder}"
-            )
+        self.classes = _class_names(folder) or _numbers(self.splits, pattern)
+        _check_labels(self.splits, self.classes, pattern, folder)
         check_classes(self.splits, self.classes, pattern)
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
@@ -80,6 +78,8 @@ class TarSource(Source):
                 data = file.read(entry.size)
         except OSError as error:
             raise RunError(f"{entry.tar}: {error.strerror}", "restore the tar, then ingest again") from error
+        if len(data) < entry.size:
+            raise RunError(f"{entry.tar}: cut since it was looked through, in {entry.key}", "ingest again")
         return checked_image(data, f"{entry.tar}: {entry.key}")
 
     def fingerprint(self) -> str:
@@ -90,51 +90,73 @@ class TarSource(Source):
         )
 
 
-def _scan(path: str) -> list[_Entry]:
-    """The samples of one tar, in its order."""
-    images: dict[str, tuple[str, int, int]] = {}
-    labels: dict[str, int] = {}
-    try:
-        with tarfile.open(path, "r:") as tar:
-            for member in tar:
-                folder, name = os.path.split(member.name)
-                stem, _, suffix = name.partition(".")  # the convention: a key ends at the first dot
-                key = os.path.join(folder, stem)
-                if not member.isreg():
-                    continue
-                if suffix == "cls":
-                    labels[key] = _label(tar, member, path)
-                elif f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                    images[key] = (suffix, member.offset_data, member.size)
-    except PermissionError:
-        raise
-    except (tarfile.TarError, OSError) as error:
-        raise RunError(f"{path}: no readable uncompressed tar: {error}", "unpack or replace the tar") from error
-    for key in images.keys() ^ labels.keys():
-        lacks = "label (KEY.cls)" if key in images else "image (KEY.jpg or KEY.png)"
-        raise RunError(f"{path}: sample {key!r} has no {lacks}", "complete or remove the sample")
-    return [_Entry(path, key, *place, labels[key]) for key, place in images.items()]
+def _by_split(tars: list[str], left_out: Counter[str]) -> dict[str, list[str]]:
+    """The tars of each split: a tar is test data if a word of its name says so and others are not."""
+    named = {tar: _test_name(tar) for tar in tars}
+    test_names = sorted(set(named.values()) - {""}, key=TEST_NAMES.index)
+    if not test_names or all(named.values()):
+        return {"train": tars}
+    for name in test_names[1:]:
+        kind = f"tars called {name!r} (those called {test_names[0]!r} are the test split)"
+        left_out[kind] = sum(other == name for other in named.values())
+    return {
+        "train": [tar for tar in tars if not named[tar]],
+        "test": [tar for tar in tars if named[tar] == test_names[0]],
+    }
 
 
-def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> int:
-    content = tar.extractfile(member)
-    text = content.read(32) if content is not None else b""
-    if not text.strip().isdigit():
-        raise RunError(f"{path}: {member.name} holds {text!r}", "a .cls file holds one integer from 0 on")
-    return int(text)
+def _test_name(tar: str) -> str:
+    """The word in a tar's name that makes it test data, or nothing: `validation` of `photos-validation-07.tar`."""
+    words = re.findall("[a-z]+", os.path.basename(tar).lower())
+    found = [word for word in words if word in TEST_NAMES]
+    return found[0] if found and not set(words) & set(TRAIN_NAMES) else ""
+
+
+def _numbers(splits: Mapping[str, Labels], where: str) -> list[str]:
+    """The labels as class names; they go up from 0 without gaps, or a single wrong one would take all memory."""
+    present = np.unique(np.concatenate(list(splits.values())))
+    if present[-1] >= len(present):
+        missing = np.flatnonzero(present != np.arange(len(present)))[0]
+        remedy = "number the classes 0, 1, 2, ... without gaps"
+        raise RunError(f"{where}: labels go up to {present[-1]}, but there is no image of class '{missing}'", remedy)
+    return [str(label) for label in present]
+
+
+def _check_labels(splits: Mapping[str, Labels], classes: Sequence[str], where: str, folder: Path) -> None:
+    highest = max(int(labels_N.max(initial=0)) for labels_N in splits.values())
+    if highest >= len(classes):
+        raise RunError(f"{where}: label {highest} for {len(classes)} classes", f"complete the class list in {folder}")
 
 
 def _class_names(folder: Path) -> list[str]:
     """Names from the list beside the tars; empty when there is none."""
-    if (folder / "classes.txt").is_file():
-        return [line.strip() for line in (folder / "classes.txt").read_text().splitlines() if line.strip()]
-    file = folder / "classes.json"
-    if not file.is_file():
-        return []
-    try:
-        names = json.loads(file.read_text())
-    except ValueError as error:
-        raise RunError(f"{file}: {error}", 'write a JSON list of names: ["cat", "dog"]') from error
+    for file, parse, form in (
+        (folder / "classes.txt", _lines, "write one name a line, in UTF-8"),
+        (folder / "classes.json", _json_list, 'write a JSON list of names: ["cat", "dog"]'),
+    ):
+        if not file.is_file():
+            continue
+        try:
+            names = parse(file.read_text(encoding="utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{file}: {error}", form) from error
+        for name in names:
+            check_name(name, str(file))
+        if doubled := [name for name, count in Counter(names).items() if count > 1]:
+            raise RunError(f"{file}: {doubled[0]!r} comes twice", "give each class a name of its own")
+        return names
+    return []
+
+
+def _lines(text: str) -> list[str]:
+    names = [line.strip() for line in text.rstrip().splitlines()]
+    if "" in names:
+        raise ValueError(f"line {names.index('') + 1} is empty, and would shift the labels of the lines below")
+    return names
+
+
+def _json_list(text: str) -> list[str]:
+    names = json.loads(text)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise RunError(f"{file}: not a list of names", 'write a JSON list of names: ["cat", "dog"]')
+        raise ValueError("not a list of names")
     return names
