@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,8 +11,10 @@ import pytest
 
 from lipt.core.chunks import Dataset
 from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.ledger import Cost
 from lipt.report.document import Document
 from lipt.report.verdict import judge
+from lipt.report.views import spent
 from lipt.stages import merge, pretrain
 from lipt.stages.compare import run_comparison, run_with_baseline
 from lipt.stages.graph import Outcome, combine, has_swarm, prepare, run
@@ -81,6 +84,37 @@ def test_a_second_run_does_nothing(finished: tuple[Path, Document]) -> None:
     run(ctx)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert ctx.workspace.reused
+
+
+def test_a_second_run_shows_what_the_first_one_cost(finished: tuple[Path, Document], tmp_path: Path) -> None:
+    """And its pre-training in epochs does not depend on how fast the machine was."""
+    folder, first = finished
+    copied = tmp_path / "copied"
+    shutil.copytree(folder, copied)
+    slow = next((copied / "initialise").glob("*/cost.json"))
+    cost = json.loads(slow.read_text())
+    slow.write_text(json.dumps(cost | {"wall_s": 100 + cost["wall_s"]}))
+    again = run_with_baseline(tiny_context(copied))
+    assert again is not None
+    assert all(row.earlier for row in again.ledger)
+    assert not any(row.earlier for row in first.ledger)
+    this_run, earlier = spent(again.ledger)
+    before = spent(first.ledger)[0]
+    assert this_run == Cost()
+    assert earlier.wall_s == pytest.approx(before.wall_s + 100)
+    assert (earlier.flops, earlier.read, earlier.requests) == (before.flops, before.read, before.requests)
+    assert [row.pretrain_cost for row in again.rows] == [row.pretrain_cost for row in first.rows]
+
+
+def test_pretraining_is_counted_in_epochs_of_flops(finished: tuple[Path, Document]) -> None:
+    """One epoch of theta_*, two passes of three workers over 32 images, and the forward passes of the merge."""
+    _, document = finished
+    flops = {stage: sum(row.flops for row in document.ledger if row.stage == stage) for stage in ("pretrain", "merge")}
+    an_epoch = flops["pretrain"] / (3 * 2 * 32) * 1294
+    lipt, random = document.rows
+    assert lipt.pretrain_cost == pytest.approx(1 + (flops["pretrain"] + flops["merge"]) / an_epoch, rel=1e-12)
+    assert 1.1 < lipt.pretrain_cost < 3  # type: ignore[operator]
+    assert random.pretrain_cost == 0
 
 
 def test_another_seed_changes_everything_but_the_data(finished: tuple[Path, Document]) -> None:

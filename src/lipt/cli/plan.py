@@ -103,9 +103,9 @@ def _show(
 ) -> None:
     from rich.console import Console
 
-    from lipt.stages.forecast import took
+    from lipt.ledger import elapsed_s
 
-    measured_s = {stage.stage: took(stage, costs.get(stage.stage, [])) for stage in stages} if costs else {}
+    measured_s = {stage.stage: elapsed_s(costs.get(stage.stage, [])) for stage in stages} if costs else {}
     if output == "json":
         print_json({
             "wall_s": sum(stage.wall_s for stage in stages), "gpu_hours": sum(stage.gpu_hours for stage in stages),

@@ -33,9 +33,9 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
 
     remote = config_path.startswith(tuple(f"{engine}/" for engine in ENGINES))
     config = _config_of_run(config_path, overrides) if remote else load_config(config_path, list(overrides))
-    store = Workspace(config.workspace).store
+    store, key = Workspace(config.workspace).store, report_key(config, "json")
     try:
-        document = Document.model_validate_json(store.read(report_key(config, "json"), kind="other"))
+        document = Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
     except MissingObjectError:
         raise RunError(f"{store.uri} has no report of this configuration", "run it first: lipt run") from None
     html = render(document).encode()

@@ -56,12 +56,15 @@ def show(document: Document, location: str, output: str) -> None:
     """Verdict and table; the last line on stdout is the report's location."""
     from lipt.report.text import comparison_table, stage_table, verdict_text
     from lipt.report.verdict import judge
+    from lipt.report.views import spent, spent_sentence
 
     verdict = judge(document.rows)
     if output == "json":
         rows = [row.model_dump(mode="json") for row in document.rows]
+        this_run, earlier = spent(document.ledger)
         print_json({
             "run_id": document.run_id, "report": location, "rows": rows,
+            "spent": {"this_run": this_run.as_dict(), "earlier_runs": earlier.as_dict()},
             "verdict": {"level": verdict.level, "headline": verdict.headline, "sentences": verdict.sentences},
         })  # fmt: skip
         return
@@ -70,5 +73,7 @@ def show(document: Document, location: str, output: str) -> None:
     console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 140)  # a pipe has no width of its own
     console.print(comparison_table(document.rows))
     console.print(stage_table(document.rows), "")
+    if sentence := spent_sentence(document.ledger):
+        console.print(sentence, "")
     console.print(verdict_text(verdict))
     click.echo(f"\n{location}")

@@ -8,7 +8,10 @@ and rendered any number of times. Units are in the names; accuracies and fractio
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from lipt.errors import IntegrityError
+from lipt.ledger import Cost
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -57,7 +60,8 @@ class Row(_Model):
     stage_wall_s: dict[str, Amount] = {}
     """Elapsed seconds by stage in the order run, mean over seeds: those in which at least one worker was at work."""
     pretrain_cost: Amount | None = None
-    """Pre-training wall-clock as a multiple of ONE EPOCH OVER ALL CANDIDATES, timed on the same machine."""
+    """FLOPs of pre-training as a multiple of those of ONE EPOCH OF TRAINING OVER ALL CANDIDATES: the same on any
+    machine."""
     data_bytes: Amount | None = None
     """Bytes of training data read and written, mean over seeds; likewise for the weights and for other objects."""
     model_bytes: Amount | None = None
@@ -176,9 +180,11 @@ class LedgerRow(_Model):
 
     stage: str
     worker: Count | None = None
-    cached: bool = False
-    """An earlier run paid for it: shown, but left out of the totals of this run."""
+    earlier: bool = False
+    """An earlier run made it, this one found it finished."""
     wall_s: Amount = 0.0
+    ended: Amount = 0.0
+    """Seconds since 1970; 0 when that is not known."""
     flops: Count = 0
     peak_bytes: Count = 0
     data_read: Count = 0
@@ -188,6 +194,16 @@ class LedgerRow(_Model):
     other_read: Count = 0
     other_written: Count = 0
     requests: Count = 0
+
+    @property
+    def cost(self) -> Cost:
+        """The same as a cost, which can be added up."""
+        kinds = ("data", "model", "other")
+        return Cost(
+            wall_s=self.wall_s, ended=self.ended, flops=self.flops, peak_bytes=self.peak_bytes, requests=self.requests,
+            read={kind: getattr(self, f"{kind}_read") for kind in kinds},
+            written={kind: getattr(self, f"{kind}_written") for kind in kinds},
+        )  # fmt: skip
 
 
 class Accounting(_Model):
@@ -223,7 +239,7 @@ class Provenance(_Model):
 class Document(_Model):
     """Everything the report shows. Sections that are None or empty are left out of it."""
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     title: str
     run_id: str
     created: str
@@ -237,3 +253,20 @@ class Document(_Model):
     ledger: list[LedgerRow] = []
     paper_accounting: PaperAccounting | None = None
     provenance: Provenance = Provenance()
+
+    @classmethod
+    def from_json(cls, data: bytes, *, origin: str) -> Self:
+        """A document as it was stored.
+
+        Raises:
+            IntegrityError: damaged, or of another format.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            what = ": ".join([*(map(str, first["loc"])), first["msg"]])
+            raise IntegrityError(
+                f"{origin} is damaged, or another version of lipt wrote it: {what}",
+                "run again: what is finished is found, and the report is written anew",
+            ) from None

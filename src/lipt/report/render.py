@@ -27,6 +27,7 @@ def render(document: Document) -> str:
         "training_figures": [Markup(svg) for svg in figures.training_figures(document.curves)],
         "ledger_columns": views.LEDGER_COLUMNS,
         "stage_ledger": views.stage_ledger(document.ledger) if document.ledger else [],
+        "spent": views.spent_sentence(document.ledger),
         "worker_ledger": views.worker_ledger(document.ledger),
         "accounting": views.accounting_lines(document.paper_accounting) if document.paper_accounting else [],
         "has_provenance": document.provenance != Provenance(),

@@ -51,7 +51,7 @@ COLUMNS = (
     Column("per epoch", "epoch budget: share of all candidates trained on per epoch"),
     Column("epochs", "epochs of main training"),
     Column("wall-clock", "all stages, mean over seeds; workers that ran side by side count once"),
-    Column("pre-training", "wall-clock before scoring, as a multiple of one epoch over all candidates"),
+    Column("pre-training", "FLOPs before scoring, as a multiple of those of one epoch of training on all candidates"),
     Column("data", "bytes of training data read and written"),
     Column("models", "bytes of weights read and written"),
     Column("FLOPs", "floating-point operations of all stages"),

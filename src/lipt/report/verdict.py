@@ -165,8 +165,8 @@ def _against_classic(row: Row, others: Sequence[Row]) -> Iterator[str]:
         if row.pretrain_cost and classic.pretrain_cost:
             ratio = format_multiple(classic.pretrain_cost / row.pretrain_cost)
             yield (
-                f"Pre-training took as long as {format_number(row.pretrain_cost)} epochs over all candidates; "
-                f"{classic.label} took {format_number(classic.pretrain_cost)}, {ratio} as long."
+                f"Pre-training took the FLOPs of {format_number(row.pretrain_cost)} epochs of training on all "
+                f"candidates; {classic.label} took {format_number(classic.pretrain_cost)}, {ratio} as many."
             )
 
 

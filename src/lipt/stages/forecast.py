@@ -183,17 +183,13 @@ def measured(ctx: Context) -> dict[str, list[Cost]]:
     from lipt.stages.report import report_key  # imports matplotlib
 
     key = report_key(ctx.config, "json")
-    document = Document.model_validate_json(ctx.workspace.store.read(key, kind="other"))
+    store = ctx.workspace.store
+    document = Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
     if len(document.rows) > 2:
-        raise UsageError(
-            f"{ctx.workspace.store.uri}/{key} is of a comparison", "name the configuration of a `lipt run`"
-        )
+        raise UsageError(f"{store.uri}/{key} is of a comparison", "name the configuration of a `lipt run`")
     costs: dict[str, list[Cost]] = {}
     for row in document.ledger:
-        cost = Cost(wall_s=row.wall_s, flops=row.flops, peak_bytes=row.peak_bytes, requests=row.requests)
-        cost.read = {"data": row.data_read, "model": row.model_read, "other": row.other_read}
-        cost.written = {"data": row.data_written, "model": row.model_written, "other": row.other_written}
-        costs.setdefault(row.stage, []).append(cost)
+        costs.setdefault(row.stage, []).append(row.cost)
     return costs
 
 
@@ -218,11 +214,6 @@ def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]
     if "merge" in fits:
         fits.setdefault("group", fits["merge"])  # the same work, of runs that merged in one
     return fits
-
-
-def took(stage: Forecast, costs: Sequence[Cost]) -> float:
-    """Seconds that the busiest pod worked, if they shared these pieces as foreseen; their start is in no ledger."""
-    return max(sum(cost.wall_s for cost in costs[pod :: stage.pods]) for pod in range(stage.pods))
 
 
 def _piece(work: Work, costs: Sequence[Cost]) -> tuple[float, float]:

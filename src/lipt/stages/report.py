@@ -47,14 +47,14 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
     first = selected.outcomes[0]
     step = Step(workspace=ctx.workspace, ref="reports", label="report", reporter=ctx.reporter)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in _all_artifacts(entries)}
-    epoch_s = _epoch_wall_s(entries, costs)
+    epoch_flops = _epoch_flops(entries, costs)
     document = doc.Document(
         title=ctx.config.name,
         run_id=run_id(ctx.config),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
         profile=ctx.config.profile,
-        rows=[_row(entry, costs, epoch_s) for entry in entries],
+        rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=_merge_table(first),
         subset=subset_view(ctx, step, first),
         curves=[_curve(entry) for entry in entries],
@@ -90,20 +90,21 @@ def _all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
     return list(unique.values())
 
 
-def _epoch_wall_s(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | None:
-    """Measured seconds of one epoch over all candidates, from the models that were pre-trained on all of them."""
-    initial = {
-        a.ref: a
-        for entry in entries
-        for outcome in entry.outcomes
-        for a in outcome.prepared.initial
-        if a.summary["epochs"]
-    }
-    epochs = sum(artifact.summary["epochs"] for artifact in initial.values())
-    return sum(costs[ref].wall_s for ref in initial) / epochs if epochs else None
+def _epoch_flops(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | None:
+    """FLOPs of one epoch of training on all candidates; None where every training also scored them.
+
+    All rows train the same network, so any training that did nothing else tells. Seconds would not do: the first
+    stage of a process warms up, and a number of epochs must not depend on the machine.
+    """
+    for outcome in (outcome for entry in entries for outcome in entry.outcomes):
+        model, settings = outcome.trained.model, outcome.config.train
+        if not settings.reselect_every:
+            images = int(model.summary["images_per_epoch"]) * settings.epochs
+            return costs[model.ref].flops / images * int(outcome.subset.summary["candidates"])
+    return None
 
 
-def _row(entry: Entry, costs: dict[str, Cost], epoch_s: float | None) -> doc.Row:
+def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc.Row:
     config = entry.outcomes[0].config
     per_seed = [
         [(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()] for outcome in entry.outcomes
@@ -113,7 +114,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_s: float | None) -> doc.Row
     for stages in per_seed:
         for stage in dict(stages):
             walls[stage] = walls.get(stage, 0.0) + elapsed_s(cost for of, cost in stages if of == stage) / seeds
-    pretraining = sum(walls.get(stage, 0.0) for stage in _PRETRAINING)
+    pretraining = sum(cost.flops for stages in per_seed for stage, cost in stages if stage in _PRETRAINING) / seeds
     total = sum((cost for stages in per_seed for _, cost in stages), Cost())
     evaluation = entry.outcomes[0].trained.evaluation
     return doc.Row(
@@ -128,7 +129,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_s: float | None) -> doc.Row
         accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
         num_test_images=int(evaluation.summary["images"]),
         stage_wall_s=walls,
-        pretrain_cost=pretraining / epoch_s if epoch_s else (0.0 if not pretraining else None),
+        pretrain_cost=pretraining / epoch_flops if epoch_flops else (0.0 if not pretraining else None),
         data_bytes=total.bytes("data") / seeds,
         model_bytes=total.bytes("model") / seeds,
         other_bytes=total.bytes("other") / seeds,
@@ -201,8 +202,9 @@ def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
     return doc.LedgerRow(
         stage=artifact.stage,
         worker=worker,
-        cached=artifact.ref in ctx.workspace.reused,
+        earlier=artifact.ref in ctx.workspace.reused,
         wall_s=cost.wall_s,
+        ended=cost.ended,
         flops=cost.flops,
         peak_bytes=cost.peak_bytes,
         requests=cost.requests,

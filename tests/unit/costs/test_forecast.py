@@ -14,7 +14,7 @@ from lipt.errors import UsageError
 from lipt.ledger import Cost
 from lipt.stages.context import Context
 from lipt.stages.costs import work_of
-from lipt.stages.forecast import Engine, Fit, Forecast, Machine, breaks, calibrate, forecast, measured, took
+from lipt.stages.forecast import Engine, Fit, Forecast, Machine, breaks, calibrate, forecast, measured
 from lipt.stages.sizes import Data
 from lipt.stages.work import Work
 from tests.tiny import tiny_context
@@ -180,12 +180,6 @@ def test_one_size_gives_seconds_per_flop_and_the_first_piece() -> None:
     assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=2e-9)  # each in a pod of its own: one was slow
     first.read["model"] = 100  # all in one process: the first warms up
     assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=2e-9, first_s=3.0)
-
-
-def test_pods_are_measured_by_the_busiest() -> None:
-    stage = next(stage for stage in foreseen(2, 100_000)[0] if stage.stage == "pretrain")
-    assert took(stage, [Cost(wall_s=wall) for wall in (1, 5, 2, 1, 4)]) == 1 + 2 + 4
-    assert took(stage, []) == 0
 
 
 def test_boxes_without_work_start_too() -> None:

@@ -12,7 +12,9 @@ from click.testing import CliRunner
 
 from lipt.cli.plan import plan
 from lipt.errors import UsageError
+from lipt.report.document import Document
 from lipt.stages.context import Context
+from lipt.stages.report import report_key
 from tests.tiny import TINY
 
 
@@ -32,6 +34,13 @@ def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Pa
     assert document["wall_s"] == pytest.approx(sum(document["measured_wall_s"].values()), rel=0.5)
     assert document["wall_s"] == pytest.approx(sum(stage["wall_s"] for stage in document["stages"]))
     assert document["machine"]["fits"]["train"]["per_flop"] > 0
+    report = Document.from_json(
+        ran.workspace.store.read(report_key(ran.config, "json"), kind="other"), origin="the report"
+    )
+    walls = report.rows[0].stage_wall_s
+    assert {stage: document["measured_wall_s"][stage] for stage in ("pretrain", "merge")} == {
+        stage: pytest.approx(walls[stage]) for stage in ("pretrain", "merge")
+    }
 
 
 def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:

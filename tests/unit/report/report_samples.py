@@ -129,14 +129,14 @@ def curve(name: str, num_epochs: int = 30, offset: float = 0.0) -> Curve:
 
 
 def ledger(num_workers: int = 10) -> list[LedgerRow]:
-    """A cached initialise, a fan-out, and what follows."""
+    """An initialise of an earlier run, a fan-out of which two at a time ran side by side, and what follows."""
     workers = [
-        LedgerRow(stage="pretrain", worker=at, wall_s=10.0 + at, flops=10**12, peak_bytes=10**9, data_read=790_000,
-                  model_read=44_700_000, model_written=15_600_000, requests=4)
+        LedgerRow(stage="pretrain", worker=at, wall_s=10.0 + at, ended=1000.0 + 20 * (at // 2) + 10 + at, flops=10**12,
+                  peak_bytes=10**9, data_read=790_000, model_read=44_700_000, model_written=15_600_000, requests=4)
         for at in range(num_workers)
     ]  # fmt: skip
     return [
-        LedgerRow(stage="initialise", cached=True, wall_s=60.0, flops=10**14, data_read=153_600_000, requests=3),
+        LedgerRow(stage="initialise", earlier=True, wall_s=60.0, flops=10**14, data_read=153_600_000, requests=3),
         *workers,
         LedgerRow(stage="merge", wall_s=14.0, flops=10**13, model_read=156_000_000, data_read=15_000_000, requests=11),
         LedgerRow(stage="score", wall_s=8.5, flops=10**13, data_read=138_240_000, other_written=1_800_000, requests=3),

@@ -4,12 +4,26 @@ import pytest
 from pydantic import ValidationError
 from report_samples import document, row
 
+from lipt.errors import IntegrityError
 from lipt.report.document import Curve, Document, Example, Histogram, Subset
 
 
 def test_a_complete_document_survives_json():
     original = document()
-    assert Document.model_validate_json(original.model_dump_json()) == original
+    assert Document.from_json(original.model_dump_json().encode(), origin="report.json") == original
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda text: text[:1000], "Invalid JSON"),
+        (lambda text: text.replace('"format_version":2', '"format_version":1'), "format_version"),
+    ],
+)
+def test_a_damaged_document_or_one_of_another_version_is_one_clear_error(change, what):
+    data = change(document().model_dump_json()).encode()
+    with pytest.raises(IntegrityError, match=rf"report.json is damaged, or another version of lipt wrote it: .*{what}"):
+        Document.from_json(data, origin="report.json")
 
 
 def test_a_diverged_loss_is_kept_as_a_gap():

@@ -10,6 +10,7 @@ from lipt.report.document import Example, JigsawRow, Provenance
 from lipt.report.figures import shorten
 from lipt.report.render import render
 from lipt.report.verdict import judge
+from lipt.report.views import stage_ledger
 
 # What matplotlib or the colours could choke on comes first, because figures shorten names.
 HOSTILE = '$\\frac{1$ #010299 <script>alert(1)</script>"><img src=x onerror=alert(2)> ]]> --> {{ 7*7 }} \x07'
@@ -134,11 +135,26 @@ def test_exact_numbers_are_in_tooltips(page):
     assert any(title.startswith("seed 0: 0.781, seed 1: 0.787") for title in titles)
 
 
-def test_cached_stages_are_shown_but_not_in_the_total(page):
+def test_the_ledger_tells_what_this_run_and_what_earlier_runs_paid():
+    lines = {line.label: [cell.text for cell in line.cells] for line in stage_ledger(ledger())}
+    # Ten workers, two at a time: 11, 13, 15, 17 and 19 s. Not 19 s, which the slowest took.
+    assert lines["pretrain"][:2] == ["75 s", "10 TFLOP"]
+    assert lines["initialise"][:2] == ["60 s", "100 TFLOP"]
+    assert lines["this run"][:2] == ["6 min 22 s", "1.03 PFLOP"]  # 75 + 14 + 8.5 + 284.2 s
+    assert lines["earlier runs"][:2] == ["60 s", "100 TFLOP"]
+    assert lines["total"][:2] == ["7 min 22 s", "1.13 PFLOP"]
+
+
+def test_what_earlier_runs_paid_is_marked_on_the_page(page):
     text = " ".join("".join(Page(page).text).split())
-    assert "100 TFLOP" in text  # the cached initialise
-    assert "1.03 PFLOP" in text  # 10 workers, merge, score and train; 1.13 with initialise
-    assert "5 min 26 s" in text  # 19 (slowest of ten) + 14 + 8.5 + 284.2 seconds
+    assert "initialise (earlier)" in text
+    assert "This report rests on 7 min 22 s of work: 60 s by earlier runs, 6 min 22 s by this one." in text
+
+
+def test_where_one_run_made_everything_there_is_one_total():
+    rows = [row.model_copy(update={"earlier": False}) for row in ledger()]
+    assert [line.label for line in stage_ledger(rows) if line.style == "total"] == ["total"]
+    assert "by earlier runs" not in render(document(ledger=rows))
 
 
 def test_the_missing_worker_is_named(page):

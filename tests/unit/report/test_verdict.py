@@ -107,7 +107,10 @@ def test_what_pays_and_what_was_saved_is_named():
     assert "RS2 (fresh random every epoch) +6.43 points (better) from 100 % of the data" in text
     assert "1.19x the wall-clock (5 min 38 s against 4 min 43 s), 11.4x the data bytes" in text
     assert "Training on everything reaches 95.20 %: LiPT + CCS is −16.80 points from it at 0.14x the wall-clock" in text
-    assert "1.31 epochs over all candidates; classic GraNd, 10 runs took 10, 7.63x as long" in text
+    assert (
+        "Pre-training took the FLOPs of 1.31 epochs of training on all candidates; classic GraNd, 10 runs took 10, "
+        "7.63x as many" in text
+    )
     assert "θ* alone, no swarm −0.37 points (within the noise of 3 seeds)" in text
 
 
