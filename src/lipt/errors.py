@@ -90,8 +90,13 @@ class Terminated(SystemExit):
 def say_why(error: BaseException) -> None:
     """The error in one line, where `kubectl describe pod` and the engines show it; nothing outside a pod."""
     if os.access(_TERMINATION_LOG, os.W_OK):
-        what = f"{error}" if isinstance(error, LiptError) else in_one_line(error)
+        known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
+        what = str(error) if known else f"{UNEXPECTED}{in_one_line(error)}"
         Path(_TERMINATION_LOG).write_text(" ".join(f"lipt: {what}".split())[:2000], encoding="utf-8")
+
+
+#: By this a box knows, of a worker pod that failed, that it met a bug, which no other pod escapes.
+UNEXPECTED = "unexpected "
 
 
 def in_one_line(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import torch
 from lipt.errors import TransientError
 from lipt.stages.context import Context
 from lipt.stages.team import Team
+from lipt.stages.workspace import Artifact
 
 
 def unreachable(_ctx: Context, team: Team) -> dict[str, Any]:
@@ -41,3 +42,21 @@ def killed(_ctx: Context, team: Team) -> dict[str, Any]:
         os.kill(os.getpid(), signal.SIGKILL)
     team.ranks.sum(torch.zeros(1))
     return {}
+
+
+def _piece(index: int) -> Artifact:
+    return Artifact(stage="piece", key=str(index), inputs=(), settings={}, files={}, summary={})
+
+
+def misshapen(ctx: Context, *, index: int) -> Artifact:
+    """A stage; piece 1 multiplies what does not fit."""
+    if index == 1 and not ctx.dry_run:
+        torch.zeros(2, 3) @ torch.zeros(2, 3)
+    return _piece(index)
+
+
+def immense(ctx: Context, *, index: int) -> Artifact:
+    """A stage; piece 1 needs more memory than there is."""
+    if index == 1 and not ctx.dry_run:
+        torch.empty(10**15)
+    return _piece(index)

@@ -8,13 +8,18 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import torch
 
+from lipt import errors
 from lipt.adapters.cluster.manifest import Pods
+from lipt.errors import RunError, UnexpectedError
 from lipt.progress import Reporter
 from lipt.stages import pieces
 from lipt.stages.context import Context
 from lipt.stages.graph import Prepared, choose, combine, prepare, train_jigsaws
-from lipt.stages.workers import count_pods, share_of
+from lipt.stages.losses import is_loss
+from lipt.stages.workers import count_pods, raise_bug, share_of
+from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
 
 CHANGES = {"dispatch": {"jigsaws": 4}, "merge": {"groups": 2}, "score": {"block_images": 400}}
@@ -89,6 +94,52 @@ def test_a_piece_that_fails_leaves_the_others(started: Path, tmp_path: Path) -> 
     assert list(lost) == [1]
     assert "shard-00001.json is damaged" in lost[1].message
     assert lost[1].remedy == "run again: dispatch is repeated"
+
+
+def test_only_memory_and_devices_lose_a_piece(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path)
+    made, lost = pieces.make_pieces(ctx, rank_work.immense, dict.fromkeys(range(3), ()))
+    assert (list(made), list(lost)) == ([0, 2], [1])
+    assert "allocate memory" in lost[1].message
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        pieces.make_pieces(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
+
+
+def test_a_bug_in_another_process_is_raised_with_its_traceback(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"processes": 2})
+    with pytest.raises(UnexpectedError, match="cannot be multiplied") as caught:
+        pieces.make_pieces(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
+    assert "in misshapen" in caught.value.trace
+    assert not isinstance(caught.value, RunError)  # which would be one more loss
+
+
+def test_a_bug_in_a_worker_pod_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "termination-log"
+    log.touch()
+    monkeypatch.setattr(errors, "_TERMINATION_LOG", str(log))
+    errors.say_why(RunError("pretrain[1]: out of memory"))
+    raise_bug("pretrain", {1: log.read_text()})
+    errors.say_why(ValueError("too many\nvalues"))
+    with pytest.raises(UnexpectedError, match=r"^pretrain, worker pod 1: ValueError: too many values"):
+        raise_bug("pretrain", {0: "evicted by its node", 1: log.read_text()})
+
+
+@pytest.mark.parametrize(
+    ("error", "loss"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (torch.AcceleratorError("CUDA error: an uncorrectable ECC error was encountered"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), True),
+        (torch.AcceleratorError("CUDA error: device-side assert triggered"), False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm`"), False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (NotImplementedError("CUDA error"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_is_a_loss(error: Exception, loss: bool) -> None:
+    assert is_loss(error) == loss
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import torch
 
-from lipt.errors import LiptError, RunError, TransientError, UsageError
+from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
 from lipt.stages.context import Context
@@ -132,7 +132,7 @@ def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, o
         if died is None:
             return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         if isinstance(died, dict):
-            raise _first_error(folder, died, processes, label, ctx.reporter)
+            raise _first_error(folder, died, processes, label)
     # As if the signal had come without children, now that they and the folder are gone.
     if died == signal.SIGINT:
         raise KeyboardInterrupt
@@ -179,7 +179,7 @@ def _free_port() -> int:
 _FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
 
 
-def _first_error(folder: Path, died: dict[int, int], processes: int, label: str, reporter: Reporter) -> LiptError:
+def _first_error(folder: Path, died: dict[int, int], processes: int, label: str) -> LiptError:
     """What to tell of several failures: one that a process explained, else a kill, else the earliest.
 
     A process that loses its partner fails as well, so the order among the rest says little.
@@ -199,8 +199,8 @@ def _first_error(folder: Path, died: dict[int, int], processes: int, label: str,
             f"run the same command again, it continues where it stopped{memory}",
         )
     if told:
-        reporter.say(told[0]["traceback"])
-        return RunError(f"{label}: process {told[0]['rank']} of {processes}: {told[0]['message']}")
+        where = f"{label}: process {told[0]['rank']} of {processes}"
+        return UnexpectedError(f"{where}: {told[0]['message']}", told[0]["traceback"])
     return RunError(f"{label}: process {min(died)} of {processes} ended with code {died[min(died)]}")
 
 

@@ -10,10 +10,11 @@ from io import StringIO
 from pkgutil import resolve_name
 from typing import Any
 
-from lipt.errors import RunError
+from lipt.errors import RunError, in_one_line
 from lipt.progress import Reporter
 from lipt.stages.context import Context
 from lipt.stages.launch import count_processes, launch, name_of
+from lipt.stages.losses import is_loss
 from lipt.stages.team import Team
 from lipt.stages.workspace import Artifact
 
@@ -31,11 +32,12 @@ def make_pieces(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made
         pieces: the inputs of each, by index.
 
     Returns:
-        What is there then, and why each of the others is not; also what torch raised when memory ran out or a GPU
-        failed. Both in ascending order.
+        What is there then, and why each of the others is lost: damaged input, no memory, a device that failed. Both in
+        ascending order.
 
     Raises:
         LiptError: that no other piece could do better: nothing is reached, or the configuration is wrong.
+        Exception: a bug, here or in the user's model; from another process as `UnexpectedError`.
     """
     processes = 1 if ctx.dry_run else count_processes(ctx, len(pieces))
     missing = [index for index, inputs in pieces.items() if processes > 1 and not _is_made(ctx, stage, inputs, index)]
@@ -75,8 +77,10 @@ def _make(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made:
             made[index] = stage(ctx, *inputs, index=index)
         except RunError as error:
             failed[index] = error
-        except RuntimeError as error:
-            failed[index] = RunError(f"{type(error).__name__}: {error}", "run again: only what is missing is made")
+        except (RuntimeError, MemoryError) as error:
+            if not is_loss(error):
+                raise
+            failed[index] = RunError(in_one_line(error), "run again: only what is missing is made")
     return made, failed
 
 

@@ -25,10 +25,11 @@ from torch import Tensor
 from lipt.config import parse_config
 from lipt.core.distributed import Ranks, joined
 from lipt.core.images import StreamedImages
-from lipt.errors import LiptError, RunError
+from lipt.errors import LiptError, RunError, UnexpectedError, in_one_line
 from lipt.progress import Reporter
 from lipt.stages.checkpoint import total_cost
 from lipt.stages.context import Context
+from lipt.stages.losses import is_loss
 from lipt.stages.workspace import Artifact, Step
 
 REQUEST, EVENTS, OUTCOME = "request.json", "events-*.jsonl", "outcome.json"
@@ -122,7 +123,10 @@ def run_rank() -> None:
         if rank == 0:
             write_json(folder / OUTCOME, outcome)
     except Exception as error:
-        known = isinstance(error, LiptError)
+        trace = traceback.format_exc()
+        if is_loss(error):
+            error = RunError(f"{in_one_line(error)}", "lower the batch size, or use a device with more memory")
+        known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
         write_json(
             folder / f"error-{rank}.json",
             {
@@ -130,9 +134,9 @@ def run_rank() -> None:
                 "time": time.time(),
                 "known": known,
                 "code": error.exit_code if isinstance(error, LiptError) else 1,
-                "message": error.message if isinstance(error, LiptError) else f"{type(error).__name__}: {error}",
+                "message": error.message if isinstance(error, LiptError) else in_one_line(error),
                 "remedy": error.remedy if isinstance(error, LiptError) else "",
-                "traceback": "" if known else traceback.format_exc(),
+                "traceback": "" if known else trace,
             },
         )
         os._exit(1)  # an orderly exit might wait for processes that wait for this one

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lipt.adapters.cluster.fanout import Self, run_job
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
-from lipt.errors import RunError
+from lipt.errors import UNEXPECTED, RunError, UnexpectedError
 from lipt.stages.context import Context
 from lipt.stages.graph import Prepared, Scoring, merge_groups, train_jigsaws
 from lipt.stages.pieces import Made
@@ -80,7 +80,11 @@ def spread(
     may_fail: int | None = None,
     merged: str | None = None,
 ) -> dict[int, str]:
-    """Do the items in worker pods, or here when there is no cluster; returns why, for each that was not done."""
+    """Do the items in worker pods, or here when there is no cluster; returns why, for each that was not done.
+
+    Raises:
+        UnexpectedError: a worker met a bug.
+    """
     if not items:
         return {}
     here = Self.find()
@@ -104,7 +108,16 @@ def spread(
         # This box holds a node itself; where there is no other it does the work, rather than wait for ever.
         room_within_s=None if stage == "pretrain" else 60,
     )
+    raise_bug(stage, lost)
     return {item: why for share, why in lost.items() for item in share_of(items, share, count)}
+
+
+def raise_bug(stage: str, lost: Mapping[int, str]) -> None:
+    """A pod that is lost is an answer; a bug in it is not, however many pods may fail."""
+    for share, why in lost.items():
+        _, found, bug = why.partition(f"lipt: {UNEXPECTED}")
+        if found:
+            raise UnexpectedError(f"{stage}, worker pod {share}: {bug}", "its traceback is in the log of that pod")
 
 
 def count_pods(pods: Pods, items: int) -> int:

@@ -1,0 +1,24 @@
+"""Which exceptions say that a piece of work is lost, and which that there is a bug."""
+
+from __future__ import annotations
+
+import torch
+
+#: Only from torch 2.8 on; before, such errors are of type RuntimeError.
+_DEVICE_FAILED = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
+#: Texts of the CPU's allocator, of CUDA and of its libraries.
+_LOSSES = ("can't allocate memory", "out of memory", "CUDA error", "cuDNN error", "CUDNN_STATUS")
+#: Of CUDA as well, but what it was asked to do was wrong.
+_BUGS = ("device-side assert", "INVALID_VALUE", "NOT_SUPPORTED")
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether memory ran out or a device failed: another piece, or another attempt, may do better.
+
+    Any other exception is a bug, of ours or of the user's model, which would meet every piece.
+    """
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    is_device = isinstance(error, _DEVICE_FAILED) or type(error) is RuntimeError
+    text = str(error)
+    return is_device and any(part in text for part in _LOSSES) and not any(part in text for part in _BUGS)
