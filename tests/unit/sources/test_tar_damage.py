@@ -118,7 +118,7 @@ def test_what_is_no_image_and_no_label_is_counted(tmp_path: Path) -> None:
     assert len(source.splits["train"]) == SAMPLES
     assert source.left_out == {
         ".json files": 2, ".seg.txt files": 1, ".left.jpg files": 1, "files without a suffix": 1, "hidden files": 1,
-        "links and special files": 2,
+        "non-regular files": 2,
     }  # fmt: skip
 
 

@@ -39,12 +39,17 @@ def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the 
     """
     if format not in ("auto", *_OPENERS):
         raise UsageError(f"unknown source format {format!r}", did_you_mean(format, ["auto", *_OPENERS]))
+    if "\0" in spec:
+        raise UsageError(f"{spec!r} is no path", "name a folder or a glob of tars")
     try:
         return _OPENERS[_recognise(spec) if format == "auto" else format](spec)
     except PermissionError as error:
         raise RunError(
             f"{error.filename}: permission denied", f"let user {os.geteuid()} read all folders and files of the data"
         ) from None
+    except OSError as error:  # a link to itself, a name that is too long, a disk that fails
+        remedy = "check the path, and that the disk can be read"
+        raise RunError(f"{error.filename or spec}: {error.strerror}", remedy) from error
 
 
 def _recognise(spec: str) -> str:

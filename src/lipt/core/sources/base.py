@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,8 @@ Labels = npt.NDArray[np.int64]
 IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".pgm", ".pbm", ".pnm", ".bmp", ".tif", ".tiff", ".webp", ".gif"
 )  # fmt: skip
+
+_KINDS = 6  # told of what is left out
 
 TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev")
@@ -68,7 +71,9 @@ class Source(ABC):
         """Changes when the contents change, not with the place they lie in; cheap (no image is read)."""
 
 
-def check_classes(labels: Mapping[str, Labels], classes: Sequence[str], where: str) -> None:
+def check_classes(
+    labels: Mapping[str, Labels], classes: Sequence[str], where: str, left_out: Mapping[str, int] | None = None
+) -> None:
     """There are several classes, and every class has an image in every split.
 
     Raises:
@@ -82,7 +87,19 @@ def check_classes(labels: Mapping[str, Labels], classes: Sequence[str], where: s
         if len(missing):
             names = ", ".join(repr(classes[label]) for label in missing[:5])
             remedy = "add images of it, or remove the class everywhere"
-            raise RunError(f"{where}: split {split!r} has no image of class {names}", remedy)
+            there = f" (left out: {told(left_out)})" if left_out else ""
+            raise RunError(f"{where}: split {split!r} has no image of class {names}{there}", remedy)
+
+
+def told(left_out: Mapping[str, int]) -> str:
+    """`40 .json files, 1 hidden file`: the most frequent kinds first."""
+    kinds = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"{count:,} {_one(kind) if count == 1 else kind}" for kind, count in kinds]
+    return ", ".join(parts[:_KINDS]) + (f" and {len(parts) - _KINDS} other kinds" if len(parts) > _KINDS else "")
+
+
+def _one(kind: str) -> str:
+    return re.sub("(file|link|image|tar)s", r"\1", kind, count=1)
 
 
 def check_name(name: str, where: str) -> None:

@@ -138,7 +138,7 @@ def _kind(member: tarfile.TarInfo, key: str, suffix: str) -> str:
     if not posixpath.basename(key):
         return "hidden files"
     if not member.isreg():
-        return "links and special files"
+        return "non-regular files"
     return f".{suffix} files" if suffix else "files without a suffix"
 
 
