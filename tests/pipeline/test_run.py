@@ -48,6 +48,8 @@ def test_the_report_shows_selection_and_random_at_the_same_budgets(finished: tup
     assert "http://" not in html.replace("http://www.w3.org", "")
     assert document.merge is not None
     assert len(document.merge.steps) == 3
+    assert document.subset is not None
+    assert document.subset.score_name == "EL2N"  # which ccs covers
 
 
 def test_the_ledger_counts_every_stage(finished: tuple[Path, Document]) -> None:

@@ -1,21 +1,23 @@
 """Which rows may be compared, and by how much they differ.
 
-A difference counts when zero lies outside its 95 % interval. The interval comes from the spread over seeds, paired
-when both rows ran the same seeds (their splits and test sets are then shared) and Welch's otherwise. With one seed
-only the sampling error of the test set is known, which says nothing about the luck of the seed.
+A row is called better or worse only when zero lies outside the 95 % t interval of the differences seed by seed, over
+three seeds or more: rows that share a seed share its split, and all share the test images. From fewer seeds nothing
+follows. The sampling error of the test set is known even then, but says nothing about the luck of the seed.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev, variance
+from statistics import fmean, stdev
 from typing import Literal
 
 from lipt.report.document import Row
 
+#: With two seeds the interval is 12.7 standard errors of a spread that is itself unknown: of no use.
+MIN_SEEDS = 3
 # Two-sided 95 % quantiles of Student's t by degrees of freedom. Between entries the smaller number of degrees is
 # used, which widens the interval by 4 % at most. A table, because scipy would take longer to import than to render.
-_T_95 = ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
+_T_95 = ((2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
          (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980))  # fmt: skip
 _NORMAL_95 = 1.960
 _ROLE_ORDER = ("selected", "random", "classic", "other", "full")
@@ -23,17 +25,24 @@ _ROLE_ORDER = ("selected", "random", "classic", "other", "full")
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Accuracy of one row minus that of another, as shares, with the half-width of its 95 % interval."""
+    """Accuracy of one row minus that of another, as shares."""
 
     mean: float
-    half_width: float
-    kind: Literal["paired", "welch", "binomial"]
+    """Over the seeds that both ran; over all where they share none."""
     num_seeds: int
-    """Seeds of the row that has fewer."""
+    """That both ran."""
+    half_width: float | None
+    """Of the 95 % interval over those seeds; None below `MIN_SEEDS`."""
+    test_half_width: float
+    """What the test set alone leaves open at 95 %, at most: both rows see the same images."""
+    at_chance: bool
+    """Neither row is better than naming the most frequent class."""
 
     @property
-    def level(self) -> Literal["wins", "loses", "tie"]:
-        """ "wins" or "loses" when the interval excludes zero."""
+    def level(self) -> Literal["wins", "loses", "tie", "unknown"]:
+        """ "wins" or "loses" when the interval excludes zero; "unknown" without an interval, or at chance."""
+        if self.half_width is None or self.at_chance:
+            return "unknown"
         if abs(self.mean) <= self.half_width:
             return "tie"
         return "wins" if self.mean > 0 else "loses"
@@ -49,19 +58,37 @@ def deviation(row: Row) -> float | None:
     return stdev(row.accuracy) if len(row.accuracy) > 1 else None
 
 
+def accuracy_interval(row: Row) -> tuple[float, float]:
+    """The 95 % interval of the mean: over seeds, or that of the test set where there are fewer than `MIN_SEEDS`."""
+    mean, count = mean_accuracy(row), len(row.accuracy)
+    half_width = _NORMAL_95 * math.sqrt(_binomial_variance(row))
+    if count >= MIN_SEEDS:
+        half_width = _t_95(count - 1) * stdev(row.accuracy) / math.sqrt(count)
+    return max(0.0, mean - half_width), min(1.0, mean + half_width)
+
+
+def at_chance(row: Row) -> bool:
+    """Whether the accuracy is within the 95 % sampling error of what always naming the most frequent class reaches."""
+    error = math.sqrt(row.chance * (1 - row.chance) / row.num_test_images)
+    return mean_accuracy(row) <= row.chance + _NORMAL_95 * error
+
+
 def difference(row: Row, reference: Row) -> Difference:
-    """`row` minus `reference`, with the interval that their seeds allow."""
-    mean = mean_accuracy(row) - mean_accuracy(reference)
-    num_seeds = min(len(row.seeds), len(reference.seeds))
-    if num_seeds == 1:
-        half_width = _NORMAL_95 * math.sqrt(_binomial_variance(row) + _binomial_variance(reference))
-        return Difference(mean=mean, half_width=half_width, kind="binomial", num_seeds=1)
-    paired = set(row.seeds) == set(reference.seeds)
-    error, degrees = _paired_error(row, reference) if paired else _welch_error(row, reference)
-    # Seeds that agree to the last test image do not make the difference exact: one image is the resolution.
-    error = max(error, 1 / (min(row.num_test_images, reference.num_test_images) * math.sqrt(num_seeds)))
-    kind: Literal["paired", "welch"] = "paired" if paired else "welch"
-    return Difference(mean=mean, half_width=_t_95(degrees) * error, kind=kind, num_seeds=num_seeds)
+    """`row` minus `reference`, with the interval that their common seeds allow."""
+    by_seed = dict(zip(reference.seeds, reference.accuracy, strict=True))
+    deltas = [value - by_seed[seed] for seed, value in zip(row.seeds, row.accuracy, strict=True) if seed in by_seed]
+    half_width = None
+    if len(deltas) >= MIN_SEEDS:
+        # Seeds that agree to the last test image do not make the difference exact: one image is the resolution.
+        image = 1 / min(row.num_test_images, reference.num_test_images)
+        half_width = _t_95(len(deltas) - 1) * max(stdev(deltas), image) / math.sqrt(len(deltas))
+    return Difference(
+        mean=fmean(deltas) if deltas else mean_accuracy(row) - mean_accuracy(reference),
+        num_seeds=len(deltas),
+        half_width=half_width,
+        test_half_width=_NORMAL_95 * math.sqrt(_binomial_variance(row) + _binomial_variance(reference)),
+        at_chance=at_chance(row) and at_chance(reference),
+    )
 
 
 def _binomial_variance(row: Row) -> float:
@@ -70,26 +97,8 @@ def _binomial_variance(row: Row) -> float:
     return smoothed * (1 - smoothed) / row.num_test_images
 
 
-def _paired_error(row: Row, reference: Row) -> tuple[float, float]:
-    """Standard error and degrees of freedom of the mean of the per-seed differences."""
-    reference_by_seed = dict(zip(reference.seeds, reference.accuracy, strict=True))
-    deltas = [value - reference_by_seed[seed] for seed, value in zip(row.seeds, row.accuracy, strict=True)]
-    return stdev(deltas) / math.sqrt(len(deltas)), len(deltas) - 1
-
-
-def _welch_error(row: Row, reference: Row) -> tuple[float, float]:
-    """Standard error and Welch-Satterthwaite degrees of freedom for unequal variances."""
-    sizes = len(row.accuracy), len(reference.accuracy)
-    parts = [variance(side.accuracy) / size for side, size in zip((row, reference), sizes, strict=True)]
-    if sum(parts) == 0:
-        return 0.0, min(sizes) - 1
-    degrees = sum(parts) ** 2 / sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
-    return math.sqrt(sum(parts)), degrees
-
-
-def _t_95(degrees: float) -> float:
-    # Rounding may leave the degrees of freedom a hair below the smallest possible number, which is 1.
-    return max((entry for entry in _T_95 if entry[0] <= max(degrees, 1.0)), key=lambda entry: entry[0])[1]
+def _t_95(degrees: int) -> float:
+    return max(entry for entry in _T_95 if entry[0] <= degrees)[1]
 
 
 def same_epoch_budget(row: Row, other: Row) -> bool:

@@ -57,6 +57,8 @@ class Row(_Model):
     accuracy: list[Share]
     """Test accuracy of the LAST epoch, one per seed, in the order of `seeds`."""
     num_test_images: int = Field(gt=0)
+    chance: Share
+    """Accuracy of always naming the most frequent class of the test images."""
     stage_wall_s: dict[str, Amount] = {}
     """Elapsed seconds by stage in the order run, mean over seeds: those in which at least one worker was at work."""
     pretrain_cost: Amount | None = None
@@ -163,11 +165,10 @@ class Curve(_Model):
     epoch: list[Amount]
     train_loss: list[Measured] = []
     train_accuracy: list[Measured] = []
-    validation_accuracy: list[Measured] = []
 
     @model_validator(mode="after")
     def _one_value_per_epoch(self) -> Self:
-        for series in (self.train_loss, self.train_accuracy, self.validation_accuracy):
+        for series in (self.train_loss, self.train_accuracy):
             _require(len(series) in (0, len(self.epoch)), f"curve {self.name!r}: one value per epoch, or none")
         return self
 

@@ -1,22 +1,27 @@
 """The figures of the report, each a function from a part of the document to an inline SVG."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import cycle
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lipt.report.compare import group_by_budgets, mean_accuracy
+from lipt.report.compare import accuracy_interval, group_by_budgets, mean_accuracy
 from lipt.report.document import Curve, Histogram, MergeTable, Row
 from lipt.report.humanize import format_budget
 from lipt.report.svg import ACCENT, BAD, INK, MUTED, PAPER, PLAIN, SERIES, draw
 
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.4g} %")
-_PENS = [(color, line) for line in ("-", "-.") for color in SERIES]
+PENS: list[dict[str, Any]] = [
+    {"color": color, "linestyle": line, "marker": marker}
+    for line, marker in (("-", None), ("--", "o"), ("-.", "s"))
+    for color in SERIES
+]
 _MAX_LABEL = 34
-_MAX_CURVES_WITH_TRAINING = 4
-"""With more curves, two lines for each would hide the one that matters."""
+MIN_SPAN = 0.1
+"""Of an accuracy axis: a fraction of a point must not look like a landslide."""
 
 
 def shorten(text: str, limit: int = _MAX_LABEL) -> str:
@@ -26,7 +31,7 @@ def shorten(text: str, limit: int = _MAX_LABEL) -> str:
 
 
 def accuracy_figure(rows: Sequence[Row]) -> str:
-    """Accuracy of every row: a dot per seed, a bar at the mean, grouped by budgets."""
+    """Accuracy of every row, grouped by budgets: a dot per seed, a bar at the mean, a line for its interval."""
     groups = group_by_budgets(rows)
 
     def plot(axes: Axes) -> None:
@@ -44,6 +49,10 @@ def accuracy_figure(rows: Sequence[Row]) -> str:
         axes.set_yticks(ticks, labels)
         axes.tick_params(axis="y", labelcolor=INK, length=0)
         axes.set_ylim(position - 0.6, -0.6)
+        low, high = accuracy_limits(rows)
+        axes.set_xlim(low, high)
+        if low < rows[0].chance < high:
+            axes.axvline(rows[0].chance, color=MUTED, linestyle=":", linewidth=1.2)
         axes.grid(axis="y", visible=False)
         axes.spines.left.set_visible(False)
         axes.xaxis.set_major_formatter(_PERCENT)
@@ -56,8 +65,19 @@ def accuracy_figure(rows: Sequence[Row]) -> str:
 
 def _accuracy_line(axes: Axes, row: Row, position: float) -> None:
     color = {"selected": ACCENT, "random": INK}.get(row.role, PLAIN)
+    axes.plot(accuracy_interval(row), [position] * 2, "-", color=color, linewidth=1.2)
     axes.plot(row.accuracy, [position] * len(row.accuracy), "o", color=color, markersize=4.5, alpha=0.55, mew=0)
     axes.plot([mean_accuracy(row)], [position], "|", color=color, markersize=13, mew=2.2)
+
+
+def accuracy_limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """Of the axis: all intervals and seeds, and at least `MIN_SPAN`."""
+    values = [value for row in rows for value in (*row.accuracy, *accuracy_interval(row))]
+    low, high = min(values), max(values)
+    margin = max(0.02 * (high - low), (MIN_SPAN - (high - low)) / 2)
+    low, high = low - margin, high + margin
+    shift = max(0.0, -low) - max(0.0, high - 1)  # into 0..1, without losing span
+    return max(0.0, low + shift), min(1.0, high + shift)
 
 
 def soup_figure(merge: MergeTable) -> str | None:
@@ -89,7 +109,7 @@ def soup_figure(merge: MergeTable) -> str | None:
         axes.set_xlabel(f"order of merging (best {what} first)")
         axes.set_ylabel("validation accuracy")
 
-    return draw("soup", "Validation accuracy along the merge", plot, height_in=3.6)
+    return draw("soup", "Validation accuracy along the merge", plot, height_in=2.9)
 
 
 def score_figure(histogram: Histogram, score_name: str) -> str:
@@ -129,49 +149,30 @@ def class_figure(kept_shares: Sequence[float]) -> str:
 
 
 def training_figures(curves: Sequence[Curve]) -> list[str]:
-    """Loss, and accuracy on training (thin) and validation data (thick); those that have points."""
-    figures = []
-    height_in = 3.2 + 0.1 * len(curves)  # the legend grows
-    if any(curve.train_loss for curve in curves):
-        figures.append(
-            draw("loss", "Training loss by epoch", lambda axes: _plot_loss(axes, curves), height_in=height_in)
+    """Training loss and training accuracy; those that have points."""
+    return [
+        draw(name, f"{label.capitalize()} by epoch", partial(_plot_curves, curves=curves, series=series, label=label))
+        for name, label, series in (
+            ("loss", "training loss", "train_loss"), ("curves", "training accuracy", "train_accuracy")
         )
-    if any(curve.train_accuracy or curve.validation_accuracy for curve in curves):
-        label = "Training and validation accuracy by epoch"
-        figures.append(draw("curves", label, lambda axes: _plot_accuracy(axes, curves), height_in=height_in))
-    return figures
+        if any(getattr(curve, series) for curve in curves)
+    ]  # fmt: skip
 
 
-def _plot_loss(axes: Axes, curves: Sequence[Curve]) -> None:
-    for curve, (color, line) in zip(curves, cycle(_PENS), strict=False):
-        name = shorten(curve.name)
-        points = _plot_series(axes, curve.epoch, curve.train_loss, color=color, linestyle=line, label=name)
-        if points and curve.train_loss[-1] is None:  # not finite any more: the training diverged
-            axes.plot(*points[-1], "x", color=BAD, markersize=8, mew=2)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("training loss")
-
-
-def _plot_accuracy(axes: Axes, curves: Sequence[Curve]) -> None:
-    for curve, (color, line) in zip(curves, cycle(_PENS), strict=False):
-        thick = f"{shorten(curve.name)}, validation"
-        _plot_series(
-            axes, curve.epoch, curve.validation_accuracy, color=color, linestyle=line, label=thick, linewidth=2.0
-        )
-        if len(curves) > _MAX_CURVES_WITH_TRAINING and curve.validation_accuracy:
+def _plot_curves(axes: Axes, curves: Sequence[Curve], series: str, label: str) -> None:
+    """A line per curve, each with a pen of its own (up to `PENS`), the first on top."""
+    for order, (curve, pen) in enumerate(zip(curves, cycle(PENS), strict=False)):
+        values = getattr(curve, series)
+        points = [(at, value) for at, value in zip(curve.epoch, values, strict=False) if value is not None]
+        if not points:
             continue
-        thin = f"{shorten(curve.name)}, training"
-        _plot_series(axes, curve.epoch, curve.train_accuracy, color=color, label=thin, linewidth=0.9, linestyle="--")
-    axes.yaxis.set_major_formatter(_PERCENT)
+        style = pen | ({"marker": "o"} if len(points) == 1 else {})
+        every = max(1, len(points) // 8)
+        style |= {"markersize": 4, "markevery": (order % every, every), "zorder": 3 - 0.01 * order}
+        axes.plot(*zip(*points, strict=True), label=shorten(curve.name), **style)
+        if values[-1] is None:  # not finite any more: the training diverged
+            axes.plot(*points[-1], "x", color=BAD, markersize=8, mew=2)
+    if series == "train_accuracy":
+        axes.yaxis.set_major_formatter(_PERCENT)
     axes.set_xlabel("epoch")
-    axes.set_ylabel("accuracy")
-
-
-def _plot_series(
-    axes: Axes, epoch: Sequence[float], values: Sequence[float | None], **style: Any
-) -> list[tuple[float, float]]:
-    """A line through the measured points, which are returned."""
-    points = [(at, value) for at, value in zip(epoch, values, strict=False) if value is not None]
-    if points:
-        axes.plot(*zip(*points, strict=True), marker="o" if len(points) == 1 else None, markersize=4, **style)
-    return points
+    axes.set_ylabel(label)

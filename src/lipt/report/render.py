@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lipt.report import figures, views
+from lipt.report.compare import MIN_SEEDS
 from lipt.report.document import Document, MergeTable, Provenance, Subset
 from lipt.report.humanize import exact, format_percent
 from lipt.report.table import COLUMNS, comparison_groups
@@ -21,6 +22,7 @@ def render(document: Document) -> str:
         "columns": COLUMNS,
         "groups": comparison_groups(document.rows),
         "accuracy_figure": Markup(figures.accuracy_figure(document.rows)) if len(document.rows) > 1 else None,
+        "interval_of": _interval_of(document),
         "stages": views.stage_names(document.rows),
         "merge": _merge_view(document.merge),
         "subset": _subset_view(document.subset),
@@ -49,6 +51,15 @@ def _environment() -> Environment:
     environment.filters |= {"percent": format_percent, "exact": exact}
     environment.globals |= {"stage_cells": views.stage_cells, "jigsaw_state": views.jigsaw_state}
     return environment
+
+
+def _interval_of(document: Document) -> str:
+    """Where the intervals of the first figure come from."""
+    enough = [len(row.seeds) >= MIN_SEEDS for row in document.rows]
+    if all(enough):
+        return "over seeds"
+    few = f"of the test images alone{' where' if any(enough) else ', since'} there are fewer than {MIN_SEEDS} seeds"
+    return f"over seeds, {few}" if any(enough) else few
 
 
 def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ SERIES = tuple(f"#0102{number:02d}" for number in range(1, 7))
 _VARIABLES = {INK: "ink", MUTED: "muted", LINE: "line", PAPER: "paper", ACCENT: "accent", PLAIN: "plain",
               GOOD: "good", BAD: "bad"} | {color: f"s{n}" for n, color in enumerate(SERIES, start=1)}  # fmt: skip
 
+_MAX_LEGEND_IN = 8.0
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: selectable, small, in the font of the page
     "svg.hashsalt": "lipt",  # ids would be random otherwise
@@ -49,6 +50,7 @@ def draw(name: str, label: str, plot: Callable[[Axes], None], *, height_in: floa
     Args:
         name: unique in the page; ids of the SVG start with it.
         label: what the figure shows, for screen readers; must need no escaping.
+        height_in: without the legend, for which the figure grows.
         width_in: small on purpose, since text shrinks with the figure on a narrow screen.
     """
     buffer = io.StringIO()
@@ -59,11 +61,25 @@ def draw(name: str, label: str, plot: Callable[[Axes], None], *, height_in: floa
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         plot(figure.add_subplot())
         if figure.axes[0].get_legend_handles_labels()[0]:
-            figure.legend(loc="outside lower center", ncols=2, labelcolor=INK)
+            _add_legend(figure)
         figure.savefig(
             buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
         )
     return _inline(buffer.getvalue(), name, label)
+
+
+def _add_legend(figure: Figure) -> None:
+    """A legend below the axes, in two columns where they fit; the figure grows by its height."""
+    height_in = figure.get_figheight()
+    figure.set_figheight(2 * _MAX_LEGEND_IN)  # room to measure it in
+    for columns in (2, 1):
+        legend = figure.legend(loc="outside lower center", ncols=columns, labelcolor=INK)
+        figure.draw_without_rendering()
+        extent = legend.get_window_extent()
+        if extent.width <= figure.bbox.width or columns == 1:
+            break
+        legend.remove()
+    figure.set_figheight(height_in + min(_MAX_LEGEND_IN, extent.height / figure.dpi))
 
 
 def _inline(svg: str, name: str, label: str) -> str:

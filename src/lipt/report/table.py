@@ -46,7 +46,10 @@ class Line:
 
 COLUMNS = (
     Column("accuracy", "test accuracy of the last epoch, mean ± standard deviation over seeds"),
-    Column("vs random", "points above the best random subset of the same budgets, ± half the 95 % interval"),
+    Column(
+        "vs random",
+        "points above the best random subset of the same budgets, ± half the 95 % interval over three seeds or more",
+    ),
     Column("data kept", "data budget: share of distinct candidates that is kept"),
     Column("per epoch", "epoch budget: share of all candidates trained on per epoch"),
     Column("epochs", "epochs of main training"),
@@ -98,7 +101,9 @@ def _delta_cell(row: Row, rows: Sequence[Row]) -> Cell:
         return Cell(DASH, "no random row has the same budgets")
     if reference is row:
         return Cell("reference", "the best random row of these budgets")
-    delta = difference(row, reference)
-    basis = "one seed" if delta.num_seeds == 1 else f"{delta.num_seeds} seeds, {delta.kind}"
-    title = f"against {reference.label}, 95 % interval, {basis}"
-    return Cell(f"{format_points(delta.mean)} ± {100 * delta.half_width:.2f}", title, delta.level)
+    delta, against = difference(row, reference), f"against {reference.label}"
+    tone = delta.level if delta.level != "unknown" else ""
+    if delta.half_width is None:
+        return Cell(f"{format_points(delta.mean)} (n={delta.num_seeds})", f"{against}; too few seeds to tell", tone)
+    basis = "both at chance" if delta.at_chance else f"95 % interval, {delta.num_seeds} seeds, paired"
+    return Cell(f"{format_points(delta.mean)} ± {100 * delta.half_width:.2f}", f"{against}, {basis}", tone)

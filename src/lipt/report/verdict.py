@@ -1,14 +1,23 @@
 """The verdict: does the selected method beat random, what does it save, and what would pay more.
 
 Rows are ranked only at equal data budget (share of the data kept), equal epoch budget (share trained on per epoch)
-and equal epochs. Where budgets differ, the sentence names the difference.
+and equal epochs. Where budgets differ, the sentence names the difference. "Beats" and "better" are said only of
+three seeds or more (`compare`); of fewer, and at chance, the difference is told and that it settles nothing.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lipt.report.compare import Difference, difference, mean_accuracy, same_budgets, same_epoch_budget, strongest_random
+from lipt.report.compare import (
+    MIN_SEEDS,
+    Difference,
+    difference,
+    mean_accuracy,
+    same_budgets,
+    same_epoch_budget,
+    strongest_random,
+)
 from lipt.report.document import Row
 from lipt.report.humanize import (
     format_budget,
@@ -66,12 +75,24 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
 
 
 def _headline(row: Row, random: Row, delta: Difference) -> str:
+    points, budgets = format_points(delta.mean), _budgets(row)
+    if delta.at_chance:
+        return f"{row.label} and {random.label} are both at chance at {budgets}: the comparison says nothing."
+    if delta.level == "unknown":
+        return (
+            f"{row.label}: {points} points against {random.label} at {budgets}; "
+            f"{_seeds(delta)} not enough to tell which is better."
+        )
     claim = {
         "wins": f"{row.label} beats {random.label}",
         "loses": f"{row.label} does not beat {random.label}: it is worse",
         "tie": f"{row.label} does not measurably beat {random.label}",
     }[delta.level]
-    return f"{claim}, {format_points(delta.mean)} points at {_budgets(row)}."
+    return f"{claim}, {points} points at {budgets}."
+
+
+def _seeds(delta: Difference) -> str:
+    return {0: "no common seed is", 1: "one seed is"}.get(delta.num_seeds, f"{delta.num_seeds} seeds are")
 
 
 def _budgets(row: Row) -> str:
@@ -87,18 +108,20 @@ def _accuracy(row: Row) -> str:
 
 def _evidence(row: Row, random: Row, delta: Difference) -> str:
     """The two accuracies, the interval, and how much the seeds can carry."""
-    low, high = (format_points(delta.mean + sign * delta.half_width) for sign in (-1, 1))
     numbers = f"{format_percent(mean_accuracy(row))} against {format_percent(mean_accuracy(random))}"
-    if delta.kind == "binomial":
+    if delta.at_chance:
         return (
-            f"{numbers}; this is one seed: the interval {low} to {high} covers only the "
-            f"{row.num_test_images:,} test images, not the luck of the seed."
+            f"{numbers}; always naming the most frequent class reaches {format_percent(row.chance)} of the "
+            f"{row.num_test_images:,} test images. Train for longer, or look at the learning rate and the data."
         )
-    how = "paired by seed" if delta.kind == "paired" else "Welch, different seeds"
-    text = f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, {how})."
-    if delta.num_seeds == 2 and delta.level == "tie":
-        text += " Two seeds can show only very large differences."
-    return text
+    if delta.half_width is None:
+        return (
+            f"{numbers}; the {row.num_test_images:,} test images alone leave ±{100 * delta.test_half_width:.2f} points "
+            f"open, and another seed draws other weights and splits. To tell, run `lipt compare` with {MIN_SEEDS} "
+            "or more in compare.seeds."
+        )
+    low, high = (format_points(delta.mean + sign * delta.half_width) for sign in (-1, 1))
+    return f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)."
 
 
 def _price_over_random(row: Row, random: Row) -> Iterator[str]:
@@ -117,11 +140,11 @@ def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
 
 def _rival(other: Row, row: Row) -> str:
     delta = difference(other, row)
-    noise = (
-        "within the noise of the test set" if delta.num_seeds == 1 else f"within the noise of {delta.num_seeds} seeds"
-    )
-    meaning = {"wins": "better", "loses": "worse", "tie": noise}[delta.level]
-    return f"{other.label} {format_points(delta.mean)} points ({meaning})"
+    meaning = {
+        "wins": " (better)", "loses": " (worse)", "tie": f" (within the noise of {delta.num_seeds} seeds)",
+        "unknown": " (both at chance)" if delta.at_chance else "",
+    }[delta.level]  # fmt: skip
+    return f"{other.label} {format_points(delta.mean)} points{meaning}"
 
 
 def _at_same_epoch_budget(row: Row, others: Sequence[Row]) -> Iterator[str]:

@@ -57,7 +57,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=_merge_table(first),
         subset=subset_view(ctx, step, first),
-        curves=[_curve(entry) for entry in entries],
+        curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
         ledger=[_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in _all_artifacts(entries)],
         paper_accounting=_paper_accounting(ctx, step, first, costs),
         provenance=_provenance(ctx, entries),
@@ -116,7 +116,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
             walls[stage] = walls.get(stage, 0.0) + elapsed_s(cost for of, cost in stages if of == stage) / seeds
     pretraining = sum(cost.flops for stages in per_seed for stage, cost in stages if stage in _PRETRAINING) / seeds
     total = sum((cost for stages in per_seed for _, cost in stages), Cost())
-    evaluation = entry.outcomes[0].trained.evaluation
+    evaluation = entry.outcomes[0].trained.evaluation.summary
     return doc.Row(
         name=entry.name,
         label=entry.label,
@@ -127,7 +127,8 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         epochs=config.train.epochs,
         seeds=[outcome.config.seed for outcome in entry.outcomes],
         accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
-        num_test_images=int(evaluation.summary["images"]),
+        num_test_images=int(evaluation["images"]),
+        chance=max(map(sum, evaluation["confusion"])) / int(evaluation["images"]),
         stage_wall_s=walls,
         pretrain_cost=pretraining / epoch_flops if epoch_flops else (0.0 if not pretraining else None),
         data_bytes=total.bytes("data") / seeds,

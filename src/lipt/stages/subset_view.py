@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,11 @@ from lipt.stages.workspace import Step
 _EXAMPLES = 40
 _BINS = 30
 _THUMBNAIL = (96, 96)
+_SCORES = {
+    "el2n": "EL2N", "grand": "GraNd", "dual": "DUAL", "forgetting": "forgetting events",
+    "entropy": "entropy of the prediction", "margin": "second minus first probability",
+    "moderate": "closeness to the median distance", "least_confidence": "1 − first probability",
+}  # fmt: skip
 
 
 def subset_view(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
@@ -30,19 +37,26 @@ def subset_view(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
     summary = outcome.subset.summary
     kept = pa.compute.is_valid(table["rank"])
     scored = table["score"].null_count < len(table)
+    provenance = json.loads(table.schema.metadata[b"lipt"])
     weights = table.filter(kept)["weight"].to_numpy()
     return doc.Subset(
         count=summary["count"],
         class_names=classes,
         kept_per_class=summary["kept_per_class"],
         candidates_per_class=summary["candidates_per_class"],
-        score_name=summary["algorithm"] if scored else "",
+        score_name=score_name(provenance["algorithm"], provenance["options"]) if scored else "",
         score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
         kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes),
         dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes),
         weights_used=outcome.config.train.use_weights and bool(len(weights)) and bool(np.ptp(weights) > 0),
         digest=outcome.subset.files["subset.parquet"].sha256,
     )
+
+
+def score_name(algorithm: str, options: Mapping[str, Any]) -> str:
+    """What the stored scores are: of an algorithm that works on a score of the user's choice, that score."""
+    name = str(options.get("score") or options.get("measure") or algorithm)
+    return _SCORES.get(name, name)
 
 
 def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:

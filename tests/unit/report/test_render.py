@@ -6,9 +6,11 @@ from html.parser import HTMLParser
 import pytest
 from report_samples import curve, document, ledger, merge, png, row, subset
 
+from lipt.report.compare import accuracy_interval
 from lipt.report.document import Example, JigsawRow, Provenance
-from lipt.report.figures import shorten
+from lipt.report.figures import _plot_curves, accuracy_limits, shorten
 from lipt.report.render import render
+from lipt.report.svg import draw
 from lipt.report.verdict import judge
 from lipt.report.views import stage_ledger
 
@@ -127,6 +129,60 @@ def test_colours_of_figures_follow_the_page(page):
 def test_figures_keep_their_text(page):
     figures = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
     assert all(text in figures for text in ("LiPT + CCS", "soup so far", "validation accuracy", "training loss"))
+
+
+def test_as_many_variants_as_a_comparison_has_are_told_apart_and_fit_their_legend():
+    """Twelve of the longest names: each with a pen of its own, the whole legend inside the drawing."""
+    names = [f"{at:02} a variant with a name of that length" for at in range(12)]
+    seen = []
+
+    def plot(axes):
+        _plot_curves(axes, [curve(name) for name in names], "train_accuracy", "training accuracy")
+        seen.append(axes)
+
+    svg = draw("curves", "a label", plot)
+    (axes,) = seen
+    pens = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.lines]
+    assert len(set(pens)) == len(names)
+    (legend,), figure = axes.figure.legends, axes.figure
+    assert [text.get_text() for text in legend.get_texts()] == [shorten(name) for name in names]
+    box = legend.get_window_extent()
+    assert (box.x0 >= 0, box.y0 >= 0) == (True, True)
+    assert box.x1 <= figure.bbox.width
+    assert axes.get_window_extent().height > 150  # the plot is not squeezed by what lies below it
+    assert all(shorten(name) in svg for name in names)
+
+
+def test_what_holds_training_only_is_called_training(page):
+    labels = Page(page).values("aria-label")
+    assert "Training accuracy by epoch" in labels
+    assert "Training loss by epoch" in labels
+    assert "alidation and" not in page
+    assert ", training" not in page
+
+
+def test_a_tie_is_no_landslide():
+    """0.3 points between two rows of three seeds, whose intervals are small: a small part of the axis."""
+    rows = [row("a", [0.821, 0.822, 0.823], "selected"), row("b", [0.818, 0.819, 0.820], "random")]
+    low, high = accuracy_limits(rows)
+    assert high - low == pytest.approx(0.1)
+    assert low < min(accuracy_interval(rows[1])[0], accuracy_interval(rows[0])[0])
+    assert accuracy_limits([row("a", [0.999] * 3)]) == (pytest.approx(0.9), pytest.approx(1.0))
+    assert accuracy_limits([row("a", [0.0] * 3)])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ([1, 1], "a line for its 95 % interval: of the test images alone, since there are fewer than 3 seeds"),
+        ([3, 1], "over seeds, of the test images alone where there are fewer than 3 seeds"),
+        ([3, 3], "a line for its 95 % interval: over seeds. Each"),
+    ],
+)
+def test_the_intervals_of_the_figure_are_drawn_and_named(seeds, said):
+    rows = [row(f"m{at}", [0.6 + 0.01 * n for n in range(count)]) for at, count in enumerate(seeds)]
+    page = render(document(rows=rows))
+    assert said in " ".join("".join(Page(page).text).split())
 
 
 def test_exact_numbers_are_in_tooltips(page):

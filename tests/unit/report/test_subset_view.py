@@ -1,0 +1,26 @@
+"""What the stored scores of a subset are called."""
+
+import pytest
+import torch
+
+from lipt.core.selection import Candidates, Outputs, select
+from lipt.stages.subset_view import score_name
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "name"),
+    [
+        ("ccs", {}, "EL2N"),
+        ("ccs", {"score": "grand"}, "GraNd"),
+        ("auto", {}, "EL2N"),
+        ("el2n", {}, "EL2N"),
+        ("grand", {}, "GraNd"),
+        ("uncertainty", {"measure": "margin"}, "second minus first probability"),
+    ],
+)
+def test_scores_carry_the_name_of_what_was_measured(algorithm, options, name):
+    """And not that of the algorithm which spreads its budget over them."""
+    outputs = Outputs(logits_NC=torch.randn(40, 2), features_ND=torch.randn(40, 3))
+    candidates = Candidates(labels_N=torch.arange(40) % 2, num_classes=2, outputs=[outputs])
+    provenance = select(algorithm, candidates, fraction=0.05, options=options).provenance
+    assert score_name(provenance["algorithm"], provenance["options"]) == name
