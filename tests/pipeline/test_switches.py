@@ -100,20 +100,13 @@ def test_augmentations_differ(folder: Path, augment: str) -> None:
 
 
 def test_the_paper_profile_runs(folder: Path) -> None:
-    outcome = run(
-        tiny_context(
-            folder,
-            {
-                "profile": "paper",
-                "merge": {"search": "grid", "batchnorm": "averaged", "fallback": False, "search_images": None},
-                "dispatch": {"stratified": False},
-                "select": {"algorithm": "grand"},
-                "pretrain": {"lr": 0.1},
-            },
-        )
-    )
-    assert outcome.subset.summary["algorithm"] == "grand"
+    outcome = run_tiny(folder, {"profile": "paper"})
     assert outcome.merged is not None
+    assert outcome.prepared.plans is not None
+    merge, dispatch = outcome.merged.settings["merge"], outcome.prepared.plans.settings["dispatch"]
+    assert (merge["search"], merge["batchnorm"], merge["fallback"]) == ("grid", "averaged", False)
+    assert merge["search_images"] == 64  # what the user writes wins
+    assert (dispatch["stratified"], outcome.jigsaws[0].settings["pretrain"]["lr"]) == (False, 0.1)
     assert all(
         step["alpha"] in [pytest.approx(tenth / 10) for tenth in range(1, 11)]
         for step in outcome.merged.summary["steps"]

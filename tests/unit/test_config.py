@@ -36,6 +36,16 @@ def test_overrides_are_yaml_and_nest() -> None:
     assert override(config, {"select": {"algorithm": "grand"}}).select.fraction == 0.05
 
 
+def test_another_profile_brings_its_values_and_takes_those_of_the_old_one() -> None:
+    mine = parse_config({"merge": {"search_images": 64}, "pretrain": {"passes": 2}})
+    paper = override(mine, {"profile": "paper"})
+    written = {"profile": "paper", "merge": {"search_images": 64}, "pretrain": {"passes": 2}}
+    assert paper == parse_config(written)
+    assert (paper.pretrain.lr, paper.merge.search, paper.merge.search_images) == (0.1, "grid", 64)
+    assert override(paper, {"profile": "robust"}) == mine
+    assert override(paper, {"profile": "paper", "seed": 3}) == parse_config(written | {"seed": 3})
+
+
 def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
     config = parse_config({"select": {"algorithm": "ccs", "options": {"beta": 0.3}}})
     assert override(config, {"select": {"algorithm": "random", "options": {}}}).select.options == {}

@@ -81,6 +81,19 @@ def test_a_damaged_record_is_one_error(workspace: Workspace, tmp_path: Path, tex
         workspace.get(made.ref)
 
 
+@pytest.mark.parametrize("text", ['{"wall_s": 1.5, "flo', "", "[]", '{"wall_s": "long"}', None])
+def test_a_stage_whose_cost_is_damaged_or_missing_runs_again(
+    workspace: Workspace, tmp_path: Path, text: str | None
+) -> None:
+    made, path = make(workspace, {"a": 1}), tmp_path / make(workspace, {"a": 1}).ref / "cost.json"
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(IntegrityError, match=r"cost\.json is (damaged|missing)") as caught:
+        workspace.cost(made)
+    assert "run again" in caught.value.remedy
+    assert workspace.find(made.ref) is None
+    assert workspace.cost(make(workspace, {"a": 1})).flops == 5
+
+
 def test_references_that_lead_nowhere(workspace: Workspace) -> None:
     assert workspace.find("demo/0123") is None
     with pytest.raises(MissingObjectError, match="demo/0123"):

@@ -91,8 +91,14 @@ def as_settings(document: Any, what: str) -> dict[str, Any]:
 
 
 def override(config: Config, changes: dict[str, Any]) -> Config:
-    """A copy with nested `changes` applied and validated again."""
-    return parse_config(_overlay(config.model_dump(mode="json"), changes))
+    """A copy with nested `changes` applied and validated again.
+
+    Another `profile` brings its own values, and takes those of the old one with it; what was written stays.
+    """
+    written = config.model_dump(mode="json", exclude_unset=True)
+    if changes.get("profile", config.profile) != config.profile:
+        written = _without(written, PROFILES[config.profile])
+    return parse_config(_overlay(written, changes))
 
 
 def _override(text: str) -> tuple[tuple[str, ...], Any]:
@@ -102,6 +108,17 @@ def _override(text: str) -> tuple[tuple[str, ...], Any]:
     if not equals or not all(keys) or len(keys) > MAX_DEPTH:
         raise UsageError(f"--set {text[:_SHOWN]}: not of the form a.b=value", "for example --set select.fraction=0.05")
     return keys, read_yaml(value, f"the value of --set {key}")[0]
+
+
+def _without(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """`document` less the values that it shares with `base`, section by section."""
+    rest = {}
+    for key, value in document.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            rest[key] = _without(value, base[key])
+        elif key not in base or value != base[key]:
+            rest[key] = value
+    return rest
 
 
 def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:

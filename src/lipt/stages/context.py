@@ -19,7 +19,7 @@ from lipt.core.augment import Augment, RandAugment, Standard, unchanged
 from lipt.core.chunks import Dataset
 from lipt.core.images import ResidentImages, StreamedImages, open_images
 from lipt.core.nets import build_model, train_flops_per_image
-from lipt.core.rng import derive
+from lipt.core.rng import derive, reproducible
 from lipt.core.shards import Positions, split
 from lipt.core.wire import State, unpack
 from lipt.errors import UsageError
@@ -62,8 +62,6 @@ class Context:
             name = "cuda" if torch.cuda.is_available() else "cpu"
         if name == "cuda" and not torch.cuda.is_available():
             raise UsageError("device: cuda was asked for, torch sees no GPU", "set device: auto, or check the driver")
-        if name == "cpu":
-            torch.use_deterministic_algorithms(True)
         return torch.device(name)
 
     def step(
@@ -74,16 +72,21 @@ class Context:
         body: Callable[[Step], dict[str, Any]],
         label: str | None = None,
     ) -> Artifact:
-        """`run_step` on this workspace."""
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
+        """`run_step` on this workspace; reproducible on a CPU."""
+
+        def computed(step: Step) -> dict[str, Any]:
+            if self.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            with reproducible(self.device):
+                return body(step)
+
         return run_step(
             self.workspace,
             self.reporter,
             stage=stage,
             settings=settings,
             inputs=list(inputs),
-            body=body,
+            body=computed,
             label=label,
             gpu_peak_bytes=torch.cuda.max_memory_allocated if self.device.type == "cuda" else lambda: 0,
             dry_run=self.dry_run,

@@ -25,6 +25,7 @@ from torch import Tensor
 from lipt.config import parse_config
 from lipt.core.distributed import Ranks, joined
 from lipt.core.images import StreamedImages
+from lipt.core.rng import reproducible
 from lipt.errors import LiptError, RunError, UnexpectedError, in_one_line
 from lipt.progress import Reporter
 from lipt.stages.checkpoint import total_cost
@@ -102,7 +103,8 @@ def run_stage(ctx: Context, team: Team, *, work: str, ref: str, label: str, inpu
         gpu_peak_bytes=torch.cuda.max_memory_allocated if ctx.device.type == "cuda" else lambda: 0,
     )
     found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
-    summary = resolve_name(work)(ctx, step, found, team, **options)
+    with reproducible(ctx.device):
+        summary = resolve_name(work)(ctx, step, found, team, **options)
     cost = total_cost(step, team.ranks)
     cost.wall_s = step.earlier.wall_s  # the parent's clock runs already
     files = {key: asdict(file) for key, file in step.files.items()}

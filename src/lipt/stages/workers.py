@@ -155,6 +155,6 @@ def arrived(
         try:
             note = ctx.workspace.store.read(f"{ref}/{_LOST}", kind="other")
             failures[index] = str(json.loads(note)["error"])
-        except (MissingObjectError, ValueError, KeyError):
+        except (MissingObjectError, ValueError, KeyError, TypeError):
             failures[index] = "its pod left no message"
     return jigsaws, failures

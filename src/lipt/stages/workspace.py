@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from lipt import __version__
 from lipt.adapters.store import Kind, MissingObjectError, Store, open_store
 from lipt.errors import IntegrityError, RunError, UsageError
@@ -31,6 +33,7 @@ MARKER = "artifact.json"
 COST = "cost.json"
 CHECKPOINT = "checkpoint"
 DAMAGED = "damaged"
+_COST = TypeAdapter(Cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +110,26 @@ class Workspace:
             self.reused.add(ref)
 
     def cost(self, artifact: Artifact) -> Cost:
-        """What the artifact cost when it was made."""
-        return Cost(**json.loads(self.store.read(f"{artifact.ref}/{COST}", kind="other")))
+        """What the artifact cost when it was made.
+
+        Raises:
+            IntegrityError: that is damaged or missing; the artifact is marked, since a report without it would lie.
+        """
+        key = f"{artifact.ref}/{COST}"
+        try:
+            return _COST.validate_json(self.store.read(key, kind="other"))
+        except MissingObjectError:
+            problem = "is missing"
+        except ValidationError as error:
+            problem = f"is damaged: {error.errors(include_url=False)[0]['msg']}"
+        raise self.damaged(artifact, COST, problem)
+
+    def damaged(self, artifact: Artifact, name: str, problem: str) -> IntegrityError:
+        """The error that says so; a run does not find the artifact any more, it makes it again."""
+        self.store.write(f"{artifact.ref}/{DAMAGED}", name.encode(), kind="other")
+        return IntegrityError(
+            f"{self.store.uri}/{artifact.ref}/{name} {problem}", f"run again: {artifact.stage} is repeated"
+        )
 
 
 @dataclass(kw_only=True)
@@ -151,10 +172,8 @@ class Step:
             data = self.store.read(key, kind=kind)
             if hashlib.sha256(data).hexdigest() == artifact.files[name].sha256:
                 return data
-        self.store.write(f"{artifact.ref}/{DAMAGED}", name.encode(), kind="other")
-        raise IntegrityError(
-            f"{self.store.uri}/{key} is damaged: not the {artifact.files[name].num_bytes:,} bytes written",
-            f"run again: {artifact.stage} is repeated",
+        raise self.workspace.damaged(
+            artifact, name, f"is damaged: not the {artifact.files[name].num_bytes:,} bytes written"
         )
 
     def put(self, name: str, data: bytes, *, kind: Kind) -> None:

@@ -139,6 +139,6 @@ def _fork(count: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     for number in SETS:
         _fork(number, Path(sys.argv[1]))
