@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from lipt.config import override
 from lipt.core.chunks import Dataset
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.ledger import Cost
@@ -16,8 +18,9 @@ from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.report.views import spent
 from lipt.stages import merge, pretrain
+from lipt.stages.choose import algorithm_of
 from lipt.stages.compare import run_comparison, run_with_baseline
-from lipt.stages.graph import Outcome, combine, has_swarm, prepare, run
+from lipt.stages.graph import Outcome, baseline_of, combine, has_swarm, prepare, run
 from lipt.stages.report import report_key
 from lipt.stages.workspace import Workspace
 from tests.programs import run_python
@@ -230,15 +233,50 @@ def test_auto_pays_for_no_model_where_none_pays(tmp_path: Path) -> None:
     changes = {"select": {"algorithm": "auto", "fraction": 0.1}}
     document = run_with_baseline(tiny_context(tmp_path, changes))
     assert document is not None
-    (row,) = document.rows
+    row, fresh = document.rows
     assert row.label == "auto = stratified (no model)"
+    # Beside it not one more random subset: what a random draw can do that is not fixed, at the same training.
+    assert (fresh.name, fresh.kept_fraction, fresh.epoch_fraction, fresh.epochs) == ("rs2", 1, 0.1, row.epochs)
+    assert fresh.flops == pytest.approx(row.flops, rel=0.02)
     assert {entry.stage for entry in document.ledger} == {"ingest", "select", "train", "evaluate"}
-    assert judge(document.rows).headline.startswith("auto = stratified (no model) is a random subset (10 %")
+    verdict = judge(document.rows)
+    assert verdict.headline.startswith("auto = stratified (no model) is a random subset (10 %")
+    assert verdict.sentences[0].startswith("Why: auto takes a random subset above 5 % of the data")
+    text = " ".join(verdict.sentences)
+    assert "RS2: fresh random draw every epoch" in text
+    assert "select.fraction: 1, train.epoch_fraction: 0.1" in text
+    assert "fewer than 3 seeds are not enough" in text
     plain = run_with_baseline(tiny_context(tmp_path, {"select": {"algorithm": "stratified", "fraction": 0.1}}))
     assert plain is not None
     assert plain.rows[0].accuracy == row.accuracy
     small = tiny_context(tmp_path, {"select": {"algorithm": "auto", "fraction": 0.05}})
     assert has_swarm(small.config)
+
+
+@pytest.mark.parametrize(
+    ("select", "train", "name", "kept", "per_epoch"),
+    [
+        ({"algorithm": "ccs"}, {}, "random", 0.1, None),
+        ({"algorithm": "auto"}, {}, "rs2", 1.0, 0.1),
+        ({"algorithm": "random", "fraction": 0.3}, {"epoch_fraction": 0.2}, "rs2", 1.0, 0.2),
+        ({"algorithm": "random", "fraction": 1.0}, {"epoch_fraction": 0.2}, "random", 0.2, None),
+    ],
+)
+def test_a_plain_run_has_something_beside_it(
+    tmp_path: Path, select: dict[str, Any], train: dict[str, Any], name: str, kept: float, per_epoch: float | None
+) -> None:
+    config = tiny_context(tmp_path, {"select": select, "train": train}).config
+    baseline = baseline_of(config)
+    assert baseline is not None
+    beside = override(config, baseline.changes)
+    assert (baseline.name, algorithm_of(beside.select) in ("random", "stratified")) == (name, True)
+    assert (beside.select.fraction, beside.train.epoch_fraction) == (kept, per_epoch)
+    assert beside.model_dump(exclude={"train", "select"}) == config.model_dump(exclude={"train", "select"})
+    assert baseline_of(override(config, {"train": {"random_baseline": False}})) is None
+
+
+def test_all_of_the_data_has_nothing_beside_it(tmp_path: Path) -> None:
+    assert baseline_of(tiny_context(tmp_path, {"select": {"algorithm": "random", "fraction": 1.0}}).config) is None
 
 
 def test_compare_shares_what_variants_have_in_common(tmp_path: Path) -> None:

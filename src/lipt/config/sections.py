@@ -187,7 +187,8 @@ class Train(Section):
     """Weight the loss with the selection's weights (normalised to mean 1)."""
     precision: Literal["fp32", "bf16"] = "fp32"
     random_baseline: bool = True
-    """Also train on a random subset of the same two budgets, for comparison."""
+    """Also train on what to compare with: a random subset of the same two budgets; where the subset is random itself,
+    on fresh draws from all data (RS2)."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; never changes the result."""
 

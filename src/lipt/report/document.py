@@ -50,6 +50,8 @@ class Row(_Model):
     role: Literal["selected", "random", "full", "classic", "other"]
     """"selected": what the verdict is about; "random": any random fixed subset; "classic": full-price pre-training."""
     algorithm: str = ""
+    reason: str = ""
+    """Why that algorithm, where the configuration left the choice open."""
     kept_fraction: Share
     epoch_fraction: Share
     epochs: Count

@@ -64,8 +64,8 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         *_against_classic(row, others),
     ]
     if row.algorithm in ("random", "stratified"):
-        headline = f"{row.label} is a random subset ({_budgets(row)}): no selection is known to pay at this budget."
-        return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
+        sentences = [*_why_random(row), _accuracy(row), *sentences, *_instead(row)]
+        return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences)
     if random is None:
         headline = f"Unknown: no random baseline has the budgets of {row.label} ({_budgets(row)})."
         return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
@@ -89,6 +89,31 @@ def _headline(row: Row, random: Row, delta: Difference) -> str:
         "tie": f"{row.label} does not measurably beat {random.label}",
     }[delta.level]
     return f"{claim}, {points} points at {budgets}."
+
+
+def _random_headline(row: Row) -> str:
+    if row.kept_fraction < 1:
+        return f"{row.label} is a random subset ({_budgets(row)}): no model chose it."
+    if row.epoch_fraction < 1:
+        return f"{row.label} draws afresh in each epoch ({_budgets(row)}): nothing is selected."
+    return f"{row.label} is all of the data ({_budgets(row)}): nothing is selected."
+
+
+def _why_random(row: Row) -> Iterator[str]:
+    if row.reason:
+        yield f"Why: {row.reason}."
+
+
+def _instead(row: Row) -> Iterator[str]:
+    """What else a user can do who got a random subset."""
+    if row.kept_fraction < 1:
+        yield (
+            "What else: fresh draws from all data (select.algorithm: random, select.fraction: 1, train.epoch_fraction: "
+            f"{format_number(row.epoch_fraction)}) train as much, if all data may be kept; a smaller select.fraction; "
+            "or an algorithm by its name in select.algorithm."
+        )
+    if len(row.seeds) < MIN_SEEDS:
+        yield f"Differences from fewer than {MIN_SEEDS} seeds are not enough to tell which is better."
 
 
 def _seeds(delta: Difference) -> str:

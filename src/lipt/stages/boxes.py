@@ -26,12 +26,12 @@ from lipt.stages.graph import (
     Outcome,
     Prepared,
     Scoring,
+    baseline_of,
     choose,
     combine,
     fit,
     made_of,
     prepare,
-    random_baseline,
     with_config,
 )
 from lipt.stages.ingest import write_chunks
@@ -172,7 +172,7 @@ def select_box(address: str, merged: str | None) -> Artifact:
 
 
 def train_box(address: str, merged: str | None, subset: str) -> Finished:
-    """Box 5: train, evaluate, the random baseline beside it, report."""
+    """Box 5: train, evaluate, the baseline beside it, report."""
     from lipt.stages.compare import run_entries
     from lipt.stages.report import write_report
 
@@ -180,32 +180,29 @@ def train_box(address: str, merged: str | None, subset: str) -> Finished:
     theta = ctx.workspace.get(merged) if merged else None
     chosen = ctx.workspace.get(subset)
     jigsaws, failures = arrived(ctx, prepared) if prepared.plans else ([], {})
-    outcomes = {
-        "selected": Outcome(
-            config=ctx.config,
-            prepared=prepared,
-            jigsaws=tuple(jigsaws),
-            groups=made_of(ctx, theta, "group"),
-            merged=theta,
-            scores=made_of(ctx, chosen, "score"),
-            subset=chosen,
-            trained=fit(ctx, prepared, chosen, theta),
-            failures=failures,
-        )
-    }
-    if changes := random_baseline(ctx.config):
-        baseline = with_config(ctx, changes)
-        bare = Prepared(dataset=prepared.dataset)
-        _, drawn = choose(baseline, bare, None)
-        outcomes["random"] = Outcome(
-            config=baseline.config, prepared=bare, subset=drawn, trained=fit(baseline, bare, drawn, None)
-        )
-    document = write_report(ctx, run_entries(outcomes), engine=plan.engine)
-    trained, confusion = outcomes["selected"].trained, outcomes["selected"].trained.evaluation.summary["confusion"]
+    selected = Outcome(
+        config=ctx.config,
+        prepared=prepared,
+        jigsaws=tuple(jigsaws),
+        groups=made_of(ctx, theta, "group"),
+        merged=theta,
+        scores=made_of(ctx, chosen, "score"),
+        subset=chosen,
+        trained=fit(ctx, prepared, chosen, theta),
+        failures=failures,
+    )
+    baseline, beside = baseline_of(ctx.config), None
+    if baseline:  # no models are needed for it
+        other, bare = with_config(ctx, baseline.changes), Prepared(dataset=prepared.dataset)
+        _, drawn = choose(other, bare, None)
+        trained = fit(other, bare, drawn, None)
+        beside = baseline, Outcome(config=other.config, prepared=bare, subset=drawn, trained=trained)
+    document = write_report(ctx, run_entries(selected, beside), engine=plan.engine)
+    confusion = selected.trained.evaluation.summary["confusion"]
     return Finished(
         document=document,
         workspace=ctx.workspace.store.uri,
         config=ctx.config,
-        model=trained.model.ref,
+        model=selected.trained.model.ref,
         confusion=confusion if len(confusion) <= MAX_CONFUSION_CLASSES else None,
     )

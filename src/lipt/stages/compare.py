@@ -5,27 +5,27 @@ from __future__ import annotations
 from lipt.errors import UsageError, did_you_mean
 from lipt.report.document import Document
 from lipt.stages.context import Context
-from lipt.stages.graph import Outcome, random_baseline, run, variants, with_config
+from lipt.stages.graph import Baseline, Outcome, baseline_of, run, variants, with_config
 from lipt.stages.report import Engine, Entry, label_of, role_of, write_report
 
 
 def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | None:
-    """The configuration, a random subset of the same budgets beside it (`train.random_baseline`), and the report.
+    """The configuration, its baseline beside it (`train.random_baseline`), and the report.
 
     Returns None on a dry run.
     """
-    outcomes = {"selected": run(ctx)}
-    if baseline := random_baseline(ctx.config):
-        outcomes["random"] = run(with_config(ctx, baseline))
-    return None if ctx.dry_run else write_report(ctx, run_entries(outcomes), engine=engine)
+    selected, baseline = run(ctx), baseline_of(ctx.config)
+    beside = (baseline, run(with_config(ctx, baseline.changes))) if baseline else None
+    return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside), engine=engine)
 
 
-def run_entries(outcomes: dict[str, Outcome]) -> list[Entry]:
+def run_entries(selected: Outcome, beside: tuple[Baseline, Outcome] | None) -> list[Entry]:
     """The rows of a plain run's report."""
-    selected = outcomes["selected"]
     entries = [Entry(name="selected", label=label_of(selected.config), role="selected", outcomes=(selected,))]
-    if "random" in outcomes:
-        entries.append(Entry(name="random", label="Random subset", role="random", outcomes=(outcomes["random"],)))
+    if beside:
+        baseline, outcome = beside
+        role = role_of(baseline.name)
+        entries.append(Entry(name=baseline.name, label=baseline.label, role=role, outcomes=(outcome,)))
     return entries
 
 

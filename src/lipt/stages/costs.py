@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lipt.config import Config, Merge
+from lipt.config import Config, Merge, override
 from lipt.core.selection.compressed import TopLogits
 from lipt.stages.choose import needs_of
 from lipt.stages.context import Context
-from lipt.stages.graph import has_swarm, needs_models, random_baseline
+from lipt.stages.graph import baseline_of, has_swarm, needs_models
 from lipt.stages.ingest import is_chunk_store
 from lipt.stages.sizes import Data, Net
 from lipt.stages.work import Work
@@ -125,9 +125,15 @@ class _Run:
         return self.memory + 3 * self.net.state_bytes
 
     @cached_property
+    def beside(self) -> Config | None:
+        """The baseline, for which selection, training and evaluation are repeated."""
+        baseline = baseline_of(self.config)
+        return override(self.config, baseline.changes) if baseline else None
+
+    @property
     def twice(self) -> bool:
-        """Selection, training and evaluation are repeated for the random baseline."""
-        return random_baseline(self.config) is not None
+        """There is a baseline."""
+        return self.beside is not None
 
     @cached_property
     def subset_bytes(self) -> float:
@@ -256,24 +262,29 @@ class _Run:
 
     def train(self) -> Work:
         settings, candidates, runs = self.config.train, self.data.candidates, 1 + self.twice
-        kept = max(1, round(self.config.select.fraction * candidates))
+        configs = [self.config, *([self.beside] if self.beside else [])]
+        kept, *others = (max(1, round(config.select.fraction * candidates)) for config in configs)
         drawn = kept
         if settings.epoch_fraction is not None:
             drawn = min(kept, max(1, round(settings.epoch_fraction * candidates)))
         # Only the selected run of the two selects again; a piece is the mean of both.
         again = (settings.epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
-        source = self.scored if settings.reselect_every else kept
-        streams = self.streams(source)
-        looked = settings.epochs * drawn + again if streams else (source + kept * self.twice) / runs
-        scattered = min(1.0, 1 - source / candidates + 1 / _RUN)
+        sources = [self.scored if settings.reselect_every else kept, *others]
+        seen = [settings.epochs * drawn if self.streams(source) else source for source in sources]
+        looked = sum(seen) / runs + again * self.streams(sources[0])
+        # One request for each image that does not lie beside another one.
+        alone = [
+            count * min(1.0, 1 - source / candidates + 1 / _RUN) for count, source in zip(seen, sources, strict=True)
+        ]
         return Work(
-            stage="train", pieces=runs, streams=streams, decoded=looked, member_bytes=self.trainer,
+            stage="train", pieces=runs, streams=any(map(self.streams, sources)), decoded=looked,
+            member_bytes=self.trainer,
             flops=settings.epochs * drawn * self.net.both + again * self.net.forward,
             steps=settings.epochs * math.ceil(drawn / settings.batch_size),
             read={"data": looked * self.data.span_bytes, "other": self.subset_bytes},
-            written={"model": self.net.file_bytes}, requests=4 + looked * scattered,
+            written={"model": self.net.file_bytes}, requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
-            memory_bytes=self.trainer + self.resident(source),
+            memory_bytes=self.trainer + self.resident(max(sources)),
             checkpoints=settings.epochs - 1, checkpoint_bytes=2 * self.net.state_bytes,
         )  # fmt: skip
 

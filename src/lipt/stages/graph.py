@@ -219,15 +219,37 @@ def with_config(ctx: Context, changes: dict[str, Any]) -> Context:
     return replace(ctx, config=override(ctx.config, changes))
 
 
-def random_baseline(config: Config) -> dict[str, Any] | None:
-    """Changes that give the random subset of the same two budgets, class by class where the selection is balanced.
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What a plain run is shown beside."""
 
-    None where it was switched off, or where the configuration is random itself.
+    name: str
+    label: str
+    changes: dict[str, Any]
+    """To the configuration of the run."""
+
+
+def baseline_of(config: Config) -> Baseline | None:
+    """The random subset of the same two budgets, class by class where the selection is balanced.
+
+    Beside a subset that is random itself: fresh draws of every epoch from all data (RS2), which train as much. Beside
+    RS2 itself: a random subset that stays. None where it was switched off, or all data are trained on.
     """
-    if not config.train.random_baseline or algorithm_of(config.select) in ("random", "stratified"):
+    settings = config.train
+    is_random = algorithm_of(config.select) in ("random", "stratified")
+    draws_from_all = config.select.fraction == 1 and settings.epoch_fraction not in (None, 1)
+    if not settings.random_baseline or (is_random and config.select.fraction == 1 and not draws_from_all):
         return None
-    algorithm = "stratified" if config.select.balanced else "random"
-    return {"select": {"algorithm": algorithm, "options": {}}, "train": _PLAIN}
+    if is_random and not draws_from_all:
+        label, changes = variants(config)["rs2"]
+        return Baseline(name="rs2", label=label, changes=changes)
+    name = "stratified" if config.select.balanced else "random"
+    label, changes = variants(config)[name]
+    if is_random:
+        label = f"{label}, the same in every epoch"
+        kept = {"fraction": settings.epoch_fraction}
+        changes = {"select": changes["select"] | kept, "train": changes["train"] | {"epoch_fraction": None}}
+    return Baseline(name="random", label=label, changes=changes)
 
 
 _PLAIN = {"reselect_every": 0, "start": "fresh"}

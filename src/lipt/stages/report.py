@@ -17,8 +17,10 @@ import torch
 import yaml
 
 from lipt.config import Config
+from lipt.core.selection.auto import AUTO, PAYS_UNTIL
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.report import document as doc
+from lipt.report.humanize import format_budget
 from lipt.report.render import render
 from lipt.stages.choose import algorithm_of, needs_of
 from lipt.stages.context import Context
@@ -122,6 +124,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         label=entry.label,
         role=entry.role,
         algorithm=algorithm_of(config.select),
+        reason=_reason(config),
         kept_fraction=config.select.fraction,
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
         epochs=config.train.epochs,
@@ -135,6 +138,16 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         model_bytes=total.bytes("model") / seeds,
         other_bytes=total.bytes("other") / seeds,
         flops=total.flops / seeds,
+    )
+
+
+def _reason(config: Config) -> str:
+    """Why `auto` runs what it runs, where that is not a selection."""
+    if config.select.algorithm != AUTO or algorithm_of(config.select) not in ("random", "stratified"):
+        return ""
+    return (
+        f"auto takes a random subset above {format_budget(PAYS_UNTIL)} of the data, where in our measurements nothing "
+        "that looks at a model did better"
     )
 
 

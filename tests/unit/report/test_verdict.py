@@ -169,6 +169,30 @@ def test_several_selected_rows_are_each_judged_at_their_budget():
     assert judge([rows[0], rows[2]]).level == "wins"
 
 
+def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():
+    ours = row("a", [0.8, 0.81, 0.8], "selected", label="auto", algorithm="stratified", reason="nothing did better")
+    fresh = row("rs2", [0.85, 0.86, 0.85], kept_fraction=1.0)
+    verdict = judge([ours, fresh])
+    assert verdict.level == "unknown"
+    assert verdict.headline == (
+        "auto is a random subset (10 % of the data, kept and trained on for 30 epochs): no model chose it."
+    )
+    assert verdict.sentences[0] == "Why: nothing did better."
+    assert any("rs2 +5.00 points (better) from 100 % of the data" in sentence for sentence in verdict.sentences)
+    assert "select.fraction: 1, train.epoch_fraction: 0.1" in verdict.sentences[-1]
+
+
+@pytest.mark.parametrize(
+    ("per_epoch", "said"),
+    [(0.1, "draws afresh in each epoch (100 % of the data kept"), (1.0, "is all of the data (100")],
+)
+def test_where_all_data_are_kept_nothing_is_called_a_subset(per_epoch, said):
+    ours = row("a", [0.8], "selected", label="random", algorithm="random", kept_fraction=1.0, epoch_fraction=per_epoch)
+    verdict = judge([ours])
+    assert said in verdict.headline
+    assert not any("What else" in sentence for sentence in verdict.sentences)
+
+
 def test_nothing_selected_is_nothing_judged():
     assert judge([row("random", [0.5], "random")]).level == "unknown"
 
