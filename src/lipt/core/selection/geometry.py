@@ -8,6 +8,8 @@ from torch import Tensor
 from lipt.core.selection.gradients import joint_features
 from lipt.core.selection.passes import each_block, per_sample
 from lipt.core.selection.rows import members_by_class, per_row, row_blocks
+from lipt.core.selection.shrinking import shrinking_greedy
+from lipt.core.selection.steps import Pick, View, features_first, leader, minimum, positions, product, view
 from lipt.core.selection.task import Picks, Task, per_group, register, top
 from lipt.core.selection.types import Candidates
 
@@ -77,33 +79,64 @@ def _distances_from(block: Candidates, means_CD: Tensor) -> Tensor:
 
 def herd(features_MD: Tensor, k: int) -> Tensor:
     """Positions (k,): pick t minimises |mean of the first t picks - mean of all|; O(k M D) time, O(M D) memory."""
-    # Centred, the error after one more pick is |sum + x_i| / t, so |x_i|^2 + 2 x_i . sum decides.
-    x_MD = features_MD - features_MD.mean(0)
-    norms_M = x_MD.square().sum(1)
-    total_D = torch.zeros_like(x_MD[0])
-    picked_K = torch.empty(k, dtype=torch.int64, device=x_MD.device)
-    for t in range(k):
-        best = torch.addmv(norms_M, x_MD, total_D, alpha=2).argmin()
-        picked_K[t] = best
-        total_D += x_MD[best]
-        norms_M[best] = torch.inf
-    return picked_K
+    # Centred, the error after one more pick is |sum + x_i| / t, so -|x_i|^2 / 2 - x_i . sum decides.
+    mean_D = features_MD.mean(0)
+    x_DM = features_first(features_MD).sub_(mean_D[:, None])
+    norms = torch.linalg.vector_norm(x_DM, dim=0).square_().mul_(-0.5)
+    rest_D = view(torch.zeros_like(mean_D))  # minus the sum
+    x_DM, norms_M, gains_M, features, mean_D = map(view, (x_DM, norms, torch.empty_like(norms), features_MD, mean_D))
+    picks = []
+    for _ in range(k):
+        product(rest_D, x_DM, gains_M)
+        gains_M += norms_M
+        pick = leader(gains_M, norms_M)
+        picks.append(pick)
+        rest_D += mean_D
+        rest_D -= features[pick].reshape(-1)
+        norms_M[pick] = -torch.inf
+    return positions(picks, features_MD.device)
 
 
 def farthest_first(features_MD: Tensor, k: int) -> Tensor:
-    """Positions (k,) of the farthest-first traversal; O(k M D) time, O(M D) memory."""
-    x_MD = features_MD - features_MD.mean(0)  # distances do not change, rounding does
-    norms_M = x_MD.square().sum(1)
-    nearest_M = torch.full_like(norms_M, torch.inf)  # squared distance to the nearest pick, -1 for picks
-    picked_K = torch.empty(k, dtype=torch.int64, device=x_MD.device)
-    best = norms_M.argmin()
-    for t in range(k):
-        picked_K[t] = best
-        distances_M = torch.addmv(norms_M, x_MD, x_MD[best], alpha=-2).add_(norms_M[best]).clamp_min_(0)
-        nearest_M = torch.minimum(nearest_M, distances_M)
-        nearest_M[best] = -1
-        best = nearest_M.argmax()
-    return picked_K
+    """Positions (k,) of the farthest-first traversal; O(k M D) time at most, O(M D) memory."""
+    objective = _Farthest(features_MD)
+    first = leader(view(-objective.norms_M))
+    everyone_M = torch.arange(len(features_MD), device=features_MD.device)
+    unseen_M = torch.full_like(objective.norms_M, torch.inf)
+    values_M = objective.values(unseen_M, everyone_M, positions([first], features_MD.device), 0)
+    return shrinking_greedy(objective, values_M, k, first)
+
+
+class _Farthest:
+    """Values are squared distances to the nearest pick."""
+
+    def __init__(self, features_MD: Tensor) -> None:
+        self._x_MD = features_MD - features_MD.mean(0)  # distances do not change, rounding does
+        self.norms_M = torch.linalg.vector_norm(self._x_MD, dim=1).square_()
+
+    def values(self, old_B: Tensor, rows_B: Tensor, picks_P: Tensor, seen: int) -> Tensor:
+        new_P = picks_P[seen:]
+        norms_BP = self.norms_M[rows_B, None] + self.norms_M[new_P]
+        squares_BP = torch.addmm(norms_BP, self._x_MD[rows_B], self._x_MD[new_P].T, alpha=-2)
+        return torch.minimum(old_B, squares_BP.clamp_min_(0).amin(1))
+
+    def focus(self, rows_A: Tensor) -> None:
+        self._x_DA = view(features_first(self._x_MD[rows_A]))
+        norms_A = self.norms_M[rows_A]
+        self._norms_A, self._squares_A = view(norms_A), view(torch.empty_like(norms_A))
+        self._x, self._norms = view(self._x_MD), view(self.norms_M)
+
+    def step(self, values_A: View, pick: Pick) -> None:
+        squares_A = self._squares_A
+        product(self._x[pick], self._x_DA, squares_A)
+        squares_A *= -2
+        squares_A += self._norms_A
+        squares_A += self._norms[pick]
+        minimum(values_A, squares_A, values_A)
+
+    def least_loss(self, pick: int) -> float:
+        del pick
+        return 0.0
 
 
 def _median(values_M: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from lipt.core.selection.rows import as_slice
 from lipt.core.selection.types import Candidates, Outputs
 
 
@@ -104,7 +105,9 @@ def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | Non
 def joint_features(outputs: Sequence[Outputs], rows_M: Tensor | slice) -> Tensor:
     """Features (M, R D) of the samples `rows_M`: those of all models side by side, divided by sqrt(R).
 
-    Float32 or float64; not to be changed in place, for a slice it may be the stored tensor itself.
+    Float32 or float64; not to be changed in place, it may be the stored tensor itself.
     """
+    if isinstance(rows_M, Tensor):
+        rows_M = as_slice(rows_M)
     parts = [as_float(each.features_ND[rows_M]) for each in outputs]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) / len(parts) ** 0.5

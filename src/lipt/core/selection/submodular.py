@@ -16,6 +16,8 @@ from torch import Tensor
 
 from lipt.core.selection.gradients import LastLayer, joint_features, last_layers
 from lipt.core.selection.neighbours import nearest, sparse_medoids
+from lipt.core.selection.shrinking import shrinking_greedy
+from lipt.core.selection.steps import Pick, View, features_first, product, view
 from lipt.core.selection.task import TIE, Group, Picks, Task, best, per_group, register, require, stochastic_size
 
 Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
@@ -88,14 +90,44 @@ def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
 
 
 def cut(x_ME: Tensor, k: int, lam: float) -> Tensor:
-    """Positions (k,) of the greedy graph cut with similarities x_i . x_j."""
-    gains_M = x_ME @ x_ME.sum(0) - lam * x_ME.square().sum(1)
-    picked_K = torch.empty(k, dtype=torch.int64, device=x_ME.device)
-    for t in range(k):
-        at = picked_K[t] = gains_M.argmax()
-        gains_M.addmv_(x_ME, x_ME[at], alpha=-2 * lam)
-        gains_M[at] = -torch.inf
-    return picked_K
+    """Positions (k,) of the greedy graph cut with similarities x_i . x_j, 0 or more, where |x_i| <= 1."""
+    objective = _Cut(x_ME, lam)
+    return shrinking_greedy(objective, objective.alone_M.clone(), k)
+
+
+class _Cut:
+    """Values are what a sample adds to the graph cut."""
+
+    def __init__(self, x_ME: Tensor, lam: float) -> None:
+        self._x_ME, self._lam = x_ME, lam
+        sum_E = x_ME.sum(0)
+        self.alone_M = x_ME @ sum_E - lam * x_ME.square().sum(1)
+        # With c the direction of the mean, x_i . x_j >= (c . x_i) (c . x_j) - r_i r_j, where r is what is left of |x|.
+        self._along_M = x_ME @ (sum_E / sum_E.norm().clamp_min(1e-30))
+        self._across_M = (1 - self._along_M.square()).clamp_min(0).sqrt()
+        self._count, self._now_M = 0, self.alone_M
+        self._least, self._most = float(self._along_M.min()), float(self._across_M.max())
+
+    def values(self, old_B: Tensor, rows_B: Tensor, picks_P: Tensor, seen: int) -> Tensor:
+        del old_B, seen  # the sum of all picks is as quick
+        if self._count != len(picks_P):
+            self._count = len(picks_P)
+            self._now_M = self.alone_M - 2 * self._lam * (self._x_ME @ self._x_ME[picks_P].sum(0))
+        return self._now_M[rows_B]
+
+    def focus(self, rows_A: Tensor) -> None:
+        x_EA = features_first(self._x_ME[rows_A])
+        self._x_EA, self._change_A = view(x_EA), view(torch.empty_like(x_EA[0]))
+        self._moves_ME = view(self._x_ME)
+
+    def step(self, values_A: View, pick: Pick) -> None:
+        product(self._moves_ME[pick], self._x_EA, self._change_A)
+        self._change_A *= 2 * self._lam
+        values_A -= self._change_A
+
+    def least_loss(self, pick: int) -> float:
+        similarity = self._least * float(self._along_M[pick]) - self._most * float(self._across_M[pick])
+        return 2 * self._lam * max(0.0, similarity - 1e-5)  # rounded downwards
 
 
 def cluster_sizes(rows: Rows, picked_K: Tensor, n: int) -> Tensor:

@@ -1,0 +1,37 @@
+"""The engine picks what the loops that it is timed against pick, and in the same order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from selection_samples import one_class, run
+
+from benchmarks.factored import RIVALS
+from lipt.core.selection import shrinking
+from lipt.core.selection.geometry import farthest_first
+from lipt.core.selection.submodular import cut
+
+
+@pytest.mark.parametrize("algorithm", ["grand", "el2n", "moderate", "herding", "k_center", "graph_cut"])
+def test_the_engine_picks_what_factored_numpy_picks(algorithm: str) -> None:
+    candidates = one_class(200, d=12)
+    (outputs,) = candidates.outputs
+    arrays = (outputs.logits_NC.numpy(), candidates.labels_N.numpy(), outputs.features_ND.numpy())
+    assert run(algorithm, candidates, 60).indices_K.tolist() == RIVALS[algorithm](*arrays, 60).tolist()
+
+
+@pytest.mark.parametrize("greedy", [lambda x, k: cut(x.abs() / x.norm(dim=1, keepdim=True), k, 0.5), farthest_first])
+@pytest.mark.parametrize("seed", range(3))
+def test_few_competitors_change_no_pick(greedy: object, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(400, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x[100:150] = x[:50]  # equal samples: the lowest index
+    assert callable(greedy)
+    everyone = greedy(x, 150)
+    monkeypatch.setattr(shrinking, "SHARE", 0.0)
+    for fewest in (1, 8, 50):
+        monkeypatch.setattr(shrinking, "FEWEST", fewest)
+        assert greedy(x, 150).tolist() == everyone.tolist()
+    monkeypatch.setattr(shrinking, "FEWEST", 400)
+    assert greedy(x, 150).tolist() == everyone.tolist()
+    assert len(np.unique(everyone)) == 150
