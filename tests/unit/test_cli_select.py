@@ -13,6 +13,8 @@ import torch
 from safetensors.numpy import save_file
 
 from lipt.cli import cli
+from lipt.cli.select import select as select_command
+from lipt.config import Select
 from lipt.core.selection import Candidates, Selection, select
 from lipt.errors import UsageError
 from tests.programs import lipt
@@ -56,7 +58,7 @@ def test_select_from_files(tmp_path: Path, scored: dict[str, np.ndarray]) -> Non
     assert torch.equal(loaded.indices_K, expected.indices_K)
     assert torch.equal(loaded.weights_K, expected.weights_K)
     assert loaded.provenance == expected.provenance
-    assert json.loads(ended.stdout) == {"file": to, "count": 20, **expected.provenance}
+    assert json.loads(ended.stdout) == {"file": to, "count": 20, "remarks": [], **expected.provenance}
     assert pq.read_table(to)["rank"].null_count == 80
 
 
@@ -64,7 +66,7 @@ def test_select_from_blocks_is_select_from_arrays(tmp_path: Path, scored: dict[s
     first, second, to = (str(tmp_path / name) for name in ("0.safetensors", "1.safetensors", "subset.parquet"))
     here(
         "select", "--outputs", first, "--outputs", second, "--validation", second, "--algorithm", "glister",
-        "--unbalanced", "--to", to,
+        "--unbalanced", "--fraction", "0.1", "--to", to,
     )  # fmt: skip
     held_out = Candidates.of(**{name: array[60:] for name, array in scored.items()})
     candidates = Candidates.of(**scored)
@@ -81,12 +83,39 @@ def test_select_with_several_models_or_none(tmp_path: Path, scored: dict[str, np
     )
     np.save(tmp_path / "other.npy", scored["logits"][::-1])
     both = ["--logits", logits, "--features", features, "--logits", str(tmp_path / "other.npy"), "--features", features]
-    here("select", "--labels", labels, *both, "--algorithm", "dual", "--to", to)
+    here("select", "--labels", labels, *both, "--algorithm", "dual", "--k", "10", "--to", to)
     models = {"logits": [scored["logits"], scored["logits"][::-1]], "features": [scored["features"]] * 2}
     expected = select("dual", Candidates.of(scored["labels"], **models), fraction=0.1)
     assert Selection.load(to).indices_K.tolist() == expected.indices_K.tolist()
     here("select", "--labels", labels, "--algorithm", "stratified", "--to", to)
     assert Selection.load(to).algorithm == "stratified"
+
+
+def test_the_default_fraction_is_that_of_a_configuration_and_uses_the_logits(
+    tmp_path: Path, scored: dict[str, np.ndarray]
+) -> None:
+    """It was 10 %, where auto draws at random and says nothing of the logits that it was given."""
+    to = str(tmp_path / "subset.parquet")
+    options = [item for name in scored for item in (f"--{name}", str(tmp_path / f"{name}.npy"))]
+    here("select", *options, "--to", to)
+    loaded = Selection.load(to)
+    assert (loaded.fraction, loaded.algorithm) == (Select().fraction, "ccs")
+    assert f"{Select().fraction:g}" in next(each.help for each in select_command.params if each.name == "fraction")
+
+
+def test_outputs_that_are_not_used_and_classes_that_get_none_are_said(
+    tmp_path: Path, scored: dict[str, np.ndarray]
+) -> None:
+    to = str(tmp_path / "subset.parquet")
+    options = [item for name in scored for item in (f"--{name}", str(tmp_path / f"{name}.npy"))]
+    ended = lipt("select", *options, "--fraction", "0.1", "--to", to, "-o", "json")
+    assert ended.returncode == 0
+    (remark,) = json.loads(ended.stdout)["remarks"]
+    assert "the outputs of the models were not used" in remark
+    assert ended.stderr == f"lipt: {remark}\n"
+    ended = lipt("select", *options, "--k", "3", "--to", to)
+    assert ended.stderr == "lipt: 1 of 4 classes get none of the 3 samples: 3; raise the budget to train on them\n"
+    assert len(Selection.load(to).indices_K) == 3
 
 
 @pytest.mark.parametrize(
@@ -104,6 +133,14 @@ def test_select_with_several_models_or_none(tmp_path: Path, scored: dict[str, np
         ("--labels cut.npy", "cannot read cut.npy: "),
         ("--labels logits.npy", "labels must be integers, not torch.float16"),
         ("--labels labels.npy --logits features.npy --features logits.npy --algorithm moderat", "unknown selection"),
+        (
+            "--labels labels.npy --k 3 --fraction 0.1 --algorithm random",
+            "the budget is either a fraction or a number k",
+        ),
+        (
+            "--labels labels.npy --k 101 --algorithm random",
+            "k must be an integer from 1 to the number of candidates, 100",
+        ),
         ("--labels labels.npy --algorithm el2n", "needs the outputs of at least 1 model(s)"),
         ("--labels labels.npy --option beta", "--option beta: not of the form NAME=VALUE"),
         ("--labels labels.npy --option =1", "--option =1: not of the form NAME=VALUE"),

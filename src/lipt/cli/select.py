@@ -31,7 +31,11 @@ _BLOCK = ("labels", "logits", "features")
     help="The same of held-out samples, for glister; repeatable.",
 )  # fmt: skip
 @click.option("--algorithm", default="auto", show_default=True)
-@click.option("--fraction", type=click.FloatRange(min=0, max=1, min_open=True), default=0.1, show_default=True)
+@click.option(
+    "--fraction", type=click.FloatRange(min=0, max=1, min_open=True),
+    help="Share that is kept. Without it and --k: 0.05, as in a configuration.",
+)  # fmt: skip
+@click.option("--k", type=click.IntRange(min=1), help="Instead: how many are kept.")
 @click.option("--balanced/--unbalanced", default=True, show_default=True, help="Split the budget over the classes.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of the algorithm; repeatable.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
@@ -47,7 +51,8 @@ def select(
     outputs: tuple[str, ...],
     validation: tuple[str, ...],
     algorithm: str,
-    fraction: float,
+    fraction: float | None,
+    k: int | None,
     balanced: bool,
     options: tuple[str, ...],
     seed: int,
@@ -56,9 +61,12 @@ def select(
     output: str,
 ) -> None:
     """Select a subset from a model's outputs, without the rest of LiPT."""
+    from lipt.config import Select
     from lipt.core.selection import Candidates
     from lipt.core.selection import select as run_selection
 
+    if fraction is None and k is None:
+        fraction = Select().fraction
     if bool(outputs) == bool(labels) or (outputs and (logits or features)):
         raise UsageError("the candidates come from --labels, --logits and --features, or from --outputs", "give one")
     if labels:
@@ -71,12 +79,15 @@ def select(
         algorithm,
         candidates,
         fraction=fraction,
+        k=k,
         seed=seed,
         balanced=balanced,
         options={key: _parsed(key, value) for key, value in parse_pairs("--option", options).items()},
         validation=_candidates(validation) if validation else None,
         notes=parse_pairs("--note", notes),
     )
+    for remark in selection.remarks:
+        click.echo(f"lipt: {remark}", err=True)
     if "://" in to:
         from lipt.adapters.store import open_store
 
@@ -85,7 +96,8 @@ def select(
     else:
         selection.save(to)
     if output == "json":
-        print_json({"file": to, "count": len(selection.indices_K), **selection.provenance})
+        found = {"file": to, "count": len(selection.indices_K), "remarks": list(selection.remarks)}
+        print_json(found | selection.provenance)
     else:
         click.echo(to)
 

@@ -188,6 +188,8 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Artif
             positions_N=torch.from_numpy(positions),
             notes=notes,
         )
+        for remark in selection.remarks:
+            step.reporter.say(remark)
         step.put(SUBSET, selection.to_parquet(), kind="other")
         kept = torch.bincount(labels_N[selection.indices_K], minlength=num_classes)
         return {

@@ -35,12 +35,12 @@ def test_budgets_are_exact_and_indices_distinct(
     assert float(selection.weights_K.sum()) > 0
     if algorithm == "stratified" or (balanced and algorithm != "random"):
         counts = torch.bincount(labels, minlength=classes).tolist()
-        assert torch.bincount(labels[indices], minlength=classes).tolist() == [
-            max(1, round(fraction * c)) if c else 0 for c in counts
-        ]
+        taken = torch.bincount(labels[indices], minlength=classes).tolist()
+        assert all(abs(t - len(indices) * c / n) < 1 and t <= c for t, c in zip(taken, counts, strict=True))
         assert labels[indices].tolist() == sorted(labels[indices].tolist())  # class after class
-    else:
-        assert len(indices) == max(1, round(fraction * n))
+    assert len(indices) == max(1, round(fraction * n))
+    missing = sorted(set(labels.tolist()) - set(labels[indices].tolist()))
+    assert bool(missing) == any(f"get none of the {len(indices)} samples" in remark for remark in selection.remarks)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

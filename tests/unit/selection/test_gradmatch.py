@@ -52,6 +52,7 @@ def test_picks_and_weights_do_not_depend_on_how_large_the_gradients_are(error: f
     large, small = (run("gradmatch", confident(candidates, each), 12, **options) for each in (1e-2, error))
     assert small.indices_K.tolist() == large.indices_K.tolist()
     torch.testing.assert_close(small.weights_K, large.weights_K, rtol=1e-4, atol=1e-5)
+    assert len(list(small.sampler())) == 12
 
 
 def test_the_ridge_of_several_models_is_of_their_joint_gradient() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from selection_samples import make
+from hypothesis import given
+from hypothesis import strategies as st
+from selection_samples import make, same
 
 from lipt import __version__
-from lipt.core.selection import ALGORITHMS, Candidates, Outputs, requirements, resolve, select
+from lipt.core.selection import ALGORITHMS, Candidates, Outputs, Selection, requirements, resolve, select
+from lipt.core.selection.task import shares
 from lipt.errors import LiptError, RunError, UsageError
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2])
@@ -127,6 +132,125 @@ def test_wrong_options_are_usage_errors(algorithm: str, options: dict[str, Any],
     candidates = Candidates(labels_N=whole.labels_N, num_classes=3, outputs=whole.outputs)
     with pytest.raises(UsageError, match=re.escape(message)):
         select(algorithm, candidates, fraction=0.2, options=options)
+
+
+def many_classes() -> Candidates:
+    return Candidates(labels_N=torch.arange(50_000) % 100, num_classes=100)
+
+
+@pytest.mark.parametrize("algorithm", ["stratified", "auto"])
+def test_class_budgets_add_up_and_classes_that_get_none_are_named(algorithm: str) -> None:
+    """Each class rounded by itself gave 100 where 50 were asked for."""
+    candidates = replace(make(50_000, 100, 2, labels=many_classes().labels_N), forgetting_N=None)
+    selection = select(algorithm, candidates, fraction=0.001)
+    assert len(selection.indices_K) == 50
+    assert torch.bincount(candidates.labels_N[selection.indices_K], minlength=100).tolist() == [1] * 50 + [0] * 50
+    (remark,) = selection.remarks
+    assert remark.startswith("50 of 100 classes get none of the 50 samples: 50, 51, 52, 53, 54 and 45 more; raise")
+    assert not select(algorithm, candidates, fraction=0.002).remarks
+
+
+@given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=12), data=st.data())
+def test_largest_remainder_is_exact_and_fair(sizes: list[int], data: st.DataObject) -> None:
+    sizes[0] += 1
+    total = data.draw(st.integers(0, sum(sizes)))
+    parts = shares(total, sizes)
+    quotas = [total * size / sum(sizes) for size in sizes]
+    assert sum(parts) == total
+    assert all(abs(part - quota) < 1 and part <= size for part, quota, size in zip(parts, quotas, sizes, strict=True))
+
+
+def test_a_number_instead_of_a_fraction() -> None:
+    candidates = make(70, 3)
+    selection = select("herding", candidates, k=20)
+    assert len(selection.indices_K) == 20
+    assert selection.fraction == 20 / 70
+    again = select("herding", candidates, fraction=selection.provenance["fraction"])
+    assert torch.equal(again.indices_K, selection.indices_K)
+    assert len(select("random", candidates, k=70).indices_K) == 70
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({}, "the budget is either a fraction or a number k"),
+        ({"fraction": 0.5, "k": 10}, "the budget is either a fraction or a number k"),
+        ({"k": 0}, "k must be an integer from 1 to the number of candidates, 20, not 0"),
+        ({"k": 21}, "k must be an integer from 1 to"),
+        ({"k": 2.0}, "k must be an integer"),
+        ({"k": True}, "k must be an integer"),
+        ({"fraction": True}, "fraction must be in (0, 1]"),
+        ({"fraction": "0.1"}, "fraction must be in (0, 1], not '0.1'"),
+        ({"k": 2, "seed": 1.5}, "seed must be an integer"),
+        ({"k": 2, "seed": 2**64}, "seed must be an integer of 64 bits"),
+        ({"k": 2, "seed": None}, "seed must be an integer"),
+    ],
+)
+def test_budgets_and_seeds_that_cannot_be(budget: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        select("random", make(20, 3), **budget)
+
+
+def test_numpy_scalars_are_numbers() -> None:
+    """As they come out of arrays, for example from a grid over options."""
+    candidates = make(40, 3)
+    plain = select("ccs", candidates, fraction=0.25, seed=3, options={"beta": 0.5, "strata": 4}, notes={"epoch": 2})
+    scalars = select(
+        "ccs", candidates, fraction=np.float32(0.25), seed=np.int64(3), balanced=np.bool_(True),
+        options={"beta": np.float32(0.5), "strata": np.int32(4)}, notes={"epoch": np.int64(2)},
+    )  # fmt: skip
+    same(scalars, plain)
+    assert Selection.from_parquet(scalars.to_parquet(), origin="here").provenance == plain.provenance
+    assert len(select("random", candidates, k=np.int64(5), seed=torch.tensor(1)).indices_K) == 5
+    with pytest.raises(UsageError, match=r"option strata of ccs: 2.5 is not an integer"):
+        select("ccs", candidates, fraction=0.25, options={"strata": np.float64(2.5)})
+
+
+def test_auto_says_that_it_did_not_look() -> None:
+    candidates = make(40, 3)
+    (remark,) = select("auto", candidates, fraction=0.1).remarks
+    assert "the outputs of the models were not used" in remark
+    assert not select("auto", candidates, fraction=0.05, balanced=False).remarks[:-1]
+    assert not select("auto", Candidates(labels_N=candidates.labels_N, num_classes=3), fraction=0.1).remarks
+    assert not select("stratified", candidates, fraction=0.1).remarks
+
+
+@pytest.mark.parametrize("algorithm", ["herding", "k_center", "graph_cut", "facility_location", "moderate"])
+@pytest.mark.parametrize("power", [36, -36])
+def test_the_scale_of_the_features_does_not_matter(algorithm: str, power: int) -> None:
+    candidates = make(60, 3, dtype=torch.float32)
+    (o,) = candidates.outputs
+    scaled = Candidates(
+        labels_N=candidates.labels_N, num_classes=3,
+        outputs=[Outputs(logits_NC=o.logits_NC, features_ND=o.features_ND * 2.0**power)],
+    )  # fmt: skip
+    plain, other = (select(algorithm, each, fraction=0.3).indices_K.tolist() for each in (candidates, scaled))
+    assert plain == other
+
+
+@pytest.mark.parametrize("algorithm", ["herding", "k_center", "graph_cut", "facility_location", "moderate", "craig"])
+def test_features_whose_squares_overflow_are_refused(algorithm: str) -> None:
+    """In float32 1e20 squared is infinite: herding returned the same sample twice, in silence."""
+    candidates = make(20, 3, dtype=torch.float32)
+    candidates.outputs[0].features_ND[7, 1] = -1e20
+    with pytest.raises(RunError, match=r"features of candidate sample 7, model 0, reach 1e\+20.*\n.*or use float64"):
+        select(algorithm, candidates, fraction=0.5)
+    double = make(20, 3)
+    double.outputs[0].features_ND[7, 1] = 1e20
+    assert len(select(algorithm, double, fraction=0.5).indices_K.unique()) == 10
+
+
+def test_models_and_validation_of_different_precision() -> None:
+    whole = make(40, 3, models=2)
+    first, second = whole.outputs
+    single = Outputs(logits_NC=second.logits_NC.float(), features_ND=second.features_ND.float())
+    half = Outputs(logits_NC=first.logits_NC, features_ND=first.features_ND.float())
+    mixed = Candidates(labels_N=whole.labels_N, num_classes=3, outputs=[half, single])
+    for algorithm in ("glister", "gradmatch", "craig", "grand", "herding", "dual"):
+        assert len(select(algorithm, mixed, fraction=0.3).indices_K.unique()) == 12, algorithm
+    one, held_out = (make(40, 3, dtype=dtype) for dtype in (torch.float32, torch.float64))
+    for candidates, validation in ((one, held_out), (held_out, one)):
+        assert len(select("glister", candidates, fraction=0.3, validation=validation).indices_K.unique()) == 12
 
 
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.01, float("nan")])

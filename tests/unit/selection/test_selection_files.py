@@ -151,15 +151,18 @@ def weighted(weights: list[float]) -> Selection:
     )
 
 
-def test_the_subset_ascends_and_its_weights_go_with_it() -> None:
+def test_everything_of_the_chosen_is_in_order_of_pick() -> None:
+    """Row k of the subset is pick k, whose weight is weight k: users zip them."""
     selection = weighted([6.0, 1.0, 2.0])
     dataset = TensorDataset(torch.arange(91))
     subset = selection.subset(dataset)
     assert isinstance(subset, Subset)
-    assert [int(value) for (value,) in subset] == [20, 50, 70]
+    assert [int(value) for (value,) in subset] == [70, 20, 50]
     assert selection.ascending()[0].tolist() == [20, 50, 70]
     assert selection.ascending()[1].tolist() == [1, 2, 6]
-    torch.testing.assert_close(selection.normalised_weights(), torch.tensor([1 / 3, 2 / 3, 2.0]))
+    torch.testing.assert_close(selection.normalised_weights(), torch.tensor([2.0, 1 / 3, 2 / 3]))
+    rows = list(selection.sampler(200, torch.Generator().manual_seed(0)))
+    assert max(set(rows), key=rows.count) == 0
     with pytest.raises(UsageError, match="reach up to position 90, the data set has 90 samples"):
         selection.subset(TensorDataset(torch.arange(90)))
     with pytest.raises(UsageError, match="the data set has no length"):
@@ -169,13 +172,21 @@ def test_the_subset_ascends_and_its_weights_go_with_it() -> None:
 def test_the_sampler_draws_in_proportion_to_the_weights() -> None:
     selection, draws = weighted([6.0, 1.0, 2.0]), 9000
     rows = list(selection.sampler(draws, torch.Generator().manual_seed(0)))
-    counts, expected = np.bincount(rows, minlength=3), np.array([1000, 2000, 6000])
+    counts, expected = np.bincount(rows, minlength=3), np.array([6000, 1000, 2000])
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     assert chi_square < 13.8  # 2 degrees of freedom, p = 0.001
     assert len(list(selection.sampler())) == 3
     assert rows == list(selection.sampler(draws, torch.Generator().manual_seed(0)))
     never = weighted([0.0, 1.0, 2.0]).sampler(500, torch.Generator().manual_seed(0))
-    assert set(never) == {0, 1}
+    assert set(never) == {1, 2}
+
+
+def test_weights_however_small_can_be_drawn_by() -> None:
+    tiny = weighted([6e-45, 1.4e-45, 0.0])
+    assert set(tiny.sampler(500, torch.Generator().manual_seed(0))) == {0, 1}
+    assert bool(tiny.normalised_weights().isfinite().all())
+    double = replace(weighted([1, 1, 1]), weights_K=torch.tensor([6e-290, 1e-290, 2e-290], dtype=torch.float64))
+    torch.testing.assert_close(double.normalised_weights(), torch.tensor([2.0, 1 / 3, 2 / 3]))
 
 
 def test_what_cannot_be_sampled() -> None:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lipt.core.selection import task as registry
-from lipt.core.selection.auto import AUTO, auto_rule
+from lipt.core.selection.auto import AUTO, UNUSED, auto_rule
 from lipt.core.selection.passes import in_memory
 from lipt.core.selection.result import Selection, check_notes
 from lipt.core.selection.rows import members_by_class
-from lipt.core.selection.task import Group, Task, require
+from lipt.core.selection.task import Group, Task, plain, require
 from lipt.core.selection.types import Candidates, Requirements
 from lipt.errors import UsageError
 
@@ -38,16 +39,17 @@ def requirements(algorithm: str, fraction: float) -> Requirements:
 
 
 def select(
-    algorithm: str, candidates: Candidates, *, fraction: float, seed: int = 0, balanced: bool = True,
-    options: Mapping[str, Any] | None = None, validation: Candidates | None = None,
+    algorithm: str, candidates: Candidates, *, fraction: float | None = None, k: int | None = None, seed: int = 0,
+    balanced: bool = True, options: Mapping[str, Any] | None = None, validation: Candidates | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Selection:  # fmt: skip
-    """Choose a share of the candidates.
+    """Choose a share, or a number, of the candidates: exactly one of `fraction` and `k`.
 
     Args:
-        fraction: share that is kept, 0 < fraction <= 1.
-        balanced: round(fraction * n_c) of every class c, at least 1 of a class that has any; else round(fraction * n)
-            of all.
+        fraction: share that is kept, 0 < fraction <= 1: round(fraction * n) samples, at least 1.
+        k: number of samples that are kept, 1 <= k <= n.
+        balanced: the budget is split over the classes in proportion to their size, so that it adds up exactly (largest
+            remainder): with less than one sample per class some get none, which `remarks` says. Else one problem.
             `random` ignores it (always the latter), so does `stratified` (always the former).
         options: of the algorithm; unknown ones are an error.
         validation: outputs of held-out samples, for algorithms whose requirements name it; else the candidates are
@@ -56,16 +58,19 @@ def select(
 
     Raises:
         UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.
-        RunError: logits, features or counts that are not finite; names the sample.
+        RunError: logits, features or counts that are not finite, or too large to be squared; names the sample.
     """
+    seed, balanced = _seed(plain(seed)), bool(plain(balanced))
+    require(len(candidates) > 0, "there are no candidates to select from")
+    budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
+    asked = algorithm
     if algorithm == AUTO:
         require(not options, "algorithm auto takes no options; name the algorithm to set them")
         algorithm, options = auto_rule(fraction, balanced=balanced)
     function, needs = registry.lookup(algorithm)
     bound = registry.bind_options(algorithm, function, options or {})
-    require(0 < fraction <= 1, f"fraction must be in (0, 1], not {fraction}")
-    require(len(candidates) > 0, "there are no candidates to select from")
-    check_notes(notes or {})  # before the work, not after it
+    notes = {name: plain(value) for name, value in (notes or {}).items()}
+    check_notes(notes)  # before the work, not after it
     if candidates.num_models < needs.models:
         raise UsageError(
             f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
@@ -75,34 +80,66 @@ def select(
         candidates = in_memory(candidates, "candidate")
     task = Task(
         candidates=candidates, validation=_judges(candidates, validation) if needs.validation else None,
-        fraction=fraction, groups=groups(candidates, fraction, balanced=balanced),
+        budget=budget, fraction=fraction, groups=groups(candidates, budget, balanced=balanced),
         generator=torch.Generator().manual_seed(seed),
     )  # fmt: skip
     picks = function(task, **bound)
     weights_K = (
         torch.ones_like(picks.indices_K, dtype=torch.float32) if picks.weights_K is None else picks.weights_K.float()
     )
+    unused = [UNUSED] if asked == AUTO and candidates.num_models and not needs.outputs else []
     return Selection(
         indices_K=picks.indices_K, weights_K=weights_K, scores_N=None if picks.scores_N is None else
         picks.scores_N.float(), labels_N=candidates.labels_N, positions_N=torch.arange(len(candidates)),
-        algorithm=algorithm, options=bound, fraction=fraction, balanced=balanced, seed=seed, notes=notes or {},
+        algorithm=algorithm, options=bound, fraction=fraction, balanced=balanced, seed=seed, notes=notes,
+        remarks=(*unused, *_without_any(candidates, picks.indices_K)),
     )  # fmt: skip
 
 
-def groups(candidates: Candidates, fraction: float, *, balanced: bool) -> list[Group]:
-    """The groups that share a budget, without empty ones, and their exact budgets."""
+def groups(candidates: Candidates, budget: int, *, balanced: bool) -> list[Group]:
+    """The groups that share the budget, without those that get nothing."""
     if not balanced:
         everyone_N = torch.arange(len(candidates), device=candidates.labels_N.device)
-        return [Group(label=None, members_M=everyone_N, budget=_budget(fraction, len(candidates)))]
+        return [Group(label=None, members_M=everyone_N, budget=budget)]
+    members = members_by_class(candidates.labels_N, candidates.num_classes)
+    budgets = registry.shares(budget, [len(members_M) for members_M in members])
     return [
-        Group(label=label, members_M=members_M, budget=_budget(fraction, len(members_M)))
-        for label, members_M in enumerate(members_by_class(candidates.labels_N, candidates.num_classes))
-        if len(members_M)
+        Group(label=label, members_M=members_M, budget=share)
+        for label, (members_M, share) in enumerate(zip(members, budgets, strict=True))
+        if share
     ]
 
 
-def _budget(fraction: float, n: int) -> int:
-    return max(1, round(fraction * n))
+def _budget(fraction: Any, k: Any, n: int) -> tuple[int, float]:
+    """The number of samples, and the share that it is of n."""
+    if (fraction is None) == (k is None):
+        raise UsageError("the budget is either a fraction or a number k", "give one of the two, such as fraction=0.05")
+    if k is None:
+        require(_is(fraction, (int, float)) and 0 < fraction <= 1, f"fraction must be in (0, 1], not {fraction!r}")
+        return max(1, round(fraction * n)), float(fraction)
+    require(_is(k, int) and 1 <= k <= n, f"k must be an integer from 1 to the number of candidates, {n:,}, not {k!r}")
+    return k, k / n
+
+
+def _seed(seed: Any) -> int:
+    require(_is(seed, int) and -(2**63) <= seed < 2**64, f"seed must be an integer of 64 bits, not {seed!r}")
+    return int(seed)
+
+
+def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _without_any(candidates: Candidates, indices_K: Tensor) -> list[str]:
+    """A remark where classes that have candidates get no sample."""
+    there_C = torch.bincount(candidates.labels_N, minlength=candidates.num_classes) > 0
+    taken_C = torch.bincount(candidates.labels_N[indices_K], minlength=candidates.num_classes) > 0
+    lost = (there_C & ~taken_C).nonzero().flatten().tolist()
+    if not lost:
+        return []
+    named = ", ".join(map(str, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    share = f"{len(lost)} of {int(there_C.sum())} classes get none of the {len(indices_K)} samples"
+    return [f"{share}: {named}; raise the budget to train on them"]
 
 
 def _judges(candidates: Candidates, validation: Candidates | None) -> Candidates | None:

@@ -45,14 +45,15 @@ def glister(
     judges = task.candidates if task.validation is None else task.validation
     members = members_by_class(judges.labels_N, judges.num_classes)
     everyone_V = torch.arange(len(judges), device=judges.labels_N.device)
+    dtype = precision([*task.candidates.outputs, *judges.outputs])
 
     def pick(group: Group) -> tuple[Tensor, None]:
         own_V = everyone_V if group.label is None else members[group.label]
-        layers = last_layers(task.candidates, group.members_M)
+        layers = last_layers(task.candidates, group.members_M, dtype)
         square_norm = sum(float(layer.features_NE.square().sum(1).mean()) for layer in layers) / len(layers)
         state = _Greedy(
             layers=layers,
-            judges=_Judge.of(judges, own_V if len(own_V) else everyone_V),
+            judges=_Judge.of(judges, own_V if len(own_V) else everyone_V, dtype),
             eta=0.1 / square_norm if eta is None else eta,
             barred_M=torch.zeros_like(layers[0].delta_NC[:, 0]),
         )
@@ -183,13 +184,13 @@ class _Judge:
         self._logits_PCV = functional.pad(logits_VC, (0, 0, 0, pad)).unflatten(0, (parts, -1)).mT.contiguous()
 
     @classmethod
-    def of(cls, samples: Candidates, rows_V: Tensor) -> list[_Judge]:
+    def of(cls, samples: Candidates, rows_V: Tensor, dtype: torch.dtype) -> list[_Judge]:
         """One per model, for the samples `rows_V`."""
         scale = len(samples.outputs) ** -0.5
         return [
             cls(
-                each.logits(rows_V).to(precision(each)),
-                with_bias(each.features_ND[rows_V].to(precision(each))),
+                each.logits(rows_V).to(dtype),
+                with_bias(each.features_ND[rows_V].to(dtype)),
                 samples.labels_N[rows_V],
                 scale,
             )

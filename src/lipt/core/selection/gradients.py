@@ -55,9 +55,10 @@ def as_float(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def precision(outputs: Outputs) -> torch.dtype:
-    """What gradients are computed in: float64 where logits or features are, else float32."""
-    return torch.float64 if torch.float64 in (outputs.logits_NC.dtype, outputs.features_ND.dtype) else torch.float32
+def precision(outputs: Iterable[Outputs]) -> torch.dtype:
+    """What gradients are computed in: float64 where logits or features of any model are, else float32."""
+    found = {dtype for each in outputs for dtype in (each.logits_NC.dtype, each.features_ND.dtype)}
+    return torch.float64 if torch.float64 in found else torch.float32
 
 
 def probabilities(logits_NC: Tensor) -> Tensor:
@@ -88,14 +89,15 @@ def with_bias(features_ND: Tensor) -> Tensor:
 def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | None = None) -> list[LastLayer]:
     """Gradients of the samples `rows_M`, one entry per model: together one long gradient, divided by sqrt(R).
 
-    Computed in `dtype`; None = float64 for float64 outputs, else float32.
+    Computed in `dtype`; None = their common `precision`.
     """
+    dtype = dtype or precision(candidates.outputs)
     labels_M = candidates.labels_N[rows_M]
     scale = len(candidates.outputs) ** -0.5
     layers = [
         LastLayer(
-            error_vectors(each.logits(rows_M).to(dtype or precision(each)), labels_M),
-            with_bias(each.features_ND[rows_M].to(dtype or precision(each))),
+            error_vectors(each.logits(rows_M).to(dtype), labels_M),
+            with_bias(each.features_ND[rows_M].to(dtype)),
         )
         for each in candidates.outputs
     ]

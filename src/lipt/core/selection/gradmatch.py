@@ -64,17 +64,18 @@ def gradmatch(
             )
             for index in chosen
         ]
-        solved.update(zip(chosen, matching_pursuit(problems, lam=lam, dtype=precision(outputs[0])), strict=True))
+        solved.update(zip(chosen, matching_pursuit(problems, lam=lam, dtype=precision(outputs)), strict=True))
     indices, weights = [], []
     for index, (group, own) in enumerate(zip(task.groups, parts, strict=True)):
         order_T, w_T = solved[index]
+        w_T = w_T.float()
         if not bool(w_T.any()):
             w_T = torch.ones_like(w_T)
         if own is not None:
             w_T = torch.cat([w.expand(len(own[t])) for t, w in zip(order_T.tolist(), w_T, strict=True)])
             order_T = torch.cat([own[t] for t in order_T.tolist()])
         indices.append(group.members_M[order_T[: group.budget]])
-        weights.append(w_T[: group.budget].float())
+        weights.append(w_T[: group.budget])
     return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights))
 
 

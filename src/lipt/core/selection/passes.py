@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -73,20 +74,42 @@ def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candid
     return block
 
 
+#: Features up to here can be squared, summed over their dimensions and over a million samples.
+LARGEST = {torch.float32: 1e12, torch.float64: 1e140}
+
+
 def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
-    """Raise RunError naming the first sample whose logits or features are NaN or infinite, counted from `start`."""
+    """Raise RunError naming the first sample whose logits or features are NaN or infinite, or whose features are too
+    large for the precision that they are computed in, counted from `start`."""
     for index, outputs in enumerate(candidates.outputs):
         logits = outputs.logits_NC
         stored = {
             "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits, "features": outputs.features_ND
         }  # fmt: skip
         for what, values_NX in stored.items():
+            limit = _largest(values_NX.dtype) if what == "features" else math.inf
             for block in row_blocks(*values_NX.shape):
                 values_BX = values_NX[block]
                 # Twenty times faster than isfinite; NaN comes through.
-                if values_BX.numel() and not torch.stack(values_BX.aminmax()).isfinite().all():
-                    sample = start + block.start + int((~values_BX.isfinite()).any(1).nonzero()[0])
-                    raise RunError(
-                        f"{what} of {name} sample {sample}, model {index}, are not finite",
-                        "the scoring model diverged: lower its learning rate, or exclude the model",
-                    )
+                if values_BX.numel() and not float(torch.stack(values_BX.aminmax()).abs().amax()) < limit:
+                    _refuse(values_BX, limit, what, name, start + block.start, index)
+
+
+def _largest(dtype: torch.dtype) -> float:
+    return LARGEST[torch.float64 if dtype == torch.float64 else torch.float32]
+
+
+def _refuse(values_BX: Tensor, limit: float, what: str, name: str, start: int, model: int) -> None:
+    """Raise RunError naming the first row that is not finite, else the first that reaches the limit."""
+    wrong_B = (~values_BX.isfinite()).any(1)
+    if bool(wrong_B.any()):
+        raise RunError(
+            f"{what} of {name} sample {start + int(wrong_B.nonzero()[0])}, model {model}, are not finite",
+            "the scoring model diverged: lower its learning rate, or exclude the model",
+        )
+    row = int((values_BX.abs() >= limit).any(1).nonzero()[0])
+    raise RunError(
+        f"{what} of {name} sample {start + row}, model {model}, reach {float(values_BX[row].abs().max()):.3g}: from "
+        f"{limit:g} on their squares overflow",
+        "divide all of them by a constant" + ("" if values_BX.dtype == torch.float64 else ", or use float64"),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +47,8 @@ class Selection:
     """
 
     indices_K: Tensor
-    """Int64 (K,) distinct rows of the candidates, in order of pick; class after class where balanced."""
+    """Int64 (K,) distinct rows of the candidates, in order of pick; class after class where balanced. All that is of
+    the chosen samples, `subset` and `normalised_weights` included, is in this order; only `ascending` is not."""
     weights_K: Tensor
     """Float32 (K,) >= 0, raw; ones where the algorithm defines none. Training normalises them to mean 1."""
     scores_N: Tensor | None
@@ -67,6 +68,8 @@ class Selection:
     """What else belongs to the provenance, such as the digest of the checkpoint: JSON values."""
     version: str = __version__
     """Of the package that selected."""
+    remarks: Sequence[str] = ()
+    """What whoever reads the selection should know, in sentences; not stored."""
 
     def __post_init__(self) -> None:
         check_notes(self.notes)
@@ -80,23 +83,25 @@ class Selection:
         }  # fmt: skip
 
     def ascending(self) -> tuple[Tensor, Tensor]:
-        """Positions (K,) of the chosen in the data set, int64 and ascending, and their raw weights (K,); on the CPU."""
+        """Positions (K,) of the chosen in the data set, int64 and ascending, which reads fastest, and their raw weights
+        (K,) in this order; on the CPU."""
         positions_K, order_K = self.positions_N.cpu()[self.indices_K.cpu()].sort()
         return positions_K, self.weights_K.cpu()[order_K]
 
     def normalised_weights(self) -> Tensor:
-        """Weights (K,) of mean 1, float32 on the CPU; row k belongs to sample k of `subset`.
+        """`weights_K` with mean 1, float32 on the CPU; row k belongs to sample k of `subset`.
 
         Raises:
             UsageError: all weights are 0.
         """
-        _, weights_K = self.ascending()
-        if not weights_K.sum() > 0:
+        weights_K = self.weights_K.cpu().double()
+        if not bool(weights_K.any()):
             raise UsageError("all weights of the selection are 0", "train on the subset without weights")
-        return weights_K / weights_K.mean()
+        return (weights_K / weights_K.mean()).float()
 
     def subset(self, dataset: Dataset[T]) -> Subset[T]:
-        """The chosen samples of the data set that was scored, in ascending order of position, which reads fastest.
+        """The chosen samples of the data set that was scored, in order of pick, as `indices_K` and `weights_K`: class
+        after class where balanced, so let the loader shuffle or draw with `sampler`.
 
         Raises:
             UsageError: the data set has no length, or is shorter than the one that was scored.
@@ -107,7 +112,7 @@ class Selection:
                 f"the candidates reach up to position {last}, the data set has {count} samples",
                 "hand over the data set that was scored",
             )
-        return Subset(dataset, self.ascending()[0].tolist())
+        return Subset(dataset, self.positions_N.cpu()[self.indices_K.cpu()].tolist())
 
     def sampler(
         self, num_samples: int | None = None, generator: torch.Generator | None = None

@@ -12,16 +12,15 @@ from lipt.core.selection.gradients import probabilities
 from lipt.core.selection.passes import per_sample
 from lipt.core.selection.ranking import Difficulty, difficulty
 from lipt.core.selection.rows import members_by_class, per_row
-from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require
+from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require, shares
 from lipt.core.selection.types import Candidates
 
 
 @register("random")
 def random(task: Task) -> Picks:
     """Uniform over all candidates, whatever their class; with the same seed smaller fractions nest in larger ones."""
-    k = max(1, round(task.fraction * len(task.candidates)))
     order_N = torch.randperm(len(task.candidates), generator=task.generator)
-    return Picks(indices_K=order_N[:k].to(task.candidates.labels_N.device))
+    return Picks(indices_K=order_N[: task.budget].to(task.candidates.labels_N.device))
 
 
 @register("stratified")
@@ -29,7 +28,8 @@ def stratified(task: Task) -> Picks:
     """Uniform within each class, whatever the grouping of the task."""
     order_N = torch.randperm(len(task.candidates), generator=task.generator).to(task.candidates.labels_N.device)
     members = members_by_class(task.candidates.labels_N[order_N], task.candidates.num_classes)
-    picked = [positions_M[: max(1, round(task.fraction * len(positions_M)))] for positions_M in members]
+    budgets = shares(task.budget, [len(positions_M) for positions_M in members])
+    picked = [positions_M[:budget] for positions_M, budget in zip(members, budgets, strict=True)]
     return Picks(indices_K=order_N[torch.cat(picked)])
 
 

@@ -274,4 +274,4 @@ def _blocks(n: int, device: torch.device) -> tuple[Tensor, ...]:
 
 def _unit(features_MD: Tensor) -> Tensor:
     """Rows of length 1; zero rows stay zero."""
-    return torch.nn.functional.normalize(features_MD, dim=1)
+    return torch.nn.functional.normalize(features_MD, dim=1, eps=torch.finfo(features_MD.dtype).tiny)

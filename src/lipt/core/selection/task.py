@@ -9,6 +9,7 @@ from inspect import Parameter, signature
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +34,10 @@ class Task:
 
     candidates: Candidates
     validation: Candidates | None
+    budget: int
+    """Samples in all; the groups share it."""
     fraction: float
+    """The same as a share of the candidates."""
     groups: Sequence[Group]
     generator: torch.Generator
     """On the CPU, so that draws do not depend on the device."""
@@ -93,6 +97,7 @@ def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> 
     Raises:
         UsageError: an unknown option, or a value of the wrong type.
     """
+    options = {key: plain(value) for key, value in options.items()}
     parameters = signature(function).parameters.values()
     defaults = {
         parameter.name: parameter.default for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY
@@ -104,7 +109,25 @@ def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> 
             raise UsageError(f"algorithm {name} has no option {key!r}", remedy)
         if not _fits(value, hints[key]):
             raise UsageError(f"option {key} of {name}: {value!r} is not {_describe(hints[key])}")
-    return defaults | dict(options)
+    return defaults | options
+
+
+def plain(value: Any) -> Any:
+    """The number or truth value of a numpy scalar or of a tensor with one element; everything else as it is."""
+    if isinstance(value, np.generic) or (isinstance(value, (np.ndarray, Tensor)) and value.ndim == 0):
+        return value.item()
+    return value
+
+
+def shares(total: int, sizes: Sequence[int]) -> list[int]:
+    """`total` split in proportion to the sizes, so that it adds up exactly (largest remainder; the first of equal ones
+    comes first). No share exceeds its size where the total does not exceed their sum."""
+    whole = sum(sizes)
+    parts = [total * size // whole for size in sizes]
+    by_remainder = sorted(range(len(sizes)), key=lambda index: -(total * sizes[index] % whole))
+    for index in by_remainder[: total - sum(parts)]:
+        parts[index] += 1
+    return parts
 
 
 def require(condition: bool, message: str) -> None:
