@@ -71,6 +71,13 @@ def test_joined_tars_are_refused(tmp_path: Path) -> None:
     )
 
 
+def test_a_copy_whose_rest_was_never_filled_in_is_refused(tmp_path: Path) -> None:
+    data = packed(members())
+    header = offsets(data)["005.png"]
+    message = refused(tmp_path / "x.tar", data[:header] + bytes(2_000_000))
+    assert message.endswith(f"the tar ends at byte {header:,}, but 2,000,000 bytes follow, more than padding")
+
+
 @pytest.mark.parametrize("where", ["at a header", "in a header", "in the data", "in the padding", "in the end mark"])
 def test_a_cut_tar_is_refused(tmp_path: Path, where: str) -> None:
     data = packed(members())

@@ -14,7 +14,7 @@ from lipt.core.sources.base import IMAGE_SUFFIXES, check_name
 from lipt.errors import RunError
 
 _BLOCK = tarfile.BLOCKSIZE
-_PIECE = 2**20  # bytes; what follows the end of a tar is looked at in such pieces
+_MAX_PADDING = 2**20  # bytes; tar fills up 10 kB if not asked for more. More zeros: a copy that was never finished
 _MAX_LABEL = 2**31 - 1  # what an index holds
 
 _PACK = "pack the tar again with plain files: tar --dereference --hard-dereference, without --sparse"
@@ -111,16 +111,17 @@ def _members(file: _File, path: str) -> Iterator[tarfile.TarInfo]:
 def _check_end(file: _File, end: int, path: str) -> None:
     """From `end` on there are at least two blocks of zeros, and nothing else."""
     file.seek(end)
-    at = end
-    while piece := file.read(_PIECE):
-        if rest := piece.lstrip(b"\0"):
-            at += len(piece) - len(rest)
-            if at < end + _BLOCK:
-                raise RunError(f"{path}: damaged header at byte {end:,}", _RESTORE)
-            raise RunError(f"{path}: the tar ends at byte {end:,}, but more follows at byte {at:,}", _JOINED)
-        at += len(piece)
-    if at < end + 2 * _BLOCK:
+    tail = file.read(_MAX_PADDING)
+    if rest := tail.lstrip(b"\0"):
+        at = end + len(tail) - len(rest)
+        if at < end + _BLOCK:
+            raise RunError(f"{path}: damaged header at byte {end:,}", _RESTORE)
+        raise RunError(f"{path}: the tar ends at byte {end:,}, but more follows at byte {at:,}", _JOINED)
+    if len(tail) < 2 * _BLOCK:
+        at = end + len(tail)
         raise RunError(f"{path}: cut at byte {at:,}: the end mark of a tar (two blocks of zeros) is missing", _RESTORE)
+    if (more := file.length - end) > len(tail):
+        raise RunError(f"{path}: the tar ends at byte {end:,}, but {more:,} bytes follow, more than padding", _RESTORE)
 
 
 def _split(name: str) -> tuple[str, str]:
