@@ -8,7 +8,8 @@ from typing import Any
 from lipt.adapters.store import DatasetFiles, Store, open_store
 from lipt.config import Data
 from lipt.core.chunks import Dataset, Manifest, write_dataset
-from lipt.core.sources import open_source
+from lipt.core.sources import Source, open_source
+from lipt.core.sources.base import told
 from lipt.progress import Reporter
 from lipt.stages.context import Context
 from lipt.stages.workspace import Artifact, Step
@@ -32,16 +33,20 @@ def ingest(ctx: Context) -> Artifact:
 
     def body(step: Step) -> dict[str, Any]:
         location = f"{step.ref}/store"
-        return _summary(write_chunks(data, step.open(location), step.reporter, step.label), location)
+        manifest = write_chunks(data, step.open(location), step.reporter, step.label, source)
+        return _summary(manifest, location) | {"left_out": dict(source.left_out)}
 
     return ctx.step("ingest", settings, [], body)
 
 
-def write_chunks(data: Data, store: Store, reporter: Reporter, label: str) -> Manifest:
-    """Ingest the source into `store`; continues where an interrupted call stopped."""
+def write_chunks(data: Data, store: Store, reporter: Reporter, label: str, source: Source | None = None) -> Manifest:
+    """Ingest the source, opened already or not, into `store`; continues where an interrupted call stopped."""
     files = DatasetFiles(store)
+    source = source or open_source(data.source, data.format)
+    if source.left_out:
+        reporter.say(f"{label:<16} left out: {told(source.left_out)}")
     return write_dataset(
-        open_source(data.source, data.format),
+        source,
         files.put,
         get=files.get,
         delete=files.delete,
