@@ -16,12 +16,13 @@ from typing import Any, Literal
 import torch
 import yaml
 
+from lipt.adapters.store import MissingObjectError
 from lipt.config import Config
 from lipt.core.selection.auto import AUTO, PAYS_UNTIL
+from lipt.errors import IntegrityError
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.report import document as doc
 from lipt.report.humanize import format_budget
-from lipt.report.render import render
 from lipt.stages.choose import algorithm_of, needs_of
 from lipt.stages.context import Context
 from lipt.stages.graph import Outcome, has_swarm
@@ -44,11 +45,17 @@ class Entry:
 
 
 def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "local") -> doc.Document:
-    """Gather, render and store the report, at `report_key`."""
+    """Gather, render and store the report, at `report_key`; where this run made nothing, the one there is stays."""
+    artifacts = _all_artifacts(entries)
+    costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
+    ledger = [_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in artifacts]
+    if (stored := _stored(ctx, [entry.name for entry in entries], ledger, engine)) is not None:
+        return stored
+    from lipt.report.render import render  # imports matplotlib: a second
+
     selected = next(entry for entry in entries if entry.role == "selected")
     first = selected.outcomes[0]
     step = Step(workspace=ctx.workspace, ref="reports", label="report", reporter=ctx.reporter)
-    costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in _all_artifacts(entries)}
     epoch_flops = _epoch_flops(entries, costs)
     document = doc.Document(
         title=ctx.config.name,
@@ -60,13 +67,28 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
         merge=_merge_table(first),
         subset=subset_view(ctx, step, first),
         curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
-        ledger=[_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in _all_artifacts(entries)],
+        ledger=ledger,
         paper_accounting=_paper_accounting(ctx, step, first, costs),
         provenance=_provenance(ctx, entries),
     )
     ctx.workspace.store.write(report_key(ctx.config, "json"), document.model_dump_json(indent=1).encode(), kind="other")
     ctx.workspace.store.write(report_key(ctx.config, "html"), render(document).encode(), kind="other")
     return document
+
+
+def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: Engine) -> doc.Document | None:
+    """The report of this configuration as it lies there, if it tells of the same work and this run added none."""
+    store, key = ctx.workspace.store, report_key(ctx.config, "json")
+    if not all(row.earlier for row in ledger) or store.size(report_key(ctx.config, "html")) is None:
+        return None
+    try:
+        found = doc.Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
+    except (MissingObjectError, IntegrityError):
+        return None
+    work = [row.model_copy(update={"earlier": True}) for row in found.ledger]
+    if (work, [row.name for row in found.rows], found.engine) != (ledger, names, engine):
+        return None
+    return found.model_copy(update={"ledger": ledger})
 
 
 def run_id(config: Config) -> str:

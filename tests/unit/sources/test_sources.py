@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from lipt.core.chunks import write_dataset
 from lipt.core.sources import Source, open_source
@@ -55,6 +56,9 @@ def test_digits() -> None:
     assert (ext, grey.mode, grey.size) == ("png", "L", (8, 8))
     assert {np.asarray(Image.open(io.BytesIO(source.read("train", i)[0]))).max() for i in range(5)} <= {239, 255}
     assert source.fingerprint() == open_source("digits").fingerprint()
+    expected = load_digits()
+    assert source.splits["train"].tolist() == expected.target.tolist()
+    assert pixels(source, "train", 5).tolist() == np.round(expected.images[5] * (255 / 16)).tolist()
 
 
 # Folders

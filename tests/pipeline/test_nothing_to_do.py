@@ -1,0 +1,59 @@
+"""A run that finds everything finished, and a dry run: quick, and what is there stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from lipt.config import parse_config
+from lipt.stages.compare import run_with_baseline
+from lipt.stages.context import Context
+from lipt.stages.report import report_key
+from tests.programs import run_python
+from tests.tiny import TINY
+
+#: Seconds to import, and needed only where something is trained, drawn or downloaded.
+HEAVY = {
+    "torchvision", "sklearn", "scipy", "matplotlib", "jinja2", "minio", "kubernetes", "kfp", "torch._dynamo",
+    "torch._inductor",
+}  # fmt: skip
+
+RUNS = """
+import sys
+from lipt.cli import main
+main(["run", sys.argv[1]])
+main(["run", sys.argv[1], "--dry-run", "--set", "select.algorithm=ccs"])
+print(*sys.modules)
+"""
+
+
+def test_it_imports_nothing_that_trains_or_draws_and_leaves_the_report(tmp_path: Path) -> None:
+    settings = TINY | {"workspace": str(tmp_path / "runs"), "select": {"algorithm": "random"}, "train": {"epochs": 1}}
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    ctx = Context.of(parse_config(settings))
+    document = run_with_baseline(ctx)
+    assert document is not None
+    files = [tmp_path / "runs" / report_key(ctx.config, kind) for kind in ("html", "json")]
+    before = [file.read_bytes() for file in files]
+    *shown, modules = run_python("-c", RUNS, str(path)).splitlines()
+    assert [file.read_bytes() for file in files] == before
+    assert "by earlier runs, 0 s by this one" in " ".join(shown)
+    assert not HEAVY & set(modules.split())
+    assert "torch" in modules.split()  # of what is imported, all is listed
+
+
+def test_a_report_that_is_gone_or_damaged_is_written_again(tmp_path: Path) -> None:
+    changes = {"workspace": str(tmp_path), "select": {"algorithm": "random"}, "train": {"epochs": 1}}
+    ctx = Context.of(parse_config(TINY | changes))
+    run_with_baseline(ctx)
+    html, document = (tmp_path / report_key(ctx.config, kind) for kind in ("html", "json"))
+    html.unlink()
+    run_with_baseline(Context.of(ctx.config))
+    assert html.is_file()
+    document.write_text("{")
+    again = run_with_baseline(Context.of(ctx.config))
+    assert again is not None
+    assert all(row.earlier for row in again.ledger)
+    assert document.read_text() == again.model_dump_json(indent=1)
