@@ -57,7 +57,8 @@ def lipt(
         epochs: Epochs of the main training.
         seed: Seed of everything: initialisation, split, shards and order.
         profile: Defaults of all settings without a parameter here: robust, or paper (which goes with algorithm grand).
-        random_baseline: Also train on a random subset of the same budgets, for the verdict.
+        random_baseline: Also train on a random subset of the same budgets, for the verdict; on fresh draws from all
+            data (RS2) where the subset is random itself.
         config: YAML of any other setting, as {select: {balanced: false}}; one that is a parameter is refused.
         image: Container image. Never reuse a tag: nodes and KFP know an image by its name.
         gpus: GPUs (nvidia.com/gpu) of each pod, as text; all of a node's give each pod its own node. 0 runs on CPUs.

@@ -268,7 +268,7 @@ class Document(_Model):
             return cls.model_validate_json(data)
         except ValidationError as error:
             first = error.errors()[0]
-            what = ": ".join([*(map(str, first["loc"])), first["msg"]])
+            what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
             raise IntegrityError(
                 f"{origin} is damaged, or another version of lipt wrote it: {what}",
                 "run again: what is finished is found, and the report is written anew",
