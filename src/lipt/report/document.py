@@ -252,6 +252,8 @@ class Document(_Model):
     rows: list[Row] = Field(min_length=1)
     merge: MergeTable | None = None
     subset: Subset | None = None
+    left_out: str = ""
+    """What lay among the images of the source and was not ingested, with counts; empty where that was nothing."""
     curves: list[Curve] = []
     ledger: list[LedgerRow] = []
     paper_accounting: PaperAccounting | None = None

@@ -19,6 +19,7 @@ import yaml
 from lipt.adapters.store import MissingObjectError
 from lipt.config import Config
 from lipt.core.selection.auto import AUTO, PAYS_UNTIL
+from lipt.core.sources.base import told
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.report import document as doc
@@ -66,6 +67,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=_merge_table(first),
         subset=subset_view(ctx, step, first),
+        left_out=told(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
         ledger=ledger,
         paper_accounting=_paper_accounting(ctx, step, first, costs),

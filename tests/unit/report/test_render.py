@@ -161,6 +161,11 @@ def test_what_holds_training_only_is_called_training(page):
     assert ", training" not in page
 
 
+def test_what_ingest_left_out_is_said():
+    assert "Left out at ingest, and so no candidates: 3 .txt files." in render(document(left_out="3 .txt files"))
+    assert "Left out" not in render(document())
+
+
 def test_a_tie_is_no_landslide():
     """0.3 points between two rows of three seeds, whose intervals are small: a small part of the axis."""
     rows = [row("a", [0.821, 0.822, 0.823], "selected"), row("b", [0.818, 0.819, 0.820], "random")]
