@@ -29,7 +29,8 @@ _TURNS = {
 
 _EXIF = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # where Pillow looks for an orientation
 
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # `_open` refuses such an image
+# Of sizes, which `_open` refuses, and of damage to what the pixels do not depend on.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def read_stored(data: bytes, name: str) -> Image.Image:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,19 @@ def test_transparency_is_put_on_white(mode: str, form: str) -> None:
     pixels = meaning(saved(image, form, **options))
     assert (pixels[0] == 255).all()
     assert (pixels[1:] == 100).all()
+
+
+QUIET = """
+import sys
+from lipt.core.decoding import checked_image
+checked_image(sys.stdin.buffer.read(), "x")
+"""
+
+
+def test_warnings_of_pillow_are_not_shown() -> None:
+    data = saved(Image.fromarray(PIXELS), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    done = subprocess.run([sys.executable, "-c", QUIET], input=data, capture_output=True, check=True)
+    assert done.stderr == b""
 
 
 def test_partly_transparent_pixels_are_mixed_with_white() -> None:
