@@ -167,3 +167,34 @@ def test_scores_do_not_depend_on_how_the_pass_was_batched(algorithm: str, cut: i
     scores = [select(algorithm, part, fraction=1).scores_N for part in [candidates, *parts]]
     assert scores[0] is not None
     torch.testing.assert_close(scores[0], torch.cat([s for s in scores[1:] if s is not None]), rtol=1e-5, atol=1e-7)
+
+
+GREEDY = ["herding", "graph_cut", "gradmatch", "craig", "facility_location", "k_center", "glister", "moderate", "grand"]
+
+
+@pytest.mark.parametrize("algorithm", GREEDY)
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 999), dtype=st.sampled_from([torch.float32, torch.float64]), balanced=st.booleans())
+def test_of_equal_samples_the_lowest_is_picked_first(
+    algorithm: str, seed: int, dtype: torch.dtype, balanced: bool
+) -> None:
+    """Rows of a product round differently, which used to decide."""
+    base = make(13, 2, 37, seed=seed, dtype=dtype)
+    origin = torch.arange(13).repeat(5)[torch.randperm(65, generator=torch.Generator().manual_seed(seed))]
+    picked = select(algorithm, permuted(base, origin), fraction=0.4, balanced=balanced).indices_K.tolist()
+    for row in range(13):
+        twins = (origin == row).nonzero().flatten().tolist()
+        taken = [pick for pick in picked if pick in twins]
+        assert taken == twins[: len(taken)]
+
+
+@pytest.mark.parametrize("algorithm", ["herding", "graph_cut", "gradmatch"])
+def test_distinct_samples_are_picked_in_the_order_of_the_greedy(algorithm: str) -> None:
+    """Samples that agree only in the few columns that are looked at first are no twins."""
+    candidates = one_class(30, 64)
+    candidates.outputs[0].features_ND[:, ::4] = 0.0
+    plain = select(algorithm, candidates, fraction=0.4).indices_K.tolist()
+    order = torch.arange(29, -1, -1)
+    assert [
+        29 - pick for pick in select(algorithm, permuted(candidates, order), fraction=0.4).indices_K.tolist()
+    ] == plain

@@ -289,3 +289,12 @@ def test_nnls_says_when_its_rounds_were_too_few() -> None:
         gram = torch.from_numpy(a[:, : t + 1].T @ a[:, t])
         solver.add(gram[None], torch.tensor([a[:, t] @ b]), torch.tensor([True]), 1)
     assert bool(solver.unsettled_G.all())
+
+
+def test_a_problem_that_cannot_fit_is_refused_before_it_is_begun() -> None:
+    """A million candidates as one problem: the Gram rows of 400,000 picks alone are 1,490 GiB."""
+    n = 1_000_000
+    outputs = Outputs(logits_NC=torch.zeros(1, 10).expand(n, 10), features_ND=torch.ones(1, 4).expand(n, 4))
+    candidates = Candidates(labels_N=torch.zeros(n, dtype=torch.int64), num_classes=10, outputs=[outputs])
+    with pytest.raises(UsageError, match=r"400,000 picks out of 1,000,000 .* about 3,874 GiB.*\n.*class by"):
+        select("gradmatch", candidates, fraction=0.4, balanced=False)

@@ -266,3 +266,30 @@ def test_moderate_is_closest_to_the_median_distance_of_each_class() -> None:
     selection = run("moderate", candidates, 9)
     torch.testing.assert_close(selection.scores_N, scores.float())
     assert selection.indices_K.tolist() == scores.argsort(descending=True, stable=True)[:9].tolist()
+
+
+def test_moderate_of_its_authors_is_their_code() -> None:
+    """Line by line from their `selection.py`: coordinate medians, and the middle ranks over all classes."""
+    candidates = make(41, 3, 5)
+    features, labels = candidates.outputs[0].features_ND.numpy(), candidates.labels_N.numpy()
+    prototypes = np.stack([np.median(features[labels == c], axis=0) for c in range(3)])
+    distance = np.linalg.norm(features - prototypes[labels], axis=1)
+    rate = 9 / 41
+    low, high = 0.5 - rate / 2, 0.5 + rate / 2
+    kept = distance.argsort()[round(len(distance) * low) : round(len(distance) * high)]
+    assert run("moderate", candidates, 9, variant="authors").indices_K.tolist() == kept.tolist()
+    assert set(run("moderate", candidates, 9).indices_K.tolist()) != set(kept.tolist())
+    balanced = select("moderate", candidates, k=9, options={"variant": "authors"}).indices_K
+    for c, share in enumerate(torch.bincount(candidates.labels_N[balanced], minlength=3).tolist()):
+        own = np.flatnonzero(labels == c)
+        ranks = own[distance[own].argsort()]
+        start = round((len(own) - share) / 2)
+        assert balanced[candidates.labels_N[balanced] == c].tolist() == ranks[start : start + share].tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_moderate_takes_the_lower_of_the_two_in_the_middle(seed: int) -> None:
+    candidates = one_class(40, seed=seed)
+    h = candidates.outputs[0].features_ND
+    middle = (h - h.mean(0)).norm(dim=1).sort(stable=True).indices[19:21]
+    assert run("moderate", candidates, 2).indices_K.tolist() == middle.sort().values.tolist()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from lipt.core.selection.gradients import joint_features
-from lipt.core.selection.passes import each_block, per_sample
+from lipt.core.selection.passes import each_block, in_memory, per_sample
 from lipt.core.selection.rows import members_by_class, per_row, row_blocks
 from lipt.core.selection.shrinking import shrinking_greedy
 from lipt.core.selection.steps import Pick, View, features_first, leader, minimum, positions, product, view
-from lipt.core.selection.task import Picks, Task, per_group, register, top
+from lipt.core.selection.task import Group, Picks, Task, per_group, register, top
 from lipt.core.selection.types import Candidates
 
 
@@ -18,7 +20,9 @@ from lipt.core.selection.types import Candidates
 def herding(task: Task) -> Picks:
     """Greedy subset whose mean feature vector stays closest to the mean of its group (Welling 2009, eq. 4)."""
     return per_group(
-        task, lambda group: (herd(joint_features(task.candidates.outputs, group.members_M), group.budget), None)
+        task,
+        lambda group: (herd(joint_features(task.candidates.outputs, group.members_M), group.budget), None),
+        compares="features",
     )
 
 
@@ -32,21 +36,48 @@ def k_center(task: Task) -> Picks:
     return per_group(
         task,
         lambda group: (farthest_first(joint_features(task.candidates.outputs, group.members_M), group.budget), None),
+        compares="features",
     )
 
 
 @register("moderate", models=1, passes=2)
-def moderate(task: Task) -> Picks:
-    """Closest to the median distance from the class centre (Xia et al. ICLR 2023)."""
+def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> Picks:
+    """In the middle by distance from the class centre (Xia et al. ICLR 2023).
+
+    Args:
+        variant: `class` is ours: the centre is the mean of the class, and those closest to the median distance of
+            their class are kept. `authors` is the published code (tmllab/2023_ICLR_Moderate-DS): the centre is the
+            median of the class in each coordinate, and the middle of the ranking by distance is kept, from rank
+            (n - k) / 2 on: over all classes as one with `balanced=False`, as theirs does, else within each. Holds all
+            features, where `class` looks through them twice.
+    """
+    if variant == "authors":
+        return _middle_ranks(task)
     candidates = task.candidates
     means_CD = class_means(candidates)
     distances_N = per_sample(candidates, lambda block: _distances_from(block, means_CD))
     scores_N = torch.empty_like(distances_N)
     for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
         if len(rows_M):
-            distances_M = distances_N[rows_M]
-            scores_N[rows_M] = -(distances_M - _median(distances_M)).abs()
+            scores_N[rows_M] = -_offsets(distances_N[rows_M])
     return top(task, scores_N)
+
+
+def _middle_ranks(task: Task) -> Picks:
+    candidates = in_memory(task.candidates, "candidate")
+    distances_N = torch.empty(len(candidates), dtype=torch.float64, device=candidates.labels_N.device)
+    for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
+        if len(rows_M):
+            features_MD = joint_features(candidates.outputs, rows_M).double()
+            ordered_MD = features_MD.sort(0).values
+            centre_D = (ordered_MD[(len(rows_M) - 1) // 2] + ordered_MD[len(rows_M) // 2]) / 2
+            distances_N[rows_M] = (features_MD - centre_D).norm(dim=1)
+
+    def pick(group: Group) -> tuple[Tensor, None]:
+        start = round((len(group.members_M) - group.budget) / 2)
+        return distances_N[group.members_M].argsort(stable=True)[start : start + group.budget], None
+
+    return per_group(task, pick)
 
 
 def class_means(candidates: Candidates) -> Tensor:
@@ -139,7 +170,10 @@ class _Farthest:
         return 0.0
 
 
-def _median(values_M: Tensor) -> Tensor:
-    """The median, the mean of the middle two for an even number (torch.median takes the lower one)."""
+def _offsets(values_M: Tensor) -> Tensor:
+    """How far each is from the median, which is the mean of the middle two for an even number."""
     ordered_M = values_M.sort().values
-    return (ordered_M[(len(ordered_M) - 1) // 2] + ordered_M[len(ordered_M) // 2]) / 2
+    low, high = ordered_M[(len(ordered_M) - 1) // 2], ordered_M[len(ordered_M) // 2]
+    offsets_M = (values_M - (low + high) / 2).abs()
+    # The middle two are equally far: rounding must not decide.
+    return offsets_M.where((values_M != low) & (values_M != high), (high - low) / 2)

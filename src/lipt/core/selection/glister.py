@@ -63,7 +63,7 @@ def glister(
             return state.in_rounds(group.budget, min(rounds, group.budget)), None
         return state.exact(group.budget), None
 
-    return per_group(task, pick)
+    return per_group(task, pick, compares="gradients")
 
 
 @dataclass(kw_only=True)

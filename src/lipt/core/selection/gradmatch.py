@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from lipt.core.selection.gradients import LastLayer, last_layers, precision, sum_of
+from lipt.core.selection.memory import memory_bytes
 from lipt.core.selection.pursuit import Problem, matching_pursuit, side_by_side
 from lipt.core.selection.task import Group, Picks, Task, register, require
+from lipt.core.selection.ties import lowest_first
 from lipt.core.selection.types import Candidates
+from lipt.errors import UsageError
 
 #: The ridge by default: about what the published code's .5, an absolute number, is of the squared gradients of an
 #: untrained model. Of trained ones, whose gradients are small, that would be so much that the ridge alone decides.
@@ -46,7 +49,7 @@ def gradmatch(
         batch_size: samples per mini-batch, `per: batch` only.
 
     Raises:
-        UsageError: an option out of range, or mini-batch gradients beyond 4 GiB.
+        UsageError: an option out of range, or mini-batch gradients beyond 4 GiB, or a problem larger than the memory.
     """
     require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}")
     require(batch_size >= 1, f"gradmatch: batch_size must be at least 1, not {batch_size}")
@@ -54,6 +57,7 @@ def gradmatch(
     parts = [_mini_batches(task, group, batch_size) if per == "batch" else None for group in task.groups]
     sizes = [_size(group, own) for group, own in zip(task.groups, parts, strict=True)]
     width = sum(1 + each.num_features + (each.num_classes if per == "class" else 1) for each in outputs)
+    _check_memory(sizes, width, task.candidates.labels_N.device)
     solved: dict[int, tuple[Tensor, Tensor]] = {}
     for chosen in side_by_side(sizes, width, task.candidates.labels_N.device):
         problems = [
@@ -68,6 +72,8 @@ def gradmatch(
     indices, weights = [], []
     for index, (group, own) in enumerate(zip(task.groups, parts, strict=True)):
         order_T, w_T = solved[index]
+        if own is None:
+            order_T = lowest_first(task.candidates, group.members_M, order_T, gradients=True)
         w_T = w_T.float()
         if not bool(w_T.any()):
             w_T = torch.ones_like(w_T)
@@ -84,6 +90,19 @@ def _mini_batches(task: Task, group: Group, batch_size: int) -> Sequence[Tensor]
     n = len(group.members_M)
     order_M = torch.randperm(n, generator=task.generator).to(group.members_M.device)
     return order_M.tensor_split(max(1, round(n / batch_size)))
+
+
+def _check_memory(sizes: Sequence[tuple[int, int]], width: int, device: torch.device) -> None:
+    """Raise UsageError where the largest problem cannot fit."""
+    # Gradients in float64 and float32; a Gram row per pick; the least squares of all picks, twice.
+    needed, (n, k) = max((12 * n * width + 4 * n * k + 16 * k * k, (n, k)) for n, k in sizes)
+    has = memory_bytes(device)
+    if needed > has:
+        raise UsageError(
+            f"gradmatch: {k:,} picks out of {n:,} as one problem take about {needed / 2**30:,.0f} GiB, there are "
+            f"{has / 2**30:,.0f}",
+            "select class by class (balanced), set per: batch, or keep fewer",
+        )
 
 
 def _size(group: Group, parts: Sequence[Tensor] | None) -> tuple[int, int]:

@@ -47,7 +47,7 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
         picked_K = _medoids(rows, group, task, greedy, epsilon, neighbours)
         return picked_K, cluster_sizes(rows, picked_K, len(group.members_M))
 
-    return per_group(task, pick)
+    return per_group(task, pick, compares="gradients")
 
 
 @register("facility_location", models=1)
@@ -66,7 +66,7 @@ def facility_location(
         rows = _kept(_feature_distances(features_MD, metric), group)
         return _medoids(rows, group, task, greedy, epsilon, neighbours), None
 
-    return per_group(task, pick)
+    return per_group(task, pick, compares="features")
 
 
 @register("graph_cut", models=1)
@@ -86,7 +86,7 @@ def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
         x_ME = torch.cat([unit_MD, torch.ones_like(unit_MD[:, :1])], dim=1) / math.sqrt(2)  # s_ij = x_i . x_j
         return cut(x_ME, group.budget, lam), None
 
-    return per_group(task, pick)
+    return per_group(task, pick, compares="features")
 
 
 def cut(x_ME: Tensor, k: int, lam: float) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lipt.core.selection.ties import lowest_first
 from lipt.core.selection.types import Candidates, Requirements
 from lipt.errors import UsageError, did_you_mean
 
@@ -167,12 +168,19 @@ def stochastic_size(n: int, k: int, epsilon: float) -> int:
 
 
 def per_group(
-    task: Task, pick: Callable[[Group], tuple[Tensor, Tensor | None]], scores_N: Tensor | None = None
-) -> Picks:
-    """Solve every group by itself; `pick` returns positions into `group.members_M` and their weights or None."""
+    task: Task, pick: Callable[[Group], tuple[Tensor, Tensor | None]], scores_N: Tensor | None = None, *,
+    compares: Literal["features", "gradients"] | None = None,
+) -> Picks:  # fmt: skip
+    """Solve every group by itself; `pick` returns positions into `group.members_M` and their weights or None.
+
+    Args:
+        compares: what samples are to a greedy; those that are equal in it are picked in their order.
+    """
     indices, weights = [], []
     for group in task.groups:
         local_K, weights_K = pick(group)
+        if compares:
+            local_K = lowest_first(task.candidates, group.members_M, local_K, gradients=compares == "gradients")
         indices.append(group.members_M[local_K])
         weights.append(torch.ones(len(local_K), device=local_K.device) if weights_K is None else weights_K.float())
     return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights), scores_N=scores_N)
