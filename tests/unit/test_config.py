@@ -46,6 +46,14 @@ def test_another_profile_brings_its_values_and_takes_those_of_the_old_one() -> N
     assert override(paper, {"profile": "paper", "seed": 3}) == parse_config(written | {"seed": 3})
 
 
+def test_a_layer_may_be_named_by_its_number() -> None:
+    config = load_config(None, ["model.classifier=4"])
+    assert config.model.classifier == "4"
+    jsonschema.validate({"model": {"classifier": 4}}, Config.model_json_schema())
+    with pytest.raises(UsageError, match=r"model\.classifier is 4\.1"):
+        load_config(None, ["model.classifier=4.1"])  # 4.10 would read the same
+
+
 def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
     config = parse_config({"select": {"algorithm": "ccs", "options": {"beta": 0.3}}})
     assert override(config, {"select": {"algorithm": "random", "options": {}}}).select.options == {}

@@ -7,10 +7,11 @@ that is trained on in one epoch.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
@@ -21,6 +22,10 @@ from pydantic import (
 )
 
 Fraction = float
+#: What looks like an integer in YAML, a position in an nn.Sequential, is a name too.
+LayerName = Annotated[
+    str, BeforeValidator(lambda name: str(name) if isinstance(name, int) else name, json_schema_input_type=str | int)
+]
 Augmentation = Literal["randaugment", "standard", "none"]
 
 
@@ -71,11 +76,11 @@ class Model(Section):
 
     name: str = "resnet18"
     """`resnet18`, `wrn28_10` (small images), `torchvision.resnet18`, `torchvision.wide_resnet50_2` (224 px), or
-    `package.module:function` called with `num_classes`."""
+    `package.module:function` of your own, also in the current folder, called with `num_classes`."""
     width: int | None = Field(None, gt=0, le=8192)
     """Channels of the first stage (64 for resnet18, 160 for wrn28_10)."""
-    classifier: str | None = None
-    """Dotted name of the last linear layer; needed for a model of your own."""
+    classifier: LayerName | None = None
+    """Dotted name of the last linear layer; needed for a model of your own that has several."""
 
 
 class Initialise(Section):

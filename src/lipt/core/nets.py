@@ -5,10 +5,8 @@ Shape legend: B batch, C classes, D penultimate features. Small-image nets take 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +14,7 @@ from torch import Tensor, nn
 
 from lipt.core.onednn import without_strided_1x1
 from lipt.core.rng import global_seed
+from lipt.core.user_model import call
 from lipt.errors import UsageError, did_you_mean
 
 
@@ -134,13 +133,17 @@ def build_model(
 
     The model carries the dotted name of its last linear layer in `classifier_name`.
 
+    Args:
+        name: one of ours, or `package.module:function`, also of the current folder; called with `num_classes`.
+        classifier: the last linear layer; of a model that has but one, None finds it.
+
     Raises:
-        UsageError: unknown name, a width for a model that has none, a function that cannot be imported or does not
-            return an nn.Module, or no classifier layer of that name.
+        UsageError: unknown name, a width for a model that has none, a function that cannot be imported or called, that
+            raises or does not return an nn.Module, or no classifier layer of that name.
     """
     with global_seed(seed, "weights"):
         if ":" in name:
-            model = _imported(name)(num_classes=num_classes)
+            model = call(name, num_classes)
         else:
             if name not in _BUILDERS:
                 raise UsageError(
@@ -153,10 +156,7 @@ def build_model(
             classifier = classifier or default_classifier
     if not isinstance(model, nn.Module):
         raise UsageError(f"model.name: {name} returned {type(model).__name__}, not an nn.Module", "return the network")
-    layer = dict(model.named_modules()).get(classifier or "")
-    if not classifier or not isinstance(layer, nn.Linear):
-        linear = [key for key, module in model.named_modules() if isinstance(module, nn.Linear)]
-        raise UsageError(f"model.classifier: {classifier!r} is not a linear layer of {name}", f"name one of {linear}")
+    classifier, layer = _classifier(model, name, classifier)
     if layer.out_features != num_classes:
         raise UsageError(
             f"model.classifier: {classifier} has {layer.out_features} outputs for {num_classes} classes",
@@ -201,12 +201,17 @@ def train_flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> tupl
     return forward.get_total_flops(), forward.get_total_flops() + backward.get_total_flops()
 
 
-def _imported(path: str) -> Callable[..., Any]:
-    module_name, _, function = path.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
-    except (ImportError, AttributeError) as error:
+def _classifier(model: nn.Module, name: str, wanted: str | None) -> tuple[str, nn.Linear]:
+    """The linear layer called `wanted`; None stands for the only one."""
+    layers = {key: module for key, module in model.named_modules() if key and isinstance(module, nn.Linear)}
+    if not layers:
+        raise UsageError(f"model.name: {name} has no linear layer", "let its last layer be an nn.Linear")
+    if wanted is None and len(layers) == 1:
+        return next(iter(layers.items()))
+    if wanted is None:
         raise UsageError(
-            f"model.name: cannot import {path}: {error}", "install it, or set PYTHONPATH to its folder"
-        ) from None
-    return found
+            f"model.classifier: {name} has {len(layers)} linear layers", f"name the last one, of {list(layers)}"
+        )
+    if wanted not in layers:
+        raise UsageError(f"model.classifier: {wanted!r} is not a linear layer of {name}", f"name one of {list(layers)}")
+    return wanted, layers[wanted]

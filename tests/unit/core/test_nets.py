@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -52,14 +55,54 @@ def own_model(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, num_classes))
 
 
+def one_layer(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, num_classes))
+
+
+def no_layer(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(num_classes))
+
+
 def not_a_model(num_classes: int) -> int:
     return num_classes
+
+
+def takes_nothing() -> nn.Module:
+    return one_layer(3)
+
+
+def wants_more(num_classes: int, depth: int) -> nn.Module:
+    return one_layer(num_classes * depth)
+
+
+def raises(num_classes: int) -> nn.Module:
+    return one_layer([][num_classes])
 
 
 def test_own_model_by_import_path() -> None:
     model = build_model(f"{__name__}:own_model", num_classes=5, seed=0, classifier="3")
     logits, features = logits_and_features(model, torch.randn(2, 3, 2, 2))
     assert (logits.shape, features.shape) == ((2, 5), (2, 6))
+
+
+def test_the_only_linear_layer_needs_no_name() -> None:
+    assert build_model(f"{__name__}:one_layer", num_classes=5, seed=0).classifier_name == "1"
+
+
+def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_layers.py").write_text("from torch import nn\n")
+    (tmp_path / "my_nets.py").write_text(
+        "def net(num_classes):\n    from my_layers import nn\n    return nn.Sequential(nn.Linear(3, num_classes))\n"
+    )
+    (tmp_path / "broken.py").write_text("def net(:\n")
+    path = list(sys.path)
+    with pytest.raises(UsageError, match="cannot import my_nets:net"):
+        build_model("my_nets:net", num_classes=5, seed=0)
+    monkeypatch.chdir(tmp_path)
+    assert build_model("my_nets:net", num_classes=5, seed=0).classifier_name == "0"
+    with pytest.raises(UsageError, match=r"importing broken raised SyntaxError: .*broken\.py, line 1"):
+        build_model("broken:net", num_classes=5, seed=0)
+    assert sys.path == path
 
 
 @pytest.mark.parametrize(
@@ -70,7 +113,13 @@ def test_own_model_by_import_path() -> None:
         ("no.such.module:net", {}, "cannot import"),
         (f"{__name__}:nothing", {}, "cannot import"),
         (f"{__name__}:not_a_model", {}, "not an nn.Module"),
-        (f"{__name__}:own_model", {}, "is not a linear layer"),
+        (":net", {}, "':net' is not of the form package.module:function"),
+        ("os:path", {}, "os:path is no function"),
+        (f"{__name__}:takes_nothing", {}, "cannot be called with num_classes=5: got an unexpected keyword"),
+        (f"{__name__}:wants_more", {}, "cannot be called with num_classes=5: missing a required argument: 'depth'"),
+        (f"{__name__}:raises", {}, "raised IndexError: list index out of range"),
+        (f"{__name__}:no_layer", {}, "has no linear layer"),
+        (f"{__name__}:own_model", {}, "has 2 linear layers\n  -> name the last one, of ['1', '3']"),
         (f"{__name__}:own_model", {"classifier": "2"}, "is not a linear layer"),
         (f"{__name__}:own_model", {"classifier": "1"}, "6 outputs for 5 classes"),
     ],
