@@ -124,7 +124,7 @@ def test_outputs_that_are_not_used_and_classes_that_get_none_are_said(
         ("", "the candidates come from --labels, --logits and --features, or from --outputs"),
         ("--labels labels.npy --outputs 0.safetensors", "the candidates come from"),
         ("--outputs 0.safetensors --logits logits.npy", "the candidates come from"),
-        ("--labels labels.npy --logits logits.npy", "logits of 1 model(s) and features of 0"),
+        ("--labels labels.npy --logits logits.npy --algorithm grand", "algorithm grand needs the features of model 0"),
         ("--labels nowhere.npy", "cannot read nowhere.npy: "),
         ("--labels .", "cannot read .: "),
         ("--labels empty", "cannot read empty: "),

@@ -114,7 +114,6 @@ def test_compressed_logits_and_labels_alone() -> None:
         ({"labels": ["cat", "dog"]}, "labels: can't convert"),
         ({"labels": [[0, 1], [1, 0]]}, "labels must be int64 (N,)"),
         ({"labels": [0, -1]}, "label -1 of sample 1"),
-        ({"labels": [0, 1], "logits": np.zeros((2, 2))}, "logits of 1 model(s) and features of 0"),
         ({"labels": [0, 1], "logits": [np.zeros((2, 2))] * 2, "features": np.zeros((2, 3))}, "logits of 2 model(s)"),
         ({"labels": [0, 1], "logits": np.zeros((3, 2)), "features": np.zeros((3, 3))}, "expected (2, 2)"),
         ({"labels": [0, 1], "logits": np.zeros((2, 2), int), "features": np.zeros((2, 3))}, "floating point"),
@@ -277,3 +276,23 @@ def test_every_algorithm_runs_on_a_scored_data_set() -> None:
         validation = held_out if requirements(algorithm, 0.1).validation else None
         selection = select(algorithm, candidates, fraction=0.2, validation=validation)
         assert len(selection.subset(dataset)) == 8, algorithm
+
+
+@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"auto", "random", "stratified", "forgetting"}))
+def test_logits_alone_or_features_alone_are_enough_where_the_algorithm_looks_at_one(algorithm: str) -> None:
+    values = arrays()
+    needs = requirements(algorithm, 0.1)
+    both = Candidates.of(**values)
+    for what, other in (("logits", "features"), ("features", "logits")):
+        alone = Candidates.of(values["labels"], **{what: values[what]})
+        assert alone.num_classes == C
+        if getattr(needs, other):
+            with pytest.raises(UsageError, match=f"algorithm {algorithm} needs the {other} of model 0") as error:
+                select(algorithm, alone, fraction=0.2)
+            assert error.value.remedy
+        else:
+            same(select(algorithm, alone, fraction=0.2), select(algorithm, both, fraction=0.2))
+    if algorithm == "ccs":
+        alone = Candidates.of(values["labels"], logits=values["logits"])
+        with pytest.raises(UsageError, match="score grand needs the features"):
+            select("ccs", alone, fraction=0.2, options={"score": "grand"})

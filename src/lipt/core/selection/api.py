@@ -76,6 +76,7 @@ def select(
             f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
             "score the candidates first, or choose random or stratified",
         )
+    registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
     if needs.outputs and not needs.passes:
         candidates = in_memory(candidates, "candidate")
     task = Task(

@@ -16,7 +16,7 @@ from lipt.core.selection.task import Group, Picks, Task, per_group, register, to
 from lipt.core.selection.types import Candidates
 
 
-@register("herding", models=1)
+@register("herding", models=1, logits=False)
 def herding(task: Task) -> Picks:
     """Greedy subset whose mean feature vector stays closest to the mean of its group (Welling 2009, eq. 4)."""
     return per_group(
@@ -26,7 +26,7 @@ def herding(task: Task) -> Picks:
     )
 
 
-@register("k_center", models=1)
+@register("k_center", models=1, logits=False)
 def k_center(task: Task) -> Picks:
     """Farthest-first traversal: each pick is the candidate farthest from all picks (Sener & Savarese 2018, Algorithm
     1).
@@ -40,7 +40,7 @@ def k_center(task: Task) -> Picks:
     )
 
 
-@register("moderate", models=1, passes=2)
+@register("moderate", models=1, passes=2, logits=False)
 def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> Picks:
     """In the middle by distance from the class centre (Xia et al. ICLR 2023).
 

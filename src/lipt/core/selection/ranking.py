@@ -11,7 +11,7 @@ from torch import Tensor
 from lipt.core.selection.gradients import as_float, error_vectors, probabilities, sum_of
 from lipt.core.selection.passes import per_sample
 from lipt.core.selection.rows import per_row
-from lipt.core.selection.task import Picks, Task, register, top
+from lipt.core.selection.task import Picks, Task, register, require_outputs, top
 from lipt.core.selection.types import Candidates, Outputs, check_forgetting
 
 Uncertainty = Literal["entropy", "margin", "least_confidence"]
@@ -24,7 +24,7 @@ def grand(task: Task) -> Picks:
     return top(task, difficulty(task.candidates, "grand"))
 
 
-@register("el2n", models=1, passes=1)
+@register("el2n", models=1, passes=1, features=False)
 def el2n(task: Task) -> Picks:
     """Largest expected |softmax(z) - onehot(y)| (Paul et al. 2021, Definition 2.2), the mean over the models."""
     return top(task, difficulty(task.candidates, "el2n"))
@@ -36,14 +36,19 @@ def forgetting(task: Task) -> Picks:
     return top(task, difficulty(task.candidates, "forgetting"))
 
 
-@register("uncertainty", models=1, passes=1)
+@register("uncertainty", models=1, passes=1, features=False)
 def uncertainty(task: Task, *, measure: Uncertainty = "entropy") -> Picks:
     """Most uncertain predictions; probabilities are averaged over the models."""
     return top(task, difficulty(task.candidates, measure))
 
 
 def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
-    """The score called `score` (N,), higher = harder."""
+    """The score called `score` (N,), higher = harder.
+
+    Raises:
+        UsageError: what it is computed from is missing.
+    """
+    require_outputs(candidates, f"score {score}", logits=score != "forgetting", features=score == "grand")
     if score == "forgetting":
         return as_float(check_forgetting(candidates))
     if score in get_args(Uncertainty):

@@ -33,7 +33,7 @@ def stratified(task: Task) -> Picks:
     return Picks(indices_K=order_N[torch.cat(picked)])
 
 
-@register("ccs", models=1, passes=1)
+@register("ccs", models=1, passes=1, features=False)
 def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, strata: int = 50) -> Picks:
     """Coverage-centric selection (Zheng et al. ICLR 2023, Algorithm 1): drop the hardest, then cover the scores evenly.
 
@@ -58,7 +58,7 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
     return per_group(task, pick, scores_N)
 
 
-@register("dual", models=2, passes=1)
+@register("dual", models=2, passes=1, features=False)
 def dual(
     task: Task,
     *,

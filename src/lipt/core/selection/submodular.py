@@ -50,7 +50,7 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
     return per_group(task, pick, compares="gradients")
 
 
-@register("facility_location", models=1)
+@register("facility_location", models=1, logits=False)
 def facility_location(
     task: Task,
     *,
@@ -69,7 +69,7 @@ def facility_location(
     return per_group(task, pick, compares="features")
 
 
-@register("graph_cut", models=1)
+@register("graph_cut", models=1, logits=False)
 def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
     """Representative but not redundant: greedy on sum_{i in V, j in S} s_ij - lam sum_{i, j in S} s_ij (Iyer et al.
     2021).

@@ -61,13 +61,23 @@ _REGISTRY: dict[str, tuple[Algorithm, Requirements]] = {}
 
 
 def register(
-    name: str, *, models: int = 0, forgetting: bool = False, validation: bool = False, passes: int = 0
+    name: str,
+    *,
+    models: int = 0,
+    logits: bool = True,
+    features: bool = True,
+    forgetting: bool = False,
+    validation: bool = False,
+    passes: int = 0,
 ) -> Callable[[Algorithm], Algorithm]:
     """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
 
-    The others are its `Requirements`.
+    The others are its `Requirements`; `logits` and `features` count where there are models.
     """
-    needs = Requirements(models=models, forgetting=forgetting, validation=validation, passes=passes)
+    needs = Requirements(
+        models=models, logits=models > 0 and logits, features=models > 0 and features, forgetting=forgetting,
+        validation=validation, passes=passes,
+    )  # fmt: skip
 
     def add(function: Algorithm) -> Algorithm:
         _REGISTRY[name] = (function, needs)
@@ -135,6 +145,14 @@ def require(condition: bool, message: str) -> None:
     """Raise UsageError unless an option or argument is in its range."""
     if not condition:
         raise UsageError(message)
+
+
+def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, features: bool) -> None:
+    """Raise UsageError where outputs that the algorithm needs are not known."""
+    for index, each in enumerate(candidates.outputs):
+        for what, needed, width in (("logits", logits, each.num_classes), ("features", features, each.num_features)):
+            if needed and not width:
+                raise UsageError(f"{algorithm} needs the {what} of model {index}", f"hand over the {what} as well")
 
 
 def top(task: Task, scores_N: Tensor) -> Picks:

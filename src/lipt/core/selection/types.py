@@ -22,9 +22,9 @@ class Outputs:
     """What one scoring pass of one model stores; the last-layer gradients follow from it (gradients.py)."""
 
     logits_NC: Tensor | TopLogits
-    """Float (N, C), any precision, in memory or memory-mapped; or compressed."""
+    """Float (N, C), any precision, in memory or memory-mapped; or compressed. (N, 0) where they are not known."""
     features_ND: Tensor
-    """Float (N, D): the input of the classifier layer."""
+    """Float (N, D): the input of the classifier layer. (N, 0) where they are not known."""
 
     def __post_init__(self) -> None:
         shapes = tuple(self.logits_NC.shape), tuple(self.features_ND.shape)
@@ -103,7 +103,7 @@ class Candidates:
             first = int(outside_K[0])
             raise UsageError(f"label {int(labels_N[first])} of sample {first} is outside 0..{self.num_classes - 1}")
         for index, outputs in enumerate(self.outputs):
-            if tuple(outputs.logits_NC.shape) != (len(labels_N), self.num_classes):
+            if tuple(outputs.logits_NC.shape) not in ((len(labels_N), self.num_classes), (len(labels_N), 0)):
                 expected = (len(labels_N), self.num_classes)
                 raise UsageError(
                     f"logits of model {index} have shape {tuple(outputs.logits_NC.shape)}, expected {expected}"
@@ -137,7 +137,8 @@ class Candidates:
         Args:
             labels: integers (N,) of any size; they go to the device of the logits.
             logits: float (N, C) of any precision, or compressed. Of several models: a list or tuple, one each.
-            features: float (N, D) as the logits, one of each model: the input of its classifier layer.
+            features: float (N, D) as the logits, one of each model: the input of its classifier layer. Either may be
+                left out where the algorithm does not need it.
             num_classes: C; None = the columns of the logits, else the largest label + 1.
             forgetting: forgetting events (N,).
 
@@ -146,17 +147,19 @@ class Candidates:
         """
         scored = [each if isinstance(each, TopLogits) else as_tensor(each, "logits") for each in per_model(logits)]
         seen = [as_tensor(each, "features") for each in per_model(features)]
-        if len(scored) != len(seen):
+        if scored and seen and len(scored) != len(seen):
             raise UsageError(
                 f"there are logits of {len(scored)} model(s) and features of {len(seen)}",
-                "give both of each model, or neither for random and stratified",
+                "give both of each model, or only one of the two for algorithms that do not need the other",
             )
-        outputs = [Outputs(logits_NC=z, features_ND=h) for z, h in zip(scored, seen, strict=True)]
+        known: list[Tensor | TopLogits] = [*(scored or seen)]
+        nothing = [torch.empty(each.shape[0], 0, device=each.device) for each in known]
+        outputs = [Outputs(logits_NC=z, features_ND=h) for z, h in zip(scored or nothing, seen or nothing, strict=True)]
         labels_N = as_labels(labels)
         device = outputs[0].logits_NC.device if outputs else labels_N.device
         if num_classes is None:
             largest = int(labels_N.max()) if labels_N.numel() else -1
-            num_classes = outputs[0].num_classes if outputs else largest + 1
+            num_classes = outputs[0].num_classes if scored else largest + 1
         return cls(
             labels_N=labels_N.to(device), num_classes=num_classes, outputs=outputs,
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
@@ -169,6 +172,10 @@ class Requirements:
 
     models: int = 0
     """The smallest number of scored models (entries of `Candidates.outputs`)."""
+    logits: bool = False
+    """Whether it looks at their logits."""
+    features: bool = False
+    """Whether it looks at their features."""
     forgetting: bool = False
     """Needs `Candidates.forgetting_N`."""
     validation: bool = False
