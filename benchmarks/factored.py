@@ -4,6 +4,8 @@ Gradients are never materialised (g_i = delta_i (x) h~_i: inner products are pro
 with features first where a product over all candidates is taken in every step, and greedy steps are lazy. These are the
 rivals that the engine is measured against; each picks the same samples (tests/unit/selection/test_factored.py).
 
+`OMP_NUM_THREADS=1 python -m benchmarks.factored` prints a table: CPU seconds of one thread, by turns.
+
 One class: all candidates compete. Arrays are z (n, C), y (n,), h (n, d), in float32 or float64; results are k positions
 in order of pick.
 """
@@ -11,6 +13,8 @@ in order of pick.
 from __future__ import annotations
 
 import heapq
+import statistics
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -163,6 +167,7 @@ def gradmatch(z: Array, y: Labels, h: Array, k: int, lam: float) -> Array:
     e, h1_t = errors(z, y), np.concatenate([h.T, np.ones_like(h[:, :1].T)])
     b = ((e.astype(np.float64) @ h1_t.T.astype(np.float64)) @ h1_t * e).sum(0)
     e_n, h1 = e.T.copy(), h1_t.T.copy()
+    lam *= float((np.square(e).sum(0) * np.square(h1_t).sum(0)).mean())  # in units of a squared gradient
     rows, gram, right = np.empty((k, n), dtype=h.dtype), np.zeros((k, k)), np.zeros(k)
     inverse, active, w = np.zeros((k, k)), np.empty(0, dtype=np.int64), np.zeros(k)
     correlation, taken, picked = b.astype(h.dtype), np.zeros(n, dtype=h.dtype), np.empty(k, dtype=np.int64)
@@ -209,3 +214,39 @@ RIVALS: dict[str, Callable[..., Array]] = {
     "graph_cut": graph_cut, "facility_location": facility_location, "craig": craig, "glister": glister,
     "gradmatch": gradmatch,
 }  # fmt: skip
+
+
+def cpu_seconds(function: Callable[[], object]) -> float:
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def main(n: int = 5000, k: int = 500, repeats: int = 5) -> None:
+    from benchmarks.selection import sample  # that program compares with loops on dense gradients
+    from lipt.core.selection import select
+
+    torch.set_num_threads(1)
+    candidates = sample(n, 10, 512)
+    (outputs,) = candidates.outputs
+    arrays = (outputs.logits_NC.numpy(), candidates.labels_N.numpy(), outputs.features_ND.numpy())
+    settings: dict[str, dict[str, float]] = {"gradmatch": {"lam": 0.03}, "ccs": {"beta": 0.3}}
+    print("| algorithm | factored numpy, s | engine, s | ratio | picked by both |\n|---|---|---|---|---|")
+    for name, rival in RIVALS.items():
+        options = settings.get(name, {})
+        ours, theirs = select(name, candidates, fraction=k / n, options=options), rival(*arrays, k, **options)
+        pairs = [
+            (
+                cpu_seconds(lambda: rival(*arrays, k, **options)),  # noqa: B023
+                cpu_seconds(lambda: select(name, candidates, fraction=k / n, options=options)),  # noqa: B023
+            )
+            for _ in range(repeats)
+        ]
+        rival_s, ours_s = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
+        ratio = statistics.median(theirs_s / mine_s for theirs_s, mine_s in pairs)
+        both = len({*ours.indices_K.tolist()} & {*theirs.tolist()}) / k
+        print(f"| `{name}` | {rival_s:.4f} | {ours_s:.4f} | {ratio:.2f} | {both:.1%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -28,9 +28,10 @@ class LastLayer:
     delta_NC: Tensor
     features_NE: Tensor
 
-    def gram_BN(self, rows_B: Tensor) -> Tensor:
-        """<g_b, g_i> for the samples `rows_B` against all."""
-        return (self.delta_NC[rows_B] @ self.delta_NC.T).mul_(self.features_NE[rows_B] @ self.features_NE.T)
+    def gram_BN(self, rows_B: Tensor, start: int = 0) -> Tensor:
+        """<g_b, g_i> for the samples `rows_B` against all from `start` on."""
+        delta_NC, features_NE = self.delta_NC, self.features_NE
+        return (delta_NC[rows_B] @ delta_NC[start:].T).mul_(features_NE[rows_B] @ features_NE[start:].T)
 
     def square_norms_N(self) -> Tensor:
         """|g_i|^2."""

@@ -26,15 +26,16 @@ def view(x: Tensor) -> View:
     return x.numpy() if x.device.type == "cpu" else x
 
 
-def features_first(x_MD: Tensor) -> Tensor:
-    """A copy (D, M): products with it stream through memory.
+def large(like: Tensor, *shape: int) -> Tensor:
+    """An empty tensor; on a CPU in large pages, which numpy asks the kernel for: it is filled and read sooner."""
+    if like.device.type != "cpu":
+        return like.new_empty(shape)
+    return torch.from_numpy(np.empty(shape, dtype=like[:0].numpy().dtype))
 
-    On a CPU in large pages, which numpy asks the kernel for.
-    """
-    if x_MD.device.type != "cpu":
-        return x_MD.T.contiguous()
-    dtype = torch.empty(0, dtype=x_MD.dtype).numpy().dtype
-    return torch.from_numpy(np.empty((x_MD.shape[1], x_MD.shape[0]), dtype=dtype)).copy_(x_MD.T)
+
+def features_first(x_MD: Tensor) -> Tensor:
+    """A copy (D, M): products with it stream through memory."""
+    return large(x_MD, x_MD.shape[1], x_MD.shape[0]).copy_(x_MD.T)
 
 
 def product(v_D: View, x_DM: View, out_M: View) -> None:

@@ -11,18 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lipt.core.selection.gradients import LastLayer, joint_features, last_layers
 from lipt.core.selection.neighbours import nearest, sparse_medoids
 from lipt.core.selection.shrinking import shrinking_greedy
-from lipt.core.selection.steps import Pick, View, features_first, product, view
+from lipt.core.selection.steps import Pick, View, features_first, large, leader, product, view
 from lipt.core.selection.task import TIE, Group, Picks, Task, best, per_group, register, require, stochastic_size
 
 Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
 #: Distances (B, M) of the samples (B,) to all, in memory of its own.
 Rows = Callable[[Tensor], Tensor]
+#: The same to all samples from one on.
+RowsFrom = Callable[[Tensor, int], Tensor]
 #: Up to so many samples (1 GiB of float32) distances are computed once; beyond, rows are recomputed when needed.
 DENSE_LIMIT = 16384
 #: Beyond so many samples `auto` looks at nearest neighbours only.
@@ -175,8 +178,50 @@ class _Cover:
         self.free_M[pick] = False
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """Rows from memory."""
+
+    distances_MM: Tensor
+
+    def __call__(self, index_B: Tensor) -> Tensor:
+        return self.distances_MM[index_B]
+
+
+def one_by_one(distances_MM: Tensor, k: int) -> Tensor:
+    """As `lazy_greedy`, a candidate at a time: distances in the memory of a CPU are read soonest so."""
+    distances = distances_MM.numpy()
+    picks = [int(leader(distances.sum(1) * -1))]
+    nearest_M = distances[picks[0]].copy()
+    saved_M = np.empty_like(nearest_M)
+
+    def gain(candidate: int) -> float:
+        np.subtract(nearest_M, distances[candidate], out=saved_M)
+        np.maximum(saved_M, 0, out=saved_M)
+        return float(np.add.reduce(saved_M))
+
+    bounds_M = np.array([gain(candidate) for candidate in range(len(distances))])
+    bounds_M[picks] = -1
+    while len(picks) < k:
+        best, fresh = 0.0, dict[int, float]()
+        while bounds_M[candidate := int(bounds_M.argmax())] > best * (1 - TIE):
+            fresh[candidate] = value = gain(candidate)
+            best, bounds_M[candidate] = max(best, value), -1
+        for candidate, value in fresh.items():
+            bounds_M[candidate] = value
+        if best > 0:
+            picks.append(min(candidate for candidate, value in fresh.items() if value >= best * (1 - TIE)))
+        else:  # nothing left to gain: any free one
+            picks.append(int((bounds_M >= 0).argmax()))
+        bounds_M[picks[-1]] = -1
+        np.minimum(nearest_M, distances[picks[-1]], out=nearest_M)
+    return torch.tensor(picks)
+
+
 def lazy_greedy(rows: Rows, k: int, n: int, device: torch.device) -> Tensor:
     """Positions (k,) of the exact greedy: gains only shrink (submodularity), so old gains bound the new ones."""
+    if isinstance(rows, _Kept) and device.type == "cpu":
+        return one_by_one(rows.distances_MM, k)
     first = first_medoid(rows, n, device)
     cover = _Cover.start(rows, first, n)
     bounds_M = cover.gains(torch.arange(n, device=device))
@@ -230,42 +275,44 @@ def _medoids(rows: Rows, group: Group, task: Task, greedy: Greedy, epsilon: floa
     return lazy_greedy(rows, k, n, device)
 
 
-def _gradient_distances(layers: list[LastLayer]) -> Rows:
-    """Rows (B, M) of |g_b - g_i|, from two small matrix products per model."""
+def _gradient_distances(layers: list[LastLayer]) -> RowsFrom:
+    """Rows of |g_b - g_i|, from two small matrix products per model."""
     norms_M = sum((layer.square_norms_N() for layer in layers), torch.zeros_like(layers[0].delta_NC[:, 0]))
 
-    def rows(index_B: Tensor) -> Tensor:
-        first, *others = [layer.gram_BN(index_B) for layer in layers]
-        return _distances(sum(others, first), norms_M, index_B)
+    def rows(index_B: Tensor, start: int) -> Tensor:
+        first, *others = [layer.gram_BN(index_B, start) for layer in layers]
+        return _distances(sum(others, first), norms_M, index_B, start)
 
     return rows
 
 
-def _feature_distances(features_MD: Tensor, metric: str) -> Rows:
-    """Rows (B, M) of 1 - cos or of the Euclidean distance."""
+def _feature_distances(features_MD: Tensor, metric: str) -> RowsFrom:
+    """Rows of 1 - cos or of the Euclidean distance."""
     if metric == "cosine":
         unit_MD = _unit(features_MD)
-        return lambda index_B: (1 - unit_MD[index_B] @ unit_MD.T).clamp_min_(0)
+        return lambda index_B, start: (unit_MD[index_B] @ unit_MD[start:].T).neg_().add_(1).clamp_min_(0)
     x_MD = features_MD - features_MD.mean(0)
     norms_M = x_MD.square().sum(1)
-    return lambda index_B: _distances(x_MD[index_B] @ x_MD.T, norms_M, index_B)
+    return lambda index_B, start: _distances(x_MD[index_B] @ x_MD[start:].T, norms_M, index_B, start)
 
 
-def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor) -> Tensor:
+def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor, start: int) -> Tensor:
     """|x_b - x_i| from inner products; in place. Exactly 0 for a sample and itself."""
-    dots_BM.mul_(-2).add_(norms_M).add_(norms_M[index_B, None]).clamp_min_(0).sqrt_()
-    return dots_BM.scatter_(1, index_B[:, None], 0.0)
+    dots_BM.mul_(-2).add_(norms_M[start:]).add_(norms_M[index_B, None]).clamp_min_(0).sqrt_()
+    return dots_BM.scatter_(1, (index_B - start)[:, None], 0.0)
 
 
-def _kept(rows: Rows, group: Group) -> Rows:
-    """The same rows, from memory where they fit."""
+def _kept(rows: RowsFrom, group: Group) -> Rows:
+    """All rows, from memory where they fit."""
     n, device = len(group.members_M), group.members_M.device
     if n > DENSE_LIMIT:
-        return rows
-    kept_MM = rows(torch.zeros(1, dtype=torch.int64, device=device)).new_empty(n, n)
-    for block_B in _blocks(n, device):
-        kept_MM[block_B] = rows(block_B)
-    return kept_MM.__getitem__  # a copy of the rows
+        return lambda index_B: rows(index_B, 0)
+    kept_MM = large(rows(torch.zeros(1, dtype=torch.int64, device=device), 0), n, n)
+    for start, block_B in zip(range(0, n, _BLOCK), _blocks(n, device), strict=True):
+        end = start + len(block_B)
+        kept_MM[start:end, start:] = half_BM = rows(block_B, start)
+        kept_MM[end:, start:end] = half_BM[:, len(block_B) :].T  # the other half is the same
+    return _Kept(kept_MM)
 
 
 def _blocks(n: int, device: torch.device) -> tuple[Tensor, ...]:
