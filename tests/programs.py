@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
+from fcntl import ioctl
 from pathlib import Path
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def run_python(*arguments: str, timeout_s: float = 300) -> str:
@@ -32,3 +39,22 @@ def lipt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         check=False,
         env=os.environ | environment,
     )
+
+
+def on_terminal(columns: int, *arguments: str) -> str:
+    """What the interpreter shows on a terminal so wide, escape sequences taken out."""
+    parent, child = pty.openpty()
+    ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, *arguments], stdin=child, stdout=child, stderr=child, env=environment | {"TERM": "xterm"}
+    )
+    os.close(child)
+    shown = b""
+    try:
+        while data := os.read(parent, 65536):
+            shown += data
+    except OSError:  # the other side is closed
+        pass
+    assert process.wait() == 0, shown
+    return _ESCAPES.sub("", shown.decode()).replace("\r\n", "\n")

@@ -52,6 +52,10 @@ class IntegrityError(RunError):
     """Bytes that were read are not the bytes that were written."""
 
 
+class DamagedDataError(IntegrityError):
+    """A file of a data set is missing, or not the one that was written."""
+
+
 class UsageError(LiptError):
     """The command line, the configuration or the credentials are wrong."""
 

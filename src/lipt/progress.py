@@ -1,28 +1,91 @@
-"""What a person sees while stages run: progress bars on a terminal, one line per stage elsewhere; all on stderr."""
+"""What a person sees while stages run: progress bars on a terminal, lines elsewhere; all on stderr."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from dataclasses import dataclass, field
 from typing import Any, TextIO
+
+#: A stage that runs longer than this says where it stands, as often as this.
+_EVERY_S = 30.0
+
+
+@dataclass(kw_only=True)
+class Standing:
+    """How far a running stage is."""
+
+    done: int = 0
+    total: int = 0
+    """0 where nobody knows."""
+    text: str = ""
+    """The unit, and what else there is to say."""
+    since: float = field(default_factory=time.monotonic)
+    first: tuple[float, int] | None = None
+    """When it was heard of first, and what was done by then: a stage that goes on from a checkpoint."""
+
+    def advance(self, done: int, total: int, text: str) -> None:
+        self.done, self.total, self.text = done, total, text
+        if self.first is None or done < self.first[1]:
+            self.first = (time.monotonic(), done)
+
+    def counts(self) -> str:
+        """`1,280 of 51,600 images`; without a total what is known."""
+        if self.total:
+            return f"{self.done:,} of {self.total:,} {self.text}"
+        return f"{self.done:,} {self.text}" if self.done else ""
+
+    def line(self) -> str:
+        """`90 s  1,280 of 51,600 images  142/s  6 min left`."""
+        now = time.monotonic()
+        parts = [_duration(now - self.since), self.counts()]
+        if self.first and now > self.first[0] and self.done > self.first[1]:
+            rate = (self.done - self.first[1]) / (now - self.first[0])
+            parts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s")
+            if self.total:
+                parts.append(f"{_duration((self.total - self.done) / rate)} left")
+        return "  ".join(filter(None, parts))
 
 
 class Reporter:
-    """One aligned line per finished stage."""
+    """One aligned line per finished stage, and one every 30 s while a stage runs: a pod's log shows that it lives."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, every_s: float = _EVERY_S) -> None:
         self.stream = stream or sys.stderr
+        self.running: dict[str, Standing] = {}
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._idle = threading.Event()
 
     def started(self, label: str) -> None:
         """A stage begins."""
+        with self._lock:
+            self.running[label] = Standing()
+            if len(self.running) == 1:
+                self._idle = threading.Event()
+                threading.Thread(target=self._watch, args=(self._idle,), daemon=True).start()
 
     def advance(self, label: str, done: int, total: int, text: str = "") -> None:
-        """A stage has done `done` of `total` units."""
+        """A stage has done `done` of `total` units; `total` is 0 where nobody knows.
+
+        Args:
+            text: the unit, then what else there is to say.
+        """
+        with self._lock:
+            if label in self.running:
+                self.running[label].advance(done, total, text)
 
     def stopped(self, label: str) -> None:
         """A stage ended without finishing."""
+        with self._lock:
+            self.running.pop(label, None)
+            if not self.running:
+                self._idle.set()
 
     def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
         """A stage finished."""
+        self.stopped(label)
         self.say(f"{label:<16} {wall_s:8.1f} s  {_brief(summary)}")
 
     def skipped(self, label: str, summary: dict[str, Any]) -> None:
@@ -37,52 +100,78 @@ class Reporter:
         print(text.rstrip(), file=self.stream, flush=True)
 
     def close(self) -> None:
-        """Release the terminal."""
+        """Say nothing more of what still runs; release the terminal."""
+        with self._lock:
+            self.running.clear()
+            self._idle.set()
+
+    def _watch(self, idle: threading.Event) -> None:
+        while not idle.wait(self._every_s):
+            with self._lock:
+                lines = [f"{label:<16}  {standing.line()}" for label, standing in self.running.items()]
+            for line in lines:
+                self.say(line)
 
 
 class TerminalReporter(Reporter):
-    """A live bar for the stage that runs, above it the lines of those that finished."""
+    """A live bar for each stage that runs, above them the lines of those that finished."""
 
     def __init__(self) -> None:
         super().__init__()
         from rich.console import Console  # 60 ms, only where a terminal shows it
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.table import Column
 
-        self.progress = Progress(
-            TextColumn("{task.description:<16}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
+        self.bars = Progress(
+            TextColumn("{task.description:<16}", markup=False),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True, overflow="crop")),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )
         self.tasks: dict[str, Any] = {}
-        self.progress.start()
+        self.bars.start()
 
     def started(self, label: str) -> None:
-        self.tasks[label] = self.progress.add_task(label, total=None, text="")
+        self.running[label] = Standing()
+        self.tasks[label] = self.bars.add_task(label, total=None, text="")
 
     def advance(self, label: str, done: int, total: int, text: str = "") -> None:
-        self.progress.update(self.tasks[label], completed=done, total=total, text=text)
+        super().advance(label, done, total, text)
+        if label in self.tasks:
+            room = self.bars.console.width - _BESIDES
+            counts = self.running[label].counts()
+            if len(counts) > room:  # the unit goes, the figures stay whole
+                counts = counts.removesuffix(text).rstrip()
+            self.bars.update(self.tasks[label], completed=done, total=total or None, text=counts)
 
     def stopped(self, label: str) -> None:
-        self.progress.remove_task(self.tasks.pop(label))
-
-    def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
-        self.stopped(label)
-        super().done(label, wall_s, summary)
+        self.running.pop(label, None)
+        if label in self.tasks:
+            self.bars.remove_task(self.tasks.pop(label))
 
     def say(self, text: str) -> None:
-        self.progress.console.print(text.rstrip(), highlight=False, markup=False)
+        self.bars.console.print(text.rstrip(), highlight=False, markup=False)
 
     def close(self) -> None:
-        self.progress.stop()
+        self.bars.stop()
+
+
+#: Columns that the bar, the label and the times take.
+_BESIDES = 46
 
 
 def make_reporter() -> Reporter:
     """Bars when stderr is a terminal, lines otherwise."""
     return TerminalReporter() if sys.stderr.isatty() else Reporter()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _brief(summary: dict[str, Any]) -> str:

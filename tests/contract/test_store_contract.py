@@ -96,6 +96,8 @@ def test_list_takes_any_prefix_and_sorts(store: Store) -> None:
     assert store.list("a/1") == ["a/10"]
     assert store.list("zz/y") == []
     assert requests(store)["list"] == 5
+    store.write("a/2", bytes(1234), kind="other")
+    assert list(store.sizes("a/").items()) == [("a/10", 1), ("a/2", 1234)]
 
 
 def test_delete(store: Store) -> None:

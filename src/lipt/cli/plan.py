@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
+from lipt.cli.verbose import is_verbose
 from lipt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def plan(
     from lipt.stages.costs import work_of
     from lipt.stages.forecast import Machine, breaks, calibrate, forecast, measured
     from lipt.stages.sizes import Data
+    from lipt.stages.speed import name_of_device, rates_here
 
     given = _numbers(pairs)
     machine = Machine(engine=engine, nodes=nodes, **given)
@@ -77,8 +78,43 @@ def plan(
     else:
         data = Data.described(ctx.config, images=images, image_kb=image_kb, classes=classes)
     works = work_of(ctx, data)
+    if engine == "local" and "gpu_tflops" not in given:
+        machine = replace(machine, rates=rates_here(ctx, data, [w.stage for w in works if w.stage not in fits]))
     stages = forecast(works, machine, ctx.config, data.side)
-    _show(stages, costs, breaks(works, stages, machine, ctx.config), machine, output)
+    notes = assumptions(machine, given, len(runs), name_of_device(ctx))
+    _show(stages, costs, breaks(works, stages, machine, ctx.config), notes, machine, output)
+
+
+def assumptions(machine: Machine, given: Collection[str], runs: int, device: str) -> list[str]:
+    """What the prediction rests on, a line each.
+
+    Args:
+        given: the numbers of `machine` that were said.
+        runs: how many finished runs the speeds of its `fits` are from.
+        device: on which its `rates` were measured.
+    """
+    lines = []
+    if runs and any(fit.per_flop or fit.per_step for fit in machine.fits.values()):
+        lines.append(f"compute: as fast as in {runs} finished run{'s' if runs > 1 else ''}")
+    if machine.rates:
+        rates = ", ".join(f"{stage} {_tflops(rate)}" for stage, rate in machine.rates.items())
+        lines.append(f"compute, measured just now with this model on this machine ({device}): {rates}")
+    elif not lines:
+        lines.append(f"compute: {_tflops(machine.gpu_tflops)} by a GPU{_said('gpu_tflops', given)}")
+    link, store = f"{machine.node_gbps:g} Gbit/s", f"{machine.store_gbps:g} Gbit/s"
+    lines.append(
+        f"store: {store}{_said('store_gbps', given)}, {link} to a node{_said('node_gbps', given)}, "
+        f"{machine.latency_ms:g} ms a request{_said('latency_ms', given)}"
+    )
+    return lines
+
+
+def _tflops(rate: float) -> str:
+    return f"{1000 * rate:.3g} GFLOP/s" if rate < 1 else f"{rate:.3g} TFLOP/s"
+
+
+def _said(name: str, given: Collection[str]) -> str:
+    return "" if name in given else f" (assumed, -m {name}=…)"
 
 
 def _numbers(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -99,26 +135,34 @@ def _numbers(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _show(
-    stages: list[Forecast], costs: dict[str, list[Cost]], warnings: list[str], machine: Machine, output: str
-) -> None:
-    from rich.console import Console
-
+    stages: list[Forecast], costs: dict[str, list[Cost]], warnings: list[str], notes: list[str], machine: Machine,
+    output: str,
+) -> None:  # fmt: skip
     from lipt.ledger import elapsed_s
+    from lipt.report.terminal import print_table
 
     measured_s = {stage.stage: elapsed_s(costs.get(stage.stage, [])) for stage in stages} if costs else {}
     if output == "json":
         print_json({
             "wall_s": sum(stage.wall_s for stage in stages), "gpu_hours": sum(stage.gpu_hours for stage in stages),
             "stages": [asdict(stage) for stage in stages], "breaks": warnings, "measured_wall_s": measured_s,
-            "machine": asdict(machine),
+            "machine": asdict(machine), "assumptions": notes,
         })  # fmt: skip
         return
-    Console(soft_wrap=True, width=None if sys.stdout.isatty() else 140).print(_table(stages, measured_s))
+    print_table(lambda shown: _table(stages, measured_s, shown), _IMPORTANCE, whole=is_verbose())
     for warning in warnings:
         click.echo(f"! {warning}")
+    for note in notes:
+        click.echo(note)
 
 
-def _table(stages: list[Forecast], measured_s: dict[str, float]) -> Table:
+#: Columns, the most important first.
+_IMPORTANCE = (
+    "wall-clock", "measured", "memory", "bottleneck", "pods", "GPU hours", "read", "written", "FLOPs", "starting",
+)  # fmt: skip
+
+
+def _table(stages: list[Forecast], measured_s: dict[str, float], shown: Collection[str]) -> Table:
     from rich.table import Column, Table
 
     from lipt.report.humanize import format_bytes, format_flops, format_number, format_seconds
@@ -135,12 +179,14 @@ def _table(stages: list[Forecast], measured_s: dict[str, float]) -> Table:
     }
     if not measured_s:
         del columns["measured"]
-    right = [Column(heading, justify="right") for heading in ("pods", *columns, "bottleneck")]
+    headings = [heading for heading in ("pods", *columns, "bottleneck") if heading in shown]
+    right = [Column(heading, justify="right", no_wrap=True) for heading in headings]
     table = Table(Column("stage", no_wrap=True), *right, box=None, header_style="bold", pad_edge=False)
     for stage in stages:
         name = f"{stage.stage} x {stage.pieces:,}" if stage.pieces > 1 else stage.stage
-        cells = [text(of(stage)) for of, text in columns.values()]
-        table.add_row(name, f"{stage.pods:,}", *cells, stage.bottleneck)
-    total = [text((max if name == "memory" else sum)(map(of, stages))) for name, (of, text) in columns.items()]
-    table.add_row("total", "", *total, "", style="bold")
+        cells = {"pods": f"{stage.pods:,}", "bottleneck": stage.bottleneck}
+        cells |= {heading: text(of(stage)) for heading, (of, text) in columns.items()}
+        table.add_row(name, *(cells[heading] for heading in headings))
+    total = {name: text((max if name == "memory" else sum)(map(of, stages))) for name, (of, text) in columns.items()}
+    table.add_row("total", *(total.get(heading, "") for heading in headings), style="bold")
     return table

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from lipt.cli.options import config_options, dry_run_option, open_context, output_option, print_json
+from lipt.cli.verbose import is_verbose
 
 if TYPE_CHECKING:
     from lipt.report.document import Document
@@ -54,7 +54,6 @@ def location_of(ctx: Context) -> str:
 
 def show(document: Document, location: str, output: str) -> None:
     """Verdict and table; the last line on stdout is the report's location."""
-    from lipt.report.text import comparison_table, stage_table, verdict_text
     from lipt.report.verdict import judge
     from lipt.report.views import spent, spent_sentence
 
@@ -68,12 +67,17 @@ def show(document: Document, location: str, output: str) -> None:
             "verdict": {"level": verdict.level, "headline": verdict.headline, "sentences": verdict.sentences},
         })  # fmt: skip
         return
-    from rich.console import Console
+    from rich.text import Text
 
-    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 140)  # a pipe has no width of its own
-    console.print(comparison_table(document.rows))
-    console.print(stage_table(document.rows), "")
+    from lipt.report.terminal import print_table, print_text
+    from lipt.report.text import column_importance, comparison_table, stage_importance, stage_table, verdict_text
+
+    whole = is_verbose()
+    print_table(lambda shown: comparison_table(document.rows, shown), column_importance(), whole=whole)
+    click.echo()
+    print_table(lambda shown: stage_table(document.rows, shown), stage_importance(document.rows), whole=whole)
+    click.echo()
     if sentence := spent_sentence(document.ledger):
-        console.print(sentence, "")
-    console.print(verdict_text(verdict))
+        print_text(Text(f"{sentence}\n"))
+    print_text(verdict_text(verdict))
     click.echo(f"\n{location}")

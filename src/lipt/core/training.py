@@ -121,6 +121,8 @@ class Trainer:
         self.seed = seed
         self.device = device
         self.progress = Progress()
+        self.advance: Callable[[int, int], None] = lambda _done, _total: None
+        """Told after each batch how many images are done in this epoch, and how many it has."""
         self.optimizer = torch.optim.SGD(
             model.parameters(),
             lr=recipe.lr,
@@ -155,6 +157,7 @@ class Trainer:
             weights_N = weights_N * (len(weights_N) / weights_N.sum())
         loss_sum = torch.zeros((), device=self.device)
         hits: list[Tensor] = []
+        done = 0
         self.network.train()
         for step, (rows_P, part, batch) in enumerate(zip(own, parts, batches, strict=True)):
             for group in self.optimizer.param_groups:
@@ -173,6 +176,8 @@ class Trainer:
             self.optimizer.step()
             hits.append(logits_PC.detach().argmax(1) == y_P)
             loss_sum += losses_P.detach().sum()
+            done += part.size
+            self.advance(done, len(rows_K))
         hit_P = torch.cat(hits)
         if dynamics is not None:
             hit_N = torch.zeros(len(images), dtype=torch.uint8)
@@ -266,16 +271,26 @@ def evaluation_batch(device: torch.device) -> int:
 
 @torch.no_grad()
 def predictions(
-    models: Sequence[nn.Module], images: ImageSet, *, device: torch.device, batch_size: int | None = None
+    models: Sequence[nn.Module],
+    images: ImageSet,
+    *,
+    device: torch.device,
+    batch_size: int | None = None,
+    advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Tensor:
     """Class that each model predicts for each image in eval mode, int64 (models, N) on the CPU.
 
-    However many models there are, images are read and decoded once.
+    However many models there are, images are read and decoded once. `advance` is told of each batch how many images are
+    done, and how many there are.
     """
     for model in models:
         model.eval()
-    batches = forward_batches(images, batch_size or evaluation_batch(device), device)
-    return torch.cat([torch.stack([model(x).argmax(1) for model in models]).cpu() for x, _ in batches], dim=1)
+    predicted_MN, done = torch.empty(len(models), len(images), dtype=torch.int64), 0
+    for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device):
+        predicted_MN[:, done : done + len(x)] = torch.stack([model(x).argmax(1) for model in models]).cpu()
+        done += len(x)
+        advance(done, len(images))
+    return predicted_MN
 
 
 def accuracies(

@@ -81,7 +81,10 @@ def save(artifact: Any, text: str, **metadata: Any) -> None:
 
 def ingest_box(config: Config, location: str) -> dict[str, Any]:
     """Images into a chunk store at `location`; returns its key figures."""
-    manifest = write_chunks(config.data, open_store(location), Reporter(), "ingest")
+    reporter = Reporter()
+    reporter.started("ingest")
+    manifest = write_chunks(config.data, open_store(location), reporter, "ingest")
+    reporter.close()
     counts = {name: split.count for name, split in manifest.splits.items()}
     return {"digest": manifest.digest, "name": manifest.name, "num_classes": len(manifest.classes), **counts}
 

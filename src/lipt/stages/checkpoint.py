@@ -44,18 +44,32 @@ def resumable(
         epochs = f"{trainer.progress.epoch} of {trainer.recipe.epochs}"
         if ranks.rank == 0:
             step.reporter.say(f"{step.label:<16}  continues after epoch {epochs}, from its checkpoint")
+    if ranks.rank == 0:
+        follow(step, trainer)
     last = time.monotonic()
 
     def after_epoch(trainer: Trainer) -> None:
         nonlocal last
         progress = trainer.progress
-        step.reporter.advance(step.label, progress.epoch, trainer.recipe.epochs, f"loss {progress.loss[-1]:.3f}")
         cost = total_cost(step, ranks)
         if ranks.rank == 0 and progress.epoch < trainer.recipe.epochs and time.monotonic() - last >= every_s:
             last = time.monotonic()
             step.save_checkpoint(_pack(cost, trainer, dynamics, extra()))
 
     yield after_epoch
+
+
+def follow(step: Step, trainer: Trainer) -> None:
+    """Tell the reporter of each batch."""
+
+    def advance(done: int, count: int) -> None:
+        progress, epochs = trainer.progress, trainer.recipe.epochs
+        loss = f", loss {progress.loss[-1]:.3f}" if progress.loss else ""
+        step.shows(f"images, epoch {progress.epoch + 1} of {epochs}{loss}")(
+            progress.epoch * count + done, epochs * count
+        )
+
+    trainer.advance = advance
 
 
 def total_cost(step: Step, ranks: Ranks) -> Cost:

@@ -98,7 +98,7 @@ def score(
                 device=ctx.device,
                 top_classes=ctx.config.score.top_classes,
                 dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[ctx.config.score.precision],
-                advance=lambda done, total: step.reporter.advance(step.label, done, total, "images"),
+                advance=step.shows("images" if len(models) == 1 else f"images, model {number + 1} of {len(models)}"),
             )
             step.flops += len(images) * ctx.flops(model, image_shape(images))[0]
             step.put(_outputs(number), pack(outputs.tensors()), kind="other")

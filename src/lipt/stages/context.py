@@ -13,7 +13,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
-from lipt.adapters.store import DatasetFiles
+from lipt.adapters.store import DatasetFiles, MissingObjectError
 from lipt.config import Config
 from lipt.core.augment import Augment, RandAugment, Standard, unchanged
 from lipt.core.chunks import Dataset
@@ -22,7 +22,7 @@ from lipt.core.nets import build_model, train_flops_per_image
 from lipt.core.rng import derive, reproducible
 from lipt.core.shards import Positions, split
 from lipt.core.wire import State, unpack
-from lipt.errors import UsageError
+from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.progress import Reporter
 from lipt.stages.workspace import Artifact, Step, Workspace, key_of, run_step
 
@@ -146,7 +146,14 @@ class Context:
 
     def dataset(self, step: Step, ingested: Artifact) -> Dataset:
         """The data set behind an `ingest` artifact, metered by `step`: what it still has to read is that step's."""
-        read = DatasetFiles(step.open(str(ingested.summary["location"]))).read
+        files = DatasetFiles(step.open(str(ingested.summary["location"])))
+
+        def read(file: str, start: int, length: int | None) -> bytes:
+            try:
+                return files.read(file, start, length)
+            except (MissingObjectError, IntegrityError) as error:
+                raise DamagedDataError(error.message, "restore it, or run the same `lipt ingest` again") from None
+
         opened = Dataset(read, like=self._datasets.get(ingested.ref))
         self._datasets.clear()
         self._datasets[ingested.ref] = opened

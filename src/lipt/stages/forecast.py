@@ -75,6 +75,8 @@ class Machine:
     memory_gb: float = 64
     """Of a node."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """TFLOP/s of a stage, where they were measured (`speed`); elsewhere `gpu_tflops`."""
 
     def __post_init__(self) -> None:
         if self.engine == "local" and self.nodes > 1:
@@ -169,7 +171,7 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
 
 def _compute_s(work: Work, machine: Machine, fit: Fit | None) -> float:
     if fit is None:  # without FLOPs: 10 ns per number, which is what sorting and parsing take
-        return work.flops / (1e12 * machine.gpu_tflops) + 1e-8 * work.items
+        return work.flops / (1e12 * machine.rates.get(work.stage, machine.gpu_tflops)) + 1e-8 * work.items
     return fit.done * (fit.per_flop * work.flops + fit.per_step * work.steps) + fit.per_item * work.items
 
 

@@ -51,7 +51,7 @@ def make_pieces(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made
         failed = {int(index): RunError(*why) for index, why in outcome["failed"].items()}
         made = {int(index): ctx.workspace.get(ref) for index, ref in outcome["made"].items()}
         for artifact in made.values():
-            ctx.workspace.note(artifact.ref, made=True)
+            ctx.workspace.note(artifact, made=True)
     rest = {index: inputs for index, inputs in pieces.items() if index not in made and index not in failed}
     found, lost = _make(ctx, stage, rest)
     return dict(sorted((made | found).items())), dict(sorted((failed | lost).items()))

@@ -66,7 +66,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
         profile=ctx.config.profile,
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=_merge_table(first),
-        subset=subset_view(ctx, step, first),
+        subset=_subset(ctx, step, first),
         left_out=told(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
         ledger=ledger,
@@ -81,7 +81,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
 def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: Engine) -> doc.Document | None:
     """The report of this configuration as it lies there, if it tells of the same work and this run added none."""
     store, key = ctx.workspace.store, report_key(ctx.config, "json")
-    if not all(row.earlier for row in ledger) or store.size(report_key(ctx.config, "html")) is None:
+    if not all(row.earlier for row in ledger) or not store.size(report_key(ctx.config, "html")):
         return None
     try:
         found = doc.Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
@@ -91,6 +91,11 @@ def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine:
     if (work, [row.name for row in found.rows], found.engine) != (ledger, names, engine):
         return None
     return found.model_copy(update={"ledger": ledger})
+
+
+def _subset(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
+    with ctx.workspace.repairing([outcome.prepared.dataset]):
+        return subset_view(ctx, step, outcome)
 
 
 def run_id(config: Config) -> str:

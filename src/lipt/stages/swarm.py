@@ -17,7 +17,7 @@ from lipt.core.pruning import draw_density, prune
 from lipt.core.shards import shards
 from lipt.core.training import Dynamics, Recipe, Trainer, train
 from lipt.core.wire import encode_delta, pack, state_of
-from lipt.stages.checkpoint import resumable
+from lipt.stages.checkpoint import follow, resumable
 from lipt.stages.context import WEIGHTS, Context
 from lipt.stages.launch import run_together
 from lipt.stages.team import Inputs, Summary, Team
@@ -114,11 +114,8 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, 
             augment=ctx.jigsaw_augment(),
         )
         trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
-        train(
-            trainer,
-            lambda _trainer: (images, None),
-            after_epoch=lambda t: step.reporter.advance(step.label, t.progress.epoch, settings.passes),
-        )
+        follow(step, trainer)
+        train(trainer, lambda _trainer: (images, None))
         density = prune(
             model,
             settings.prune,

@@ -103,7 +103,7 @@ def run_stage(ctx: Context, team: Team, *, work: str, ref: str, label: str, inpu
         gpu_peak_bytes=torch.cuda.max_memory_allocated if ctx.device.type == "cuda" else lambda: 0,
     )
     found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
-    with reproducible(ctx.device):
+    with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
         summary = resolve_name(work)(ctx, step, found, team, **options)
     cost = total_cost(step, team.ranks)
     cost.wall_s = step.earlier.wall_s  # the parent's clock runs already

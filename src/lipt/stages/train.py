@@ -110,7 +110,7 @@ def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Artifact:
         images = ctx.test_images(data)
         num_classes = len(data.manifest.classes)
         network = on_device(ctx.model(num_classes, 0, ctx.weights(step, model)), ctx.device)
-        (predicted_N,) = predictions([network], images, device=ctx.device)
+        (predicted_N,) = predictions([network], images, device=ctx.device, advance=step.shows("images"))
         step.flops += len(images) * ctx.flops(network, image_shape(images))[0]
         confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(
             num_classes, num_classes

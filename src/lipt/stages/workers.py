@@ -14,7 +14,7 @@ from lipt.adapters.cluster.fanout import Self, run_job
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
-from lipt.errors import UNEXPECTED, RunError, UnexpectedError
+from lipt.errors import UNEXPECTED, LiptError, RunError, UnexpectedError
 from lipt.stages.context import Context
 from lipt.stages.graph import Prepared, Scoring, merge_groups, train_jigsaws
 from lipt.stages.pieces import Made
@@ -54,7 +54,10 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
 def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
     made, lost = train_jigsaws(ctx, prepared, items)
     for index, error in lost.items():
-        note_loss(ctx, prepared, index, error.message, overwrite=True)
+        try:
+            note_loss(ctx, prepared, index, error.message, overwrite=True)
+        except LiptError as down:  # the store is down or full; this pod's last message says it as well
+            ctx.reporter.say(f"pretrain[{index}]: no note of why it is lost: {down.message}")
     return made, lost
 
 
@@ -97,17 +100,22 @@ def spread(
     count = count_pods(plan.pods, len(items))
     arguments = ["box", "worker", address, stage, "--of", str(count)]
     arguments += ["--items", json.dumps(list(items), separators=(",", ":"))]
-    lost = run_job(
-        here,
-        plan.pods,
-        name=stage,
-        arguments=[*arguments, *(["--merged", merged] if merged else [])],
-        completions=count,
-        may_fail=count if may_fail is None or count < len(items) else may_fail,
-        say=ctx.reporter.say,
-        # This box holds a node itself; where there is no other it does the work, rather than wait for ever.
-        room_within_s=None if stage == "pretrain" else 60,
-    )
+    ctx.reporter.started(stage)
+    try:
+        lost = run_job(
+            here,
+            plan.pods,
+            name=stage,
+            arguments=[*arguments, *(["--merged", merged] if merged else [])],
+            completions=count,
+            may_fail=count if may_fail is None or count < len(items) else may_fail,
+            say=ctx.reporter.say,
+            advance=lambda done, total: ctx.reporter.advance(stage, done, total, "pods"),
+            # This box holds a node itself; where there is no other it does the work, rather than wait for ever.
+            room_within_s=None if stage == "pretrain" else 60,
+        )
+    finally:
+        ctx.reporter.stopped(stage)
     raise_bug(stage, lost)
     return {item: why for share, why in lost.items() for item in share_of(items, share, count)}
 
@@ -155,6 +163,6 @@ def arrived(
         try:
             note = ctx.workspace.store.read(f"{ref}/{_LOST}", kind="other")
             failures[index] = str(json.loads(note)["error"])
-        except (MissingObjectError, ValueError, KeyError, TypeError):
+        except (MissingObjectError, ValueError, KeyError, TypeError, RecursionError):
             failures[index] = "its pod left no message"
     return jigsaws, failures

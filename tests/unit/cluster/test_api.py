@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import yaml
 from kubernetes.config import kube_config
 
-from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster import argo
+from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
+from lipt.adapters.cluster.argo import Argo
+from lipt.config import parse_config
 
 JOBS = "/apis/batch/v1/namespaces/vision/jobs"
+WORKFLOWS = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows"
 
 
 class Server(BaseHTTPRequestHandler):
@@ -73,3 +79,28 @@ def test_what_was_made_by_a_call_whose_answer_was_lost_is_found(server: type[Ser
     assert cluster.get(f"{JOBS}/ours") == job
     with pytest.raises(MissingError):
         cluster.get(f"{JOBS}/another")
+
+
+def test_a_workflow_whose_answer_was_lost_is_not_started_again(server: type[Server]) -> None:
+    run = Argo(Cluster(patience_s=20), "vision").submit("tiny", {"data": "digits"})
+    assert server.posts == 2  # the second was refused
+    assert list(server.objects) == [f"{WORKFLOWS}/{run}"]
+    assert run.startswith("tiny-")
+
+
+def test_another_workflow_of_the_name_that_was_drawn_is_not_taken_for_ours(
+    server: type[Server], monkeypatch: Any
+) -> None:
+    names = iter(["tiny-aaaaa", "tiny-bbbbb"])
+    monkeypatch.setattr(argo, "drawn_name", lambda _base: next(names))
+    other = json.dumps({"metadata": {"name": "tiny-aaaaa", "annotations": {argo.SUBMISSION: "another"}}}).encode()
+    server.objects[f"{WORKFLOWS}/tiny-aaaaa"] = other
+    assert Argo(Cluster(patience_s=20), "vision").submit("tiny", {}) == "tiny-bbbbb"
+    assert server.objects[f"{WORKFLOWS}/tiny-aaaaa"] == other
+
+
+def test_drawn_names_are_valid_and_differ() -> None:
+    longest = parse_config({"name": "a" * 63}).name
+    names = {drawn_name(longest) for _ in range(50)} | {drawn_name("tiny") for _ in range(50)}
+    assert len(names) == 100
+    assert all(len(name) <= 63 and re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name) for name in names)

@@ -83,3 +83,28 @@ def test_a_run_that_did_not_finish_calibrates_nothing(tmp_path: Path, ran: Conte
     refused = CliRunner().invoke(plan, [path, "--calibrate", path])
     assert isinstance(refused.exception, UsageError)
     assert "no report" in refused.exception.message
+
+
+def test_what_is_assumed_is_said_and_this_machine_is_measured(ran: Context, tmp_path: Path) -> None:
+    """A GPU is assumed for a cluster alone; here the model is timed, stage by stage."""
+    path = configured(ran, tmp_path)
+    here = json.loads(CliRunner().invoke(plan, [path, "-o", "json"]).output)
+    assert set(here["machine"]["rates"]) == {"initialise", "pretrain", "merge", "score", "train", "evaluate"}
+    assert all(0 < rate < 5 for rate in here["machine"]["rates"].values())  # TFLOP/s; the assumption is 50
+    assert any("measured just now with this model on this machine (CPU, " in note for note in here["assumptions"])
+    measured_s, foreseen_s = sum(here["measured_wall_s"].values()), here["wall_s"]
+    assert measured_s / 5 < foreseen_s < 5 * measured_s
+    cluster = CliRunner().invoke(plan, [path, "--engine", "argo", "-m", "latency_ms=7"]).output
+    assert "compute: 50 TFLOP/s by a GPU (assumed, -m gpu_tflops=…)" in cluster
+    assert "store: 10 Gbit/s (assumed, -m store_gbps=…), 10 Gbit/s to a node (assumed, -m node_gbps=…), " in cluster
+    assert "7 ms a request\n" in cluster
+    given = CliRunner().invoke(plan, [path, "-m", "gpu_tflops=2"]).output
+    assert "compute: 2 TFLOP/s by a GPU\n" in given
+
+
+def test_large_images_are_timed_in_a_smaller_batch(tmp_path: Path) -> None:
+    """A plan for what this machine could never train must not try to."""
+    (tmp_path / "run.yaml").write_text(f"workspace: {tmp_path}/runs\nmodel: {{name: resnet18, width: 16}}\n")
+    size = ["--images", "1000000", "--classes", "1000", "--set", "data.image_size=160"]
+    document = json.loads(CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), *size, "-o", "json"]).output)
+    assert document["machine"]["rates"]["train"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -80,7 +81,8 @@ class Cluster:
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST an object to a collection.
 
-        One of that name is returned as it is: it may be ours, from an attempt whose answer was lost on the way.
+        One of that name is returned as it is: it may be ours, from an attempt whose answer was lost on the way. So an
+        object needs a name that was chosen here (`drawn_name`): with `generateName` a lost answer means a second one.
         """
         try:
             document: dict[str, Any] = json.loads(self.text("POST", path, body=body))
@@ -135,6 +137,15 @@ class Cluster:
             raise TransientError(
                 f"the Kubernetes API server {self.host} cannot be reached: {error}", "check the cluster, then try again"
             ) from None
+
+
+def drawn_name(base: str) -> str:
+    """`BASE-x7k2p`, a valid name of an object: what `generateName` does, but on this side."""
+    return f"{base[: _MAX_NAME - _DRAWN - 1]}-{''.join(secrets.choice(_LETTERS) for _ in range(_DRAWN))}"
+
+
+_MAX_NAME, _DRAWN = 63, 5
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 
 
 class MissingError(RunError):

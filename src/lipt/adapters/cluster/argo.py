@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from lipt.adapters.cluster.api import Api, MissingError
+from lipt.adapters.cluster.api import Api, MissingError, drawn_name
 from lipt.adapters.cluster.manifest import labels_of
 from lipt.adapters.cluster.runs import BOXES, BoxState, RunState, check_version
 from lipt.errors import UsageError
 
 _INSTALL = "kubectl apply -k manifests/overlays/kind (docs/operations.md)"
+#: Tells a workflow that an attempt made whose answer was lost from one of the same name.
+SUBMISSION = "lipt.dev/submission"
 _PHASES = {"Error": "Failed", "": "Pending", "Omitted": "Skipped"}
 
 
@@ -36,16 +39,24 @@ class Argo:
             {"name": key, "value": value if isinstance(value, str) else json.dumps(value)}
             for key, value in parameters.items()
         ]
-        made = self.cluster.create(
-            f"{self._path}/workflows",
-            {
-                "apiVersion": "argoproj.io/v1alpha1",
-                "kind": "Workflow",
-                "metadata": {"generateName": f"{name}-", "labels": labels_of("workflow")},
-                "spec": {"workflowTemplateRef": {"name": "lipt"}, "arguments": {"parameters": values}},
-            },
-        )
-        return str(made["metadata"]["name"])
+        submission, ours = secrets.token_hex(16), False
+        while not ours:  # again where another's has the name that was drawn
+            run = drawn_name(name)
+            made = self.cluster.create(
+                f"{self._path}/workflows",
+                {
+                    "apiVersion": "argoproj.io/v1alpha1",
+                    "kind": "Workflow",
+                    "metadata": {
+                        "name": run,
+                        "labels": labels_of("workflow"),
+                        "annotations": {SUBMISSION: submission},
+                    },
+                    "spec": {"workflowTemplateRef": {"name": "lipt"}, "arguments": {"parameters": values}},
+                },
+            )
+            ours = made["metadata"].get("annotations", {}).get(SUBMISSION) == submission
+        return run
 
     def state(self, run: str) -> RunState:
         workflow = self.cluster.get(f"{self._path}/workflows/{run}")

@@ -18,7 +18,9 @@ from lipt.adapters.cluster.api import Cluster, MissingError
 from lipt.adapters.cluster.manifest import JOB_LABEL, Pods, job_manifest
 from lipt.errors import RunError
 
-_POLL_S = 1.0
+_SHORTEST_S, _LONGEST_S = 1.0, 10.0
+#: All pods are listed when the Job has changed, and as often as this.
+_LIST_S = 30.0
 #: A pod on a node that is gone stays for ever where nobody removes it; its work may then be done twice, which is safe,
 #: since the same question has one address and one answer.
 _STUCK_S = 15
@@ -48,6 +50,7 @@ def run_job(
     completions: int,
     may_fail: int,
     say: Callable[[str], None],
+    advance: Callable[[int, int], None] = lambda _done, _total: None,
     room_within_s: float | None = None,
 ) -> dict[int, str]:
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
@@ -59,7 +62,8 @@ def run_job(
     Args:
         name: what is done, for the names of Job and pods.
         may_fail: indexes that may fail before the rest is stopped.
-        say: told about progress.
+        say: told about what happens.
+        advance: told how many pods are done, and how many there are.
         room_within_s: give up when no pod found a node for that long; None waits until the deadline.
 
     Returns:
@@ -83,8 +87,9 @@ def run_job(
         cluster.create(jobs, job)
     try:
         lost = _wait(
-            cluster, here.namespace, path, completions=completions, name=name, say=say, room_within_s=room_within_s
-        )
+            cluster, here.namespace, path, completions=completions, name=name, say=say, advance=advance,
+            room_within_s=room_within_s,
+        )  # fmt: skip
         if lost is None:
             cluster.delete(path)
             return dict.fromkeys(range(completions), "no node had room for it")
@@ -112,39 +117,64 @@ def _wait(
     completions: int,
     name: str,
     say: Callable[[str], None],
+    advance: Callable[[int, int], None],
     room_within_s: float | None,
 ) -> dict[int, str] | None:
     """Why, for every index that did not succeed; None when no node had room for a pod."""
-    last_placed = time.monotonic()
+    last_placed = changed = listed = time.monotonic()
     selector = f"{JOB_LABEL}={path.rsplit('/', 1)[1]}"
     reasons: dict[int, str] = {}
     shown = ""
+    seen: dict[str, Any] | None = None
     while True:
+        job, now = cluster.get(path), time.monotonic()
+        status = job.get("status", {})
+        if status != seen:
+            seen, changed = status, now
+        elif now - listed < _LIST_S:  # nothing happened to any pod
+            time.sleep(pause_s(now - changed))
+            continue
+        listed = now
         pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
-        job = cluster.get(path)
         for pod in pods:
             _note(pod, reasons)
             if _is_stuck(pod):
                 say(f"{name}: {pod['metadata']['name']} is on a node that does not answer: started elsewhere")
                 _forget(cluster, f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}")
+        done = status.get("succeeded", 0)
+        advance(done, completions)
         running = sorted(pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running")
-        status = job.get("status", {})
-        text = f"{status.get('succeeded', 0)} of {completions} pods done, {len(running)} running"
+        text = f"{done} of {completions} pods done, {len(running)} running"
         text += f" ({', '.join(running)})" if running else ""
         if text != shown:
             say(f"{name}: {text}")
             shown = text
         if condition := _condition(job):
-            failed = set(range(completions)) - _indexes(status.get("completedIndexes", ""))
-            late = condition.get("reason") == "DeadlineExceeded"
-            default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
-            return {index: default if late else reasons.get(index, default) for index in sorted(failed)}
+            return _lost(status, condition, completions, reasons)
         waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
         if running or not waiting:
-            last_placed = time.monotonic()
-        if room_within_s is not None and time.monotonic() - last_placed > room_within_s:
+            last_placed = now
+        if room_within_s is not None and now - last_placed > room_within_s:
             return None
-        time.sleep(_POLL_S)
+        time.sleep(pause_s(now - changed))
+
+
+def _lost(
+    status: dict[str, Any], condition: dict[str, Any], completions: int, reasons: dict[int, str]
+) -> dict[int, str]:
+    """Why, for every index that a Job that is over did not complete."""
+    failed = set(range(completions)) - _indexes(status.get("completedIndexes", ""))
+    late = condition.get("reason") == "DeadlineExceeded"
+    default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
+    return {index: default if late else reasons.get(index, default) for index in sorted(failed)}
+
+
+def pause_s(quiet_s: float) -> float:
+    """Seconds until the next look at a Job that has not changed for `quiet_s`: a twentieth of that, within bounds.
+
+    A run of days asks the API server little, and one of minutes is not kept waiting.
+    """
+    return min(max(_SHORTEST_S, quiet_s / 20), _LONGEST_S)
 
 
 def _condition(job: dict[str, Any]) -> dict[str, Any] | None:

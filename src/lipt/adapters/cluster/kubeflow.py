@@ -7,11 +7,11 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TypeVar
 
 from lipt import __version__
-from lipt.adapters.cluster.api import Api, MissingError
+from lipt.adapters.cluster.api import Api, MissingError, drawn_name
 from lipt.adapters.cluster.runs import BOXES, BoxState, RunState, check_version
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
@@ -48,16 +48,31 @@ class Kubeflow:
     def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
         version, _ = self._version()
         experiment = _call(lambda: self.client.create_experiment(_PIPELINE, namespace=self.namespace))
-        run = _call(
-            lambda: self.client.run_pipeline(
-                experiment.experiment_id,
-                name,
-                params=dict(parameters),
-                pipeline_id=version.pipeline_id,
-                version_id=version.pipeline_version_id,
+        title = drawn_name(name)
+        try:
+            run = _call(
+                lambda: self.client.run_pipeline(
+                    experiment.experiment_id,
+                    title,
+                    params=dict(parameters),
+                    pipeline_id=version.pipeline_id,
+                    version_id=version.pipeline_version_id,
+                )
             )
-        )
+        except TransientError:  # not repeated: the run may have been started all the same
+            run = self._newest(title)
+            if run is None:
+                raise
         return str(run.run_id)
+
+    def _newest(self, title: str) -> Any | None:
+        """The run of that title, which is drawn and so the only one, among those started last."""
+        with suppress(TransientError):
+            found = _call(
+                lambda: self.client.list_runs(sort_by="created_at desc", page_size=100, namespace=self.namespace)
+            )
+            return next((run for run in found.runs or [] if run.display_name == title), None)
+        return None
 
     def state(self, run: str) -> RunState:
         found = _call(lambda: self.client.get_run(run))

@@ -112,9 +112,13 @@ class Store(ABC):
 
     def list(self, prefix: str = "") -> Keys:
         """The keys that start with `prefix`, sorted."""
+        return [*self.sizes(prefix)]
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """Bytes of each object whose key starts with `prefix`, by key, sorted; one listing, no request per object."""
         if prefix:
             self._check(prefix.removesuffix("/"))
-        return sorted(self._list(prefix))
+        return dict(sorted(self._sizes(prefix).items()))
 
     def delete(self, key: str) -> None:
         """Remove an object; no error when there is none."""
@@ -165,7 +169,7 @@ class Store(ABC):
     def _size(self, key: str) -> int | None: ...
 
     @abstractmethod
-    def _list(self, prefix: str) -> Keys: ...
+    def _sizes(self, prefix: str) -> dict[str, int]: ...
 
     @abstractmethod
     def _delete(self, key: str) -> None: ...

@@ -78,14 +78,19 @@ class FileStore(Store):
             except _ABSENT:
                 return None
 
-    def _list(self, prefix: str) -> list[str]:
+    def _sizes(self, prefix: str) -> dict[str, int]:
         self.traffic.count_request("list")
         # A prefix ends anywhere in a name: walk from the last whole folder in it.
         top = self.root / prefix.rpartition("/")[0]
         with self._explained(prefix):
             keys = [Path(folder, name) for folder, _, names in os.walk(top, onerror=_unless_absent) for name in names]
-        relative = (path.relative_to(self.root).as_posix() for path in keys if not path.name.startswith(TEMPORARY))
-        return [key for key in relative if key.startswith(prefix)]
+            sizes: dict[str, int] = {}
+            for path in keys:
+                key = path.relative_to(self.root).as_posix()
+                if key.startswith(prefix) and not path.name.startswith(TEMPORARY):
+                    with suppress(*_ABSENT):  # removed since it was listed
+                        sizes[key] = path.stat().st_size
+        return sizes
 
     def _delete(self, key: str) -> None:
         self.traffic.count_request("delete")

@@ -138,17 +138,17 @@ class S3Store(Store):
                 raise self._no_bucket()
             self._connection.seen_buckets.add(self._bucket)
 
-    def _list(self, prefix: str) -> list[str]:
-        def attempt() -> list[str]:
+    def _sizes(self, prefix: str) -> dict[str, int]:
+        def attempt() -> dict[str, int]:
             found = self._connection.client.list_objects(
                 bucket_name=self._bucket, prefix=self._prefix + prefix, recursive=True
             )
-            return [(entry.object_name or "").removeprefix(self._prefix) for entry in found]
+            return {(entry.object_name or "").removeprefix(self._prefix): entry.size or 0 for entry in found}
 
-        keys = self._call("list", prefix, attempt)
-        if len(keys) > _PAGE:
-            self.traffic.count_request("list", (len(keys) - 1) // _PAGE)  # pages after the first
-        return keys
+        sizes = self._call("list", prefix, attempt)
+        if len(sizes) > _PAGE:
+            self.traffic.count_request("list", (len(sizes) - 1) // _PAGE)  # pages after the first
+        return sizes
 
     def _delete(self, key: str) -> None:
         client = self._connection.client

@@ -59,7 +59,7 @@ def load_images(plan: ShardPlan, read: RangeRead, *, image_size: int | None) -> 
 
     Raises:
         RunError: an image is unreadable, or sizes differ and `image_size` is None.
-        IntegrityError: as `read_samples`.
+        DamagedDataError: as `read_samples`.
     """
     rows = np.argsort(plan.positions_N)
     batches = _batches(read_samples(plan, read, threads=_THREADS))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lipt.errors import IntegrityError
+from lipt.errors import DamagedDataError
 
 _BLOCK = 512  # tar pads headers and contents to this many bytes
 END_OF_TAR = bytes(2 * _BLOCK)
@@ -70,11 +70,11 @@ class Index:
         """Parse the file `name` after checking that it is the one that was written.
 
         Raises:
-            IntegrityError: the digest does not fit.
+            DamagedDataError: the digest does not fit.
         """
         if hashlib.sha256(data).hexdigest() != expected_sha256:
             remedy = "restore the file, or delete the dataset and ingest it again"
-            raise IntegrityError(f"{name}: the contents do not fit the sha256 in the manifest", remedy)
+            raise DamagedDataError(f"{name}: the contents do not fit the sha256 in the manifest", remedy)
         return cls.from_table(pq.read_table(io.BytesIO(data)))
 
     @classmethod

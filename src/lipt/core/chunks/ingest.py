@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lipt.core.chunks.index import END_OF_TAR, Index, pack_sample
@@ -44,13 +45,14 @@ class _Files:
     put: Callable[[str, bytes], None]
     get: Callable[[str], bytes | None]
     delete: Callable[[str], None]
+    present: Callable[[ChunkInfo], bool]
     recipe_digest: str
 
     def record(self, part: str, chunk: ChunkInfo, rows: Index) -> None:
         self.put(part, rows.to_parquet({"recipe": self.recipe_digest, "chunk": json.dumps(asdict(chunk))}))
 
     def recorded(self, part: str) -> tuple[ChunkInfo, Index] | None:
-        """A chunk that an interrupted ingest finished.
+        """A chunk that an interrupted ingest finished, and that is still there.
 
         Raises:
             UsageError: it belongs to an ingest of something else.
@@ -58,10 +60,23 @@ class _Files:
         data = self.get(part)
         if data is None:
             return None
-        table = pq.read_table(io.BytesIO(data))
-        if table.schema.metadata[b"recipe"].decode() != self.recipe_digest:
+        try:
+            table = pq.read_table(io.BytesIO(data))
+            recipe = table.schema.metadata[b"recipe"].decode()
+            chunk, rows = ChunkInfo(**json.loads(table.schema.metadata[b"chunk"])), Index.from_table(table)
+        except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
+            return None  # damaged
+        if recipe != self.recipe_digest:
             raise _occupied(part, "an unfinished ingest of other data or with other settings")
-        return ChunkInfo(**json.loads(table.schema.metadata[b"chunk"])), Index.from_table(table)
+        return (chunk, rows) if self.present(chunk) else None
+
+    def holds(self, splits: dict[str, SplitInfo]) -> bool:
+        """Whether everything that a manifest names is there."""
+        for split in splits.values():
+            index = self.get(split.index.file)
+            if index is None or hashlib.sha256(index).hexdigest() != split.index.sha256:
+                return False
+        return all(self.present(chunk) for split in splits.values() for chunk in split.chunks)
 
 
 def write_dataset(
@@ -71,47 +86,55 @@ def write_dataset(
     seed: int,
     test_fraction: float,
     chunk_bytes: int = 64_000_000,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
     get: Callable[[str], bytes | None] = lambda _file: None,
     delete: Callable[[str], None] = lambda _file: None,
+    present: Callable[[ChunkInfo], bool] = lambda _chunk: True,
 ) -> Manifest:
     """Write `source` as a dataset; holds one chunk in memory.
 
     With `get` and `delete` a killed call, repeated with the same arguments, goes on after the last finished chunk and
-    ends with the same bytes; on a complete dataset it returns its manifest.
+    ends with the same bytes; on a complete dataset it returns its manifest. With `present` a dataset of which a file is
+    gone is made again, to the same bytes.
 
     Args:
         put: writes a file atomically.
         seed: fixes the global order, and the test split where the source has none.
         test_fraction: share of each class carved out as test split where the source has none.
         chunk_bytes: a chunk ends with the sample that reaches this size.
-        progress: called with (samples done, all samples) after each chunk.
+        progress: called with (samples done, all samples) after each chunk, and now and then within one.
         get: a file's contents, None when there is none.
         delete: removes a file.
+        present: whether the location still holds a chunk that was written.
 
     Raises:
         UsageError: the location holds another dataset, finished or not.
         RunError: the source is unreadable, or a class is too small to carve a test split out of it.
     """
     recipe = _recipe(source, seed, chunk_bytes, test_fraction)
-    files = _Files(put, get, delete, canonical_digest(recipe))
+    files = _Files(put, get, delete, present, canonical_digest(recipe))
     existing = get(MANIFEST)
     if existing is not None:
         manifest = Manifest.from_json(existing)
         if manifest.recipe != recipe:
             raise _occupied(MANIFEST, "a dataset of other data or with other settings")
         _forget(files, manifest.splits)
-        return manifest
+        if files.holds(manifest.splits):
+            return manifest
+        delete(MANIFEST)
     splits = _order_splits(source, seed, test_fraction)
     total, done = sum(len(rows.rows_N) for rows in splits.values()), 0
     infos = {}
     for split, rows in splits.items():
         parts = []
-        for part in _write_chunks(source, split, rows, files, chunk_bytes):
+
+        def within(count: int, before: int = done) -> None:
+            progress(before + count, total)
+
+        for part in _write_chunks(source, split, rows, files, chunk_bytes, within):
             parts.append(part)
             done += part[0].count
-            if progress is not None:
-                progress(done, total)
+            progress(done, total)
         infos[split] = _write_index(split, parts, len(source.classes), files)
     manifest = Manifest(name=source.name, classes=tuple(source.classes), splits=infos, recipe=recipe)
     put(MANIFEST, manifest.to_json())
@@ -176,9 +199,12 @@ def _carve(
 
 
 def _write_chunks(
-    source: Source, split: str, rows: _Rows, files: _Files, chunk_bytes: int
+    source: Source, split: str, rows: _Rows, files: _Files, chunk_bytes: int, progress: Callable[[int], None]
 ) -> Iterator[tuple[ChunkInfo, Index]]:
-    """Chunks of one split with their index rows: first those an interrupted ingest finished, then new ones."""
+    """Chunks of one split with their index rows: first those an interrupted ingest finished, then new ones.
+
+    `progress` is told of samples of this split, also those of a chunk that is not full.
+    """
     done = 0
     number = 0
     while (part := files.recorded(_part(split, number))) is not None:
@@ -192,13 +218,20 @@ def _write_chunks(
     count = len(rows.rows_N)
     with closing(ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)) as spans:
         while done < count:
-            data, index = _fill(spans, number, rows.labels_N[done:], chunk_bytes)
+            data, index = _fill(_counted(spans, done, progress), number, rows.labels_N[done:], chunk_bytes)
             file = f"{split}-{number:05d}.tar"
             files.put(file, data)
             chunk = ChunkInfo(file, len(data), hashlib.sha256(data).hexdigest(), len(index))
             files.record(_part(split, number), chunk, index)
             yield chunk, index
             done, number = done + chunk.count, number + 1
+
+
+def _counted(spans: Iterator[bytes], done: int, progress: Callable[[int], None]) -> Iterator[bytes]:
+    for count, span in enumerate(spans, done + 1):
+        yield span
+        if count % _READ_AHEAD == 0:
+            progress(count)
 
 
 def _fill(

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lipt.errors import IntegrityError, RunError
+from lipt.errors import DamagedDataError, RunError
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
@@ -78,14 +78,14 @@ class Manifest:
         """Parse and validate.
 
         Raises:
-            IntegrityError: no JSON, a field is missing, or the digest does not fit.
+            DamagedDataError: no JSON, a field is missing, or the digest does not fit.
             RunError: a format version that this program does not know.
         """
         try:
             document = json.loads(data)
             version = document.pop("format_version")
         except (ValueError, AttributeError, KeyError, TypeError) as error:
-            raise IntegrityError(f"{MANIFEST} is not the manifest of a dataset ({error!r})", _DAMAGED) from error
+            raise DamagedDataError(f"{MANIFEST} is not the manifest of a dataset ({error!r})", _DAMAGED) from error
         if version != FORMAT_VERSION:
             remedy = "install the version of lipt that wrote the dataset, or ingest it again"
             raise RunError(f"{MANIFEST}: format version {version!r}; this program reads {FORMAT_VERSION}", remedy)
@@ -98,9 +98,9 @@ class Manifest:
             )
             digest = document.pop("digest")
         except (AttributeError, KeyError, TypeError) as error:
-            raise IntegrityError(f"{MANIFEST}: a field is missing or malformed ({error!r})", _DAMAGED) from error
+            raise DamagedDataError(f"{MANIFEST}: a field is missing or malformed ({error!r})", _DAMAGED) from error
         if document or digest != manifest.digest:
-            raise IntegrityError(f"{MANIFEST}: the contents do not fit the digest {digest!r}", _DAMAGED)
+            raise DamagedDataError(f"{MANIFEST}: the contents do not fit the digest {digest!r}", _DAMAGED)
         return manifest
 
     def _body(self) -> dict[str, Any]:

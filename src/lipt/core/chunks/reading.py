@@ -14,7 +14,7 @@ import numpy.typing as npt
 from lipt.core.chunks.index import Index, unpack_image
 from lipt.core.chunks.manifest import MANIFEST, Manifest
 from lipt.core.chunks.parallel import ordered_map
-from lipt.errors import IntegrityError, RunError, did_you_mean
+from lipt.errors import DamagedDataError, RunError, did_you_mean
 
 RangeRead = Callable[[str, int, int | None], bytes]
 """read(file, start, length): the bytes of a file from `start` on, `length` of them or (None) all."""
@@ -111,7 +111,7 @@ class Dataset:
     def manifest(self) -> Manifest:
         """
         Raises:
-            IntegrityError, RunError: as `Manifest.from_json`; also when there is no dataset.
+            DamagedDataError, RunError: as `Manifest.from_json`; also when there is no dataset.
         """
         if self._fetched.manifest is None:
             self._fetched.manifest = Manifest.from_json(self.read(MANIFEST, 0, None))
@@ -121,7 +121,7 @@ class Dataset:
         """
         Raises:
             RunError: no such split.
-            IntegrityError: the file is not the one that the manifest names.
+            DamagedDataError: the file is not the one that the manifest names.
         """
         indexes = self._fetched.indexes
         if split not in indexes:
@@ -186,7 +186,7 @@ def read_samples(plan: ShardPlan, read: RangeRead, *, threads: int = 8) -> Itera
     """The samples of a plan by ascending position, each checked against its crc32; a few ranges are read ahead.
 
     Raises:
-        IntegrityError: a chunk is truncated or a sample's bytes changed.
+        DamagedDataError: a chunk is truncated or a sample's bytes changed.
     """
     order = np.argsort(plan.positions_N)
     ends = np.cumsum([byte_range.num_samples for byte_range in plan.ranges])
@@ -198,7 +198,7 @@ def read_samples(plan: ShardPlan, read: RangeRead, *, threads: int = 8) -> Itera
     with closing(contents):
         for byte_range, end, content in zip(plan.ranges, ends, contents, strict=True):
             if len(content) != byte_range.length:
-                raise IntegrityError(f"{byte_range.file}: the chunk is shorter than its index says", _REMEDY)
+                raise DamagedDataError(f"{byte_range.file}: the chunk is shorter than its index says", _REMEDY)
             yield from _samples(plan, order[end - byte_range.num_samples : end], byte_range, memoryview(content))
 
 
@@ -209,6 +209,6 @@ def _samples(plan: ShardPlan, rows: Ints, byte_range: ByteRange, content: memory
         position = int(plan.positions_N[row])
         if zlib.crc32(span) != plan.crcs_N[row]:
             damage = f"sample {position} of split {plan.split!r} is damaged (crc32)"
-            raise IntegrityError(f"{byte_range.file}: {damage}", _REMEDY)
+            raise DamagedDataError(f"{byte_range.file}: {damage}", _REMEDY)
         image, ext = unpack_image(span)
         yield Sample(position, int(plan.labels_N[row]), image, ext)

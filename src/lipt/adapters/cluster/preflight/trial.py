@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from lipt import __version__
+from lipt.adapters.cluster.api import drawn_name
 from lipt.adapters.cluster.manifest import Pods, labels_of, pod_spec
 from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
@@ -58,7 +59,7 @@ def _pod_manifest(pods: Pods, arguments: list[str]) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "generateName": "lipt-doctor-",
+            "name": drawn_name("lipt-doctor"),
             "labels": labels_of("doctor"),
             "annotations": {"sidecar.istio.io/inject": "false"},
         },

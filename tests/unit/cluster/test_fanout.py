@@ -1,0 +1,109 @@
+"""The fan-out while its Job runs, against an API server that counts what it is asked."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from kubernetes.config import kube_config
+
+from lipt.adapters.cluster import fanout
+from lipt.adapters.cluster.fanout import Self, pause_s, run_job
+from lipt.adapters.cluster.manifest import Pods
+
+PODS = "/api/v1/namespaces/vision/pods"
+
+
+class Server(BaseHTTPRequestHandler):
+    """A Job of two pods: one is done after five looks, the other has failed after ten, and with it the Job."""
+
+    asked: Counter[str]
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        if path == f"{PODS}/box":
+            self._answer({"metadata": {"name": "box", "uid": "1", "labels": {}}})
+        elif path == PODS:
+            self.asked["pods"] += 1
+            self._answer({"items": [self._pod(0), self._pod(1)]})
+        elif self.asked["made"]:
+            self.asked["job"] += 1
+            self._answer({"status": self._status()})
+        else:
+            self.send_error(404)
+
+    def do_POST(self) -> None:
+        self.asked["made"] += 1
+        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def _status(self) -> dict[str, Any]:
+        if self.asked["job"] < 5:
+            return {"active": 2}
+        if self.asked["job"] < 10:
+            return {"active": 1, "succeeded": 1, "completedIndexes": "0"}
+        failed = [{"type": "Failed", "status": "True", "message": "too many"}]
+        return {"succeeded": 1, "failed": 1, "completedIndexes": "0", "conditions": failed}
+
+    def _pod(self, index: int) -> dict[str, Any]:
+        over = self.asked["job"] >= (10 if index else 5)
+        ended = {"exitCode": 1, "reason": "Error", "message": "lipt: pretrain[1]: the loss is nan"}
+        status = {"phase": ("Failed" if index else "Succeeded") if over else "Running"}
+        if over and index:
+            status["containerStatuses"] = [{"state": {"terminated": ended}}]  # type: ignore[assignment]
+        annotations = {"batch.kubernetes.io/job-completion-index": str(index)}
+        return {
+            "metadata": {"name": f"p{index}", "annotations": annotations},
+            "spec": {"nodeName": "n"},
+            "status": status,
+        }
+
+    def _answer(self, document: dict[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Not on the test's output."""
+
+
+def test_pods_are_listed_when_the_job_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Server,), {"asked": Counter()})
+    said: list[str] = []
+    advanced: list[tuple[int, int]] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        Thread(target=running.serve_forever, daemon=True).start()
+        kubeconfig = {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{running.server_port}"}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+        lost = run_job(
+            Self(namespace="vision", pod="box"), Pods(image="lipt:1"), name="pretrain", arguments=["box"],
+            completions=2, may_fail=1, say=said.append, advance=lambda *at: advanced.append(at),
+        )  # fmt: skip
+        running.shutdown()
+    assert lost == {1: "lipt: pretrain[1]: the loss is nan"}
+    assert (handler.asked["job"], handler.asked["pods"]) == (10, 3)
+    assert said == [
+        "pretrain: 0 of 2 pods done, 2 running (n, n)",
+        "pretrain: 1 of 2 pods done, 1 running (n)",
+        "pretrain: 1 of 2 pods done, 0 running",
+    ]
+    assert advanced == [(0, 2), (1, 2), (1, 2)]
+
+
+def test_a_job_that_does_not_change_is_looked_at_less_and_less() -> None:
+    assert [pause_s(quiet_s) for quiet_s in (0, 10, 60, 86_400)] == [1, 1, 3, 10]

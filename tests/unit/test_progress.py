@@ -1,0 +1,102 @@
+"""What a person sees while stages run, on a terminal and in the log of a pod."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lipt.progress import Reporter
+from tests.programs import on_terminal
+
+
+def until(stream: io.StringIO, text: str) -> str:
+    deadline = time.monotonic() + 10
+    while text not in stream.getvalue():
+        assert time.monotonic() < deadline, stream.getvalue()
+        time.sleep(0.01)
+    return stream.getvalue()
+
+
+def test_a_long_stage_says_where_it_stands_and_when_it_will_end() -> None:
+    stream = io.StringIO()
+    reporter = Reporter(stream, every_s=0.05)
+    reporter.started("train ccs")
+    assert re.match(r"train ccs +0 s\n", until(stream, "\n"))  # it lives, and nothing is known yet
+    reporter.advance("train ccs", 1000, 5000, "images, epoch 1 of 4")
+    time.sleep(0.2)
+    reporter.advance("train ccs", 2000, 5000, "images, epoch 2 of 4")
+    text = until(stream, "left")
+    assert re.search(r"train ccs +0 s  2,000 of 5,000 images, epoch 2 of 4  [\d,]+/s  \d+ s left\n", text)
+    reporter.done("train ccs", 1.0, {})
+    said = stream.getvalue()
+    time.sleep(0.2)
+    assert stream.getvalue() == said
+
+
+def test_a_stage_that_goes_on_is_as_fast_as_what_it_does_now() -> None:
+    """What an earlier attempt had done counts as done, not as done just now."""
+    reporter = Reporter(io.StringIO(), every_s=60)
+    reporter.started("train")
+    reporter.advance("train", 900_000, 1_000_000, "images")
+    time.sleep(0.1)
+    reporter.advance("train", 900_010, 1_000_000, "images")
+    (rate,) = re.findall(r"([\d,.]+)/s", reporter.running["train"].line())
+    assert float(rate.replace(",", "")) < 110
+    reporter.close()
+
+
+def test_an_unknown_total_is_not_a_total_of_nothing() -> None:
+    reporter = Reporter(io.StringIO(), every_s=60)
+    reporter.started("merge")
+    assert reporter.running["merge"].counts() == ""
+    reporter.advance("merge", 12, 0, "candidates")
+    assert reporter.running["merge"].counts() == "12 candidates"
+    assert "left" not in reporter.running["merge"].line()
+    reporter.close()
+
+
+_STAGES = """
+import time
+from lipt.progress import make_reporter
+reporter = make_reporter()
+reporter.started("initialise")
+time.sleep(0.3)
+for done in range(0, 115_000_001, 23_000_000):
+    reporter.advance("initialise", done, 115_000_000, "images, epoch 3 of 12, loss 0.512")
+    time.sleep(0.15)
+reporter.done("initialise", 1.0, {"accuracy": 0.5})
+reporter.started("merge")
+reporter.advance("merge", 12, 0, "candidates")
+time.sleep(0.3)
+reporter.done("merge", 1.0, {})
+reporter.close()
+"""
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_figures_are_whole_on_a_terminal(columns: int) -> None:
+    shown = on_terminal(columns, "-c", _STAGES)
+    frames = [line for line in re.split(r"[\r\n]", shown) if line.strip()]
+    assert all(len(frame.rstrip()) <= columns for frame in frames)
+    assert "None" not in shown
+    assert "12/0" not in shown
+    assert "…" not in shown
+    assert any("23,000,000 of 115,000,000" in frame for frame in frames)
+    assert any("12 candidates" in frame for frame in frames)
+    assert ("epoch 3 of 12, loss 0.512" in shown) == (columns == 120)
+    assert "initialise            1.0 s  accuracy 50.00%" in shown
+
+
+def test_a_pipe_gets_lines(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "w") as log:
+        subprocess.run([sys.executable, "-c", _STAGES], stderr=log, check=True)
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "initialise            1.0 s  accuracy 50.00%",
+        "merge                 1.0 s",
+    ]
