@@ -144,7 +144,7 @@ def test_outputs_that_are_not_used_and_classes_that_get_none_are_said(
         ("--labels labels.npy --algorithm el2n", "needs the outputs of at least 1 model(s)"),
         ("--labels labels.npy --option beta", "--option beta: not of the form NAME=VALUE"),
         ("--labels labels.npy --option =1", "--option =1: not of the form NAME=VALUE"),
-        ("--labels labels.npy --option beta=[", "--option beta=[: not a YAML value"),
+        ("--labels labels.npy --option beta=[", "the value of --option beta is not YAML"),
         ("--labels labels.npy --note checkpoint", "--note checkpoint: not of the form NAME=VALUE"),
         ("--labels labels.npy --algorithm random --note seed=3", "note 'seed' is an entry of every provenance"),
         ("--outputs nowhere.safetensors", "cannot read nowhere.safetensors: "),

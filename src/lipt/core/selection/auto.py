@@ -8,7 +8,7 @@ from typing import Any
 AUTO = "auto"
 #: What `auto` says where it is handed outputs that it does not look at.
 UNUSED = (
-    "auto: from 5 % of the data on nothing that we measured beat a random subset, so this is one, and the outputs of "
+    "auto: above 5 % of the data nothing that we measured beat a random subset, so this is one, and the outputs of "
     "the models were not used; name an algorithm, such as ccs, to use them"
 )
 #: The largest share of the data at which a selection has beaten class-balanced random in our measurements.
