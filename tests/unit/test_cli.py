@@ -209,7 +209,7 @@ def test_config_show_and_schema(config: Path) -> None:
 def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:
     well = lipt("doctor", str(config))
     assert well.returncode == 0, well.stdout
-    assert well.stdout.count("\nok") == 5
+    assert well.stdout.count("\nok") == 6
     sick = lipt("doctor", str(config), "--set", "data.source=/nowhere", "--set", "device=cuda")
     assert sick.returncode == 1
     assert sick.stdout.count("FAIL") == 2

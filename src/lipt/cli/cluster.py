@@ -49,7 +49,8 @@ def submit(
     from lipt.config import load_config
 
     config = load_config(config_path, list(overrides))
-    check_submittable(config)
+    for what in check_submittable(config):
+        click.echo(f"not checked: {what}", err=True)
     namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
     chosen = engine_of(engine, Cluster(), namespace)
     parameters = _parameters(config, chosen, pairs)
@@ -112,13 +113,13 @@ def logs(handle: str, box: str | None, output: str) -> None:
         click.echo(f"== {name}\n{text}", nl=not text.endswith("\n"))
 
 
-def check_submittable(config: Config) -> None:
-    """What a pod would stumble over, found before anything is started.
+def check_submittable(config: Config) -> list[str]:
+    """What a pod would stumble over, found before anything is started; returns what cannot be checked from here.
 
     Raises:
-        UsageError: says which setting.
+        LiptError: says which setting.
     """
-    from lipt.stages.choose import check_forgetting
+    from lipt.stages.validate import check_from_afar
 
     if not config.workspace.startswith("s3://"):
         raise UsageError(
@@ -131,7 +132,7 @@ def check_submittable(config: Config) -> None:
             f"data.source: {source} is a folder here, pods do not see it",
             f"lipt ingest {source} s3://BUCKET/DATA, then --set data.source=s3://BUCKET/DATA",
         )
-    check_forgetting(config)
+    return check_from_afar(config)
 
 
 def _parameters(config: Config, engine: Engine, pairs: tuple[str, ...]) -> dict[str, Any]:

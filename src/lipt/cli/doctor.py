@@ -7,13 +7,16 @@ import shutil
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
+
+if TYPE_CHECKING:
+    from lipt.stages.facts import Facts
 
 P = ParamSpec("P")
 #: (True: well, False: not, None: could not be found out; what was found)
@@ -61,10 +64,13 @@ def _here(config: Config) -> dict[str, Outcome]:
         "device": _device,
         "workspace": _workspace,
         "data": _data,
-        "model": _model,
-        "selection": _selection,
     }
-    return {name: _outcome(check, config) for name, check in checks.items()}
+    findings = {name: _outcome(check, config) for name, check in checks.items()}
+    facts = _facts(config)
+    findings |= {"model": _outcome(_model, config, facts), "selection": _outcome(_selection, config, facts)}
+    if all(ok for ok, _ in findings.values()):
+        findings["comparison"] = _outcome(_comparison, config)
+    return findings
 
 
 def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]) -> dict[str, Outcome]:
@@ -77,11 +83,11 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
     given = parse_pairs("-p", pairs, Pods.__dataclass_fields__, of="pods")
     Pods.parse({"image": ""} | given)  # what is wrong with them is said before the cluster is asked
     namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
-    findings = {"packages": _outcome(_packages, config), "model": _outcome(_model, config)}
+    findings = {"packages": _outcome(_packages, config), "model": _outcome(_model, config, None)}
 
     def settings() -> str:
-        check_submittable(config)
-        return f"{_selection(config)}; {config.workspace}"
+        unknown = "".join(f"; not checked: {what}" for what in check_submittable(config))
+        return f"{_selection(config, None)}; {config.workspace}{unknown}"
 
     findings["settings"] = _outcome(settings)
     if os.environ.get("LIPT_S3_ENDPOINT") and config.workspace.startswith("s3://"):
@@ -178,20 +184,40 @@ def _data(config: Config) -> str:
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes"
 
 
-def _model(config: Config) -> str:
-    from lipt.core.nets import build_model
+def _model(config: Config, facts: Facts | None) -> str:
+    from lipt.stages.validate import check_model
 
-    model = build_model(
-        config.model.name, num_classes=10, seed=0, width=config.model.width, classifier=config.model.classifier
-    )
-    return (
-        f"{config.model.name}: {sum(parameter.numel() for parameter in model.parameters()):,} parameters at 10 classes"
-    )
+    weights = check_model(config.model, facts)
+    return f"{config.model.name}: {weights:,} parameters at {facts.classes if facts else 10} classes"
 
 
-def _selection(config: Config) -> str:
-    from lipt.stages.choose import check_forgetting
+def _selection(config: Config, facts: Facts | None) -> str:
+    """The algorithm with its options, and whether the data suffice for shards and subset."""
+    from lipt.stages.validate import problems, raise_all
 
-    check_forgetting(config)
+    raise_all(problems(config, facts))
     kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
     return f"{config.select.algorithm}, {kept:.1%} kept, {per_epoch:.1%} per epoch"
+
+
+def _comparison(config: Config) -> str:
+    """Whether `lipt compare` works too; where it does not, a run may."""
+    from lipt.adapters.cluster.preflight import UnknownError
+    from lipt.stages.context import Context
+    from lipt.stages.validate import check_comparison
+
+    try:
+        chosen = check_comparison(Context.of(config))
+    except LiptError as error:
+        raise UnknownError(f"`lipt compare` would refuse: {error}") from None
+    return f"{len(chosen)} variants, {len(config.compare.seeds)} seeds"
+
+
+def _facts(config: Config) -> Facts | None:
+    """What is known of the data; None where the check of the data says why nothing is."""
+    from lipt.stages.facts import Facts
+
+    try:
+        return Facts.of(config.data)
+    except LiptError:
+        return None

@@ -2,7 +2,9 @@
 
 from lipt.config.documents import read_yaml
 from lipt.config.reading import PROFILES, as_settings, load_config, override, parse_config
-from lipt.config.sections import Config, Data, Merge, Select
+from lipt.config.sections import Config, Data, Merge, Model, Select
 
-__all__ = ["PROFILES", "Config", "Data", "Merge", "Select", "as_settings", "load_config", "override", "parse_config",
-           "read_yaml"]  # fmt: skip
+__all__ = [
+    "PROFILES", "Config", "Data", "Merge", "Model", "Select", "as_settings", "load_config", "override", "parse_config",
+    "read_yaml",
+]  # fmt: skip

@@ -5,12 +5,15 @@ Shape legend: B batch, C classes, D penultimate features. Small-image nets take 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from lipt.core.onednn import without_strided_1x1
 from lipt.core.rng import global_seed
@@ -126,6 +129,17 @@ _BUILDERS: dict[str, tuple[Callable[..., nn.Module], int | None, str]] = {
 }
 
 
+def check_name(name: str) -> None:
+    """
+    Raises:
+        UsageError: there is no such network here.
+    """
+    if name not in _BUILDERS:
+        raise UsageError(
+            f"model.name: no model {name!r}", f"{did_you_mean(name, _BUILDERS)} or use package.module:function"
+        )
+
+
 def build_model(
     name: str, *, num_classes: int, seed: int, width: int | None = None, classifier: str | None = None
 ) -> nn.Module:
@@ -145,10 +159,7 @@ def build_model(
         if ":" in name:
             model = call(name, num_classes)
         else:
-            if name not in _BUILDERS:
-                raise UsageError(
-                    f"model.name: no model {name!r}", f"{did_you_mean(name, _BUILDERS)} or use package.module:function"
-                )
+            check_name(name)
             builder, default_width, default_classifier = _BUILDERS[name]
             if width is not None and default_width is None:
                 raise UsageError(f"model.width: {name} has a fixed width", "leave it out")
@@ -164,6 +175,25 @@ def build_model(
         )
     model.classifier_name = classifier  # type: ignore[assignment]
     return model
+
+
+class _Unfilled(TorchFunctionMode):
+    """Skips the random filling of weights: on the meta device it changes nothing, and imports torch's compiler."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in _FILLING:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+_FILLING = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_", "xavier_uniform_"}
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Models built within have shapes, but neither memory nor numbers."""
+    with torch.device("meta"), _Unfilled():
+        yield
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:

@@ -21,15 +21,25 @@ def split(n: int, validation_fraction: float, *, seed: int) -> tuple[Positions, 
     Raises:
         RunError: one of the two would be empty.
     """
+    num_validation = count_validation(n, validation_fraction)
+    start = int(torch.randint(n, (), generator=generator(seed, "split")))
+    order = (start + np.arange(n)) % n
+    return order[:num_validation], order[num_validation:]
+
+
+def count_validation(n: int, validation_fraction: float) -> int:
+    """How many of n training images are for validation.
+
+    Raises:
+        RunError: none of them, or all.
+    """
     num_validation = round(validation_fraction * n)
     if not 0 < num_validation < n:
         raise RunError(
             f"{n} training images leave no validation set of {validation_fraction:.1%}",
             "raise data.validation_fraction",
         )
-    start = int(torch.randint(n, (), generator=generator(seed, "split")))
-    order = (start + np.arange(n)) % n
-    return order[:num_validation], order[num_validation:]
+    return num_validation
 
 
 def shards(candidates: Positions, *, count: int, size: int, stratified: bool, seed: int) -> list[Positions]:
@@ -38,14 +48,21 @@ def shards(candidates: Positions, *, count: int, size: int, stratified: bool, se
     Raises:
         RunError: fewer than count * size candidates.
     """
-    available = len(candidates) // size
-    if available < count:
-        raise RunError(
-            f"{count} jigsaws of {size} images need {count * size:,} candidates, the data set has {len(candidates):,}",
-            "lower dispatch.jigsaws, dispatch.batches or dispatch.batch_size",
-        )
+    check_shards(len(candidates), count=count, size=size)
     if stratified:
-        windows = permutation(available, seed, "dispatch")[:count].tolist()
+        windows = permutation(len(candidates) // size, seed, "dispatch")[:count].tolist()
         return [candidates[window * size : (window + 1) * size] for window in windows]
     drawn = candidates[permutation(len(candidates), seed, "dispatch").numpy()[: count * size]]
     return list(drawn.reshape(count, size))
+
+
+def check_shards(candidates: int, *, count: int, size: int) -> None:
+    """
+    Raises:
+        RunError: so many candidates are too few for `count` disjoint shards of `size`.
+    """
+    if candidates < count * size:
+        raise RunError(
+            f"{count} jigsaws of {size} images need {count * size:,} candidates, the data set has {candidates:,}",
+            "lower dispatch.jigsaws, dispatch.batches or dispatch.batch_size",
+        )

@@ -38,6 +38,7 @@ from lipt.stages.ingest import write_chunks
 from lipt.stages.plan import Plan
 from lipt.stages.showing import MAX_CONFUSION_CLASSES, Finished
 from lipt.stages.soup import deal, group_ref
+from lipt.stages.validate import check_run
 from lipt.stages.workers import arrived, jigsaw_address, note_loss, open_run, spread
 from lipt.stages.workspace import Artifact
 
@@ -109,7 +110,9 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
         The address of the plan.
     """
     parsed = Pods.parse(pods)
-    prepared = prepare(Context.of(config))
+    ctx = Context.of(config)
+    check_run(ctx)
+    prepared = prepare(ctx)
     plan = Plan(
         config=config.model_dump(mode="json"),
         dataset=prepared.dataset.ref,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lipt.errors import UsageError, did_you_mean
 from lipt.report.document import Document
 from lipt.stages.context import Context
-from lipt.stages.graph import Baseline, Outcome, baseline_of, run, variants, with_config
+from lipt.stages.graph import Baseline, Outcome, baseline_of, run, with_config
 from lipt.stages.report import Engine, Entry, label_of, role_of, write_report
+from lipt.stages.validate import check_comparison, check_run
 
 
 def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | None:
@@ -14,6 +14,7 @@ def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | N
 
     Returns None on a dry run.
     """
+    check_run(ctx)
     selected, baseline = run(ctx), baseline_of(ctx.config)
     beside = (baseline, run(with_config(ctx, baseline.changes))) if baseline else None
     return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside), engine=engine)
@@ -35,18 +36,11 @@ def run_comparison(ctx: Context) -> Document | None:
     Returns None on a dry run.
 
     Raises:
-        UsageError: unknown name in `compare.variants`, or `lipt` is not among them.
+        LiptError: a variant is not known or would fail; see `validate`.
     """
-    known = variants(ctx.config)
-    names = ctx.config.compare.variants or list(known)
-    for name in names:
-        if name not in known:
-            raise UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))
-    if "lipt" not in names:
-        raise UsageError("compare.variants: lipt is missing", "add it; the verdict is about it")
+    chosen = check_comparison(ctx)
     entries = []
-    for name in names:
-        label, changes = known[name]
+    for name, (label, changes) in chosen.items():
         outcomes = []
         for seed in ctx.config.compare.seeds:
             ctx.reporter.say(f"-- {name}, seed {seed}")

@@ -21,6 +21,7 @@ from lipt.core.images import ResidentImages, StreamedImages, open_images
 from lipt.core.nets import build_model, train_flops_per_image
 from lipt.core.rng import derive, reproducible
 from lipt.core.shards import Positions, split
+from lipt.core.sources import Listing, open_source
 from lipt.core.wire import State, unpack
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.progress import Reporter
@@ -41,6 +42,8 @@ class Context:
     """A folder of the processes that make pieces of one stage side by side: weights are fetched by one for all."""
     _weights: dict[str, State] = field(default_factory=dict, repr=False, compare=False)
     """The weights read last: a process that trains several jigsaws fetches theta_* once."""
+    _listings: dict[tuple[str, str], Listing] = field(default_factory=dict, repr=False, compare=False)
+    """What the source of the data holds: all variants of a comparison look at its files once."""
     _datasets: dict[str, Dataset] = field(default_factory=dict, repr=False, compare=False)
     """The data set opened last: a process fetches its manifest and its index once."""
 
@@ -143,6 +146,13 @@ class Context:
             stage, key = ref.split("/")
             return Artifact(stage=stage, key=key, inputs=(), settings={}, files={}, summary={})
         return found or self.workspace.get(ref)
+
+    def listing(self) -> Listing:
+        """What `data.source` holds, where it is no chunk store."""
+        key = self.config.data.source, self.config.data.format
+        if key not in self._listings:
+            self._listings[key] = Listing.of(open_source(*key))
+        return self._listings[key]
 
     def dataset(self, step: Step, ingested: Artifact) -> Dataset:
         """The data set behind an `ingest` artifact, metered by `step`: what it still has to read is that step's."""

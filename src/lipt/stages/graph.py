@@ -86,7 +86,7 @@ def has_swarm(config: Config) -> bool:
 def prepare(ctx: Context) -> Prepared:
     """Box 1: theta_* (or the classic models) and the shards."""
     check_forgetting(ctx.config)
-    _check_start(ctx.config)
+    check_start(ctx.config)
     dataset = ingest(ctx)
     if not needs_models(ctx.config):
         return Prepared(dataset=dataset)
@@ -99,7 +99,11 @@ def prepare(ctx: Context) -> Prepared:
     )
 
 
-def _check_start(config: Config) -> None:
+def check_start(config: Config) -> None:
+    """
+    Raises:
+        UsageError: the main training is to go on from a model that the configuration does not make.
+    """
     if config.train.start == "continue" and not (needs_models(config) and config.score.model != "classic"):
         raise UsageError(
             f"train.start: continue needs theta_p; there is none with {algorithm_of(config.select)}, "

@@ -32,16 +32,15 @@ def ingest(ctx: Context) -> Artifact:
         manifest = Dataset(DatasetFiles(store).read).manifest
         check_complete(store, manifest)
         return ctx.step("ingest", {"digest": manifest.digest}, [], lambda _step: _summary(manifest, store.uri))
-    source = open_source(data.source, data.format)
     settings = {
-        "fingerprint": source.fingerprint(),
+        "fingerprint": ctx.listing().fingerprint,
         "chunk_mb": data.chunk_mb,
         "shuffle_seed": data.shuffle_seed,
         "test_fraction": data.test_fraction,
     }
 
     def body(step: Step) -> dict[str, Any]:
-        location = f"{step.ref}/{_STORE}"
+        location, source = f"{step.ref}/{_STORE}", open_source(data.source, data.format)
         store = step.open(location)
         _drop_damaged_manifest(store)
         marked = step.store.size(f"{step.ref}/{DAMAGED}") is not None

@@ -2,11 +2,11 @@
 
 from lipt.core.chunks.images import Images, decode_image, load_images
 from lipt.core.chunks.index import Index
-from lipt.core.chunks.ingest import stratified_order, write_dataset
+from lipt.core.chunks.ingest import carved, stratified_order, write_dataset
 from lipt.core.chunks.manifest import MANIFEST, ChunkInfo, Manifest, SplitInfo
 from lipt.core.chunks.reading import ByteRange, Dataset, RangeRead, Sample, ShardPlan, read_samples
 
 __all__ = [
     "MANIFEST", "ByteRange", "ChunkInfo", "Dataset", "Images", "Index", "Manifest", "RangeRead", "Sample", "ShardPlan",
-    "SplitInfo", "decode_image", "load_images", "read_samples", "stratified_order", "write_dataset",
+    "SplitInfo", "carved", "decode_image", "load_images", "read_samples", "stratified_order", "write_dataset",
 ]  # fmt: skip

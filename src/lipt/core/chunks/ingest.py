@@ -191,11 +191,20 @@ def _carve(
     is_test = np.zeros(len(labels_N), dtype=bool)
     for label, name in enumerate(classes):
         members = rng.permutation(np.flatnonzero(labels_N == label))
-        if len(members) < 2:
-            remedy = "add images, remove the class, or give the source a test split"
-            raise RunError(f"class {name!r} has {len(members)} image(s): too few to carve out test data", remedy)
-        is_test[members[: min(max(1, round(fraction * len(members))), len(members) - 1)]] = True
+        is_test[members[: carved(len(members), fraction, name)]] = True
     return is_test
+
+
+def carved(count: int, fraction: float, name: str) -> int:
+    """How many of the `count` samples of class `name` become test data.
+
+    Raises:
+        RunError: there are fewer than two.
+    """
+    if count < 2:
+        remedy = "add images, remove the class, or give the source a test split"
+        raise RunError(f"class {name!r} has {count} image(s): too few to carve out test data", remedy)
+    return min(max(1, round(fraction * count)), count - 1)
 
 
 def _write_chunks(

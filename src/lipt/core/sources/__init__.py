@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+
+import numpy as np
+from PIL import Image
 
 from lipt.core.sources.base import Source, is_folder
 from lipt.core.sources.cifar import CifarSource
@@ -13,7 +18,30 @@ from lipt.core.sources.folder import FolderSource
 from lipt.core.sources.tars import TarSource
 from lipt.errors import RunError, UsageError, did_you_mean
 
-__all__ = ["Source", "open_source"]
+__all__ = ["Listing", "Source", "open_source", "recognise"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What is known of a source without its images."""
+
+    fingerprint: str
+    classes: tuple[str, ...]
+    counts: dict[str, tuple[int, ...]]
+    """Images of each class, by split."""
+    size: tuple[int, int]
+    """Height and width of the first image, in pixels."""
+
+    @classmethod
+    def of(cls, source: Source) -> Listing:
+        counts = {
+            split: tuple(np.bincount(labels_N, minlength=len(source.classes)).tolist())
+            for split, labels_N in source.splits.items()
+        }
+        with Image.open(BytesIO(source.read("train", 0)[0])) as image:
+            size = image.height, image.width
+        return cls(fingerprint=source.fingerprint(), classes=tuple(source.classes), counts=counts, size=size)
+
 
 _OPENERS: dict[str, Callable[[str], Source]] = {
     "digits": lambda _spec: DigitsSource(),
@@ -42,7 +70,7 @@ def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the 
     if "\0" in spec:
         raise UsageError(f"{spec!r} is no path", "name a folder or a glob of tars")
     try:
-        return _OPENERS[_recognise(spec) if format == "auto" else format](spec)
+        return _OPENERS[recognise(spec, format)](spec)
     except PermissionError as error:
         raise RunError(
             f"{error.filename}: permission denied", f"let user {os.geteuid()} read all folders and files of the data"
@@ -52,7 +80,14 @@ def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the 
         raise RunError(f"{error.filename or spec}: {error.strerror}", remedy) from error
 
 
-def _recognise(spec: str) -> str:
+def recognise(spec: str, format: str = "auto") -> str:  # noqa: A002 - the name of the setting
+    """The format of the source that `spec` names.
+
+    Raises:
+        UsageError: nothing there.
+    """
+    if format != "auto":
+        return format
     head = spec.partition(":")[0]
     if spec == "digits" or head in ("cifar10", "cifar100"):
         return head
