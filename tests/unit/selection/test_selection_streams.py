@@ -190,7 +190,8 @@ def test_memory_does_not_grow_with_the_outputs(
 @pytest.mark.parametrize("algorithm", ["ccs", "moderate", "gradmatch"])
 def test_the_stage_selects_the_same_from_blocks_of_any_size(tmp_path: Path, algorithm: str) -> None:
     picks, read = [], []
-    for size in (5000, 500):
+    # Whole batches, as the default: a convolution may round differently in a batch of another size.
+    for size in (5120, 512):
         changes = {
             "select": {"algorithm": algorithm}, "merge": {"method": "none"}, "score": {"block_images": size},
         }  # fmt: skip
