@@ -41,7 +41,7 @@ class Section(BaseModel):
         wants = cls.model_fields[str(info.field_name)].annotation
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, bool) and wants is not bool:
-                raise ValueError(f"{str(part).lower()} is no number and no text")
+                raise ValueError(f"{str(part).lower()} is neither a number nor a text")
             if isinstance(part, str) and not part.isprintable():
                 raise ValueError(f"{part[:60]!r} holds a character that cannot be printed")
         return value
