@@ -26,7 +26,7 @@ def run_tiny(folder: Path, changes: dict[str, Any]) -> Outcome:
     return run(tiny_context(folder, {"train": {"epochs": 1}} | changes))
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("forgetting", "dual")])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("forgetting", "dual", "scores")])
 def test_every_algorithm_selects_its_budget(folder: Path, algorithm: str) -> None:
     outcome = run_tiny(folder, {"select": {"algorithm": algorithm}})
     assert outcome.subset.summary["count"] == pytest.approx(0.1 * 1294, abs=6)

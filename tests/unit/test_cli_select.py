@@ -118,6 +118,42 @@ def test_outputs_that_are_not_used_and_classes_that_get_none_are_said(
     assert len(Selection.load(to).indices_K) == 3
 
 
+def test_blocks_may_hold_logits_alone_or_features_alone(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
+    to = str(tmp_path / "subset.parquet")
+    for what, algorithm in (("logits", "el2n"), ("features", "herding")):
+        paths = [str(tmp_path / f"{what}{index}.safetensors") for index in range(2)]
+        for path, rows in zip(paths, (slice(60), slice(60, 100)), strict=True):
+            save_file({name: scored[name][rows].copy() for name in ("labels", what)}, path)
+        here("select", "--outputs", paths[0], "--outputs", paths[1], "--algorithm", algorithm, "--to", to)
+        expected = select(algorithm, Candidates.of(**scored), fraction=0.05)
+        assert Selection.load(to).indices_K.tolist() == expected.indices_K.tolist()
+
+
+def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
+    own = np.random.default_rng(1).permutation(100)
+    np.save(tmp_path / "own.npy", own)
+    labels, scores, to = (str(tmp_path / name) for name in ("labels.npy", "own.npy", "subset.parquet"))
+    here(
+        "select",
+        "--labels",
+        labels,
+        "--scores",
+        scores,
+        "--algorithm",
+        "scores",
+        "--unbalanced",
+        "--k",
+        "7",
+        "--to",
+        to,
+    )
+    assert Selection.load(to).indices_K.tolist() == np.argsort(-own)[:7].tolist()
+    blocks = ["--outputs", str(tmp_path / "0.safetensors"), "--outputs", str(tmp_path / "1.safetensors")]
+    options = ["--algorithm", "ccs", "--option", "score=scores", "--option", "beta=0.5"]
+    here("select", *blocks, "--scores", scores, *options, "--to", to)
+    assert own[Selection.load(to).indices_K].max() < 60
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -150,7 +186,12 @@ def test_outputs_that_are_not_used_and_classes_that_get_none_are_said(
         ("--outputs nowhere.safetensors", "cannot read nowhere.safetensors: "),
         ("--outputs labels.npy", "cannot read labels.npy: "),
         ("--outputs empty", "cannot read empty: "),
-        ("--outputs bare.safetensors", "cannot read bare.safetensors: it has no tensor 'features'"),
+        ("--outputs bare.safetensors", "cannot read bare.safetensors: it has neither logits nor features"),
+        ("--outputs unlabelled.safetensors", "cannot read unlabelled.safetensors: it has no tensor 'labels'"),
+        ("--outputs 0.safetensors --outputs logits.safetensors", "logits.safetensors has tensors of labels (60,), log"),
+        ("--outputs logits.safetensors --algorithm grand", "algorithm grand needs the features of model 0"),
+        ("--labels labels.npy --scores logits.npy --algorithm scores", "scores have shape (100, 4), expected (100,)"),
+        ("--labels labels.npy --algorithm scores", "own scores are missing"),
         (
             "--outputs uneven.safetensors",
             "uneven.safetensors has tensors of labels (60,), logits (60, 4), features (40",
@@ -167,7 +208,9 @@ def test_select_says_what_is_wrong_with_a_file(
     np.save("pickled.npy", np.array([{}], dtype=object), allow_pickle=True)
     Path("cut.npy").write_bytes(Path("labels.npy").read_bytes()[:-8])
     block = {name: array[:60].copy() for name, array in scored.items()}
-    save_file({name: block[name] for name in ("labels", "logits")}, "bare.safetensors")
+    save_file({"labels": block["labels"]}, "bare.safetensors")
+    save_file({"logits": block["logits"]}, "unlabelled.safetensors")
+    save_file({name: block[name] for name in ("labels", "logits")}, "logits.safetensors")
     save_file(block | {"features": block["features"][:40].copy()}, "uneven.safetensors")
     save_file(block | {"features": block["features"][:, :3].copy()}, "other.safetensors")
     with pytest.raises(UsageError, match=re.escape(message)) as error:

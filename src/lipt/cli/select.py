@@ -24,11 +24,16 @@ _BLOCK = ("labels", "logits", "features")
 )  # fmt: skip
 @click.option(
     "--outputs", multiple=True, type=click.Path(), metavar="BLOCK",
-    help="Instead: .safetensors with labels, logits and features of a run of candidates; repeatable, in their order.",
+    help="Instead: .safetensors with labels, and logits, features or both, of a run of candidates; repeatable, in "
+    "their order.",
 )  # fmt: skip
 @click.option(
     "--validation", multiple=True, type=click.Path(), metavar="BLOCK",
     help="The same of held-out samples, for glister; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--scores", type=click.Path(),
+    help="Your own (N,), .npy, higher = kept first: for scores, and for ccs with score=scores.",
 )  # fmt: skip
 @click.option("--algorithm", default="auto", show_default=True)
 @click.option(
@@ -50,6 +55,7 @@ def select(
     features: tuple[str, ...],
     outputs: tuple[str, ...],
     validation: tuple[str, ...],
+    scores: str | None,
     algorithm: str,
     fraction: float | None,
     k: int | None,
@@ -61,9 +67,12 @@ def select(
     output: str,
 ) -> None:
     """Select a subset from a model's outputs, without the rest of LiPT."""
+    from dataclasses import replace
+
     from lipt.config import Select
     from lipt.core.selection import Candidates
     from lipt.core.selection import select as run_selection
+    from lipt.core.selection.arrays import as_tensor
 
     if fraction is None and k is None:
         fraction = Select().fraction
@@ -75,6 +84,8 @@ def select(
         )
     else:
         candidates = _candidates(outputs)
+    if scores:
+        candidates = replace(candidates, scores_N=as_tensor(_array(scores), "scores"))
     selection = run_selection(
         algorithm,
         candidates,
@@ -132,7 +143,7 @@ def _candidates(paths: tuple[str, ...]) -> Candidates:
         labels.append(as_labels(block["labels"]))
         found = {name: tuple(tensor.shape) for name, tensor in block.items()}
         shapes.append(found)
-        expected = {name: found["labels"][:1] + shapes[0][name][1:] for name in _BLOCK}
+        expected = {name: found["labels"][:1] + shape[1:] for name, shape in shapes[0].items()}
         if found != expected:
             raise UsageError(
                 f"{path} has tensors of {_shapes(found)}, expected {_shapes(expected)}",
@@ -140,11 +151,17 @@ def _candidates(paths: tuple[str, ...]) -> Candidates:
             )
 
     def read(index: int) -> list[Outputs]:
-        block = _block(paths[index])
-        return [Outputs(logits_NC=block["logits"], features_ND=block["features"])]
+        block, nothing = _block(paths[index]), torch.empty(len(labels[index]), 0)
+        return [Outputs(logits_NC=block.get("logits", nothing), features_ND=block.get("features", nothing))]
 
-    stored = StoredOutputs(models=1, sizes=[len(each) for each in labels], read=read)
-    return Candidates(labels_N=torch.cat(labels), num_classes=read(0)[0].num_classes, stored=stored)
+    labels_N = torch.cat(labels)
+    stored = StoredOutputs(
+        models=1, sizes=[len(each) for each in labels], read=read, logits="logits" in shapes[0],
+        features="features" in shapes[0],
+    )  # fmt: skip
+    largest = int(labels_N.max()) if len(labels_N) else -1
+    classes = read(0)[0].num_classes if stored.logits else largest + 1
+    return Candidates(labels_N=labels_N, num_classes=classes, stored=stored)
 
 
 def _block(path: str) -> dict[str, Any]:
@@ -153,13 +170,13 @@ def _block(path: str) -> dict[str, Any]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            missing = [name for name in _BLOCK if name not in file.keys()]  # noqa: SIM118 - it is no dict
-            if not missing:
-                return {name: file.get_tensor(name) for name in _BLOCK}
-            why = f"it has no tensor {missing[0]!r}"
+            there = [name for name in _BLOCK if name in file.keys()]  # noqa: SIM118 - it is no dict
+            if "labels" in there and len(there) > 1:
+                return {name: file.get_tensor(name) for name in there}
+            why = "it has no tensor 'labels'" if "labels" not in there else "it has neither logits nor features"
     except (SafetensorError, OSError) as error:
         why = str(error)
-    raise UsageError(f"cannot read {path}: {why}", "save labels, logits and features with safetensors.torch.save_file")
+    raise UsageError(f"cannot read {path}: {why}", "save labels, and logits, features or both, with safetensors")
 
 
 def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:

@@ -45,7 +45,7 @@ def algorithm_of(settings: Select) -> str:
 
 def needs_of(settings: Select) -> Requirements:
     """What that algorithm needs."""
-    return requirements(settings.algorithm, settings.fraction)
+    return requirements(settings.algorithm, settings.fraction, settings.options)
 
 
 def blocks(ctx: Context, dataset: Artifact) -> list[Block]:

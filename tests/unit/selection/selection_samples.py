@@ -35,7 +35,8 @@ def make(
         outputs.append(Outputs(logits_NC=logits, features_ND=features))
     forgetting = torch.randint(5, (n,), generator=g).float()
     forgetting[:: max(2, n // 4)] = torch.inf
-    return Candidates(labels_N=labels_N, num_classes=classes, outputs=outputs, forgetting_N=forgetting)
+    scores = torch.randn(n, generator=g)
+    return Candidates(labels_N=labels_N, num_classes=classes, outputs=outputs, forgetting_N=forgetting, scores_N=scores)
 
 
 def one_class(n: int = 30, d: int = 5, classes: int = 4, *, seed: int = 0, models: int = 1) -> Candidates:
@@ -51,6 +52,7 @@ def permuted(candidates: Candidates, order_N: Tensor) -> Candidates:
             Outputs(logits_NC=o.logits_NC[order_N], features_ND=o.features_ND[order_N]) for o in candidates.outputs
         ],
         forgetting_N=None if forgetting is None else forgetting[order_N],
+        scores_N=None if candidates.scores_N is None else candidates.scores_N[order_N],
     )  # fmt: skip
 
 

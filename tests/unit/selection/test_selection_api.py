@@ -38,16 +38,23 @@ def broken(what: str, value: float, sample: int = 7) -> Candidates:
 def test_the_public_names() -> None:
     assert set(ALGORITHMS) == {
         "auto", "random", "stratified", "grand", "el2n", "forgetting", "uncertainty", "glister", "gradmatch", "ccs",
-        "herding", "moderate", "k_center", "dual", "craig", "facility_location", "graph_cut",
+        "herding", "moderate", "k_center", "dual", "craig", "facility_location", "graph_cut", "scores",
     }  # fmt: skip
 
 
 def test_requirements_say_what_to_compute() -> None:
     needs = {name: requirements(name, 0.01) for name in ALGORITHMS}
-    assert {name for name in ALGORITHMS if not needs[name].outputs} == {"random", "stratified", "forgetting"}
+    assert {name for name in ALGORITHMS if not needs[name].outputs} == {"random", "stratified", "forgetting", "scores"}
     assert {name for name in ALGORITHMS if needs[name].forgetting} == {"forgetting"}
+    assert {name for name in ALGORITHMS if needs[name].scores} == {"scores"}
     assert {name for name in ALGORITHMS if needs[name].validation} == {"glister"}
     assert needs["dual"].models == 2
+    by_score = {score: requirements("ccs", 0.01, {"score": score}) for score in ("el2n", "grand", "margin")}
+    assert {score: (each.models, each.features) for score, each in by_score.items()} == {
+        "el2n": (1, False), "grand": (1, True), "margin": (1, False)
+    }  # fmt: skip
+    assert requirements("ccs", 0.01, {"score": "forgetting"}) == requirements("forgetting", 0.01)
+    assert requirements("ccs", 0.01, {"score": "scores"}) == requirements("scores", 0.01)
 
 
 def test_auto_looks_at_a_model_only_where_that_pays() -> None:

@@ -39,7 +39,7 @@ def compressed(candidates: Candidates, top: int) -> Candidates:
     ]
     return Candidates(
         labels_N=candidates.labels_N, num_classes=candidates.num_classes, outputs=outputs,
-        forgetting_N=candidates.forgetting_N,
+        forgetting_N=candidates.forgetting_N, scores_N=candidates.scores_N,
     )  # fmt: skip
 
 

@@ -26,11 +26,13 @@ N, C, D = 60, 4, 6
 def arrays(models: int = 2, dtype: type = np.float32) -> dict[str, Any]:
     whole = make(N, C, D, models=models)
     assert whole.forgetting_N is not None
+    assert whole.scores_N is not None
     return {
         "labels": whole.labels_N.numpy(),
         "logits": [each.logits(slice(None)).numpy().astype(dtype) for each in whole.outputs],
         "features": [each.features_ND.numpy().astype(dtype) for each in whole.outputs],
         "forgetting": whole.forgetting_N.numpy(),
+        "scores": whole.scores_N.numpy(),
     }
 
 
@@ -66,6 +68,7 @@ def test_arrays_are_viewed_not_copied(tmp_path: Path) -> None:
     tensors = [
         (values["labels"], candidates.labels_N),
         (values["forgetting"], candidates.forgetting_N),
+        (values["scores"], candidates.scores_N),
         *zip(values["logits"], (each.logits_NC for each in candidates.outputs), strict=True),
         *zip(values["features"], (each.features_ND for each in candidates.outputs), strict=True),
     ]
@@ -120,6 +123,7 @@ def test_compressed_logits_and_labels_alone() -> None:
         ({"labels": [0, 1], "logits": np.zeros((2, 2), np.longdouble), "features": np.zeros((2, 3))}, "logits: "),
         ({"labels": [0, 1], "logits": np.zeros((2, 2)), "features": [[[1.0], [1.0, 2.0]]]}, "features: "),
         ({"labels": [0, 1], "forgetting": [1]}, "1 forgetting counts for 2"),
+        ({"labels": [0, 1], "scores": [[1], [2]]}, "scores have shape (2, 1), expected (2,)"),
     ],
 )
 def test_arrays_that_cannot_be_candidates(arguments: dict[str, Any], message: str) -> None:
@@ -272,13 +276,15 @@ def test_every_algorithm_runs_on_a_scored_data_set() -> None:
     dataset = images(40)
     candidates = score_dataset([Net(), Net()], dataset)
     held_out = score_dataset([Net(), Net()], images(12))
-    for algorithm in sorted(set(ALGORITHMS) - {"forgetting"}):
+    for algorithm in sorted(set(ALGORITHMS) - {"forgetting", "scores"}):
         validation = held_out if requirements(algorithm, 0.1).validation else None
         selection = select(algorithm, candidates, fraction=0.2, validation=validation)
         assert len(selection.subset(dataset)) == 8, algorithm
 
 
-@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"auto", "random", "stratified", "forgetting"}))
+@pytest.mark.parametrize(
+    "algorithm", sorted(set(ALGORITHMS) - {"auto", "random", "stratified", "forgetting", "scores"})
+)
 def test_logits_alone_or_features_alone_are_enough_where_the_algorithm_looks_at_one(algorithm: str) -> None:
     values = arrays()
     needs = requirements(algorithm, 0.1)
@@ -294,5 +300,5 @@ def test_logits_alone_or_features_alone_are_enough_where_the_algorithm_looks_at_
             same(select(algorithm, alone, fraction=0.2), select(algorithm, both, fraction=0.2))
     if algorithm == "ccs":
         alone = Candidates.of(values["labels"], logits=values["logits"])
-        with pytest.raises(UsageError, match="score grand needs the features"):
+        with pytest.raises(UsageError, match="algorithm ccs needs the features"):
             select("ccs", alone, fraction=0.2, options={"score": "grand"})

@@ -86,7 +86,7 @@ def test_streams_select_what_the_whole_selects(kind: str, classes: int, models: 
             arguments: dict[str, Any] = {"fraction": 0.05, "seed": 3, "balanced": balanced, "options": options}
             reader = Reader(whole, SIZES[sizes])
             same(select(algorithm, reader.candidates(), **arguments), select(algorithm, whole, **arguments))
-            once = 0 if options.get("score") == "forgetting" else requirements(algorithm, 0.05).passes
+            once = requirements(algorithm, 0.05, options).passes
             assert reader.reads == [once] * len(reader.sizes), algorithm
             block = max(sum(t.nbytes for t in cut(each, slice(max(reader.sizes))).tensors().values())
                         for each in whole.outputs)  # fmt: skip

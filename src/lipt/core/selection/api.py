@@ -29,13 +29,14 @@ def resolve(algorithm: str, fraction: float, *, balanced: bool = True) -> str:
     return name
 
 
-def requirements(algorithm: str, fraction: float) -> Requirements:
-    """What `algorithm` needs besides labels at this share of the data; lets a pipeline skip scoring.
+def requirements(algorithm: str, fraction: float, options: Mapping[str, Any] | None = None) -> Requirements:
+    """What `algorithm` needs besides labels at this share of the data, with these options; lets a pipeline skip
+    scoring.
 
     Raises:
         UsageError: no such algorithm.
     """
-    return registry.lookup(resolve(algorithm, fraction))[1]
+    return registry.lookup(resolve(algorithm, fraction)).needs_with(options or {})
 
 
 def select(
@@ -58,7 +59,7 @@ def select(
 
     Raises:
         UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.
-        RunError: logits, features or counts that are not finite, or too large to be squared; names the sample.
+        RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
     """
     seed, balanced = _seed(plain(seed)), bool(plain(balanced))
     require(len(candidates) > 0, "there are no candidates to select from")
@@ -67,8 +68,9 @@ def select(
     if algorithm == AUTO:
         require(not options, "algorithm auto takes no options; name the algorithm to set them")
         algorithm, options = auto_rule(fraction, balanced=balanced)
-    function, needs = registry.lookup(algorithm)
-    bound = registry.bind_options(algorithm, function, options or {})
+    found = registry.lookup(algorithm)
+    bound = registry.bind_options(algorithm, found.function, options or {})
+    needs = found.needs_with(bound)
     notes = {name: plain(value) for name, value in (notes or {}).items()}
     check_notes(notes)  # before the work, not after it
     if candidates.num_models < needs.models:
@@ -84,7 +86,7 @@ def select(
         budget=budget, fraction=fraction, groups=groups(candidates, budget, balanced=balanced),
         generator=torch.Generator().manual_seed(seed),
     )  # fmt: skip
-    picks = function(task, **bound)
+    picks = found.function(task, **bound)
     weights_K = (
         torch.ones_like(picks.indices_K, dtype=torch.float32) if picks.weights_K is None else picks.weights_K.float()
     )

@@ -63,12 +63,13 @@ def _outputs(candidates: Candidates) -> StoredOutputs:
 
 
 def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candidates:
-    outputs, forgetting_N = _outputs(candidates).read(index), candidates.forgetting_N
+    outputs = _outputs(candidates).read(index)
+    counts_N, own_N = candidates.forgetting_N, candidates.scores_N
     if len(outputs) != candidates.num_models:
         raise UsageError(f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}")
     block = replace(
         candidates, labels_N=candidates.labels_N[rows], outputs=outputs, stored=None,
-        forgetting_N=None if forgetting_N is None else forgetting_N[rows],
+        forgetting_N=None if counts_N is None else counts_N[rows], scores_N=None if own_N is None else own_N[rows],
     )  # fmt: skip
     check_finite(block, name, rows.start)
     return block

@@ -11,11 +11,11 @@ from torch import Tensor
 from lipt.core.selection.gradients import as_float, error_vectors, probabilities, sum_of
 from lipt.core.selection.passes import per_sample
 from lipt.core.selection.rows import per_row
-from lipt.core.selection.task import Picks, Task, register, require_outputs, top
-from lipt.core.selection.types import Candidates, Outputs, check_forgetting
+from lipt.core.selection.task import Picks, Task, register, top
+from lipt.core.selection.types import Candidates, Outputs, check_forgetting, check_scores
 
 Uncertainty = Literal["entropy", "margin", "least_confidence"]
-Difficulty = Literal["el2n", "grand", "forgetting", "entropy", "margin", "least_confidence"]
+Difficulty = Literal["el2n", "grand", "forgetting", "entropy", "margin", "least_confidence", "scores"]
 
 
 @register("grand", models=1, passes=1)
@@ -42,15 +42,22 @@ def uncertainty(task: Task, *, measure: Uncertainty = "entropy") -> Picks:
     return top(task, difficulty(task.candidates, measure))
 
 
+@register("scores", scores=True)
+def scores(task: Task) -> Picks:
+    """Highest scores of your own (`Candidates.scores_N`); negate them to keep the lowest."""
+    return top(task, difficulty(task.candidates, "scores"))
+
+
 def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
     """The score called `score` (N,), higher = harder.
 
     Raises:
-        UsageError: what it is computed from is missing.
+        UsageError: there are no counts, or no scores of your own.
     """
-    require_outputs(candidates, f"score {score}", logits=score != "forgetting", features=score == "grand")
     if score == "forgetting":
         return as_float(check_forgetting(candidates))
+    if score == "scores":
+        return check_scores(candidates)
     if score in get_args(Uncertainty):
         return per_sample(candidates, lambda block: uncertainty_scores(block.outputs, score))
     return per_sample(candidates, lambda block: _mean_norms(block, of_gradients=score == "grand"))

@@ -13,7 +13,7 @@ from lipt.core.selection.passes import per_sample
 from lipt.core.selection.ranking import Difficulty, difficulty
 from lipt.core.selection.rows import members_by_class, per_row
 from lipt.core.selection.task import Group, Picks, Task, highest, per_group, register, require, shares
-from lipt.core.selection.types import Candidates
+from lipt.core.selection.types import Candidates, Requirements
 
 
 @register("random")
@@ -33,12 +33,16 @@ def stratified(task: Task) -> Picks:
     return Picks(indices_K=order_N[torch.cat(picked)])
 
 
-@register("ccs", models=1, passes=1, features=False)
+@register("ccs", models=1, passes=1, features=False, option="score", by_value={
+    "grand": Requirements(models=1, logits=True, features=True, passes=1), "forgetting": Requirements(forgetting=True),
+    "scores": Requirements(scores=True),
+})  # fmt: skip
 def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, strata: int = 50) -> Picks:
     """Coverage-centric selection (Zheng et al. ICLR 2023, Algorithm 1): drop the hardest, then cover the scores evenly.
 
     Args:
-        score: difficulty, higher = harder; `forgetting` needs forgetting counts.
+        score: difficulty, higher = harder; `forgetting` needs forgetting counts and `scores` your own scores, but
+            neither a model.
         beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction
             (`default_beta`).
         strata: equally wide score ranges that share the budget; at most one per sample of the budget.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -57,7 +57,25 @@ class Picks:
 TIE = 1e-6
 
 Algorithm = Callable[..., Picks]
-_REGISTRY: dict[str, tuple[Algorithm, Requirements]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """An algorithm and what it needs."""
+
+    function: Algorithm
+    needs: Requirements
+    option: str = ""
+    """The option that it needs something else for, with one of these values."""
+    by_value: Mapping[str, Requirements] = field(default_factory=dict)
+
+    def needs_with(self, options: Mapping[str, Any]) -> Requirements:
+        """What it needs with these options."""
+        value = options.get(self.option)
+        return self.by_value.get(value, self.needs) if isinstance(value, str) else self.needs
+
+
+_REGISTRY: dict[str, Registered] = {}
 
 
 def register(
@@ -67,20 +85,24 @@ def register(
     logits: bool = True,
     features: bool = True,
     forgetting: bool = False,
+    scores: bool = False,
     validation: bool = False,
     passes: int = 0,
+    option: str = "",
+    by_value: Mapping[str, Requirements] | None = None,
 ) -> Callable[[Algorithm], Algorithm]:
     """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
 
-    The others are its `Requirements`; `logits` and `features` count where there are models.
+    The others are its `Requirements`; `logits` and `features` count where there are models. `by_value` replaces them
+    where the option called `option` has one of its values.
     """
     needs = Requirements(
         models=models, logits=models > 0 and logits, features=models > 0 and features, forgetting=forgetting,
-        validation=validation, passes=passes,
+        scores=scores, validation=validation, passes=passes,
     )  # fmt: skip
 
     def add(function: Algorithm) -> Algorithm:
-        _REGISTRY[name] = (function, needs)
+        _REGISTRY[name] = Registered(function=function, needs=needs, option=option, by_value=by_value or {})
         return function
 
     return add
@@ -91,7 +113,7 @@ def names() -> tuple[str, ...]:
     return tuple(_REGISTRY)
 
 
-def lookup(name: str) -> tuple[Algorithm, Requirements]:
+def lookup(name: str) -> Registered:
     """The algorithm called `name` and what it needs.
 
     Raises:
@@ -149,9 +171,12 @@ def require(condition: bool, message: str) -> None:
 
 def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, features: bool) -> None:
     """Raise UsageError where outputs that the algorithm needs are not known."""
-    for index, each in enumerate(candidates.outputs):
-        for what, needed, width in (("logits", logits, each.num_classes), ("features", features, each.num_features)):
-            if needed and not width:
+    known: list[tuple[object, object]] = [(each.num_classes, each.num_features) for each in candidates.outputs]
+    if candidates.stored is not None:
+        known = [(candidates.stored.logits, candidates.stored.features)]
+    for index, (has_logits, has_features) in enumerate(known):
+        for what, needed, there in (("logits", logits, has_logits), ("features", features, has_features)):
+            if needed and not there:
                 raise UsageError(f"{algorithm} needs the {what} of model {index}", f"hand over the {what} as well")
 
 

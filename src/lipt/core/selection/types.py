@@ -74,6 +74,10 @@ class StoredOutputs:
     """Samples of each block."""
     read: Callable[[int], Sequence[Outputs]]
     """The outputs of a block by its number, one entry per model; may be asked for again."""
+    logits: bool = True
+    """Whether the blocks hold logits; (N, 0) otherwise."""
+    features: bool = True
+    """The same of features."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,8 @@ class Candidates:
     """Instead of `outputs`: algorithms that allow it (`Requirements.passes`) then hold one block at a time."""
     forgetting_N: Tensor | None = None
     """Forgetting events seen in training (N,); +inf for samples that were never learned."""
+    scores_N: Tensor | None = None
+    """Scores (N,) of your own, higher = to be kept first (`scores`), or harder (`ccs`)."""
 
     def __post_init__(self) -> None:
         labels_N = self.labels_N
@@ -117,6 +123,8 @@ class Candidates:
             )
         if self.forgetting_N is not None and self.forgetting_N.shape != labels_N.shape:
             raise UsageError(f"{len(self.forgetting_N)} forgetting counts for {len(labels_N)} candidates")
+        if self.scores_N is not None and self.scores_N.shape != labels_N.shape:
+            raise UsageError(f"scores have shape {tuple(self.scores_N.shape)}, expected {tuple(labels_N.shape)}")
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -130,7 +138,7 @@ class Candidates:
     def of(
         cls, labels: ArrayLike, *, logits: ArrayLike | TopLogits | Sequence[ArrayLike | TopLogits] | None = None,
         features: ArrayLike | Sequence[ArrayLike] | None = None, num_classes: int | None = None,
-        forgetting: ArrayLike | None = None,
+        forgetting: ArrayLike | None = None, scores: ArrayLike | None = None,
     ) -> Candidates:  # fmt: skip
         """From numpy arrays, tensors of any device, or lists; memory-mapped arrays stay memory-mapped.
 
@@ -141,6 +149,7 @@ class Candidates:
                 left out where the algorithm does not need it.
             num_classes: C; None = the columns of the logits, else the largest label + 1.
             forgetting: forgetting events (N,).
+            scores: your own (N,), for `scores` and for `ccs` with `score="scores"`.
 
         Raises:
             UsageError: not numbers, or they do not fit together.
@@ -163,6 +172,7 @@ class Candidates:
         return cls(
             labels_N=labels_N.to(device), num_classes=num_classes, outputs=outputs,
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
+            scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
         )  # fmt: skip
 
 
@@ -178,6 +188,8 @@ class Requirements:
     """Whether it looks at their features."""
     forgetting: bool = False
     """Needs `Candidates.forgetting_N`."""
+    scores: bool = False
+    """Needs `Candidates.scores_N`."""
     validation: bool = False
     """Uses validation outputs where they are given; never mandatory."""
     passes: int = 0
@@ -203,3 +215,20 @@ def check_forgetting(candidates: Candidates) -> Tensor:
     if len(wrong_K):
         raise RunError(f"forgetting count of sample {int(wrong_K[0])} is {float(candidates.forgetting_N[wrong_K[0]])}")
     return candidates.forgetting_N
+
+
+def check_scores(candidates: Candidates) -> Tensor:
+    """The own scores (N,) in float64.
+
+    Raises:
+        UsageError: there are none.
+        RunError: a score is NaN.
+    """
+    if candidates.scores_N is None:
+        raise UsageError(
+            "own scores are missing", "hand them over: Candidates.of(labels, scores=...), or lipt select --scores"
+        )
+    wrong_K = candidates.scores_N.isnan().nonzero().flatten()
+    if len(wrong_K):
+        raise RunError(f"the score of sample {int(wrong_K[0])} is NaN", "give every sample a number, or leave it out")
+    return candidates.scores_N.double()

@@ -1,0 +1,67 @@
+"""Scores of your own: kept from the highest, or covered evenly, without any model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from selection_samples import make
+
+from lipt.core.selection import Candidates, select
+from lipt.errors import RunError, UsageError
+
+LABELS = np.arange(60) % 3
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float16, np.float32, np.float64])
+def test_the_highest_are_kept_without_logits_and_features(dtype: type) -> None:
+    own = np.random.default_rng(0).integers(0, 15, 60).astype(dtype)  # with ties
+    selection = select("scores", Candidates.of(LABELS, scores=own), k=20, balanced=False)
+    assert selection.indices_K.tolist() == sorted(range(60), key=lambda i: (-own[i], i))[:20]
+    balanced = select("scores", Candidates.of(LABELS, scores=own), k=6).indices_K
+    naive = [sorted(np.flatnonzero(c == LABELS), key=lambda i: (-own[i], i))[:2] for c in range(3)]
+    assert balanced.tolist() == np.concatenate(naive).tolist()
+    assert selection.scores_N is not None
+    assert selection.scores_N.tolist() == own.tolist()
+
+
+def test_large_integers_keep_their_digits() -> None:
+    own = 2**40 + np.random.default_rng(0).permutation(60)
+    picked = select("scores", Candidates.of(LABELS, scores=own), k=20, balanced=False).indices_K
+    assert picked.tolist() == np.argsort(-own)[:20].tolist()
+
+
+def test_ccs_covers_own_scores_evenly() -> None:
+    order = np.random.default_rng(0).permutation(200)  # the score of each; the half that is highest is dropped
+    candidates = Candidates.of(np.zeros(200, dtype=int), scores=order)
+    picked = select("ccs", candidates, k=20, options={"score": "scores", "beta": 0.5, "strata": 10}).indices_K
+    assert np.bincount(order[picked] // 10, minlength=20).tolist() == [2] * 10 + [0] * 10
+
+
+def test_ccs_over_the_scores_of_a_ranking_is_ccs_by_that_ranking() -> None:
+    candidates = make(60, 3)
+    found = select("el2n", candidates, fraction=0.2).scores_N
+    own = Candidates.of(candidates.labels_N, scores=found)
+    expected = select("ccs", candidates, fraction=0.2, seed=4).indices_K
+    assert select("ccs", own, fraction=0.2, seed=4, options={"score": "scores"}).indices_K.tolist() == expected.tolist()
+
+
+def test_ccs_over_forgetting_counts_needs_no_model() -> None:
+    candidates = make(60, 3)
+    bare = Candidates(labels_N=candidates.labels_N, num_classes=3, forgetting_N=candidates.forgetting_N)
+    chosen = [select("ccs", each, fraction=0.2, options={"score": "forgetting"}) for each in (candidates, bare)]
+    assert chosen[0].indices_K.tolist() == chosen[1].indices_K.tolist()
+
+
+def test_what_is_wrong_with_scores() -> None:
+    bare = Candidates.of(LABELS)
+    for algorithm, options in (("scores", {}), ("ccs", {"score": "scores"})):
+        with pytest.raises(UsageError, match="own scores are missing") as error:
+            select(algorithm, bare, k=3, options=options)
+        assert "--scores" in error.value.remedy
+    own = torch.rand(60)
+    own[7] = torch.nan
+    with pytest.raises(RunError, match="the score of sample 7 is NaN"):
+        select("scores", Candidates.of(LABELS, scores=own), k=3)
+    with pytest.raises(UsageError, match=r"scores have shape \(59,\), expected \(60,\)"):
+        Candidates.of(LABELS, scores=own[:59])
