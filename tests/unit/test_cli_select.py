@@ -129,6 +129,20 @@ def test_blocks_may_hold_logits_alone_or_features_alone(tmp_path: Path, scored: 
         assert Selection.load(to).indices_K.tolist() == expected.indices_K.tolist()
 
 
+def test_what_is_selected_already_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
+    first, second = str(tmp_path / "first.parquet"), str(tmp_path / "second.parquet")
+    options = ["--labels", str(tmp_path / "labels.npy"), "--features", str(tmp_path / "features.npy")]
+    options += ["--algorithm", "k_center", "--k", "10"]
+    here("select", *options, "--to", first)
+    begun = Selection.load(first).indices_K
+    np.save(tmp_path / "begun.npy", begun.numpy())
+    expected = select("k_center", Candidates.of(**scored), k=10, initial=begun).indices_K.tolist()
+    for initial in (first, str(tmp_path / "begun.npy")):
+        here("select", *options, "--initial", initial, "--to", second)
+        assert Selection.load(second).indices_K.tolist() == expected
+    assert not set(expected) & set(begun.tolist())
+
+
 def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
     own = np.random.default_rng(1).permutation(100)
     np.save(tmp_path / "own.npy", own)
@@ -192,6 +206,8 @@ def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -
         ("--outputs logits.safetensors --algorithm grand", "algorithm grand needs the features of model 0"),
         ("--labels labels.npy --scores logits.npy --algorithm scores", "scores have shape (100, 4), expected (100,)"),
         ("--labels labels.npy --algorithm scores", "own scores are missing"),
+        ("--labels labels.npy --algorithm random --initial labels.npy", "random takes no initial samples"),
+        ("--labels labels.npy --features features.npy --algorithm herding --initial logits.npy", "must be integers"),
         (
             "--outputs uneven.safetensors",
             "uneven.safetensors has tensors of labels (60,), logits (60, 4), features (40",

@@ -35,6 +35,10 @@ _BLOCK = ("labels", "logits", "features")
     "--scores", type=click.Path(),
     help="Your own (N,), .npy, higher = kept first: for scores, and for ccs with score=scores.",
 )  # fmt: skip
+@click.option(
+    "--initial", type=click.Path(),
+    help="Samples that are selected already: positions (I,), .npy, or a .parquet file of `lipt select`.",
+)  # fmt: skip
 @click.option("--algorithm", default="auto", show_default=True)
 @click.option(
     "--fraction", type=click.FloatRange(min=0, max=1, min_open=True),
@@ -56,6 +60,7 @@ def select(
     outputs: tuple[str, ...],
     validation: tuple[str, ...],
     scores: str | None,
+    initial: str | None,
     algorithm: str,
     fraction: float | None,
     k: int | None,
@@ -95,6 +100,7 @@ def select(
         balanced=balanced,
         options={key: _parsed(key, value) for key, value in parse_pairs("--option", options).items()},
         validation=_candidates(validation) if validation else None,
+        initial=_initial(initial) if initial else None,
         notes=parse_pairs("--note", notes),
     )
     for remark in selection.remarks:
@@ -118,6 +124,13 @@ def _parsed(key: str, value: str) -> Any:
     from lipt.config import read_yaml
 
     return read_yaml(value, f"the value of --option {key}")[0]
+
+
+def _initial(path: str) -> Any:
+    """Positions in the candidates."""
+    from lipt.core.selection import Selection
+
+    return Selection.load(path).indices_K if path.endswith(".parquet") else _array(path)
 
 
 def _array(path: str) -> Any:

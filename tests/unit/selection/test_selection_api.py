@@ -47,6 +47,8 @@ def test_requirements_say_what_to_compute() -> None:
     assert {name for name in ALGORITHMS if not needs[name].outputs} == {"random", "stratified", "forgetting", "scores"}
     assert {name for name in ALGORITHMS if needs[name].forgetting} == {"forgetting"}
     assert {name for name in ALGORITHMS if needs[name].scores} == {"scores"}
+    covering = {"k_center", "facility_location", "graph_cut", "herding", "craig"}
+    assert {name for name in ALGORITHMS if needs[name].initial} == covering
     assert {name for name in ALGORITHMS if needs[name].validation} == {"glister"}
     assert needs["dual"].models == 2
     by_score = {score: requirements("ccs", 0.01, {"score": score}) for score in ("el2n", "grand", "margin")}

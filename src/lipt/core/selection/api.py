@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lipt.core.selection import task as registry
+from lipt.core.selection.arrays import ArrayLike, as_integers, as_tensor
 from lipt.core.selection.auto import AUTO, UNUSED, auto_rule
 from lipt.core.selection.passes import in_memory
 from lipt.core.selection.result import Selection, check_notes
@@ -42,7 +43,7 @@ def requirements(algorithm: str, fraction: float, options: Mapping[str, Any] | N
 def select(
     algorithm: str, candidates: Candidates, *, fraction: float | None = None, k: int | None = None, seed: int = 0,
     balanced: bool = True, options: Mapping[str, Any] | None = None, validation: Candidates | None = None,
-    notes: Mapping[str, Any] | None = None,
+    initial: ArrayLike | None = None, notes: Mapping[str, Any] | None = None,
 ) -> Selection:  # fmt: skip
     """Choose a share, or a number, of the candidates: exactly one of `fraction` and `k`.
 
@@ -55,6 +56,9 @@ def select(
         options: of the algorithm; unknown ones are an error.
         validation: outputs of held-out samples, for algorithms whose requirements name it; else the candidates are
             used.
+        initial: positions (I,) in the candidates of samples that are selected already, for algorithms whose
+            requirements name it: they count as covered and are not picked again. The budget is of new samples, and the
+            result holds these alone.
         notes: go into the selection's provenance, for example {"checkpoint": its digest}.
 
     Raises:
@@ -81,9 +85,10 @@ def select(
     registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
     if needs.outputs and not needs.passes:
         candidates = in_memory(candidates, "candidate")
+    initial_I = _initial(initial, candidates, budget, algorithm, needs)
     task = Task(
         candidates=candidates, validation=_judges(candidates, validation) if needs.validation else None,
-        budget=budget, fraction=fraction, groups=groups(candidates, budget, balanced=balanced),
+        budget=budget, fraction=fraction, groups=groups(candidates, budget, initial_I, balanced=balanced),
         generator=torch.Generator().manual_seed(seed),
     )  # fmt: skip
     picks = found.function(task, **bound)
@@ -95,22 +100,45 @@ def select(
         indices_K=picks.indices_K, weights_K=weights_K, scores_N=None if picks.scores_N is None else
         picks.scores_N.float(), labels_N=candidates.labels_N, positions_N=torch.arange(len(candidates)),
         algorithm=algorithm, options=bound, fraction=fraction, balanced=balanced, seed=seed, notes=notes,
-        remarks=(*unused, *_without_any(candidates, picks.indices_K)),
+        remarks=(*unused, *_without_any(candidates, picks.indices_K, initial_I)),
     )  # fmt: skip
 
 
-def groups(candidates: Candidates, budget: int, *, balanced: bool) -> list[Group]:
-    """The groups that share the budget, without those that get nothing."""
+def groups(candidates: Candidates, budget: int, initial_I: Tensor, *, balanced: bool) -> list[Group]:
+    """The groups that share the budget in proportion to what is not selected yet, without those that get nothing."""
     if not balanced:
         everyone_N = torch.arange(len(candidates), device=candidates.labels_N.device)
-        return [Group(label=None, members_M=everyone_N, budget=budget)]
+        return [Group(label=None, members_M=everyone_N, budget=budget, initial_I=initial_I)]
     members = members_by_class(candidates.labels_N, candidates.num_classes)
-    budgets = registry.shares(budget, [len(members_M) for members_M in members])
+    barred_N = torch.zeros_like(candidates.labels_N, dtype=torch.bool)
+    barred_N[initial_I] = True
+    initial = [barred_N[members_M].nonzero().flatten() for members_M in members]
+    free = [len(members_M) - len(each) for members_M, each in zip(members, initial, strict=True)]
     return [
-        Group(label=label, members_M=members_M, budget=share)
-        for label, (members_M, share) in enumerate(zip(members, budgets, strict=True))
+        Group(label=label, members_M=members[label], budget=share, initial_I=initial[label])
+        for label, share in enumerate(registry.shares(budget, free))
         if share
     ]
+
+
+def _initial(
+    initial: ArrayLike | None, candidates: Candidates, budget: int, algorithm: str, needs: Requirements
+) -> Tensor:
+    """Int64 (I,), ascending; empty where nothing is selected yet."""
+    n, device = len(candidates), candidates.labels_N.device
+    if initial is None or not as_tensor(initial, "initial").numel():
+        return torch.empty(0, dtype=torch.int64, device=device)
+    require(needs.initial, f"algorithm {algorithm} takes no initial samples: leave them out of the candidates")
+    initial_I = as_integers(initial, "initial", "hand over positions in the candidates").to(device)
+    require(initial_I.ndim == 1, f"initial must be positions (I,), not {tuple(initial_I.shape)}")
+    outside_K = initial_I[(initial_I < 0) | (initial_I >= n)]
+    require(
+        not len(outside_K), f"initial: position {int(outside_K[0]) if len(outside_K) else ''} is outside 0..{n - 1}"
+    )
+    distinct_I: Tensor = initial_I.unique()
+    free = n - len(distinct_I)
+    require(budget <= free, f"{budget:,} samples cannot be picked: {free:,} candidates are not in initial")
+    return distinct_I
 
 
 def _budget(fraction: Any, k: Any, n: int) -> tuple[int, float]:
@@ -133,10 +161,12 @@ def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _without_any(candidates: Candidates, indices_K: Tensor) -> list[str]:
-    """A remark where classes that have candidates get no sample."""
+def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:
+    """A remark where classes that have candidates get no sample, and have none yet."""
     there_C = torch.bincount(candidates.labels_N, minlength=candidates.num_classes) > 0
-    taken_C = torch.bincount(candidates.labels_N[indices_K], minlength=candidates.num_classes) > 0
+    taken_C = (
+        torch.bincount(candidates.labels_N[torch.cat([indices_K, initial_I])], minlength=candidates.num_classes) > 0
+    )
     lost = (there_C & ~taken_C).nonzero().flatten().tolist()
     if not lost:
         return []

@@ -47,10 +47,19 @@ def as_labels(values: ArrayLike) -> Tensor:
     Raises:
         UsageError: not integers.
     """
-    labels = as_tensor(values, "labels")
-    if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
-        raise UsageError(f"labels must be integers, not {labels.dtype}", "number the classes from 0")
-    return labels.long()
+    return as_integers(values, "labels", "number the classes from 0")
+
+
+def as_integers(values: ArrayLike, what: str, remedy: str) -> Tensor:
+    """Int64 from integers of any size.
+
+    Raises:
+        UsageError: not integers; names `what`.
+    """
+    found = as_tensor(values, what)
+    if found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
+        raise UsageError(f"{what} must be integers, not {found.dtype}", remedy)
+    return found.long()
 
 
 def per_model(values: Any) -> list[Any]:

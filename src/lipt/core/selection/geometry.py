@@ -16,26 +16,26 @@ from lipt.core.selection.task import Group, Picks, Task, per_group, register, to
 from lipt.core.selection.types import Candidates
 
 
-@register("herding", models=1, logits=False)
+@register("herding", models=1, logits=False, initial=True)
 def herding(task: Task) -> Picks:
     """Greedy subset whose mean feature vector stays closest to the mean of its group (Welling 2009, eq. 4)."""
     return per_group(
         task,
-        lambda group: (herd(joint_features(task.candidates.outputs, group.members_M), group.budget), None),
+        lambda group: (herd(_features(task, group), group.budget, group.initial_I), None),
         compares="features",
     )
 
 
-@register("k_center", models=1, logits=False)
+@register("k_center", models=1, logits=False, initial=True)
 def k_center(task: Task) -> Picks:
     """Farthest-first traversal: each pick is the candidate farthest from all picks (Sener & Savarese 2018, Algorithm
     1).
 
-    The first is the one closest to the mean of its group.
+    The first is the one closest to the mean of its group, unless samples are selected already.
     """
     return per_group(
         task,
-        lambda group: (farthest_first(joint_features(task.candidates.outputs, group.members_M), group.budget), None),
+        lambda group: (farthest_first(_features(task, group), group.budget, group.initial_I), None),
         compares="features",
     )
 
@@ -108,13 +108,25 @@ def _distances_from(block: Candidates, means_CD: Tensor) -> Tensor:
     return per_row(len(block), means_CD.shape[1], distances_B)
 
 
-def herd(features_MD: Tensor, k: int) -> Tensor:
-    """Positions (k,): pick t minimises |mean of the first t picks - mean of all|; O(k M D) time, O(M D) memory."""
+def _features(task: Task, group: Group) -> Tensor:
+    return joint_features(task.candidates.outputs, group.members_M)
+
+
+def herd(features_MD: Tensor, k: int, initial_I: Tensor | None = None) -> Tensor:
+    """Positions (k,): pick t minimises |mean of the first t picks - mean of all|; O(k M D) time, O(M D) memory.
+
+    Args:
+        initial_I: picks that were made before.
+    """
     # Centred, the error after one more pick is |sum + x_i| / t, so -|x_i|^2 / 2 - x_i . sum decides.
     mean_D = features_MD.mean(0)
     x_DM = features_first(features_MD).sub_(mean_D[:, None])
     norms = torch.linalg.vector_norm(x_DM, dim=0).square_().mul_(-0.5)
-    rest_D = view(torch.zeros_like(mean_D))  # minus the sum
+    rest = torch.zeros_like(mean_D)  # minus the sum
+    if initial_I is not None:
+        rest -= x_DM[:, initial_I].sum(1)
+        norms[initial_I] = -torch.inf
+    rest_D = view(rest)
     x_DM, norms_M, gains_M, features, mean_D = map(view, (x_DM, norms, torch.empty_like(norms), features_MD, mean_D))
     picks = []
     for _ in range(k):
@@ -128,14 +140,23 @@ def herd(features_MD: Tensor, k: int) -> Tensor:
     return positions(picks, features_MD.device)
 
 
-def farthest_first(features_MD: Tensor, k: int) -> Tensor:
-    """Positions (k,) of the farthest-first traversal; O(k M D) time at most, O(M D) memory."""
+def farthest_first(features_MD: Tensor, k: int, initial_I: Tensor | None = None) -> Tensor:
+    """Positions (k,) of the farthest-first traversal; O(k M D) time at most, O(M D) memory.
+
+    Args:
+        initial_I: picks that were made before.
+    """
     objective = _Farthest(features_MD)
-    first = leader(view(-objective.norms_M))
+    first = None
+    if initial_I is None or not len(initial_I):
+        first = initial_I = positions([leader(view(-objective.norms_M))], features_MD.device)
     everyone_M = torch.arange(len(features_MD), device=features_MD.device)
-    unseen_M = torch.full_like(objective.norms_M, torch.inf)
-    values_M = objective.values(unseen_M, everyone_M, positions([first], features_MD.device), 0)
-    return shrinking_greedy(objective, values_M, k, first)
+    values_M = torch.full_like(objective.norms_M, torch.inf)
+    for picks_P in initial_I.split(256):
+        values_M = objective.values(values_M, everyone_M, picks_P, 0)
+    if first is None:
+        return shrinking_greedy(objective, values_M, k, initial_I)
+    return torch.cat([first, shrinking_greedy(objective, values_M, k - 1, first)])
 
 
 class _Farthest:

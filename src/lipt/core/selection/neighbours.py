@@ -22,13 +22,16 @@ def nearest(rows: Callable[[Tensor], Tensor], n: int, count: int, device: torch.
     return torch.cat([each.indices for each in found]), torch.cat([each.values for each in found])
 
 
-def sparse_medoids(neighbours_NJ: Tensor, distances_NJ: Tensor, k: int, tie: float) -> Tensor:
+def sparse_medoids(
+    neighbours_NJ: Tensor, distances_NJ: Tensor, k: int, tie: float, initial_I: Tensor | None = None
+) -> Tensor:
     """Positions (k,) of the greedy that minimises sum_i min(L, min_{j in S} d_ij), where d_ij = L unless j is a
     neighbour of i, and L is the largest distance to any neighbour; O(n + J deg) time per pick, O(n J) memory.
 
     Args:
         neighbours_NJ: each row holds distinct samples.
         tie: gains this close (relative) are equal, lowest index first.
+        initial_I: picks that were made before.
     """
     n, width = neighbours_NJ.shape
     distances_NJ = distances_NJ.double()  # gains are kept by differences
@@ -40,13 +43,17 @@ def sparse_medoids(neighbours_NJ: Tensor, distances_NJ: Tensor, k: int, tie: flo
     by_target = neighbours_NJ.flatten().argsort(stable=True)
     ends_N = torch.bincount(neighbours_NJ.flatten(), minlength=n).cumsum(0).tolist()
     taken_N = torch.zeros(n, dtype=torch.bool, device=gains_N.device)
+    given: list[int] = [] if initial_I is None else initial_I.tolist()
     picked: list[int] = []
-    for _ in range(k):
-        free_N = gains_N.masked_fill(taken_N, -torch.inf)
-        most = float(free_N.max())
-        equals_N = free_N >= most * (1 - tie) if most > nothing else ~taken_N  # nothing left to gain: any free one
-        best = int(equals_N.int().argmax())
-        picked.append(best)
+    for step in range(len(given) + k):
+        if step < len(given):
+            best = given[step]
+        else:
+            free_N = gains_N.masked_fill(taken_N, -torch.inf)
+            most = float(free_N.max())
+            equals_N = free_N >= most * (1 - tie) if most > nothing else ~taken_N  # nothing left to gain: any free one
+            best = int(equals_N.int().argmax())
+            picked.append(best)
         taken_N[best] = True
         edges_P = by_target[(ends_N[best - 1] if best else 0) : ends_N[best]]
         served_P, distance_P = edges_P // width, distances_NJ.flatten()[edges_P]

@@ -36,28 +36,26 @@ class Objective(Protocol):
         ...
 
 
-def shrinking_greedy(objective: Objective, values_M: Tensor, k: int, first: Pick | None = None) -> Tensor:
+def shrinking_greedy(objective: Objective, values_M: Tensor, k: int, picked_P: Tensor) -> Tensor:
     """Positions (k,): each pick has the highest value, given those before it; the lowest of equal ones.
 
     Args:
-        values_M: after the pick `first` if there is one, else after none; changed in place.
+        values_M: after the picks `picked_P`, which are not among the result; changed in place.
     """
     if values_M.device.type != "cpu":  # a GPU steps through all sooner than the host learns which matter
-        return _all_compete(objective, values_M, k, first)
-    picks = [] if first is None else [int(first)]
+        return _all_compete(objective, values_M, k, picked_P)
+    picks = picked_P.tolist()
     race = _Race(objective, values_M, picks)
-    while len(picks) < k:
+    for _ in range(k):
         race.pick()
-    return torch.tensor(picks)
+    return torch.tensor(picks[len(picked_P) :], dtype=torch.int64)
 
 
-def _all_compete(objective: Objective, values_M: Tensor, k: int, first: Pick | None) -> Tensor:
+def _all_compete(objective: Objective, values_M: Tensor, k: int, picked_P: Tensor) -> Tensor:
     objective.focus(torch.arange(len(values_M), device=values_M.device))
     picks: list[Pick] = []
-    if first is not None:
-        picks.append(first)
-        values_M[first] = -torch.inf
-    while len(picks) < k:
+    values_M[picked_P] = -torch.inf
+    for _ in range(k):
         picks.append(leader(values_M))
         objective.step(values_M, picks[-1])
         values_M[picks[-1]] = -torch.inf

@@ -34,7 +34,7 @@ SPARSE_LIMIT = 50_000
 _BLOCK = 128
 
 
-@register("craig", models=1)
+@register("craig", models=1, initial=True)
 def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbours: int = 64) -> Picks:
     """Medoids of the gradients, weighted by the samples they stand for (Mirzasoleiman et al. 2020, Algorithm 1).
 
@@ -43,17 +43,20 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
             `sparse` is the exact greedy where only the nearest `neighbours` of a sample can stand for it; `auto` is
             lazy up to 50,000 samples per problem, then sparse.
         epsilon: expected loss of value of the stochastic greedy, relative.
+
+    Samples that are selected already stand for those closest to them, and have no weight.
     """
 
     def pick(group: Group) -> tuple[Tensor, Tensor]:
         rows = _kept(_gradient_distances(last_layers(task.candidates, group.members_M)), group)
         picked_K = _medoids(rows, group, task, greedy, epsilon, neighbours)
-        return picked_K, cluster_sizes(rows, picked_K, len(group.members_M))
+        standing = torch.cat([group.initial_I, picked_K])
+        return picked_K, cluster_sizes(rows, standing, len(group.members_M))[len(group.initial_I) :]
 
     return per_group(task, pick, compares="gradients")
 
 
-@register("facility_location", models=1, logits=False)
+@register("facility_location", models=1, logits=False, initial=True)
 def facility_location(
     task: Task,
     *,
@@ -72,7 +75,7 @@ def facility_location(
     return per_group(task, pick, compares="features")
 
 
-@register("graph_cut", models=1, logits=False)
+@register("graph_cut", models=1, logits=False, initial=True)
 def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
     """Representative but not redundant: greedy on sum_{i in V, j in S} s_ij - lam sum_{i, j in S} s_ij (Iyer et al.
     2021).
@@ -87,15 +90,21 @@ def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
     def pick(group: Group) -> tuple[Tensor, None]:
         unit_MD = _unit(joint_features(task.candidates.outputs, group.members_M))
         x_ME = torch.cat([unit_MD, torch.ones_like(unit_MD[:, :1])], dim=1) / math.sqrt(2)  # s_ij = x_i . x_j
-        return cut(x_ME, group.budget, lam), None
+        return cut(x_ME, group.budget, lam, group.initial_I), None
 
     return per_group(task, pick, compares="features")
 
 
-def cut(x_ME: Tensor, k: int, lam: float) -> Tensor:
-    """Positions (k,) of the greedy graph cut with similarities x_i . x_j, 0 or more, where |x_i| <= 1."""
+def cut(x_ME: Tensor, k: int, lam: float, initial_I: Tensor | None = None) -> Tensor:
+    """Positions (k,) of the greedy graph cut with similarities x_i . x_j, 0 or more, where |x_i| <= 1.
+
+    Args:
+        initial_I: picks that were made before.
+    """
     objective = _Cut(x_ME, lam)
-    return shrinking_greedy(objective, objective.alone_M.clone(), k)
+    everyone_M = torch.arange(len(x_ME), device=x_ME.device)
+    picked_P = everyone_M[:0] if initial_I is None else initial_I
+    return shrinking_greedy(objective, objective.values(objective.alone_M, everyone_M, picked_P, 0), k, picked_P)
 
 
 class _Cut:
@@ -153,6 +162,12 @@ def first_medoid(rows: Rows, n: int, device: torch.device) -> Tensor:
     return torch.cat(totals).argmin(keepdim=True)
 
 
+def nearest_to(rows: Rows, picked_P: Tensor) -> Tensor:
+    """The distance (M,) of every sample to the nearest of the picks, in memory of its own."""
+    parts = [rows(part).amin(0) for part in picked_P.split(_BLOCK)]
+    return torch.stack(parts).amin(0)
+
+
 @dataclass
 class _Cover:
     """Distances of all samples to their nearest pick, and what one more pick would take off their sum."""
@@ -162,10 +177,10 @@ class _Cover:
     free_M: Tensor
 
     @classmethod
-    def start(cls, rows: Rows, first: Tensor, n: int) -> _Cover:
-        free_M = torch.ones(n, dtype=torch.bool, device=first.device)
-        free_M[first] = False
-        return cls(rows, rows(first)[0].clone(), free_M)
+    def start(cls, rows: Rows, picked_P: Tensor, n: int) -> _Cover:
+        free_M = torch.ones(n, dtype=torch.bool, device=picked_P.device)
+        free_M[picked_P] = False
+        return cls(rows, nearest_to(rows, picked_P), free_M)
 
     def gains(self, candidates_B: Tensor) -> Tensor:
         """Decrease of the sum of distances (B,) by each candidate."""
@@ -188,11 +203,12 @@ class _Kept:
         return self.distances_MM[index_B]
 
 
-def one_by_one(distances_MM: Tensor, k: int) -> Tensor:
+def one_by_one(distances_MM: Tensor, k: int, initial_I: Tensor) -> Tensor:
     """As `lazy_greedy`, a candidate at a time: distances in the memory of a CPU are read soonest so."""
     distances = distances_MM.numpy()
-    picks = [int(leader(distances.sum(1) * -1))]
-    nearest_M = distances[picks[0]].copy()
+    picks = initial_I.tolist() or [int(leader(distances.sum(1) * -1))]
+    end = k + len(initial_I)
+    nearest_M = distances[picks].min(0)
     saved_M = np.empty_like(nearest_M)
 
     def gain(candidate: int) -> float:
@@ -202,7 +218,7 @@ def one_by_one(distances_MM: Tensor, k: int) -> Tensor:
 
     bounds_M = np.array([gain(candidate) for candidate in range(len(distances))])
     bounds_M[picks] = -1
-    while len(picks) < k:
+    while len(picks) < end:
         best, fresh = 0.0, dict[int, float]()
         while bounds_M[candidate := int(bounds_M.argmax())] > best * (1 - TIE):
             fresh[candidate] = value = gain(candidate)
@@ -215,23 +231,24 @@ def one_by_one(distances_MM: Tensor, k: int) -> Tensor:
             picks.append(int((bounds_M >= 0).argmax()))
         bounds_M[picks[-1]] = -1
         np.minimum(nearest_M, distances[picks[-1]], out=nearest_M)
-    return torch.tensor(picks)
+    return torch.tensor(picks[len(initial_I) :])
 
 
-def lazy_greedy(rows: Rows, k: int, n: int, device: torch.device) -> Tensor:
+def lazy_greedy(rows: Rows, k: int, n: int, initial_I: Tensor) -> Tensor:
     """Positions (k,) of the exact greedy: gains only shrink (submodularity), so old gains bound the new ones."""
+    device = initial_I.device
     if isinstance(rows, _Kept) and device.type == "cpu":
-        return one_by_one(rows.distances_MM, k)
-    first = first_medoid(rows, n, device)
-    cover = _Cover.start(rows, first, n)
+        return one_by_one(rows.distances_MM, k, initial_I)
+    start_P = initial_I if len(initial_I) else first_medoid(rows, n, device)
+    cover = _Cover.start(rows, start_P, n)
     bounds_M = cover.gains(torch.arange(n, device=device))
-    bounds_M[first] = -1
-    picked = [int(first)]
-    while len(picked) < k:
+    bounds_M[start_P] = -1
+    picked = start_P.tolist()
+    while len(picked) < k + len(initial_I):
         picked.append(_best_by_bounds(cover, bounds_M))
         cover.take(picked[-1])
         bounds_M[picked[-1]] = -1
-    return torch.tensor(picked, device=device)
+    return torch.tensor(picked[len(initial_I) :], device=device)
 
 
 def _best_by_bounds(cover: _Cover, bounds_M: Tensor) -> int:
@@ -249,30 +266,29 @@ def _best_by_bounds(cover: _Cover, bounds_M: Tensor) -> int:
     return int(equals_M.int().argmax())
 
 
-def stochastic_greedy(
-    rows: Rows, k: int, n: int, size: int, generator: torch.Generator, device: torch.device
-) -> Tensor:
+def stochastic_greedy(rows: Rows, k: int, n: int, size: int, generator: torch.Generator, initial_I: Tensor) -> Tensor:
     """Positions (k,): each pick is the best of `size` random samples (Mirzasoleiman et al. 2015)."""
-    first = first_medoid(rows, n, device)
-    cover = _Cover.start(rows, first, n)
-    picked = [int(first)]
-    while len(picked) < k:
+    device = initial_I.device
+    start_P = initial_I if len(initial_I) else first_medoid(rows, n, device)
+    cover = _Cover.start(rows, start_P, n)
+    picked = start_P.tolist()
+    while len(picked) < k + len(initial_I):
         free_F = cover.free_M.nonzero().flatten()
         sample_B = free_F[torch.randperm(len(free_F), generator=generator)[:size].to(device)].sort().values
         picked.append(int(sample_B[best(cover.gains(sample_B))]))
         cover.take(picked[-1])
-    return torch.tensor(picked, device=device)
+    return torch.tensor(picked[len(initial_I) :], device=device)
 
 
 def _medoids(rows: Rows, group: Group, task: Task, greedy: Greedy, epsilon: float, neighbours: int) -> Tensor:
     require(neighbours >= 1, f"neighbours must be at least 1, not {neighbours}")
-    n, k, device = len(group.members_M), group.budget, group.members_M.device
+    n, k, initial_I = len(group.members_M), group.budget, group.initial_I
     size = stochastic_size(n, k, epsilon)
     if greedy == "stochastic":
-        return stochastic_greedy(rows, k, n, size, task.generator, device)
+        return stochastic_greedy(rows, k, n, size, task.generator, initial_I)
     if greedy == "sparse" or (greedy == "auto" and n > SPARSE_LIMIT):
-        return sparse_medoids(*nearest(rows, n, min(neighbours, n), device), k, TIE)
-    return lazy_greedy(rows, k, n, device)
+        return sparse_medoids(*nearest(rows, n, min(neighbours, n), initial_I.device), k, TIE, initial_I)
+    return lazy_greedy(rows, k, n, initial_I)
 
 
 def _gradient_distances(layers: list[LastLayer]) -> RowsFrom:

@@ -26,7 +26,9 @@ class Group:
     members_M: Tensor
     """Int64 (M,), ascending positions into the candidates."""
     budget: int
-    """1 <= budget <= M."""
+    """1 <= budget <= M, less those that are selected already."""
+    initial_I: Tensor
+    """Int64 (I,), positions into `members_M` of samples that are selected already: never picked again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,7 @@ def register(
     features: bool = True,
     forgetting: bool = False,
     scores: bool = False,
+    initial: bool = False,
     validation: bool = False,
     passes: int = 0,
     option: str = "",
@@ -98,7 +101,7 @@ def register(
     """
     needs = Requirements(
         models=models, logits=models > 0 and logits, features=models > 0 and features, forgetting=forgetting,
-        scores=scores, validation=validation, passes=passes,
+        scores=scores, initial=initial, validation=validation, passes=passes,
     )  # fmt: skip
 
     def add(function: Algorithm) -> Algorithm:
@@ -223,7 +226,9 @@ def per_group(
     for group in task.groups:
         local_K, weights_K = pick(group)
         if compares:
-            local_K = lowest_first(task.candidates, group.members_M, local_K, gradients=compares == "gradients")
+            local_K = lowest_first(
+                task.candidates, group.members_M, local_K, gradients=compares == "gradients", barred_I=group.initial_I
+            )
         indices.append(group.members_M[local_K])
         weights.append(torch.ones(len(local_K), device=local_K.device) if weights_K is None else weights_K.float())
     return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights), scores_N=scores_N)

@@ -15,7 +15,9 @@ FEW = 16
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def lowest_first(candidates: Candidates, members_M: Tensor, picked_K: Tensor, *, gradients: bool) -> Tensor:
+def lowest_first(
+    candidates: Candidates, members_M: Tensor, picked_K: Tensor, *, gradients: bool, barred_I: Tensor | None = None
+) -> Tensor:
     """The picks (K,), positions in `members_M`, with equal samples in ascending order.
 
     Whatever a greedy computes of equal samples is equal, so any of them may stand for any other. Products of matrices
@@ -23,6 +25,7 @@ def lowest_first(candidates: Candidates, members_M: Tensor, picked_K: Tensor, *,
 
     Args:
         gradients: samples are equal where labels and logits are, too; else where the features of all models are.
+        barred_I: positions in `members_M` that cannot be picked.
     """
     if not candidates.outputs:
         return picked_K
@@ -40,6 +43,8 @@ def lowest_first(candidates: Candidates, members_M: Tensor, picked_K: Tensor, *,
 
     groups_M = torch.full_like(members_M, -1)
     groups_M[maybe_S] = per_row(len(rows_S), width, prints_B).unique(return_inverse=True)[1]
+    if barred_I is not None:
+        groups_M[barred_I] = -1
     return _relabel(picked_K, groups_M)
 
 

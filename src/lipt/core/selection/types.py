@@ -190,6 +190,8 @@ class Requirements:
     """Needs `Candidates.forgetting_N`."""
     scores: bool = False
     """Needs `Candidates.scores_N`."""
+    initial: bool = False
+    """Takes samples that are selected already (`select(initial=...)`)."""
     validation: bool = False
     """Uses validation outputs where they are given; never mandatory."""
     passes: int = 0
