@@ -9,6 +9,7 @@ from lipt.config import parse_config
 from lipt.progress import Reporter
 from lipt.report.document import Document
 from lipt.stages.compare import run_with_baseline
+from lipt.stages.export import export
 from lipt.stages.ingest import write_chunks
 from lipt.stages.report import report_key
 from tests.tiny import digests, tiny_context
@@ -25,6 +26,12 @@ def test_the_same_artifacts_in_a_bucket_and_in_a_folder(s3: str, tmp_path: Path)
     resumed = tiny_context(f"{s3}/runs")
     run_with_baseline(resumed)
     assert len(resumed.workspace.reused) == len(digests(in_bucket.workspace))
+    exported = {}
+    for ctx in (resumed, in_folder):  # the selected images, fetched from the bucket
+        target = tmp_path / f"{len(exported)}.tar"
+        assert export(ctx, str(target)).count == document.subset.count  # type: ignore[union-attr]
+        exported[target.name] = target.read_bytes()
+    assert exported["0.tar"] == exported["1.tar"] != b""
 
 
 def test_a_data_set_ingested_once_serves_other_workspaces(s3: str, tmp_path: Path) -> None:

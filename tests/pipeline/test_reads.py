@@ -20,7 +20,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
 
 def index_bytes(ctx: Context, prepared: Prepared) -> int:
     """Manifest and training index."""
-    store = ctx.workspace.store.at(f"{prepared.dataset.ref}/store")
+    store = ctx.workspace.store.at(prepared.dataset.summary["location"])
     return sum(store.size(file) or 0 for file in (MANIFEST, "train.index.parquet"))
 
 

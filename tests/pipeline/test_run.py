@@ -178,7 +178,7 @@ def test_kill_9_at_any_write_and_the_same_command_ends_bit_identical(tmp_path: P
     run_python("-c", _KILLED, str(tmp_path / "killed"))
     run_python("-c", _STRAIGHT, str(tmp_path / "straight"))
     straight = digests(Workspace(str(tmp_path / "straight")))
-    assert len(straight) == 14
+    assert len(straight) == 15
     assert digests(Workspace(str(tmp_path / "killed"))) == straight
     assert not list((tmp_path / "killed").rglob("*checkpoint*"))
 
@@ -222,7 +222,9 @@ def test_the_stored_subset_is_a_table_anyone_can_read(finished: tuple[Path, Docu
     assert len(table) == 1294
     assert len(kept) == outcome.subset.summary["count"] == document.subset.count  # type: ignore[union-attr]
     assert sorted(row["rank"] for row in kept) == list(range(len(kept)))
-    data = Dataset(lambda file, start, length: (folder / outcome.prepared.dataset.ref / "store" / file).read_bytes())
+    data = Dataset(
+        lambda file, start, length: (folder / outcome.prepared.dataset.summary["location"] / file).read_bytes()
+    )
     assert all(data.index("train").label[row["position"]] == row["label"] for row in kept)
     provenance = json.loads(table.schema.metadata[b"lipt"])
     assert provenance["dataset"] == data.manifest.digest

@@ -27,6 +27,7 @@ _VERBS = {
     "stage": ("stage", "Run one stage, as a pod does."),
     "ingest": ("ingest", "Turn images into a chunk store."),
     "select": ("select", "Select a subset from files of labels, logits and features."),
+    "export": ("export", "Write the selected images, or a list of them, for other programs."),
     "report": ("report", "Show the verdict and the place of a finished run's report."),
     "config": ("config", "Show a configuration, or its JSON schema."),
     "box": ("box", "Run a box of the pipeline, as a pod does."),

@@ -172,7 +172,7 @@ def _workspace(config: Config) -> str:
 def _data(config: Config) -> str:
     from lipt.adapters.store import DatasetFiles, open_store
     from lipt.core.chunks import Dataset
-    from lipt.core.sources import open_source
+    from lipt.stages.apart import open_apart
     from lipt.stages.ingest import is_chunk_store
 
     if is_chunk_store(config.data):
@@ -180,7 +180,7 @@ def _data(config: Config) -> str:
         return (
             f"{config.data.source}: {manifest.splits['train'].count:,} training images, {len(manifest.classes)} classes"
         )
-    source = open_source(config.data.source, config.data.format)
+    source = open_apart(config.data, open_store(config.workspace))
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes"
 
 

@@ -136,6 +136,8 @@ class Example(_Model):
     png_base64: str = Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")
     label: str
     score: Measured = None
+    source: str = ""
+    """What the image is called where it came from; empty where that is not known."""
 
 
 class Subset(_Model):
@@ -151,6 +153,8 @@ class Subset(_Model):
     dropped_examples: list[Example] = []
     weights_used: bool = False
     digest: str = ""
+    ref: str = ""
+    """Where the whole selection lies in the workspace."""
 
     @model_validator(mode="after")
     def _one_count_per_class(self) -> Self:

@@ -186,6 +186,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Artif
         selection = replace(
             apply(settings, candidates, validation, seed=ctx.seed("select")),
             positions_N=torch.from_numpy(positions),
+            sources_N=None if (names := data.names("train")) is None else names.take(pa.array(positions)),
             notes=notes,
         )
         for remark in selection.remarks:
@@ -231,10 +232,10 @@ class Subset:
     table: pa.Table
 
 
-def read_subset(step: Step, subset: Artifact) -> Subset:
-    """The stored selection."""
+def read_subset(step: Step, subset: Artifact, *, sources: bool = False) -> Subset:
+    """The stored selection; `sources` adds the names of the candidates where the data set has them."""
     data = step.read(subset, SUBSET, kind="other")
-    selection = Selection.from_parquet(data, origin=f"{subset.ref}/{SUBSET}")
+    selection = Selection.from_parquet(data, origin=f"{subset.ref}/{SUBSET}", sources=sources)
     positions_K, weights_K = selection.ascending()
     return Subset(positions_K=positions_K.numpy(), weights_K=weights_K, table=selection.table())
 

@@ -21,11 +21,12 @@ from lipt.core.images import ResidentImages, StreamedImages, open_images
 from lipt.core.nets import build_model, train_flops_per_image
 from lipt.core.rng import derive, reproducible
 from lipt.core.shards import Positions, split
-from lipt.core.sources import Listing, open_source
+from lipt.core.sources import Listing
 from lipt.core.wire import State, unpack
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.progress import Reporter
-from lipt.stages.workspace import Artifact, Step, Workspace, key_of, run_step
+from lipt.stages.apart import open_apart
+from lipt.stages.workspace import CHUNKS, Artifact, Step, Workspace, key_of, run_step
 
 WEIGHTS = "weights.safetensors"
 
@@ -148,10 +149,14 @@ class Context:
         return found or self.workspace.get(ref)
 
     def listing(self) -> Listing:
-        """What `data.source` holds, where it is no chunk store."""
+        """What `data.source` holds, where it is no chunk store.
+
+        Raises:
+            UsageError: images and workspace lie in one another, or as `open_source`.
+        """
         key = self.config.data.source, self.config.data.format
         if key not in self._listings:
-            self._listings[key] = Listing.of(open_source(*key))
+            self._listings[key] = Listing.of(open_apart(self.config.data, self.workspace.store.at(CHUNKS)))
         return self._listings[key]
 
     def dataset(self, step: Step, ingested: Artifact) -> Dataset:

@@ -19,9 +19,10 @@ from lipt.stages.sizes import Data, Net
 from lipt.stages.work import Work
 
 #: Bytes, measured: an index row in memory with order and label; a row of a shard, of a subset's table, its score.
-_ROW_MEMORY, _PLAN_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 2.4, 5
-#: What selecting takes in memory for each candidate: its score, its place in the sorted classes, its row of the table.
-_SELECT_ROW = 55
+_ROW_MEMORY, _PLAN_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5
+#: What selecting takes in memory for each candidate: its score, its place in the sorted classes, its row of the table
+#: with its name.
+_SELECT_ROW = 135
 #: A process that has imported torch, bytes; fp32 states that a merge holds besides the deltas.
 _PROCESS_BYTES, _MERGE_STATES = 0.9e9, 8
 #: Images per run of a streamed epoch; images per forward pass.
@@ -254,8 +255,8 @@ class _Run:
             held += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
         return Work(
             stage="select", items=self.scored * numbers if needs.outputs else candidates,
-            read={"other": labels + passes * outputs}, once={"other": self.data.index_bytes},
-            written={"other": self.subset_bytes * (1 + self.twice)},
+            read={"other": labels + passes * outputs + self.data.names_bytes * (1 + self.twice)},
+            once={"other": self.data.index_bytes}, written={"other": self.subset_bytes * (1 + self.twice)},
             requests=(1 + passes) * (1 + self.scored / size),
             memory_bytes=self.memory + _SELECT_ROW * candidates + held,
         )  # fmt: skip

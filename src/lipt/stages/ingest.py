@@ -1,4 +1,10 @@
-"""Ingest: any source of images becomes a chunk store, once."""
+"""Ingest: any source of images becomes a chunk store, once.
+
+    chunks/KEY    addressed by what the source looks like from outside (fingerprint): made again when a file changed
+    ingest/KEY    addressed by what the chunks hold (digest): all other stages start from it
+
+So images that were only copied or touched are read again and become the same data set: nothing after that is repeated.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +19,11 @@ from lipt.core.sources import Source, open_source
 from lipt.core.sources.base import told
 from lipt.errors import DamagedDataError
 from lipt.progress import Reporter
+from lipt.stages.apart import open_apart
 from lipt.stages.context import Context
-from lipt.stages.workspace import DAMAGED, Artifact, File, Step
+from lipt.stages.workspace import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, Step, key_of, owner_of
 
+_INGEST = "ingest"
 #: Where the chunks lie, below an artifact.
 _STORE = "store"
 
@@ -24,6 +32,7 @@ def ingest(ctx: Context) -> Artifact:
     """The configured data as a chunk store: written below the workspace, or found where `data.source` says it is.
 
     Raises:
+        UsageError: images and workspace lie in one another.
         DamagedDataError: files of the one that `data.source` names are missing.
     """
     data = ctx.config.data
@@ -31,7 +40,27 @@ def ingest(ctx: Context) -> Artifact:
         store = open_store(data.source)
         manifest = Dataset(DatasetFiles(store).read).manifest
         check_complete(store, manifest)
-        return ctx.step("ingest", {"digest": manifest.digest}, [], lambda _step: _summary(manifest, store.uri))
+        summary = _summary(manifest, store.uri)
+        _place(ctx, _dataset(summary))
+        return ctx.step(_INGEST, {"digest": manifest.digest}, [], lambda _step: summary)
+    written = _written(ctx)
+    if not written.summary:  # a dry run on data that were never ingested
+        return written
+    found, made = _dataset(written.summary), written.ref not in ctx.workspace.reused
+    if not ctx.dry_run and (made or ctx.workspace.find(found.ref) is None):
+        ctx.workspace.cost(written)  # a damaged one is not copied
+        cost = ctx.workspace.store.read(f"{written.ref}/{COST}", kind="other")
+        ctx.workspace.store.write(f"{found.ref}/{COST}", cost, kind="other")
+        ctx.workspace.store.delete(f"{found.ref}/{DAMAGED}")
+        ctx.workspace.store.write(f"{found.ref}/{MARKER}", found.to_json(), kind="other")
+    _place(ctx, found)
+    ctx.workspace.note(found, made=made)
+    return found
+
+
+def _written(ctx: Context) -> Artifact:
+    """The artifact `chunks/KEY` of the source as it is now; its summary says where its chunks are."""
+    data = ctx.config.data
     settings = {
         "fingerprint": ctx.listing().fingerprint,
         "chunk_mb": data.chunk_mb,
@@ -45,10 +74,19 @@ def ingest(ctx: Context) -> Artifact:
         _drop_damaged_manifest(store)
         marked = step.store.size(f"{step.ref}/{DAMAGED}") is not None
         manifest = write_chunks(data, store, step.reporter, step.label, source, verify=marked)
+        left_out = {"left_out": dict(source.left_out)}
+        if elsewhere := _same_elsewhere(ctx, manifest, step.ref):
+            for file in (MANIFEST, *_files(manifest)):  # in this order: at no time does half of it pass for a data set
+                store.delete(file)
+            return elsewhere.summary | left_out
         step.files[f"{_STORE}/"] = File(sha256=manifest.digest, num_bytes=sum(store.sizes().values()))
-        return _summary(manifest, location) | {"left_out": dict(source.left_out)}
+        return _summary(manifest, location) | left_out
 
-    return ctx.step("ingest", settings, [], body)
+    ref = ctx.ref(CHUNKS, settings, [])
+    before = ctx.workspace.find(ref)
+    if before and not ctx.dry_run and not _has_chunks(ctx, before):  # it stands for chunks that are lost since
+        ctx.workspace.store.delete(f"{ref}/{MARKER}")
+    return ctx.step(CHUNKS, settings, [], body, label=_INGEST)
 
 
 def write_chunks(
@@ -69,7 +107,7 @@ def write_chunks(
             return False
         return not verify or hashlib.sha256(files.get(chunk.file) or b"").hexdigest() == chunk.sha256
 
-    source = source or open_source(data.source, data.format)
+    source = source or open_apart(data, store)
     if source.left_out:
         reporter.say(f"{label:<16} left out: {told(source.left_out)}")
     return write_dataset(
@@ -78,6 +116,7 @@ def write_chunks(
         get=files.get,
         delete=files.delete,
         present=present,
+        say=reporter.say,
         seed=data.shuffle_seed,
         chunk_bytes=round(data.chunk_mb * 1e6),
         test_fraction=data.test_fraction,
@@ -114,7 +153,40 @@ def is_chunk_store(data: Data) -> bool:
     """Whether `data.source` names a data set that is ingested already."""
     if data.format != "auto":
         return data.format == "store"
-    return "://" in data.source or (Path(data.source) / "manifest.json").is_file()
+    return "://" in data.source or (Path(data.source) / MANIFEST).is_file()
+
+
+def _dataset(summary: dict[str, Any]) -> Artifact:
+    """The `ingest` artifact of a data set."""
+    settings = {"digest": summary["digest"]}
+    key = key_of(_INGEST, settings, [])
+    return Artifact(stage=_INGEST, key=key, inputs=(), settings=settings, files={}, summary=summary)
+
+
+def _place(ctx: Context, dataset: Artifact) -> None:
+    """Write down where the data set lies now, if it was found elsewhere before."""
+    if not ctx.dry_run and (ctx.workspace.find(dataset.ref) or dataset) != dataset:
+        ctx.workspace.store.write(f"{dataset.ref}/{MARKER}", dataset.to_json(), kind="other")
+
+
+def _same_elsewhere(ctx: Context, manifest: Manifest, ref: str) -> Artifact | None:
+    """The same data set where this workspace has it already, in another artifact than `ref`."""
+    found = ctx.workspace.find(_dataset({"digest": manifest.digest}).ref)
+    if found is None or owner_of(found) in (None, ref) or not _has_chunks(ctx, found):
+        return None
+    return found
+
+
+def _has_chunks(ctx: Context, artifact: Artifact) -> bool:
+    """Whether the chunks that lie in the workspace are whole."""
+    owner = owner_of(artifact)
+    return owner is not None and ctx.workspace.find(owner) is not None
+
+
+def _files(manifest: Manifest) -> list[str]:
+    """All but the manifest."""
+    splits = manifest.splits.values()
+    return [file for split in splits for file in (split.index.file, *(chunk.file for chunk in split.chunks))]
 
 
 def _summary(manifest: Manifest, location: str) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from lipt.progress import Reporter
 from lipt.stages.context import Context
 from lipt.stages.ingest import ingest, is_chunk_store
 
-#: Bytes, measured: an index row on disk; what a file of weights adds to each tensor.
-_INDEX_ROW, _TENSOR_HEADER = 9, 84
+#: Bytes, measured: an index row on disk, with the name of a file; what a file of weights adds to each tensor.
+_INDEX_ROW, _TENSOR_HEADER = 16, 84
 #: A jigsaw's delta, bytes, measured: per weight that is kept (bf16, zstd), per weight (which are zero), per tensor.
 _DELTA_KEPT, _DELTA_WEIGHT, _DELTA_TENSOR = 1.31, 0.19, 73
 
@@ -38,6 +38,8 @@ class Data:
     """Pixels."""
     index_bytes: float
     """Of the training split, with the manifest."""
+    names_bytes: float
+    """What reading the names of its images takes: its index once more."""
 
     @classmethod
     def stored(cls, ctx: Context) -> Data:
@@ -68,6 +70,7 @@ class Data:
             chunk_bytes=sum(chunk.size for chunk in train.chunks) / len(train.chunks),
             side=max(one.images_NCHW.shape[2:]),
             index_bytes=sum(store.size(file) or 0 for file in (MANIFEST, train.index.file)),
+            names_bytes=(store.size(train.index.file) or 0) if data.manifest.format_version > 1 else 0,
         )
 
     @classmethod
@@ -92,6 +95,7 @@ class Data:
             chunk_bytes=config.data.chunk_mb * 1e6,
             side=config.data.image_size,
             index_bytes=_INDEX_ROW * images,
+            names_bytes=_INDEX_ROW * images,
         )
 
 

@@ -32,7 +32,9 @@ _SCORES = {
 def subset_view(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
     """The subset of an outcome; reads the selection and two montages of images."""
     dataset = ctx.dataset(step, outcome.prepared.dataset)
-    table = read_subset(step, outcome.subset).table
+    table = read_subset(step, outcome.subset, sources=True).table
+    names = table["source"] if "source" in table.column_names else None
+    table = table.select(["score", "rank", "weight", "position"]).append_column("row", pa.array(np.arange(len(table))))
     classes = list(dataset.manifest.classes)
     summary = outcome.subset.summary
     kept = pa.compute.is_valid(table["rank"])
@@ -46,10 +48,11 @@ def subset_view(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
         candidates_per_class=summary["candidates_per_class"],
         score_name=score_name(provenance["algorithm"], provenance["options"]) if scored else "",
         score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
-        kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes),
-        dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes),
+        kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes, names),
+        dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes, names),
         weights_used=outcome.config.train.use_weights and bool(len(weights)) and bool(np.ptp(weights) > 0),
         digest=outcome.subset.files["subset.parquet"].sha256,
+        ref=outcome.subset.ref,
     )
 
 
@@ -68,21 +71,25 @@ def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
     return doc.Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
 
 
-def _examples(dataset: Dataset, table: pa.Table, classes: list[str]) -> list[doc.Example]:
-    """Samples spread evenly over the rows of `table`, as PNG."""
+def _examples(
+    dataset: Dataset, table: pa.Table, classes: list[str], names: pa.ChunkedArray | None
+) -> list[doc.Example]:
+    """Samples spread evenly over the rows of `table`, as PNG; `names` are those of all candidates."""
     if not len(table):
         return []
     rows = np.unique(np.linspace(0, len(table) - 1, min(_EXAMPLES, len(table))).astype(np.int64))
     chosen = table.take(pa.array(rows))
     scores = dict(zip(chosen["position"].to_pylist(), chosen["score"].to_pylist(), strict=True))
+    sources = names.take(chosen["row"]).to_pylist() if names is not None else [""] * len(chosen)
     samples = {sample.position: sample for sample in read_samples(dataset.plan("train", list(scores)), dataset.read)}
     return [
         doc.Example(
             png_base64=_thumbnail(samples[position].image, f"sample {position}"),
             label=classes[samples[position].label],
             score=score,
+            source=source,
         )
-        for position, score in scores.items()
+        for (position, score), source in zip(scores.items(), sources, strict=True)
     ]
 
 

@@ -38,6 +38,8 @@ MARKER = "artifact.json"
 COST = "cost.json"
 CHECKPOINT = "checkpoint"
 DAMAGED = "damaged"
+#: The stage whose artifacts hold data sets, each in a folder below it.
+CHUNKS = "chunks"
 _COST = TypeAdapter(Cost)
 _DIGEST_BYTES = 32  # a checkpoint begins with the SHA-256 of the rest
 
@@ -61,7 +63,7 @@ class Artifact:
     files: dict[str, File]
     summary: dict[str, Any]
     made_from: tuple[str, ...] = ()
-    """Digests of the inputs."""
+    """`contents` of the inputs."""
 
     @property
     def ref(self) -> str:
@@ -70,8 +72,13 @@ class Artifact:
 
     @cached_property
     def digest(self) -> str:
-        """Of everything else: what an artifact that is made from this one refers to."""
+        """Of everything else."""
         return hashlib.sha256(canonical_json(json.loads(canonical_json(asdict(self))))).hexdigest()
+
+    @property
+    def contents(self) -> str:
+        """What an artifact that is made from this one refers to: `digest`; of a data set, wherever it lies, its own."""
+        return str(self.settings.get("digest", self.digest))
 
     def to_json(self) -> bytes:
         return canonical_json(asdict(self) | {"digest": self.digest})
@@ -159,7 +166,7 @@ class Workspace:
         found = Artifact.from_json(self.store.read(f"{ref}/{MARKER}", kind="other"), origin=origin)
         if found.ref != ref:
             raise IntegrityError(f"{origin} is that of {found.ref}", "run again: its stage is repeated")
-        self._digests[ref] = found.digest
+        self._digests[ref] = found.contents
         return found
 
     @contextmanager
@@ -172,14 +179,14 @@ class Workspace:
             yield
         except DamagedDataError as error:
             for artifact in inputs:
-                if any(name.endswith("/") for name in artifact.files):
-                    self._mark(artifact, error.message)
+                if owner := owner_of(artifact):
+                    self._mark(owner, error.message)
                     raise IntegrityError(error.message, f"run again: {artifact.stage} is repeated") from None
             raise
 
     def note(self, artifact: Artifact, *, made: bool) -> None:
         """Remember whether this process made an artifact or found it."""
-        self._digests[artifact.ref] = artifact.digest
+        self._digests[artifact.ref] = artifact.contents
         if made:
             self._made.add(artifact.ref)
         elif artifact.ref not in self._made:
@@ -202,13 +209,13 @@ class Workspace:
 
     def damaged(self, artifact: Artifact, name: str, problem: str) -> IntegrityError:
         """The error that says so; a run does not find the artifact any more, it makes it again."""
-        self._mark(artifact, name)
+        self._mark(artifact.ref, name)
         return IntegrityError(
             f"{self.store.uri}/{artifact.ref}/{name} {problem}", f"run again: {artifact.stage} is repeated"
         )
 
-    def _mark(self, artifact: Artifact, why: str) -> None:
-        self.store.write(f"{artifact.ref}/{DAMAGED}", why.encode(), kind="other")
+    def _mark(self, ref: str, why: str) -> None:
+        self.store.write(f"{ref}/{DAMAGED}", why.encode(), kind="other")
 
 
 @dataclass(kw_only=True)
@@ -296,6 +303,12 @@ class Step:
         return self.earlier + now
 
 
+def owner_of(artifact: Artifact) -> str | None:
+    """The artifact that holds the chunks of this data set; None for one outside the workspace, or no data set."""
+    location = str(artifact.summary.get("location", ""))
+    return location.rpartition("/")[0] if location.startswith(f"{CHUNKS}/") else None
+
+
 def canonical_json(document: Any) -> bytes:
     """The one encoding that digests are taken of."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -353,7 +366,7 @@ def run_step(
         settings=dict(settings),
         files=step.files,
         summary=summary,
-        made_from=tuple(artifact.digest for artifact in inputs),
+        made_from=tuple(artifact.contents for artifact in inputs),
     )
     cost = step.cost()
     cost.ended = time.time()

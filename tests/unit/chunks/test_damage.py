@@ -47,7 +47,6 @@ def test_manifest_round_trip(memory: Memory, dataset: Dataset) -> None:
     data = memory.files["manifest.json"]
     assert Manifest.from_json(data).to_json() == data
     assert Manifest.from_json(data).digest == dataset.manifest.digest
-    assert dataset.manifest.seed == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"3", b"null", b"{}", b'{"name": "x"}'])
@@ -59,10 +58,12 @@ def test_manifest_that_is_none(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
-        (["format_version"], 2, "format version 2; this program reads 1"),
+        (["format_version"], 3, "format version 3; this program reads 1 and 2"),
+        (["format_version"], True, "format version True"),
+        (["format_version"], 1, "missing or malformed"),
         (["digest"], "0" * 64, "do not fit the digest"),
-        (["name"], "other", "do not fit the digest"),
-        (["extra"], 1, "do not fit the digest"),
+        (["name"], 3, "missing or malformed"),
+        (["extra"], 1, "missing or malformed"),
         (["splits", "train", "chunks", 0, "sha256"], "x", "do not fit the digest"),
         (["splits", "train", "chunks", 0, "colour"], "x", "missing or malformed"),
         (["splits", "train", "chunks"], 3, "missing or malformed"),
@@ -84,10 +85,10 @@ def test_edited_manifest(memory: Memory, path: list[str | int], value: object, t
 def test_index_round_trip() -> None:
     import hashlib
 
-    index = Index.from_rows([(0, 0, 2048, 7, 2**32 - 1), (1, 2**40, 512, 0, 0)])
+    index = Index.from_rows([(0, 0, 2048, 7, 2**32 - 1), (1, 2**40, 512, 0, 0)], ["a", "b"])
     data = index.to_parquet()
     back = Index.from_parquet(data, hashlib.sha256(data).hexdigest())
     for name in ("chunk", "offset", "size", "label", "crc32"):
         assert np.array_equal(getattr(index, name), getattr(back, name))
         assert getattr(index, name).dtype == getattr(back, name).dtype
-    assert len(Index.from_rows([])) == 0
+    assert len(Index.from_rows([], [])) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -109,12 +108,6 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
     assert len(source.splits["train"]) == 3
 
 
-def test_fingerprint_follows_the_contents_not_the_place(tmp_path: Path) -> None:
-    one = open_source(str(tree(tmp_path / "one", TWO_CLASSES))).fingerprint()
-    assert open_source(str(tree(tmp_path / "deep/two", TWO_CLASSES))).fingerprint() == one
-    assert open_source(str(tree(tmp_path / "one", {"dog/2.png": image()}))).fingerprint() != one
-
-
 @pytest.mark.parametrize(
     ("files", "told"),
     [
@@ -200,16 +193,6 @@ def test_our_own_chunks_are_a_source(tmp_path: Path) -> None:
     write_dataset(digits, lambda file, data: (tmp_path / file).write_bytes(data) and None, seed=0, test_fraction=0.2)
     source = open_source(f"wds:{tmp_path}/*.tar")
     assert {split: len(labels) for split, labels in source.splits.items()} == {"train": 1438, "test": 359}
-
-
-def test_fingerprint_of_tars(tmp_path: Path) -> None:
-    make_tar(tmp_path / "x.tar", PAIRS)
-    one = open_source(f"{tmp_path}/x.tar").fingerprint()
-    (tmp_path / "moved").mkdir()
-    shutil.copy(tmp_path / "x.tar", tmp_path / "moved")
-    assert open_source(f"{tmp_path}/moved/x.tar").fingerprint() == one
-    make_tar(tmp_path / "x.tar", {**PAIRS, "a.cls": b"1", "b.cls": b"0"})
-    assert open_source(f"{tmp_path}/x.tar").fingerprint() != one
 
 
 @pytest.mark.parametrize(

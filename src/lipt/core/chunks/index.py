@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from lipt.errors import DamagedDataError
 
 _BLOCK = 512  # tar pads headers and contents to this many bytes
 END_OF_TAR = bytes(2 * _BLOCK)
+_SOURCE = "source"
+_REMEDY = "restore the file, or delete the dataset and ingest it again"
 
 _COLUMNS: dict[str, np.dtype[Any]] = {
     "chunk": np.dtype(np.int32),
@@ -37,6 +41,7 @@ class Index:
         size: (N,) int32, bytes of its members, headers and padding included.
         label: (N,) int32.
         crc32: (N,) uint32, over [offset, offset + size).
+        source: (N,) strings, the name of each sample in the source; None where it was not asked for or is not known.
     """
 
     chunk: npt.NDArray[np.int32]
@@ -44,42 +49,99 @@ class Index:
     size: npt.NDArray[np.int32]
     label: npt.NDArray[np.int32]
     crc32: npt.NDArray[np.uint32]
+    source: pa.ChunkedArray | None = None
 
     def __len__(self) -> int:
         return len(self.chunk)
 
     @classmethod
-    def from_rows(cls, rows: list[tuple[int, int, int, int, int]]) -> Index:
-        """From (chunk, offset, size, label, crc32) per sample."""
+    def from_rows(cls, rows: list[tuple[int, int, int, int, int]], names: Sequence[str]) -> Index:
+        """From (chunk, offset, size, label, crc32) and the name of each sample."""
         table = np.array(rows, dtype=np.int64).reshape(-1, len(_COLUMNS))
-        return cls(*(table[:, column].astype(dtype) for column, dtype in enumerate(_COLUMNS.values())))
+        columns = {name: table[:, column].astype(dtype) for column, (name, dtype) in enumerate(_COLUMNS.items())}
+        return cls(**columns, source=pa.chunked_array([[_text(name) for name in names]], pa.string()))
 
     @classmethod
     def concatenate(cls, parts: list[Index]) -> Index:
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        names = [chunk for part in parts if part.source is not None for chunk in part.source.chunks]
+        return cls(**columns, source=pa.chunked_array(names, pa.string()))
 
     def to_parquet(self, metadata: dict[str, str] | None = None) -> bytes:
         """The table as one parquet file; `metadata` goes into its schema."""
-        table = pa.table({field.name: getattr(self, field.name) for field in fields(self)}, metadata=metadata)
+        table = pa.table({name: getattr(self, name) for name in _COLUMNS}, metadata=metadata)
+        if self.source is not None:
+            table = table.append_column(_SOURCE, self.source)
         buffer = io.BytesIO()
-        pq.write_table(table, buffer, compression="zstd")
+        pq.write_table(table, buffer, compression="zstd", use_dictionary=list(_COLUMNS))  # names differ
         return buffer.getvalue()
 
     @classmethod
     def from_parquet(cls, data: bytes, expected_sha256: str, name: str = "index") -> Index:
-        """Parse the file `name` after checking that it is the one that was written.
+        """Parse the file `name` after checking that it is the one that was written; without the names of samples.
 
         Raises:
-            DamagedDataError: the digest does not fit.
+            DamagedDataError: the digest does not fit, or it is no index.
         """
-        if hashlib.sha256(data).hexdigest() != expected_sha256:
-            remedy = "restore the file, or delete the dataset and ingest it again"
-            raise DamagedDataError(f"{name}: the contents do not fit the sha256 in the manifest", remedy)
-        return cls.from_table(pq.read_table(io.BytesIO(data)))
+        check_sha256(data, expected_sha256, name)
+        return cls.from_table(read_table(data, name, list(_COLUMNS)), name)
 
     @classmethod
-    def from_table(cls, table: Any) -> Index:
-        return cls(*(table[name].to_numpy().astype(dtype, copy=False) for name, dtype in _COLUMNS.items()))
+    def from_table(cls, table: Any, name: str) -> Index:
+        """
+        Raises:
+            DamagedDataError: the table is no index.
+        """
+        for column, dtype in _COLUMNS.items():
+            kind = table.schema.field(column).type if table.schema.names.count(column) == 1 else None
+            if kind != pa.from_numpy_dtype(dtype) or table[column].null_count:
+                raise DamagedDataError(f"{name}: column {column} is {kind or 'missing'}, expected {dtype}", _REMEDY)
+        names = table[_SOURCE] if _SOURCE in table.schema.names else None
+        return cls(**{column: table[column].to_numpy() for column in _COLUMNS}, source=names)
+
+
+def read_names(data: bytes, expected_sha256: str, name: str) -> pa.ChunkedArray:
+    """The names of the samples in an index file.
+
+    Raises:
+        DamagedDataError: as `Index.from_parquet`.
+    """
+    check_sha256(data, expected_sha256, name)
+    table = read_table(data, name, [_SOURCE])
+    if table.schema.names != [_SOURCE] or table[_SOURCE].type != pa.string() or table[_SOURCE].null_count:
+        raise DamagedDataError(f"{name}: no column {_SOURCE} with a string for each sample", _REMEDY)
+    return table[_SOURCE]
+
+
+def read_table(data: bytes, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Those columns of a parquet file that it has, or all.
+
+    Raises:
+        DamagedDataError: it cannot be read.
+    """
+    with explained(name):
+        there = pq.read_schema(io.BytesIO(data)).names
+        return pq.read_table(io.BytesIO(data), columns=[column for column in columns or there if column in there])
+
+
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """What the parquet reader raises, as an error that names the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        raise DamagedDataError(f"{name} is no readable parquet file: {why}", _REMEDY) from None
+
+
+def check_sha256(data: bytes, expected: str, name: str) -> None:
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise DamagedDataError(f"{name}: the contents do not fit the sha256 in the manifest", _REMEDY)
+
+
+def _text(name: str) -> str:
+    """A file's name as Unicode: bytes that are none become `\\xNN`."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def pack_sample(key: str, image: bytes, ext: str, label: int) -> bytes:
@@ -94,7 +156,14 @@ def _member(name: str, content: bytes) -> bytes:
 
 
 def unpack_image(span: memoryview) -> tuple[bytes, str]:
-    """(image, extension) from a sample's bytes, whose crc32 was checked before."""
-    name = bytes(span[:100]).rstrip(b"\0").decode()
-    size = int(bytes(span[124:135]), 8)  # the header's size field: 11 octal digits
+    """(image, extension) from a sample's bytes, whose crc32 was checked before.
+
+    Raises:
+        DamagedDataError: they are no tar member.
+    """
+    try:
+        name = bytes(span[:100]).rstrip(b"\0").decode()
+        size = int(bytes(span[124:135]), 8)  # the header's size field: 11 octal digits
+    except ValueError as error:
+        raise DamagedDataError(f"a sample is no tar member: {error}", _REMEDY) from None
     return bytes(span[_BLOCK : _BLOCK + size]), name.rpartition(".")[2]

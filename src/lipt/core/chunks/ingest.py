@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,17 +12,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lipt.core.chunks.index import END_OF_TAR, Index, pack_sample
+from lipt.core.chunks.index import END_OF_TAR, Index, check_sha256, pack_sample, read_table
 from lipt.core.chunks.manifest import MANIFEST, ChunkInfo, IndexInfo, Manifest, SplitInfo, canonical_digest
 from lipt.core.chunks.parallel import ordered_map
 from lipt.core.sources.base import Source
-from lipt.errors import RunError, UsageError
+from lipt.errors import DamagedDataError, RunError, UsageError
 
 _READ_THREADS = 4
 _READ_AHEAD = 64  # samples
+_SHA256 = 32  # bytes
 
 # Independent random streams of one seed.
 _CARVE, _ORDER = 0, {"train": 1, "test": 2}
@@ -46,29 +44,48 @@ class _Files:
     get: Callable[[str], bytes | None]
     delete: Callable[[str], None]
     present: Callable[[ChunkInfo], bool]
+    say: Callable[[str], None]
     recipe_digest: str
+    fingerprint: str
 
     def record(self, part: str, chunk: ChunkInfo, rows: Index) -> None:
-        self.put(part, rows.to_parquet({"recipe": self.recipe_digest, "chunk": json.dumps(asdict(chunk))}))
+        about = {"recipe": self.recipe_digest, "fingerprint": self.fingerprint, "chunk": json.dumps(asdict(chunk))}
+        data = rows.to_parquet(about)
+        self.put(part, data + hashlib.sha256(data).digest())
 
     def recorded(self, part: str) -> tuple[ChunkInfo, Index] | None:
-        """A chunk that an interrupted ingest finished, and that is still there.
+        """A chunk that an interrupted ingest of the same data finished, and that is still there.
 
         Raises:
-            UsageError: it belongs to an ingest of something else.
+            UsageError: it belongs to an ingest with other settings.
         """
         data = self.get(part)
         if data is None:
             return None
         try:
-            table = pq.read_table(io.BytesIO(data))
-            recipe = table.schema.metadata[b"recipe"].decode()
-            chunk, rows = ChunkInfo(**json.loads(table.schema.metadata[b"chunk"])), Index.from_table(table)
-        except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
-            return None  # damaged
+            check_sha256(data[:-_SHA256], data[-_SHA256:].hex(), part)
+            table = read_table(data[:-_SHA256], part)
+            about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+            recipe, fingerprint = about["recipe"], about["fingerprint"]
+            chunk, rows = ChunkInfo(**json.loads(about["chunk"])), Index.from_table(table, part)
+        except (DamagedDataError, KeyError, TypeError, ValueError):
+            self.say(f"{part}, left by an ingest that did not finish, is damaged or of another version: it is not used")
+            return None
         if recipe != self.recipe_digest:
-            raise _occupied(part, "an unfinished ingest of other data or with other settings")
+            raise _occupied(part, "an unfinished ingest with other settings")
+        if fingerprint != self.fingerprint:
+            self.say(f"the source changed since {part} was written by an ingest that did not finish: it is not used")
+            return None
         return (chunk, rows) if self.present(chunk) else None
+
+    def discard(self, split: str, number: int) -> None:
+        """Remove chunk `number` and those after it, which an interrupted ingest left; the last one first."""
+        last = number
+        while self.get(_part(split, last)) is not None:
+            last += 1
+        for unused in reversed(range(number, last)):
+            self.delete(_part(split, unused))
+            self.delete(_chunk(split, unused))
 
     def holds(self, splits: dict[str, SplitInfo]) -> bool:
         """Whether everything that a manifest names is there."""
@@ -90,12 +107,13 @@ def write_dataset(
     get: Callable[[str], bytes | None] = lambda _file: None,
     delete: Callable[[str], None] = lambda _file: None,
     present: Callable[[ChunkInfo], bool] = lambda _chunk: True,
+    say: Callable[[str], None] = lambda _text: None,
 ) -> Manifest:
     """Write `source` as a dataset; holds one chunk in memory.
 
     With `get` and `delete` a killed call, repeated with the same arguments, goes on after the last finished chunk and
-    ends with the same bytes; on a complete dataset it returns its manifest. With `present` a dataset of which a file is
-    gone is made again, to the same bytes.
+    ends with the same bytes; where the source changed in between it starts again. On a complete dataset it returns its
+    manifest. With `present` a dataset of which a file is gone is made again, to the same bytes.
 
     Args:
         put: writes a file atomically.
@@ -106,17 +124,18 @@ def write_dataset(
         get: a file's contents, None when there is none.
         delete: removes a file.
         present: whether the location still holds a chunk that was written.
+        say: told what of an interrupted ingest cannot be used.
 
     Raises:
-        UsageError: the location holds another dataset, finished or not.
+        UsageError: the location holds another dataset, or an unfinished one with other settings.
         RunError: the source is unreadable, or a class is too small to carve a test split out of it.
     """
-    recipe = _recipe(source, seed, chunk_bytes, test_fraction)
-    files = _Files(put, get, delete, present, canonical_digest(recipe))
+    recipe, fingerprint = _recipe(source, seed, chunk_bytes, test_fraction), source.fingerprint()
+    files = _Files(put, get, delete, present, say, canonical_digest(recipe), fingerprint)
     existing = get(MANIFEST)
     if existing is not None:
         manifest = Manifest.from_json(existing)
-        if manifest.recipe != recipe:
+        if (manifest.recipe, manifest.fingerprint) != (recipe, fingerprint):
             raise _occupied(MANIFEST, "a dataset of other data or with other settings")
         _forget(files, manifest.splits)
         if files.holds(manifest.splits):
@@ -136,7 +155,8 @@ def write_dataset(
             done += part[0].count
             progress(done, total)
         infos[split] = _write_index(split, parts, len(source.classes), files)
-    manifest = Manifest(name=source.name, classes=tuple(source.classes), splits=infos, recipe=recipe)
+    classes = tuple(source.classes)
+    manifest = Manifest(name=source.name, classes=classes, splits=infos, recipe=recipe, fingerprint=fingerprint)
     put(MANIFEST, manifest.to_json())
     _forget(files, infos)
     return manifest
@@ -157,8 +177,6 @@ def stratified_order(labels_N: npt.NDArray[np.int64], rng: np.random.Generator) 
 
 def _recipe(source: Source, seed: int, chunk_bytes: int, test_fraction: float) -> dict[str, Any]:
     return {
-        "source": source.name,
-        "fingerprint": source.fingerprint(),
         "seed": seed,
         "chunk_bytes": chunk_bytes,
         "test_fraction": None if "test" in source.splits else test_fraction,
@@ -219,16 +237,18 @@ def _write_chunks(
     while (part := files.recorded(_part(split, number))) is not None:
         yield part
         done, number = done + part[0].count, number + 1
+    files.discard(split, number)
 
     def pack(position: int) -> bytes:
         image, ext = source.read(rows.source_split, int(rows.rows_N[position]))
         return pack_sample(f"{position:08d}", image, ext, int(rows.labels_N[position]))
 
-    count = len(rows.rows_N)
+    count, names = len(rows.rows_N), source.names[rows.source_split]
     with closing(ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)) as spans:
         while done < count:
-            data, index = _fill(_counted(spans, done, progress), number, rows.labels_N[done:], chunk_bytes)
-            file = f"{split}-{number:05d}.tar"
+            data, entries = _fill(_counted(spans, done, progress), number, rows.labels_N[done:], chunk_bytes)
+            index = Index.from_rows(entries, [names[row] for row in rows.rows_N[done : done + len(entries)]])
+            file = _chunk(split, number)
             files.put(file, data)
             chunk = ChunkInfo(file, len(data), hashlib.sha256(data).hexdigest(), len(index))
             files.record(_part(split, number), chunk, index)
@@ -245,7 +265,7 @@ def _counted(spans: Iterator[bytes], done: int, progress: Callable[[int], None])
 
 def _fill(
     spans: Iterator[bytes], number: int, labels_N: npt.NDArray[np.int64], chunk_bytes: int
-) -> tuple[bytes, Index]:
+) -> tuple[bytes, list[tuple[int, int, int, int, int]]]:
     """The next chunk, from samples that come in order with these labels: its bytes and its rows of the index."""
     content: list[bytes] = []
     entries: list[tuple[int, int, int, int, int]] = []
@@ -256,7 +276,7 @@ def _fill(
         offset += len(span)
         if offset >= chunk_bytes:
             break
-    return b"".join([*content, END_OF_TAR]), Index.from_rows(entries)
+    return b"".join([*content, END_OF_TAR]), entries
 
 
 def _write_index(split: str, parts: list[tuple[ChunkInfo, Index]], num_classes: int, files: _Files) -> SplitInfo:
@@ -270,6 +290,10 @@ def _write_index(split: str, parts: list[tuple[ChunkInfo, Index]], num_classes: 
         chunks=tuple(chunk for chunk, _ in parts),
         index=IndexInfo(file, hashlib.sha256(data).hexdigest()),
     )
+
+
+def _chunk(split: str, number: int) -> str:
+    return f"{split}-{number:05d}.tar"
 
 
 def _part(split: str, number: int) -> str:

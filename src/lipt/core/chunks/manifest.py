@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lipt.errors import DamagedDataError, RunError
 
 MANIFEST = "manifest.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _DAMAGED = "the file was edited or damaged: restore it, or delete the dataset and ingest it again"
+_SPLITS = {"train", "test"}
+_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_MOST = 2**62  # what a count or a size can be
 
 
 @dataclass(frozen=True)
@@ -51,75 +56,125 @@ class Manifest:
         name: short name of the dataset.
         classes: class names, in label order.
         splits: `train` and `test`.
-        recipe: what determines every byte: source fingerprint, shuffle seed, chunk size, test fraction.
-        digest: sha256 over the canonical JSON of all the rest; subsets and shard plans carry it.
+        recipe: what determines every byte besides the source: shuffle seed, chunk size, test fraction.
+        fingerprint: of the source, as it was when it was ingested; part of the recipe in format 1.
+        format_version: 1 has no names of files in its index.
+        digest: sha256 over the canonical JSON of what the dataset holds; subsets and shard plans carry it. The same
+            images under the same names have the same digest, wherever and whenever they were ingested.
     """
 
     name: str
     classes: tuple[str, ...]
     splits: dict[str, SplitInfo]
     recipe: dict[str, Any]
+    fingerprint: str = ""
+    format_version: int = FORMAT_VERSION
     digest: str = ""
 
     def __post_init__(self) -> None:
         if not self.digest:
-            object.__setattr__(self, "digest", canonical_digest(self._body()))
-
-    @property
-    def seed(self) -> int:
-        """Seed of the global order."""
-        return int(self.recipe["seed"])
+            object.__setattr__(self, "digest", canonical_digest(self._contents()))
 
     def to_json(self) -> bytes:
-        return json.dumps(self._body() | {"digest": self.digest}, indent=2, sort_keys=True).encode() + b"\n"
+        about = {} if self.format_version == 1 else {"name": self.name, "fingerprint": self.fingerprint}
+        return json.dumps(self._contents() | about | {"digest": self.digest}, indent=2, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:
         """Parse and validate.
 
         Raises:
-            DamagedDataError: no JSON, a field is missing, or the digest does not fit.
+            DamagedDataError: no JSON, a field is missing or does not fit the others, or the digest does not fit.
             RunError: a format version that this program does not know.
         """
         try:
-            document = json.loads(data)
-            version = document.pop("format_version")
-        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            document = json.loads(data, parse_constant=_refuse)
+            version = document["format_version"]
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise DamagedDataError(f"{MANIFEST} is not the manifest of a dataset ({error!r})", _DAMAGED) from error
-        if version != FORMAT_VERSION:
+        if type(version) is not int or version not in (1, FORMAT_VERSION):
             remedy = "install the version of lipt that wrote the dataset, or ingest it again"
-            raise RunError(f"{MANIFEST}: format version {version!r}; this program reads {FORMAT_VERSION}", remedy)
+            raise RunError(f"{MANIFEST}: format version {version!r}; this program reads 1 and {FORMAT_VERSION}", remedy)
         try:
-            manifest = cls(
-                name=document.pop("name"),
-                classes=tuple(document.pop("classes")),
-                splits={name: _parse_split(split) for name, split in document.pop("splits").items()},
-                recipe=document.pop("recipe"),
-            )
-            digest = document.pop("digest")
-        except (AttributeError, KeyError, TypeError) as error:
-            raise DamagedDataError(f"{MANIFEST}: a field is missing or malformed ({error!r})", _DAMAGED) from error
-        if document or digest != manifest.digest:
-            raise DamagedDataError(f"{MANIFEST}: the contents do not fit the digest {digest!r}", _DAMAGED)
+            manifest = cls(**_parse(document, version))
+            digest = canonical_digest(manifest._contents())
+        except (ValueError, RecursionError) as error:
+            raise DamagedDataError(f"{MANIFEST}: a field is missing or malformed ({error})", _DAMAGED) from error
+        if manifest.digest != digest:
+            raise DamagedDataError(f"{MANIFEST}: the contents do not fit the digest {manifest.digest!r}", _DAMAGED)
+        if contradiction := manifest._contradiction():
+            raise DamagedDataError(f"{MANIFEST}: {contradiction}", _DAMAGED)
         return manifest
 
-    def _body(self) -> dict[str, Any]:
-        return {
-            "format_version": FORMAT_VERSION,
-            "name": self.name,
+    def _contents(self) -> dict[str, Any]:
+        """What the digest is of."""
+        contents = {
+            "format_version": self.format_version,
             "classes": list(self.classes),
             "splits": {name: asdict(split) for name, split in self.splits.items()},
             "recipe": self.recipe,
         }
+        return contents | {"name": self.name} if self.format_version == 1 else contents
+
+    def _contradiction(self) -> str:
+        """What a manifest that was written by an ingest cannot say; empty where there is nothing."""
+        if self.splits.keys() != _SPLITS:
+            return f"its splits are {', '.join(self.splits) or 'none'}, expected train and test"
+        for name, split in self.splits.items():
+            if len(split.class_counts) != len(self.classes):
+                return f"split {name!r} counts {len(split.class_counts)} classes, there are {len(self.classes)}"
+            if {sum(split.class_counts), sum(chunk.count for chunk in split.chunks)} != {
+                split.count
+            } or not split.count:
+                return f"the counts of split {name!r} do not add up"
+        return ""
 
 
-def _parse_split(document: dict[str, Any]) -> SplitInfo:
+def _parse(document: Any, version: int) -> dict[str, Any]:
+    """The fields of a manifest from its JSON.
+
+    Raises:
+        ValueError: a field is missing, unknown, or not what it should be; says which.
+    """
+    kinds = {"name": str, "classes": list, "splits": dict, "recipe": dict, "format_version": int, "digest": str}
+    found = _fields(document, "the manifest", kinds if version == 1 else kinds | {"fingerprint": str})
+    classes = tuple(_is(name, str, "classes") for name in found["classes"])
+    return found | {"classes": classes, "splits": {name: _split(value) for name, value in found["splits"].items()}}
+
+
+def _split(value: Any) -> SplitInfo:
+    found = _fields(value, "a split", {"count": int, "class_counts": list, "chunks": list, "index": dict})
     return SplitInfo(
-        count=document["count"],
-        class_counts=tuple(document["class_counts"]),
-        chunks=tuple(ChunkInfo(**chunk) for chunk in document["chunks"]),
-        index=IndexInfo(**document["index"]),
+        count=found["count"],
+        class_counts=tuple(_is(count, int, "class_counts") for count in found["class_counts"]),
+        chunks=tuple(
+            ChunkInfo(**_fields(chunk, "a chunk", {"file": str, "size": int, "sha256": str, "count": int}))
+            for chunk in found["chunks"]
+        ),
+        index=IndexInfo(**_fields(found["index"], "an index", {"file": str, "sha256": str})),
     )
+
+
+def _fields(value: Any, where: str, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """A JSON object that has exactly these fields, each of its type."""
+    if type(value) is not dict or value.keys() != kinds.keys():
+        raise ValueError(f"{where} has the fields {', '.join(kinds)} and no others")
+    if "file" in kinds and not _FILE_NAME.fullmatch(_is(value["file"], str, "file")):
+        raise ValueError(f"{value['file']!r} is no name of a file of a dataset")
+    return {name: _is(value[name], kind, name) for name, kind in kinds.items()}
+
+
+def _is(value: Any, kind: type, name: str) -> Any:
+    fits: bool = type(value) is kind
+    if not fits or (kind is int and not 0 <= value < _MOST):
+        raise ValueError(f"{name}: expected {kind.__name__}, got {value!r:.40}")
+    if kind is str:
+        value.encode()  # half a character is refused
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def canonical_digest(document: dict[str, Any]) -> str:

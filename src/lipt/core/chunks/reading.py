@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from lipt.core.chunks.index import Index, unpack_image
-from lipt.core.chunks.manifest import MANIFEST, Manifest
+from lipt.core.chunks.index import Index, read_names, unpack_image
+from lipt.core.chunks.manifest import MANIFEST, Manifest, SplitInfo
 from lipt.core.chunks.parallel import ordered_map
 from lipt.errors import DamagedDataError, RunError, did_you_mean
 
@@ -121,16 +122,38 @@ class Dataset:
         """
         Raises:
             RunError: no such split.
-            DamagedDataError: the file is not the one that the manifest names.
+            DamagedDataError: the file is not the one that the manifest names, or contradicts it.
         """
         indexes = self._fetched.indexes
         if split not in indexes:
-            splits = self.manifest.splits
-            if split not in splits:
-                raise RunError(f"{MANIFEST}: no split {split!r}", did_you_mean(split, splits))
-            info = splits[split].index
-            indexes[split] = Index.from_parquet(self.read(info.file, 0, None), info.sha256, info.file)
+            info = self._split(split)
+            file = info.index.file
+            index = Index.from_parquet(self.read(file, 0, None), info.index.sha256, file)
+            _check_index(index, info)
+            indexes[split] = index
         return indexes[split]
+
+    def names(self, split: str) -> pa.ChunkedArray | None:
+        """The name of each sample in the source, by position; read anew, since few need it and it may be large.
+
+        None in a data set of format 1, which has none.
+
+        Raises:
+            RunError, DamagedDataError: as `index`.
+        """
+        info = self._split(split)
+        if self.manifest.format_version == 1:
+            return None
+        names = read_names(self.read(info.index.file, 0, None), info.index.sha256, info.index.file)
+        if names is not None and len(names) != info.count:
+            raise DamagedDataError(f"{info.index.file}: {len(names):,} rows for {info.count:,} samples", _REMEDY)
+        return names
+
+    def _split(self, split: str) -> SplitInfo:
+        splits = self.manifest.splits
+        if split not in splits:
+            raise RunError(f"{MANIFEST}: no split {split!r}", did_you_mean(split, splits))
+        return splits[split]
 
     def plan(self, split: str, positions: npt.ArrayLike, *, gap_bytes: int = 0) -> ShardPlan:
         """How to read the samples at `positions` of a split; contiguous ones take one request per chunk.
@@ -156,6 +179,29 @@ class Dataset:
             crcs_N=index.crc32[positions_N].astype(np.int64),
             ranges=_coalesce(index, np.sort(positions_N), files, gap_bytes),
         )
+
+
+def _check_index(index: Index, info: SplitInfo) -> None:
+    """DamagedDataError where the index and the manifest contradict each other."""
+    if not (len(index) == info.count and _fits(index, info)):
+        raise DamagedDataError(f"{info.index.file}: its rows do not fit the chunks in {MANIFEST}", _REMEDY)
+
+
+def _fits(index: Index, info: SplitInfo) -> bool:
+    """Whether labels are those that were counted, and samples lie side by side in their chunks."""
+    if index.label.min() < 0 or index.label.max() >= len(info.class_counts):
+        return False
+    chunk_N = np.repeat(np.arange(len(info.chunks)), [chunk.count for chunk in info.chunks])
+    end_N = index.offset + index.size
+    adjacent = index.offset[1:] == np.where(chunk_N[1:] == chunk_N[:-1], end_N[:-1], 0)
+    return bool(
+        np.array_equal(index.chunk, chunk_N)
+        and np.array_equal(np.bincount(index.label, minlength=len(info.class_counts)), info.class_counts)
+        and (index.size >= 0).all()
+        and index.offset[0] == 0
+        and adjacent.all()
+        and (end_N <= np.array([chunk.size for chunk in info.chunks])[chunk_N]).all()
+    )
 
 
 def _check_positions(positions_N: Ints, split: str, count: int) -> None:

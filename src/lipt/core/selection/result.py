@@ -31,6 +31,7 @@ T = TypeVar("T")
 _COLUMNS = {
     "position": pa.int64(), "label": pa.int32(), "score": pa.float32(), "rank": pa.int32(), "weight": pa.float32()
 }  # fmt: skip
+_SOURCE = "source"
 _METADATA = b"lipt"
 _PROVENANCE: dict[str, type | tuple[type, ...]] = {
     "algorithm": str, "options": dict, "fraction": (int, float), "balanced": bool, "seed": int, "version": str
@@ -57,6 +58,8 @@ class Selection:
     """Int64 (N,), of all candidates."""
     positions_N: Tensor
     """Int64 (N,), where each candidate lies in the data set; 0..N-1 unless the candidates are a part of it."""
+    sources_N: pa.ChunkedArray | None = None
+    """String (N,), what each candidate is called where it came from; None where it is not known."""
     algorithm: str
     """What ran: for `auto` the algorithm that it decided for."""
     options: Mapping[str, Any]
@@ -133,6 +136,8 @@ class Selection:
     def table(self) -> pa.Table:
         """A row per candidate, in their order: position, label, score; rank and weight of the chosen, else null.
 
+        Where it is known, `source` is one more column.
+
         The provenance is JSON in the schema's metadata, key `lipt`.
         """
         n, indices_K = len(self.labels_N), self.indices_K.cpu().numpy()
@@ -146,6 +151,8 @@ class Selection:
             "rank": pa.array(ranks_N, mask=left_N),
             "weight": pa.array(weights_N, mask=left_N),
         }
+        if self.sources_N is not None:
+            columns[_SOURCE] = self.sources_N
         return pa.table(columns, metadata={_METADATA: json.dumps(self.provenance, sort_keys=True)})
 
     def to_parquet(self) -> bytes:
@@ -190,14 +197,18 @@ class Selection:
         return cls.from_parquet(data, origin=str(path))
 
     @classmethod
-    def from_parquet(cls, data: bytes, *, origin: str) -> Selection:
+    def from_parquet(cls, data: bytes, *, origin: str, sources: bool = True) -> Selection:
         """From what `to_parquet` gave.
+
+        Args:
+            sources: False leaves out the names of the candidates, which may take more memory than all the rest.
 
         Raises:
             UsageError: something else; names `origin`.
         """
         try:
-            return cls._from_table(pq.read_table(io.BytesIO(data)))
+            names = [name for name in pq.read_schema(io.BytesIO(data)).names if sources or name != _SOURCE]
+            return cls._from_table(pq.read_table(io.BytesIO(data), columns=names))
         except (pa.ArrowException, OSError, ValueError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{origin} is not a selection: {why}", _REMEDY) from None
@@ -205,6 +216,9 @@ class Selection:
     @classmethod
     def _from_table(cls, table: pa.Table) -> Selection:
         """Raises ValueError where the table is not one of `table`."""
+        sources_N = None
+        if table.schema.names[-1:] == [_SOURCE] and table.schema.types[-1] == pa.string():
+            sources_N, table = table[_SOURCE], table.drop_columns(_SOURCE)
         if list(zip(table.schema.names, table.schema.types, strict=True)) != list(_COLUMNS.items()):
             raise ValueError(f"its columns are {', '.join(table.schema.names)}, expected {', '.join(_COLUMNS)}")
         notes = json.loads((table.schema.metadata or {}).get(_METADATA, b"null"))
@@ -223,6 +237,7 @@ class Selection:
             scores_N=torch.from_numpy(table["score"].to_numpy().copy()) if scored else None,
             labels_N=torch.from_numpy(table["label"].to_numpy().astype(np.int64)),
             positions_N=torch.from_numpy(table["position"].to_numpy().copy()),
+            sources_N=sources_N,
             notes=notes, **how,
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -26,6 +27,9 @@ _KINDS = 6  # told of what is left out
 TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev")
 """What folders and tars of a split are called, in upper or lower case; the first of several is the test split."""
+
+#: What a fingerprint reads: so many files, and of each so many bytes.
+_SAMPLED, _HEAD = 64, 2**20
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
@@ -68,7 +72,18 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Changes when the contents change, not with the place they lie in; cheap (no image is read)."""
+        """Changes when the contents change, not with the place they lie in; cheap (at most 64 images are read).
+
+        Files are told by path, size and time of modification, some of them by their contents as well. So a copy with
+        new times has another fingerprint, and becomes the same dataset.
+
+        Raises:
+            RunError: a file is unreadable.
+        """
+
+    def overlaps(self, folder: Path) -> bool:
+        """Whether files written into `folder` could be taken for images of the source, or replace some."""
+        return False
 
 
 def check_classes(
@@ -117,4 +132,25 @@ def digest_lines(lines: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for line in lines:
         digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+    return digest.hexdigest()
+
+
+def digest_sample(places: Sequence[tuple[str | os.PathLike[str], int]]) -> str:
+    """sha256 (hex) over the beginnings of up to 64 images, spread evenly.
+
+    Args:
+        places: file, and where in it the image begins.
+
+    Raises:
+        RunError: a file is unreadable.
+    """
+    digest = hashlib.sha256()
+    for i in np.unique(np.linspace(0, len(places) - 1, min(len(places), _SAMPLED)).astype(np.int64)):
+        path, offset = places[i]
+        try:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                digest.update(hashlib.sha256(file.read(_HEAD)).digest())
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}", "restore the file, then ingest again") from error
     return digest.hexdigest()

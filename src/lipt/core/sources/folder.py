@@ -9,7 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from lipt.core.decoding import checked_image
-from lipt.core.sources.base import IMAGE_SUFFIXES, Source, check_classes, check_name, digest_lines, is_folder, told
+from lipt.core.sources.base import (
+    IMAGE_SUFFIXES,
+    Source,
+    check_classes,
+    check_name,
+    digest_lines,
+    digest_sample,
+    is_folder,
+    told,
+)
 from lipt.core.sources.layout import find_splits, visible_folders
 from lipt.core.sources.walk import Walk
 from lipt.errors import RunError, UsageError
@@ -42,14 +51,14 @@ class FolderSource(Source):
                 f"{roots[absent]}: no folder for class {name!r}, which {roots[there]} has",
                 "add the folder with images of the class, or remove the class from both",
             )
-        self._files: dict[str, list[tuple[str, int]]] = {}  # relative path and bytes
+        self._files: dict[str, list[tuple[str, int, int]]] = {}  # relative path, bytes, time of modification (ns)
         self.splits = {}
         walk = Walk(folder, roots.values(), self.left_out)
         for split, root in roots.items():
             found = [(label, *file) for label, name in enumerate(self.classes) for file in walk.images(root / name)]
             self.splits[split] = np.array([label for label, *_ in found], dtype=np.int64)
-            self._files[split] = [(path, stat.st_size) for _, path, stat in found]
-        self.names = {split: [path.replace(os.sep, "/") for path, _ in files] for split, files in self._files.items()}
+            self._files[split] = [(path, stat.st_size, stat.st_mtime_ns) for _, path, stat in found]
+        self.names = {split: [path.replace(os.sep, "/") for path, *_ in files] for split, files in self._files.items()}
         if not any(self._files.values()):
             there = f" (left out: {told(self.left_out)})" if self.left_out else ""
             remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"
@@ -65,7 +74,13 @@ class FolderSource(Source):
         return checked_image(data, str(path))
 
     def fingerprint(self) -> str:
-        return digest_lines(f"{path}\t{size}" for files in self._files.values() for path, size in files)
+        files = [file for files in self._files.values() for file in files]
+        sample = digest_sample([(self._folder / path, 0) for path, *_ in files])
+        return digest_lines([*("\t".join(map(str, file)) for file in files), sample])
+
+    def overlaps(self, folder: Path) -> bool:
+        mine, other = self._folder.resolve(), folder.resolve()
+        return other.is_relative_to(mine) or mine.is_relative_to(other)
 
 
 def _class_names(folder: Path) -> list[str]:

@@ -21,6 +21,7 @@ from lipt.core.sources.base import (
     check_classes,
     check_name,
     digest_lines,
+    digest_sample,
     is_folder,
 )
 from lipt.core.sources.tarscan import scan
@@ -45,6 +46,7 @@ class TarSource(Source):
             if is_folder(folder := Path(pattern).parent):
                 os.listdir(folder)  # what must not be listed is another error than what is not there
             raise UsageError(f"{pattern}: no such tar", "name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'")
+        self._pattern, self._tars = pattern, tars
         folder = Path(tars[0]).parent
         self.name = folder.resolve().name
         self.left_out = Counter[str]()
@@ -83,10 +85,21 @@ class TarSource(Source):
         return checked_image(data, f"{entry.tar}: {entry.key}")
 
     def fingerprint(self) -> str:
-        return digest_lines(
-            f"{os.path.basename(entry.tar)}\t{entry.key}\t{entry.size}\t{entry.label}"
-            for split in self.splits
-            for entry in self._entries[split]
+        entries = [entry for split in self.splits for entry in self._entries[split]]
+        files = {entry.tar: os.stat(entry.tar) for entry in entries}
+        return digest_lines([
+            *self.classes,
+            *(f"{os.path.basename(tar)}\t{found.st_size}\t{found.st_mtime_ns}" for tar, found in files.items()),
+            *(f"{split}\t{name}" for split in self.splits for name in self.names[split]),
+            *(f"{entry.offset}\t{entry.size}\t{entry.label}" for entry in entries),
+            digest_sample([(entry.tar, entry.offset) for entry in entries]),
+        ])  # fmt: skip
+
+    def overlaps(self, folder: Path) -> bool:
+        folders = {Path(tar).resolve().parent for tar in self._tars}
+        written, pattern = folder / "train-00000.tar", os.path.abspath(self._pattern)
+        return folder.resolve() in folders or any(
+            path.match(pattern) for path in (written.absolute(), written.resolve())
         )
 
 

@@ -1,0 +1,42 @@
+"""`lipt export`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from lipt.cli.options import config_options, open_context, output_option, print_json
+
+
+@click.command()
+@config_options
+@click.option("--to", required=True, metavar="TARGET", help="list.txt, FILE.csv, FILE.tar or a new folder.")
+@output_option
+def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -> None:
+    """Write the images that a finished run of CONFIG selected, for other programs.
+
+    \b
+    list.txt   the name of each image in its source, one a line
+    FILE.csv   source, label, class, position and weight
+    FILE.tar   a WebDataset tar of the images
+    FOLDER     train/CLASS/NAME, as ImageFolder reads it
+
+    It writes all or nothing, and never replaces what is there.
+    """
+    with open_context(config_path, overrides) as ctx:
+        from lipt.stages.export import export as run_export
+
+        ctx.reporter.started("export")
+        written = run_export(ctx, to)
+    if not written.named:
+        click.echo(
+            "lipt: the data set was ingested without names of images (format 1): positions stand for them\n"
+            "  -> ingest the source again to have names",
+            err=True,
+        )
+    if output == "json":
+        print_json({"to": to, **asdict(written)})
+    else:
+        click.echo(f"{written.count:,} of {written.candidates:,} candidates, from {written.subset}", err=True)
+        click.echo(to)

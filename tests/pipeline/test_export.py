@@ -1,0 +1,268 @@
+"""`lipt export`: what a run selected, for other programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from torchvision.datasets import ImageFolder
+
+from lipt.adapters.store import DatasetFiles, open_store
+from lipt.cli import main
+from lipt.config import parse_config
+from lipt.core.chunks import Dataset
+from lipt.core.sources import open_source
+from lipt.stages.compare import run_with_baseline
+from lipt.stages.export import folder_names, safe_key, safe_name
+from lipt.stages.report import report_key
+from tests.tiny import tiny_context
+from tests.unit.chunks.helpers import as_format_1
+from tests.unit.sources.files import image, tree
+
+#: Two folders of a class hold files of one name; one file is no JPEG or PNG.
+PETS = {
+    f"{name}/{part}/{number}.{'bmp' if (part, number) == ('y', 0) else 'png'}": image(
+        40 * len(name) + 10 * number + len(part + name), "BMP" if (part, number) == ("y", 0) else "PNG"
+    )
+    for name in ("cat", "horse")
+    for part in ("x", "y")
+    for number in range(8)
+}
+CHANGES = {
+    "data": {"source": "pets", "chunk_mb": 0.01, "validation_fraction": 0.1},
+    "select": {"algorithm": "random", "fraction": 0.5},
+    "train": {"epochs": 1, "random_baseline": False, "batch_size": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with images, a configuration and a finished run of it."""
+    folder = tmp_path_factory.mktemp("export")
+    tree(folder / "pets", PETS)
+    changes = CHANGES | {"data": {**CHANGES["data"], "source": str(folder / "pets")}}
+    ctx = tiny_context(folder / "runs", changes)
+    run_with_baseline(ctx)
+    (folder / "run.yaml").write_text(json.dumps(ctx.config.model_dump(mode="json")))
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def export(ran: Path, target: str, *more: str) -> None:
+    main(["export", str(ran / "run.yaml"), "--to", target, *more])
+
+
+def selected(ran: Path) -> dict[str, dict[str, object]]:
+    """Source -> row of the chosen, from the subset's table alone."""
+    (file,) = (ran / "runs/select").glob("*/subset.parquet")
+    return {row["source"]: row for row in pq.read_table(file).to_pylist() if row["rank"] is not None}
+
+
+def test_the_subset_knows_the_names_of_its_images(ran: Path) -> None:
+    chosen = selected(ran)
+    assert 8 <= len(chosen) < len(PETS)
+    for source, row in chosen.items():
+        assert source in PETS
+        assert row["label"] == ["cat", "horse"].index(source.split("/")[0])
+
+
+def test_list(ran: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export(ran, "list.txt")
+    lines = (place / "list.txt").read_text().splitlines()
+    rows = selected(ran)
+    assert lines == sorted(rows, key=lambda name: rows[name]["position"])  # type: ignore[arg-type,return-value]
+    assert capsys.readouterr().out == "list.txt\n"
+    # docs/data.md
+    names = set(Path("list.txt").read_text().splitlines())
+    pets = ran / "pets"
+    data = ImageFolder(str(pets), is_valid_file=lambda path: os.path.relpath(path, pets) in names, allow_empty=True)
+    assert {os.path.relpath(path, pets) for path, _ in data.samples} == names
+
+
+def test_csv(ran: Path, place: Path) -> None:
+    export(ran, "x.csv")
+    with open(place / "x.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    expected = selected(ran)
+    assert {row["source"] for row in rows} == set(expected)
+    for row in rows:
+        other = expected[row["source"]]
+        assert row["class"] == row["source"].split("/")[0]
+        assert (int(row["label"]), int(row["position"])) == (other["label"], other["position"])
+        assert float(row["weight"]) == other["weight"]
+
+
+def test_a_folder_holds_the_files_as_they_were_and_can_be_ingested(ran: Path, place: Path) -> None:
+    export(ran, "out")
+    files = [file for file in (place / "out").rglob("*") if file.is_file()]
+    chosen = selected(ran)
+    assert len(files) == len(chosen)
+    assert all(file.parent.parent == place / "out/train" for file in files)
+    kept = sorted(PETS[name] for name in chosen if not name.endswith("bmp"))
+    assert sorted(file.read_bytes() for file in files if not file.name.endswith("bmp.png")) == kept
+    source = open_source("out")
+    assert list(source.classes) == ["cat", "horse"]
+    assert len(source.splits["train"]) == len(chosen)
+    main(["ingest", "out", "store"])
+    assert (place / "store/manifest.json").exists()
+
+
+def test_a_tar_can_be_ingested_and_holds_the_labels(ran: Path, place: Path) -> None:
+    export(ran, "x.tar")
+    source = open_source("x.tar")
+    chosen = selected(ran)
+    assert len(source.splits["train"]) == len(chosen)
+    assert sorted(source.splits["train"]) == sorted(row["label"] for row in chosen.values())
+    with tarfile.open("x.tar") as tar:
+        names = tar.getnames()
+    assert len(set(names)) == len(names) == 2 * len(chosen)
+    main(["ingest", "x.tar", "store"])
+    assert (place / "store/manifest.json").exists()
+
+
+def test_json(ran: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export(ran, "list.txt", "-o", "json")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["to"], told["kind"], told["named"], told["count"]) == ("list.txt", "list", True, len(selected(ran)))
+    assert told["subset"].startswith("select/")
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("there.txt", "there is something already"),
+        ("full", "there is something already"),
+        ("link", "there is something already"),
+        ("x.parquet", "unknown suffix '.parquet'"),
+        ("s3://bucket/x.tar", "not a local path"),
+    ],
+)
+def test_targets_that_are_refused(
+    ran: Path, place: Path, target: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree(place, {"there.txt": b"mine", "full/x": b"mine"})
+    (place / "link").symlink_to("nowhere")
+    before = sorted(os.listdir(place))
+    with pytest.raises(SystemExit) as ended:
+        export(ran, target)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+    assert sorted(os.listdir(place)) == before
+    assert (place / "there.txt").read_bytes() == b"mine"
+
+
+def test_images_are_not_written_among_those_of_the_source(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        export(ran, str(ran / "pets/subset"))
+    assert (ended.value.code, (ran / "pets/subset").exists()) == (2, False)
+    assert "where the images come from" in capsys.readouterr().err
+
+
+def test_an_empty_folder_is_taken(ran: Path, place: Path) -> None:
+    (place / "out").mkdir()
+    export(ran, "out")
+    assert (place / "out/train/cat").is_dir()
+
+
+def test_a_run_that_is_not_there(ran: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        export(ran, "list.txt", "--set", "seed=7")
+    assert ended.value.code == 1
+    assert (
+        "has no subset of this configuration\n  -> run it first, to the end: lipt run CONFIG" in capsys.readouterr().err
+    )
+    assert os.listdir(place) == []
+
+
+@pytest.mark.parametrize("target", ["out", "x.tar"])
+def test_nothing_half_written_is_left(
+    ran: Path, place: Path, target: str, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path_factory.mktemp("broken")
+    shutil.copytree(ran / "runs", broken / "runs")
+    (store,) = (file.parent for file in broken.rglob("manifest.json"))
+    last = max(chunk for chunk, _ in chunks_of(selected(ran), store))
+    (store / last).write_bytes(bytes((store / last).stat().st_size))
+    config = json.loads((ran / "run.yaml").read_text())
+    copy_report(ran, broken, config)
+    with pytest.raises(SystemExit) as ended:
+        export(ran, target, "--set", f"workspace={broken}/runs")
+    assert ended.value.code == 1
+    assert f"{last}: sample" in capsys.readouterr().err
+    assert os.listdir(place) == []
+
+
+def chunks_of(chosen: dict[str, dict[str, object]], store: Path) -> list[tuple[str, object]]:
+    """The chunk and the position of each of them."""
+    dataset = Dataset(DatasetFiles(open_store(str(store))).read)
+    index, files = dataset.index("train"), dataset.manifest.splits["train"].chunks
+    return [(files[index.chunk[row["position"]]].file, row["position"]) for row in chosen.values()]  # type: ignore[call-overload]
+
+
+def copy_report(ran: Path, other: Path, config: dict[str, object]) -> None:
+    """The report of the run, where that of the configuration on another workspace would lie."""
+    mine, moved = parse_config(config), parse_config(config | {"workspace": f"{other}/runs"})
+    target = other / "runs" / report_key(moved, "json")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ran / "runs" / report_key(mine, "json"), target)
+
+
+def test_a_store_of_format_1_is_exported_by_position(
+    ran: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = place / "old"
+    shutil.copytree(ran / "runs", old / "runs")
+    (store,) = (file.parent for file in old.rglob("manifest.json"))
+    files = {file.name: file.read_bytes() for file in store.iterdir()}
+    shutil.rmtree(old / "runs")
+    tree(old / "store", as_format_1(files))
+    assert Dataset(DatasetFiles(open_store(str(old / "store"))).read).names("train") is None
+    config = json.loads((ran / "run.yaml").read_text())
+    config |= {"workspace": str(old / "runs"), "data": {**config["data"], "source": str(old / "store")}}
+    (place / "old.yaml").write_text(json.dumps(config))
+    main(["run", "old.yaml"])
+    capsys.readouterr()
+    main(["export", "old.yaml", "--to", "list.txt"])
+    assert "ingested without names of images (format 1)" in capsys.readouterr().err
+    lines = (place / "list.txt").read_text().splitlines()
+    assert all(len(line) == 8 and line.isdigit() for line in lines)
+    main(["export", "old.yaml", "--to", "out"])
+    assert sorted(file.stem for file in (place / "out").rglob("*.png")) == lines
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "key"),
+    [
+        ("train/cat/1.png", "1.png", "train-cat-1"),
+        ("cat/1.JPEG", "1.JPEG.png", "cat-1"),
+        ("x.tar/../../etc/passwd", "passwd.png", "x_tar-etc-passwd"),
+        ("/etc/../..", "_.png", "etc"),
+        ("..\\..\\evil.png", "evil.png", "evil"),
+        ("cat/.hidden.png", "_hidden.png", "cat-_hidden"),
+        ("cat/a\nb\0.png", "a_b_.png", "cat-a_b_"),
+        ("", "_.png", "_"),
+    ],
+)
+def test_names_cannot_leave_the_folder(source: str, name: str, key: str) -> None:
+    assert (safe_name(source, "png"), safe_key(source)) == (name, key)
+
+
+def test_names_that_are_too_long_are_cut() -> None:
+    assert len(safe_name("cat/" + "é" * 300 + ".png", "png").encode()) <= 255
+    assert len(safe_key("cat/" + "é" * 300 + ".png").encode()) <= 80
+
+
+def test_classes_become_folders_of_their_own() -> None:
+    assert folder_names(["cat", "..", "a/b", "a_b", "Cat", ""]) == ["cat", "_", "a_b", "a_b-3", "Cat-4", "_-5"]

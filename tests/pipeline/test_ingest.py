@@ -1,0 +1,188 @@
+"""When data are ingested again, and what of a run is repeated then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lipt.adapters.store import open_store
+from lipt.config import Data, parse_config
+from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.progress import Reporter
+from lipt.stages.context import Context
+from lipt.stages.ingest import ingest, write_chunks
+from tests.unit.sources.files import image, tree
+from tests.unit.sources.test_names import tar
+
+PETS = {f"{name}/{number}.png": image(10 * len(name) + number) for name in ("cat", "horse") for number in range(6)}
+
+PAIRS = {f"{n}.{ext}": image(n) if ext == "png" else b"%d" % (n // 2) for n in range(4) for ext in ("png", "cls")}
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    return tree(tmp_path / "pets", PETS)
+
+
+def context(tmp_path: Path, source: Path | str) -> Context:
+    return Context.of(parse_config({"workspace": f"{tmp_path}/runs", "data": {"source": str(source)}}))
+
+
+def stores(tmp_path: Path) -> list[Path]:
+    """The data sets in the workspace."""
+    return [file.parent for file in (tmp_path / "runs").rglob("manifest.json")]
+
+
+def test_an_image_replaced_by_one_of_the_same_size_is_used(tmp_path: Path, pets: Path) -> None:
+    before = ingest(context(tmp_path, pets))
+    assert len(image(99)) == len(PETS["cat/0.png"])
+    (pets / "cat/0.png").write_bytes(image(99))
+    after = ingest(context(tmp_path, pets))
+    assert after.ref != before.ref
+    assert after.summary["digest"] != before.summary["digest"]
+
+
+def test_images_that_were_copied_are_the_same_data_set_and_are_kept_once(tmp_path: Path, pets: Path) -> None:
+    before = ingest(context(tmp_path, pets))
+    for file in pets.rglob("*.png"):
+        os.utime(file, ns=(1, 1))
+    shutil.move(pets, tmp_path / "elsewhere")
+    ctx = context(tmp_path, tmp_path / "elsewhere")
+    assert ingest(ctx) == before
+    assert before.ref not in ctx.workspace.reused  # it was read again
+    assert len(stores(tmp_path)) == 1
+    again = context(tmp_path, tmp_path / "elsewhere")
+    assert ingest(again) == before
+    assert before.ref in again.workspace.reused
+
+
+def test_a_chunk_store_and_the_images_it_was_made_of_are_the_same_data_set(tmp_path: Path, pets: Path) -> None:
+    data = parse_config({"data": {"source": str(pets)}}).data
+    write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
+    mine, stored = ingest(context(tmp_path, pets)), ingest(context(tmp_path, tmp_path / "store"))
+    assert mine.ref == stored.ref
+
+
+def test_a_chunk_store_that_was_moved_is_read_where_it_is_now(tmp_path: Path, pets: Path) -> None:
+    data = parse_config({"data": {"source": str(pets)}}).data
+    write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
+    before = ingest(context(tmp_path, tmp_path / "store"))
+    shutil.move(tmp_path / "store", tmp_path / "fast")
+    ctx = context(tmp_path, tmp_path / "fast")
+    after = ingest(ctx)
+    assert after.ref == before.ref
+    assert after.summary["location"] == f"file://{tmp_path}/fast"
+    assert ctx.workspace.get(after.ref) == after
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "train-00000.tar", "test.index.parquet"])
+def test_a_file_that_was_deleted_from_the_workspace_is_made_again(tmp_path: Path, pets: Path, name: str) -> None:
+    before = ingest(context(tmp_path, pets))
+    (store,) = stores(tmp_path)
+    kept = {file.name: file.read_bytes() for file in store.iterdir()}
+    (store / name).unlink()
+    assert ingest(context(tmp_path, pets)) == before
+    assert {file.name: file.read_bytes() for file in store.iterdir()} == kept
+
+
+def test_chunks_that_stood_for_copied_images_too_are_made_again(tmp_path: Path, pets: Path) -> None:
+    """The second ingest kept none of its own."""
+    before = ingest(context(tmp_path, pets))
+    for file in pets.rglob("*.png"):
+        os.utime(file, ns=(1, 1))
+    assert ingest(context(tmp_path, pets)) == before
+    (store,) = stores(tmp_path)
+    kept = {file.name: file.read_bytes() for file in store.iterdir() if file.suffix == ".tar"}
+    (store / "train-00000.tar").unlink()
+    ctx = context(tmp_path, pets)
+    after = ingest(ctx)
+    assert after.ref == before.ref not in ctx.workspace.reused
+    moved = tmp_path / "runs" / str(after.summary["location"])
+    assert {file.name: file.read_bytes() for file in moved.glob("*.tar")} == kept
+    assert ingest(context(tmp_path, pets)) == after
+
+
+def test_a_damaged_record_of_cost_is_written_again(tmp_path: Path, pets: Path) -> None:
+    before = ingest(context(tmp_path, pets))
+    (tmp_path / "runs" / before.ref / "cost.json").write_bytes(b"{")
+    workspace = context(tmp_path, pets).workspace
+    with pytest.raises(IntegrityError, match=r"cost.json is damaged"):
+        workspace.cost(before)
+    assert ingest(context(tmp_path, pets)) == before
+    assert workspace.cost(before).written["data"] > 0
+
+
+def test_a_source_that_changed_during_an_interruption_is_ingested_anew(
+    tmp_path: Path, pets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = parse_config({"data": {"source": str(pets), "chunk_mb": 0.003}}).data
+    before = write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
+    assert len(interrupt(tmp_path, data, after=5)) == 2
+    (pets / "cat/0.png").write_bytes(image(99))
+    capsys.readouterr()
+    after = write_chunks(data, open_store(f"{tmp_path}/cut"), Reporter(), "ingest")
+    assert "the source changed since train-00000.part was written" in capsys.readouterr().err
+    whole = write_chunks(data, open_store(f"{tmp_path}/new"), Reporter(), "ingest")
+    assert after == whole
+    assert after.digest != before.digest
+    names = sorted(os.listdir(tmp_path / "new"))
+    assert sorted(os.listdir(tmp_path / "cut")) == names
+    assert all((tmp_path / "cut" / name).read_bytes() == (tmp_path / "new" / name).read_bytes() for name in names)
+
+
+def interrupt(tmp_path: Path, data: Data, *, after: int) -> list[str]:
+    """An ingest into `cut` that ends when it has written so many files; its journal."""
+    store = open_store(f"{tmp_path}/cut")
+    write, count = store._write, 0
+
+    def limited(key: str, content: bytes) -> None:
+        nonlocal count
+        count += 1
+        if count > after:
+            raise RunError("full")
+        write(key, content)
+
+    store._write = limited  # type: ignore[method-assign]
+    with pytest.raises(RunError, match="full"):
+        write_chunks(data, store, Reporter(), "ingest")
+    return [name for name in os.listdir(tmp_path / "cut") if name.endswith(".part")]
+
+
+@pytest.mark.parametrize("place", ["pets", "pets/cat", "pets/chunks", "link", "."])
+def test_images_and_chunks_must_lie_apart(tmp_path: Path, pets: Path, place: str) -> None:
+    (tmp_path / "link").symlink_to(pets)
+    data = parse_config({"data": {"source": str(pets)}}).data
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match=r"lie in one another.*\n  -> choose a destination"):
+        write_chunks(data, open_store(str(tmp_path / place)), Reporter(), "ingest")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("pattern", "place"), [("x.tar", "."), ("*/*.tar", "chunks"), ("*.tar", "../link")])
+def test_tars_and_chunks_must_lie_apart(tmp_path: Path, pattern: str, place: str) -> None:
+    for folder in ("tars", "tars/deep"):
+        tar(tmp_path / folder / "x.tar", PAIRS)
+    (tmp_path / "link").symlink_to(tmp_path / "tars")
+    data = parse_config({"data": {"source": f"{tmp_path}/tars/{pattern}"}}).data
+    with pytest.raises(UsageError, match=r"lie in one another"):
+        write_chunks(data, open_store(str(tmp_path / "tars" / place)), Reporter(), "ingest")
+
+
+def test_tars_may_lie_beside_the_workspace(tmp_path: Path) -> None:
+    tar(tmp_path / "x.tar", PAIRS)
+    assert ingest(context(tmp_path, f"{tmp_path}/*.tar")).summary["train"] == 2
+
+
+def test_a_workspace_among_the_images_is_refused(tmp_path: Path, pets: Path) -> None:
+    ctx = Context.of(parse_config({"workspace": f"{pets}/runs", "data": {"source": str(pets)}}))
+    with pytest.raises(UsageError, match="lie in one another"):
+        ingest(ctx)
+    assert not (pets / "runs").exists()
+
+
+def test_a_workspace_above_the_images_is_fine(tmp_path: Path, pets: Path) -> None:
+    ctx = Context.of(parse_config({"workspace": str(tmp_path), "data": {"source": str(pets)}}))
+    assert ingest(ctx).summary["classes"] == ["cat", "horse"]
