@@ -35,3 +35,21 @@ def test_few_competitors_change_no_pick(greedy: object, seed: int, monkeypatch: 
     monkeypatch.setattr(shrinking, "FEWEST", 400)
     assert greedy(x, 150).tolist() == everyone.tolist()
     assert len(np.unique(everyone)) == 150
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fewest", [4, 256])
+def test_farthest_first_takes_repeated_samples_last_and_in_their_order(
+    dtype: torch.dtype, fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shrinking, "FEWEST", fewest)
+    for seed in range(8):
+        g = torch.Generator().manual_seed(seed)
+        distinct = torch.randn(40, 33, generator=g, dtype=dtype) * 10.0 ** (seed - 4)
+        x = distinct[torch.randint(40, (120,), generator=g)]
+        which = x.unique(dim=0, return_inverse=True)[1]
+        count = int(which.max()) + 1
+        picked = farthest_first(x, 100)
+        assert len(which[picked[:count]].unique()) == count
+        left = sorted(set(range(120)) - set(picked[:count].tolist()))
+        assert picked[count:].tolist() == left[: 100 - count]

@@ -89,7 +89,8 @@ def class_means(candidates: Candidates) -> Tensor:
         width = sum(each.num_features for each in block.outputs)
         if not sums:
             sums.append(torch.zeros(num_classes, width, dtype=torch.float64, device=labels_N.device))
-        for rows in row_blocks(len(block), width):  # sample by sample: the sum must not depend on the blocks
+        # Sample by sample: the sum must not depend on the blocks. Small ones: their float64 stays in the cache.
+        for rows in row_blocks(len(block), 16 * width):
             sums[0].index_add_(0, block.labels_N[rows], joint_features(block.outputs, rows).double())
 
     each_block(candidates, add)
@@ -160,22 +161,28 @@ def farthest_first(features_MD: Tensor, k: int, initial_I: Tensor | None = None)
 
 
 class _Farthest:
-    """Values are squared distances to the nearest pick."""
+    """Values are squared distances to the nearest pick; 0 for a sample that equals it."""
+
+    #: Squared distances below this many roundings of the squared norm are what rounding has left of 0.
+    ROUNDINGS = 32
 
     def __init__(self, features_MD: Tensor) -> None:
         self._x_MD = features_MD - features_MD.mean(0)  # distances do not change, rounding does
         self.norms_M = torch.linalg.vector_norm(self._x_MD, dim=1).square_()
+        self._floor_M = self.norms_M * (self.ROUNDINGS * torch.finfo(self.norms_M.dtype).eps)
 
     def values(self, old_B: Tensor, rows_B: Tensor, picks_P: Tensor, seen: int) -> Tensor:
         new_P = picks_P[seen:]
         norms_BP = self.norms_M[rows_B, None] + self.norms_M[new_P]
         squares_BP = torch.addmm(norms_BP, self._x_MD[rows_B], self._x_MD[new_P].T, alpha=-2)
-        return torch.minimum(old_B, squares_BP.clamp_min_(0).amin(1))
+        least_B = squares_BP.amin(1)
+        return torch.minimum(old_B, least_B.where(least_B >= self._floor_M[rows_B], 0.0))
 
     def focus(self, rows_A: Tensor) -> None:
         self._x_DA = view(features_first(self._x_MD[rows_A]))
         norms_A = self.norms_M[rows_A]
         self._norms_A, self._squares_A = view(norms_A), view(torch.empty_like(norms_A))
+        self._floor_A = view(self._floor_M[rows_A])
         self._x, self._norms = view(self._x_MD), view(self.norms_M)
 
     def step(self, values_A: View, pick: Pick) -> None:
@@ -184,6 +191,7 @@ class _Farthest:
         squares_A *= -2
         squares_A += self._norms_A
         squares_A += self._norms[pick]
+        squares_A[squares_A < self._floor_A] = 0
         minimum(values_A, squares_A, values_A)
 
     def least_loss(self, pick: int) -> float:
