@@ -42,12 +42,16 @@ class Bodies:
         return kind(uri=str(self.folder / name))
 
     def lose(self, *workers: int) -> None:
-        """Damage the shards of these workers in the store, once they are cut."""
+        """Damage the shards of these workers in the store, once they are cut.
+
+        They keep their size: a file of another size would be made again before anybody reads it.
+        """
         ctx = Context.of(configure(CONFIG, **self.settings))
         plans = prepare(ctx).plans
         assert plans is not None
         for index in workers:
-            ctx.workspace.store.write(f"{plans.ref}/shard-{index:05d}.json", b"{}", kind="other")
+            file = f"shard-{index:05d}.json"
+            ctx.workspace.store.write(f"{plans.ref}/{file}", bytes(plans.files[file].num_bytes), kind="other")
 
     def pretrain(self, config: str = CONFIG) -> None:
         self.plan = dispatch.python_func(**self.settings, **self.pods, config=config)

@@ -37,7 +37,7 @@ def on(processes: int, started: Path, folder: Path) -> tuple[Context, Prepared, 
     """That workspace, copied, and what is reported."""
     shutil.copytree(started, folder)
     reported = StringIO()
-    ctx = replace(tiny_context(folder, CHANGES | {"processes": processes}), reporter=Reporter(reported))
+    ctx = replace(tiny_context(folder, CHANGES | {"processes": processes}), reporter=Reporter(reported, every_s=3600))
     return ctx, prepare(replace(ctx, reporter=Reporter(StringIO()))), reported
 
 
@@ -74,7 +74,8 @@ def test_two_processes_make_the_pieces_of_one(started: Path, tmp_path: Path) -> 
 def test_what_is_there_is_not_made_again(started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ctx, prepared, _ = on(1, started, tmp_path / "here")
     jigsaws, _ = train_jigsaws(ctx, prepared, [0, 1, 2])
-    ctx = replace(ctx, config=ctx.config.model_copy(update={"processes": 2}), reporter=Reporter(reported := StringIO()))
+    reporter = Reporter(reported := StringIO(), every_s=3600)
+    ctx = replace(ctx, config=ctx.config.model_copy(update={"processes": 2}), reporter=reporter)
     launched: list[str] = []
     monkeypatch.setattr(pieces, "launch", lambda _ctx, label, *_rest: launched.append(label))
     again, lost = train_jigsaws(ctx, prepared, range(4))  # one is missing: it is made here
