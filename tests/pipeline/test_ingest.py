@@ -156,7 +156,7 @@ def test_images_and_chunks_must_lie_apart(tmp_path: Path, pets: Path, place: str
     (tmp_path / "link").symlink_to(pets)
     data = parse_config({"data": {"source": str(pets)}}).data
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match=r"lie in one another.*\n  -> choose a destination"):
+    with pytest.raises(UsageError, match=r"overlap.*\n  -> choose a destination"):
         write_chunks(data, open_store(str(tmp_path / place)), Reporter(), "ingest")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -167,7 +167,7 @@ def test_tars_and_chunks_must_lie_apart(tmp_path: Path, pattern: str, place: str
         tar(tmp_path / folder / "x.tar", PAIRS)
     (tmp_path / "link").symlink_to(tmp_path / "tars")
     data = parse_config({"data": {"source": f"{tmp_path}/tars/{pattern}"}}).data
-    with pytest.raises(UsageError, match=r"lie in one another"):
+    with pytest.raises(UsageError, match=r"overlap"):
         write_chunks(data, open_store(str(tmp_path / "tars" / place)), Reporter(), "ingest")
 
 
@@ -178,7 +178,7 @@ def test_tars_may_lie_beside_the_workspace(tmp_path: Path) -> None:
 
 def test_a_workspace_among_the_images_is_refused(tmp_path: Path, pets: Path) -> None:
     ctx = Context.of(parse_config({"workspace": f"{pets}/runs", "data": {"source": str(pets)}}))
-    with pytest.raises(UsageError, match="lie in one another"):
+    with pytest.raises(UsageError, match="overlap"):
         ingest(ctx)
     assert not (pets / "runs").exists()
 

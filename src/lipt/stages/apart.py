@@ -18,7 +18,7 @@ def open_apart(data: Data, store: Store) -> Source:
     source = open_source(data.source, data.format)
     if isinstance(store, FileStore) and source.overlaps(store.root):
         raise UsageError(
-            f"{store.root} and the images of {data.source} lie in one another: chunks would be mixed with images",
+            f"{store.root} and the images of {data.source} overlap: chunks would be mixed with images",
             "choose a destination, or a workspace, that is outside of the folder of the images",
         )
     return source

@@ -152,7 +152,7 @@ class Context:
         """What `data.source` holds, where it is no chunk store.
 
         Raises:
-            UsageError: images and workspace lie in one another, or as `open_source`.
+            UsageError: images and workspace overlap, or as `open_source`.
         """
         key = self.config.data.source, self.config.data.format
         if key not in self._listings:

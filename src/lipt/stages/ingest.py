@@ -32,7 +32,7 @@ def ingest(ctx: Context) -> Artifact:
     """The configured data as a chunk store: written below the workspace, or found where `data.source` says it is.
 
     Raises:
-        UsageError: images and workspace lie in one another.
+        UsageError: images and workspace overlap.
         DamagedDataError: files of the one that `data.source` names are missing.
     """
     data = ctx.config.data
