@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import joint_features
+from lipt.core.selection.gradients import joint_features, lengths, squarable
 from lipt.core.selection.passes import each_block, in_memory, per_sample
 from lipt.core.selection.rows import members_by_class, per_row, row_blocks
 from lipt.core.selection.shrinking import shrinking_greedy
@@ -71,7 +71,7 @@ def _middle_ranks(task: Task) -> Picks:
             features_MD = joint_features(candidates.outputs, rows_M).double()
             ordered_MD = features_MD.sort(0).values
             centre_D = (ordered_MD[(len(rows_M) - 1) // 2] + ordered_MD[len(rows_M) // 2]) / 2
-            distances_N[rows_M] = (features_MD - centre_D).norm(dim=1)
+            distances_N[rows_M] = lengths(features_MD - centre_D)
 
     def pick(group: Group) -> tuple[Tensor, None]:
         start = round((len(group.members_M) - group.budget) / 2)
@@ -103,14 +103,13 @@ def _distances_from(block: Candidates, means_CD: Tensor) -> Tensor:
 
     def distances_B(rows: slice) -> Tensor:
         offsets_BD = joint_features(block.outputs, rows) - centres_CD[block.labels_N[rows]]
-        distances_B: Tensor = offsets_BD.norm(dim=1)
-        return distances_B
+        return lengths(offsets_BD)
 
     return per_row(len(block), means_CD.shape[1], distances_B)
 
 
 def _features(task: Task, group: Group) -> Tensor:
-    return joint_features(task.candidates.outputs, group.members_M)
+    return squarable(joint_features(task.candidates.outputs, group.members_M))
 
 
 def herd(features_MD: Tensor, k: int, initial_I: Tensor | None = None) -> Tensor:

@@ -10,6 +10,7 @@ depends on the batch size of the scoring pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -54,6 +55,31 @@ def sum_of(terms: Iterable[Tensor]) -> Tensor:
 def as_float(x: Tensor) -> Tensor:
     """Float64 stays, everything else is computed in float32."""
     return x if x.dtype == torch.float64 else x.float()
+
+
+def lengths(x_MD: Tensor) -> Tensor:
+    """|x_i| (M,), also where its squares underflow; of a row the same whatever the others are."""
+    lengths_M: Tensor = torch.linalg.vector_norm(x_MD, dim=1)
+    small_S = (lengths_M < smallest(x_MD.dtype)).nonzero().flatten()
+    if len(small_S):
+        rows_SD = x_MD[small_S]
+        most_S1 = rows_SD.abs().amax(1, keepdim=True)
+        divisor_S1 = most_S1.where(most_S1 > 0, 1.0)
+        lengths_M[small_S] = torch.linalg.vector_norm(rows_SD / divisor_S1, dim=1) * most_S1[:, 0]
+    return lengths_M
+
+
+def smallest(dtype: torch.dtype) -> float:
+    """The squares of smaller numbers lose digits."""
+    return 1e-140 if dtype == torch.float64 else 1e-12
+
+
+def squarable(x_MD: Tensor) -> Tensor:
+    """`x_MD`, or where all of it is so small that squares underflow, times a power of two, which is exact."""
+    most = float(torch.stack(x_MD.aminmax()).abs().amax()) if x_MD.numel() else 0.0
+    if not 0 < most < smallest(x_MD.dtype):
+        return x_MD
+    return x_MD * 2.0 ** min(100, -math.frexp(most)[1])
 
 
 def precision(outputs: Iterable[Outputs]) -> torch.dtype:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import as_float, error_vectors, probabilities, sum_of
+from lipt.core.selection.gradients import as_float, error_vectors, lengths, probabilities, sum_of
 from lipt.core.selection.passes import per_sample
 from lipt.core.selection.rows import per_row
 from lipt.core.selection.task import Picks, Task, register, top
@@ -72,7 +72,7 @@ def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:
     """|g_i| (N,) or, without the features, |delta_i|."""
 
     def norms_B(block: slice) -> Tensor:
-        error_B: Tensor = error_vectors(outputs.logits(block), labels_N[block]).norm(dim=1)
+        error_B = lengths(error_vectors(outputs.logits(block), labels_N[block]))
         if of_gradients:  # |delta (x) h~| = |delta| |h~|, and h~ = [h, 1]
             error_B *= (as_float(outputs.features_ND[block]).square().sum(1) + 1).sqrt()
         return error_B

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.core.selection.gradients import LastLayer, joint_features, last_layers
+from lipt.core.selection.gradients import LastLayer, joint_features, last_layers, lengths, squarable
 from lipt.core.selection.neighbours import nearest, sparse_medoids
 from lipt.core.selection.shrinking import shrinking_greedy
 from lipt.core.selection.steps import Pick, View, features_first, large, leader, product, view
@@ -307,7 +307,8 @@ def _feature_distances(features_MD: Tensor, metric: str) -> RowsFrom:
     if metric == "cosine":
         unit_MD = _unit(features_MD)
         return lambda index_B, start: (unit_MD[index_B] @ unit_MD[start:].T).neg_().add_(1).clamp_min_(0)
-    x_MD = features_MD - features_MD.mean(0)
+    x_MD = squarable(features_MD)
+    x_MD = x_MD - x_MD.mean(0)
     norms_M = x_MD.square().sum(1)
     return lambda index_B, start: _distances(x_MD[index_B] @ x_MD[start:].T, norms_M, index_B, start)
 
@@ -337,4 +338,4 @@ def _blocks(n: int, device: torch.device) -> tuple[Tensor, ...]:
 
 def _unit(features_MD: Tensor) -> Tensor:
     """Rows of length 1; zero rows stay zero."""
-    return torch.nn.functional.normalize(features_MD, dim=1, eps=torch.finfo(features_MD.dtype).tiny)
+    return features_MD / lengths(features_MD).clamp_min(torch.finfo(features_MD.dtype).tiny)[:, None]

@@ -1,0 +1,53 @@
+"""Outputs so small that their squares underflow select what the same outputs select at an ordinary scale."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from selection_samples import make
+
+from lipt.core.selection import Candidates, Outputs, select
+
+OF_FEATURES = [
+    ("herding", {}), ("k_center", {}), ("graph_cut", {}), ("facility_location", {}),
+    ("facility_location", {"metric": "euclidean"}), ("moderate", {}), ("moderate", {"variant": "authors"}),
+]  # fmt: skip
+
+
+def scaled(candidates: Candidates, power: int) -> Candidates:
+    outputs = [replace(o, features_ND=o.features_ND * 2.0**power) for o in candidates.outputs]
+    return replace(candidates, outputs=outputs)
+
+
+@pytest.mark.parametrize(("algorithm", "options"), OF_FEATURES)
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 999), power=st.integers(60, 100), balanced=st.booleans())
+def test_tiny_features_select_what_they_select_at_an_ordinary_scale(
+    algorithm: str, options: dict[str, str], seed: int, power: int, balanced: bool
+) -> None:
+    ordinary = make(60, 2, 8, seed=seed, dtype=torch.float32)
+    arguments = {"fraction": 0.3, "balanced": balanced, "options": options}
+    expected = select(algorithm, ordinary, **arguments).indices_K.tolist()  # type: ignore[arg-type]
+    assert select(algorithm, scaled(ordinary, -power), **arguments).indices_K.tolist() == expected  # type: ignore[arg-type]
+
+
+def test_a_tiny_row_among_ordinary_ones_keeps_its_direction() -> None:
+    ordinary = make(40, 2, 8, dtype=torch.float32)
+    features_ND = ordinary.outputs[0].features_ND.clone()
+    features_ND[::3] *= 2.0**-80
+    mixed = replace(ordinary, outputs=[replace(ordinary.outputs[0], features_ND=features_ND)])
+    for algorithm in ("graph_cut", "facility_location"):  # by the cosine
+        chosen = [select(algorithm, each, fraction=0.4).indices_K.tolist() for each in (ordinary, mixed)]
+        assert chosen[0] == chosen[1], algorithm
+
+
+@pytest.mark.parametrize("algorithm", ["el2n", "grand"])
+def test_samples_that_are_almost_certain_still_rank(algorithm: str) -> None:
+    logits = torch.tensor([[margin, 0.0] for margin in (80.0, 60.0, 70.0, 50.0)])  # |delta|^2 from 1e-43 to 1e-70
+    outputs = [Outputs(logits_NC=logits, features_ND=torch.ones(4, 2))]
+    candidates = Candidates(labels_N=torch.zeros(4, dtype=torch.int64), num_classes=2, outputs=outputs)
+    assert select(algorithm, candidates, k=4).indices_K.tolist() == [3, 1, 2, 0]
