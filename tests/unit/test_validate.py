@@ -113,7 +113,7 @@ def test_the_figures_of_known_data_are_right(tmp_path: Path) -> None:
         facts = Facts.of(parse_config({"data": TINY["data"] | changes}).data)
         assert (facts.train, facts.classes) == (summary["train"], len(source.classes))
         assert facts.size == ((12, 12) if changes else (8, 8))
-    (store,) = tmp_path.glob("ingest/*/store")
+    (store,) = tmp_path.glob("chunks/*/store")
     assert Facts.of(parse_config({"data": {"source": str(store)}}).data).train == summary["train"]
 
 

@@ -134,10 +134,10 @@ def test_what_breaks_is_said() -> None:
 
 def test_memory_of_select_is_one_block_unless_candidates_are_compared() -> None:
     def select_bytes(images: int, algorithm: str, **options: Any) -> float:
-        changes = {"select": {"algorithm": algorithm, **options}}
+        changes = {"model": {"width": 16}, "select": {"algorithm": algorithm, **options}}
         return next(s for s in foreseen(1, images, changes=changes)[0] if s.stage == "select").memory_bytes
 
-    rows = 10**6 * (10 + 32) * 4  # fp32: 10 classes, 32 features
+    rows = 10**6 * (10 + 128) * 4  # fp32: 10 classes, 128 features; more than name, label and score of a sample
     for algorithm in ("ccs", "el2n", "moderate"):
         grown = select_bytes(2 * 10**6, algorithm) - select_bytes(10**6, algorithm)
         assert grown < 0.8 * rows, algorithm
