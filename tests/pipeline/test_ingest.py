@@ -134,7 +134,7 @@ def test_a_source_that_changed_during_an_interruption_is_ingested_anew(
 
 
 def interrupt(tmp_path: Path, data: Data, *, after: int) -> list[str]:
-    """An ingest into `cut` that ends when it has written so many files; its journal."""
+    """An ingest into `cut` that ends after `after` written files; its journal."""
     store = open_store(f"{tmp_path}/cut")
     write, count = store._write, 0
 

@@ -59,7 +59,7 @@ def shards(candidates: Positions, *, count: int, size: int, stratified: bool, se
 def check_shards(candidates: int, *, count: int, size: int) -> None:
     """
     Raises:
-        RunError: so many candidates are too few for `count` disjoint shards of `size`.
+        RunError: there are too few candidates for `count` disjoint shards of `size`.
     """
     if candidates < count * size:
         raise RunError(

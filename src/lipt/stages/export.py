@@ -263,5 +263,5 @@ def _safe(part: str) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
-    """The end of a text, so many bytes of UTF-8 at most."""
+    """The end of a text, cut to a number of bytes of UTF-8."""
     return text.encode()[-longest:].decode(errors="ignore")

@@ -60,7 +60,7 @@ def rates_here(ctx: Context, data: Data, stages: Iterable[str]) -> dict[str, flo
 
 
 def _rate(work: Callable[[], object], flops: int) -> float:
-    """TFLOP/s of `work`, which does so many FLOPs each time."""
+    """TFLOP/s of `work`; `flops` is what one call of it does."""
     work()  # memory is fetched, kernels are chosen
     started, done = time.monotonic(), 0
     while (seconds := time.monotonic() - started) < _LASTS_S:

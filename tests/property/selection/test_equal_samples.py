@@ -108,7 +108,7 @@ def naive(gains: Gains, origins: list[int], k: int) -> list[int]:
 
 
 def repeated(seed: int, copies: list[int]) -> tuple[Candidates, Candidates, list[int]]:
-    """Distinct samples, the same so many times each in random order, and which of them each is."""
+    """Distinct samples, copies of each in random order, and which sample each row is a copy of."""
     distinct = make(DISTINCT, 4, 37, seed=seed, labels=torch.zeros(DISTINCT, dtype=torch.int64))
     distinct.outputs[0].logits_NC.div_(6)  # nobody is certain: no gradient vanishes
     origins_N = torch.arange(DISTINCT).repeat_interleave(torch.tensor(copies))

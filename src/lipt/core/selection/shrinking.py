@@ -12,7 +12,7 @@ from lipt.core.selection.task import TIE
 
 #: The share of the candidates that compete at first, and the fewest.
 SHARE, FEWEST = 1 / 8, 256
-#: When the others catch up before so many picks, twice as many compete from then on.
+#: If the others catch up within this number of picks, twice as many candidates compete from then on.
 PATIENCE = 8
 
 

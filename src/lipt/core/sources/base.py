@@ -28,7 +28,7 @@ TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev")
 """What folders and tars of a split are called, in upper or lower case; the first of several is the test split."""
 
-#: What a fingerprint reads: so many files, and of each so many bytes.
+#: How many files a fingerprint reads, and how many bytes of each.
 _SAMPLED, _HEAD = 64, 2**20
 
 
