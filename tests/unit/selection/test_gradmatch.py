@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from lipt.core.selection import Candidates, Outputs, select
 from lipt.core.selection.gradients import last_layers
 from lipt.core.selection.gradmatch import LAM
-from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares, NonNegativeLeastSquares
+from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares
 from lipt.core.selection.pursuit import Problem, matching_pursuit, side_by_side
 from lipt.errors import UsageError
 
@@ -194,7 +194,7 @@ def test_parts_for_several_threads_change_nothing(threads: int) -> None:
     ((alone, expected),) = matching_pursuit([problem], lam=1e-3, dtype=torch.float64)
     torch.set_num_threads(threads)
     try:
-        ((order, weights),) = matching_pursuit([problem], lam=1e-3, dtype=torch.float64, rounds=9)  # as if of many
+        ((order, weights),) = matching_pursuit([problem], lam=1e-3, dtype=torch.float64)
     finally:
         torch.set_num_threads(1)
     assert order.tolist() == alone.tolist()
@@ -279,24 +279,6 @@ def test_nnls_is_optimal_after_every_variable(seed: int, rank: int, lam: float, 
             assert fit == pytest.approx(nnls(system, goal)[1], abs=1e-6)
             assert not weights[group, known:].any()
     assert not bool(solver.unsettled_G.any())
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 9999), rank=st.integers(1, 8), lam=st.sampled_from([0.0, 1e-6, 0.1]), refined=st.booleans())
-def test_nnls_of_one_problem_is_optimal_after_every_variable(seed: int, rank: int, lam: float, refined: bool) -> None:
-    rng = np.random.default_rng(seed)
-    a, b = rng.normal(size=(rank, 20)), rng.normal(size=rank)
-    a[:, 5], a[:, 9] = a[:, 1] + a[:, 2], a[:, 3]  # dependent, and twice
-    solver = NonNegativeLeastSquares(20, lam)
-    for t in range(20):
-        weights = solver.add(a[:, : t + 1].T @ a[:, t], a[:, t] @ b)
-        if refined:
-            weights = solver.refine()
-        assert len(weights) == t + 1
-        assert weights.min() >= 0
-        system = np.vstack([a[:, : t + 1], np.sqrt(lam) * np.eye(t + 1)])
-        goal = np.concatenate([b, np.zeros(t + 1)])
-        assert np.linalg.norm(system @ weights - goal) == pytest.approx(nnls(system, goal)[1], abs=1e-6)
 
 
 def test_nnls_says_when_its_rounds_were_too_few() -> None:

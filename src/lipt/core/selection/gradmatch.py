@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -141,7 +140,7 @@ def _of_norm_1(layers: Sequence[LastLayer]) -> list[LastLayer]:
     Their largest entries become 1 first: squares of what a confident model leaves are nothing even in float64, and so
     would be the products in float32.
     """
-    tall = [torch.linalg.vector_norm(layer.features_NE, math.inf) for layer in layers]
+    tall = [layer.features_NE.abs().amax() for layer in layers]
     tall = [each.where(each > 0, 1.0) for each in tall]
     peak = torch.stack([layer.delta_NC.abs().amax() * each for layer, each in zip(layers, tall, strict=True)]).max()
     peak = peak.where(peak > 0, 1.0)

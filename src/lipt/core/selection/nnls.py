@@ -1,20 +1,9 @@
-"""Non-negative least squares on supports that grow by one variable at a time: many problems side by side, or one."""
+"""Non-negative least squares on supports that grow by one variable at a time, for many problems side by side."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
-
-Array: TypeAlias = npt.NDArray[np.floating]
-
-#: A variable this close (squared relative distance) to the span of the positive ones is not let in.
-DEPENDENT = 1e-8
-#: A slope this small, relative to the largest right-hand side, is zero.
-FLAT = 1e-10
 
 
 class GrowingNonNegativeLeastSquares:
@@ -31,6 +20,11 @@ class GrowingNonNegativeLeastSquares:
         lam: ridge.
         device: of all tensors.
     """
+
+    #: A variable this close (squared relative distance) to the span of the positive ones is not let in.
+    DEPENDENT = 1e-8
+    #: A slope this small, relative to the largest right-hand side, is zero.
+    FLAT = 1e-10
 
     def __init__(self, groups: int, capacity: int, lam: float, device: torch.device) -> None:
         self.lam = lam
@@ -59,12 +53,12 @@ class GrowingNonNegativeLeastSquares:
             All weights so far (G, T), valid until the next call.
         """
         self._border(gram_GT, b_G)
-        tolerance_G = self._scale_G * FLAT
+        tolerance_G = self._scale_G * self.FLAT
         # The others are solved: none has to leave or enter before the new one has.
         pivot_G = torch.full_like(self._group_G, self.size)
         last_G2 = self._tableau_GXX[:, self.size, [0, self.size]]
         needed_G = live_G & (last_G2[:, 0] > tolerance_G)
-        needed_G &= last_G2[:, 1] > self._norm_GX[:, self.size] * DEPENDENT
+        needed_G &= last_G2[:, 1] > self._norm_GX[:, self.size] * self.DEPENDENT
         limit = 3 * self.size if rounds is None else rounds  # the usual bound of Lawson & Hanson; two or three suffice
         for _ in range(limit):
             if rounds is not None or bool(needed_G.any()):
@@ -117,7 +111,7 @@ class GrowingNonNegativeLeastSquares:
         blocked_G = reach_G.isfinite()
         # Squared distance to the span of the positive ones, ridge included, against the squared norm.
         distance_GT = self._tableau_GXX.diagonal(dim1=1, dim2=2)[:, 1:end]
-        open_GT = (distance_GT > self._norm_GX[:, 1:end] * DEPENDENT) & ~positive_GT
+        open_GT = (distance_GT > self._norm_GX[:, 1:end] * self.DEPENDENT) & ~positive_GT
         slope_G, entering_G = column_GT.where(open_GT, -torch.inf).max(1)
         pivot_G = 1 + torch.where(blocked_G, leaving_G, entering_G)
         return pivot_G, live_G & (blocked_G | (slope_G > tolerance_G))
@@ -141,108 +135,3 @@ class GrowingNonNegativeLeastSquares:
 
 def _product(matrix_GXY: Tensor, vector_GY: Tensor) -> Tensor:
     return torch.bmm(matrix_GXY, vector_GY[:, :, None]).squeeze(2)
-
-
-class NonNegativeLeastSquares:
-    """One such problem in the memory of a CPU, which knows how many variables are positive and works on them only.
-
-    The same method on the inverse of their system: it grows by a border when a variable is let in and loses one when
-    one is put out, O(m^2) for m positive variables. In numpy, which starts small operations sooner. Float64.
-
-    Args:
-        capacity: the number of variables that will be added.
-        lam: ridge.
-    """
-
-    def __init__(self, capacity: int, lam: float) -> None:
-        self.lam, self.size = lam, 0
-        self.w_K = np.zeros(capacity)
-        self._system_KK, self._b_K, self._scale = np.zeros((capacity, capacity)), np.zeros(capacity), 0.0
-        self._outside_K = np.zeros(capacity, dtype=bool)
-        # Of the positive variables, in the order of their places: which they are, inverse and solution.
-        self._count, self._which_P = 0, np.zeros(capacity, dtype=np.int64)
-        self._inverse_PP, self._goal_P = np.zeros((capacity, capacity)), np.zeros(capacity)
-
-    def add(self, gram_T: Array, b: float) -> Array:
-        """Add one variable and solve again; arguments as of `GrowingNonNegativeLeastSquares.add`.
-
-        Returns:
-            All weights so far (T,), valid until the next call.
-        """
-        last, end = self.size, self.size + 1
-        self.size = end
-        self._system_KK[last, :end] = self._system_KK[:end, last] = gram_T
-        self._system_KK[last, last] += self.lam
-        self._b_K[last], self._outside_K[last] = b, True
-        self._scale = max(self._scale, abs(b))
-        for _ in range(3 * end):  # the usual bound of Lawson & Hanson; two or three suffice
-            if not self._enter():
-                break
-            self._settle()
-        return self.w_K[:end]
-
-    def refine(self) -> Array:
-        """Take out of the weights what rounding has left in the inverse; (T,)."""
-        m, which_P = self._count, self._which_P[: self._count]
-        for _ in range(2):
-            rest_T = self._b_K[: self.size] - self._system_KK[: self.size, : self.size] @ self.w_K[: self.size]
-            self.w_K[which_P] += self._inverse_PP[:m, :m] @ rest_T[which_P]
-        np.maximum(self.w_K, 0, out=self.w_K)
-        return self.w_K[: self.size]
-
-    def _enter(self) -> bool:
-        """Let in the variable of steepest slope; whether there is one."""
-        m, which_P = self._count, self._which_P[: self._count]
-        outside_O = np.flatnonzero(self._outside_K[: self.size])
-        slopes_O = self._b_K[outside_O] - self._system_KK[outside_O, : self.size] @ self.w_K[: self.size]
-        while len(outside_O) and slopes_O[at := int(slopes_O.argmax())] > self._scale * FLAT:
-            entering = int(outside_O[at])
-            column_P, norm = self._system_KK[entering, which_P], self._system_KK[entering, entering]
-            along_P = self._inverse_PP[:m, :m] @ column_P
-            distance = norm - column_P @ along_P  # to the span of the others, squared, ridge included
-            if distance > norm * DEPENDENT:
-                self._border(entering, along_P, distance, float(slopes_O[at] / distance))
-                return True
-            slopes_O[at] = -np.inf
-        return False
-
-    def _border(self, entering: int, along_P: Array, distance: float, w: float) -> None:
-        """One more row and column of the inverse, and its solution with the new variable at `w`."""
-        m = self._count
-        scaled_P = along_P / distance
-        self._inverse_PP[:m, :m] += np.multiply.outer(scaled_P, along_P)
-        self._inverse_PP[m, :m] = self._inverse_PP[:m, m] = -scaled_P
-        self._inverse_PP[m, m] = 1 / distance
-        self._goal_P[:m] = self.w_K[self._which_P[:m]] - w * along_P
-        self._goal_P[m] = w
-        self._which_P[m], self._outside_K[entering] = entering, False
-        self._count += 1
-
-    def _settle(self) -> None:
-        """Go as far as the weights stay positive, put out what has become zero, and on to the solution."""
-        while True:
-            which_P, goal_P = self._which_P[: self._count], self._goal_P[: self._count]
-            blocking_P = goal_P <= 0
-            if not blocking_P.any():
-                break
-            old_P = self.w_K[which_P]
-            ratio_P = np.full_like(goal_P, np.inf)
-            ratio_P[blocking_P] = old_P[blocking_P] / (old_P[blocking_P] - goal_P[blocking_P])
-            leaving = int(ratio_P.argmin())
-            self.w_K[which_P] = np.maximum(old_P + ratio_P[leaving] * (goal_P - old_P), 0)
-            self._leave(leaving)
-        self.w_K[which_P] = goal_P
-
-    def _leave(self, place: int) -> None:
-        """Put out the variable at `place`; the last one moves there."""
-        m, which = self._count, int(self._which_P[place])
-        row_P = self._inverse_PP[place, :m].copy()
-        pivot = row_P[place]
-        self._inverse_PP[:m, :m] -= np.multiply.outer(row_P / pivot, row_P)
-        self._goal_P[:m] -= self._goal_P[place] / pivot * row_P
-        last = m - 1
-        self._inverse_PP[place, :m] = self._inverse_PP[last, :m]
-        self._inverse_PP[:m, place] = self._inverse_PP[:m, last]
-        self._goal_P[place], self._which_P[place] = self._goal_P[last], self._which_P[last]
-        self.w_K[which], self._outside_K[which] = 0, True
-        self._count -= 1

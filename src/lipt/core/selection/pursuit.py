@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lipt.core.selection.gradients import LastLayer, sum_of
 from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares
-from lipt.core.selection.pursuit_alone import pursue
 
 #: Steps between two exact computations of the residual: with it, float32 picks in the order of float64.
 REFRESH = 32
@@ -72,20 +71,13 @@ def matching_pursuit(
     Returns:
         For each problem the positions (k,) in order of pick, and their weights (k,), float64.
     """
-    if rounds is None:
-        if problems[0].layers[0].delta_NC.device.type != "cpu":
-            rounds = ROUNDS
-        elif len(problems) == 1:
-            return [_alone(problems[0], lam, dtype)]
+    if rounds is None and problems[0].layers[0].delta_NC.device.type != "cpu":
+        rounds = ROUNDS
     picked_GK, weights_GK = _solve(problems, lam, dtype, rounds)
     return [
         (picked_K[: problem.k], weights_K[: problem.k])
         for problem, picked_K, weights_K in zip(problems, picked_GK, weights_GK, strict=True)
     ]
-
-
-def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return pursue(problem.layers, problem.k, goal_scale=problem.goal_scale, lam=lam, dtype=dtype, refresh=REFRESH)
 
 
 def _solve(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: int | None) -> tuple[Tensor, Tensor]:
