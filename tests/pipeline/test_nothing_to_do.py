@@ -14,10 +14,7 @@ from tests.programs import run_python
 from tests.tiny import TINY
 
 #: Seconds to import, and needed only where something is trained, drawn or downloaded.
-HEAVY = {
-    "torchvision", "sklearn", "scipy", "matplotlib", "jinja2", "minio", "kubernetes", "kfp", "torch._dynamo",
-    "torch._inductor",
-}  # fmt: skip
+HEAVY = {"torchvision", "matplotlib", "jinja2", "minio", "kubernetes", "kfp", "torch._dynamo", "torch._inductor"}
 
 RUNS = """
 import sys

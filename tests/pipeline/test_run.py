@@ -133,7 +133,7 @@ def test_another_seed_changes_everything_but_the_data(finished: tuple[Path, Docu
 
 _KILLED = """
 import os, signal, sys
-import sklearn.datasets, torch, torch._dynamo
+import torch, torch._dynamo
 torch.set_num_threads(1)
 from lipt.adapters.store.file import FileStore
 from lipt.stages.compare import run_with_baseline

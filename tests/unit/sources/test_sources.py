@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from lipt.core.chunks import write_dataset
 from lipt.core.sources import Source, open_source
@@ -53,11 +52,14 @@ def test_digits() -> None:
     data, ext = source.read("train", 0)
     grey = Image.open(io.BytesIO(data))
     assert (ext, grey.mode, grey.size) == ("png", "L", (8, 8))
-    assert {np.asarray(Image.open(io.BytesIO(source.read("train", i)[0]))).max() for i in range(5)} <= {239, 255}
-    assert source.fingerprint() == open_source("digits").fingerprint()
-    expected = load_digits()
-    assert source.splits["train"].tolist() == expected.target.tolist()
-    assert pixels(source, "train", 5).tolist() == np.round(expected.images[5] * (255 / 16)).tolist()
+    assert np.asarray(grey)[0].tolist() == [0, 0, 80, 207, 143, 16, 0, 0]
+    assert source.fingerprint() == "0b7e9c3202d7bcd255d6a19a238d3743bf5e320ba74812a6679958a017c55382"
+
+
+def test_digest_of_the_digits() -> None:
+    """Earlier runs on the digits are found again; a Pillow that compresses otherwise changes it too."""
+    manifest = write_dataset(open_source("digits"), lambda _file, _data: None, seed=0, test_fraction=0.2)
+    assert manifest.digest == "e6cf0d4ec5914aa026594e972f5538cad741803f083ee86965940d7e1f2515cc"
 
 
 # Folders

@@ -1,4 +1,4 @@
-"""Where candidates come from: scikit-learn's digits, CIFAR, a folder of images, or WebDataset tars."""
+"""Where candidates come from: handwritten digits, CIFAR, a folder of images, or WebDataset tars."""
 
 from __future__ import annotations
 

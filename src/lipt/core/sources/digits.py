@@ -1,9 +1,8 @@
-"""scikit-learn's 1,797 handwritten digits of 8x8 pixels: needs no download."""
+"""1,797 handwritten digits of 8x8 pixels, which come with the package (digits.LICENSE): needs no download."""
 
 from __future__ import annotations
 
 import hashlib
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ class DigitsSource(Source):
     name = "digits"
 
     def __init__(self) -> None:
-        values_NV = np.loadtxt(_file(), delimiter=",")
+        values_NV = np.loadtxt(Path(__file__).with_name("digits.csv.gz"), delimiter=",")
         self.classes = [str(digit) for digit in range(10)]
         self.splits = {"train": values_NV[:, -1].astype(np.int64)}
         self.names = {"train": [f"digits/{i:04d}.png" for i in range(len(values_NV))]}
@@ -30,11 +29,3 @@ class DigitsSource(Source):
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self._images_NHW.tobytes() + self.splits["train"].tobytes()).hexdigest()
-
-
-def _file() -> Path:
-    """What `sklearn.datasets.load_digits` reads; to import that, with scipy, takes three seconds of CPU."""
-    package = find_spec("sklearn")
-    assert package is not None  # a dependency of ours
-    assert package.origin is not None
-    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
