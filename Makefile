@@ -36,11 +36,12 @@ e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that L
 	KUBECONFIG="$$($(BIN)/python -m tests.e2e.prepare)" $(BIN)/python -m pytest -n 0 -v --durations=0 tests/e2e
 
 .PHONY: check
-check: .venv/dev.ok ## lint, types, import contracts, manifests, workflows
+check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check src tests components pipelines benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry src components pipelines
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
 	$(BIN)/python -m pytest -n 0 tests/manifests
 
