@@ -53,6 +53,13 @@ def test_images_are_pinned(overlay: list[Object]) -> None:
         assert f"lipt:{__version__}" in images
 
 
+def test_pages_name_this_version() -> None:
+    root = MANIFESTS.parent
+    for page in [root / "CHANGELOG.md", *root.glob("docs/*.md"), *MANIFESTS.rglob("*.md"), *MANIFESTS.rglob("*.yaml")]:
+        text = page.read_text(encoding="utf-8")
+        assert set(re.findall(r"(?:\blipt:|newTag: |\A# Changelog\n\n## )(\d[\w.]*)", text)) <= {__version__}, page
+
+
 def test_the_store_and_its_set_up_fit() -> None:
     overlay = built(MANIFESTS / "overlays" / "kind")
     (service,) = kinds(overlay, "Service").values()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from lipt import __version__
 from pipelines.__main__ import PIPELINES, WORKFLOW_TEMPLATE
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ RUN = {
     "config": ("STRING", ""),
 }
 POD = {
-    "image": ("STRING", "lipt:0.1.0"),
+    "image": ("STRING", f"lipt:{__version__}"),
     "cpu": ("STRING", "1"),
     "memory": ("STRING", "2Gi"),
     "s3": ("STRING", "lipt-s3"),

@@ -108,7 +108,7 @@ def _tolerating(nodes: list[dict[str, Any]], given: list[dict[str, Any]]) -> str
 
 
 def _full(name: str) -> str:
-    """`lipt:0.1.0` as nodes call it: `docker.io/library/lipt:0.1.0`."""
+    """`lipt:TAG` as nodes call it: `docker.io/library/lipt:TAG`."""
     first, slash, _ = name.partition("/")
     if not slash:
         return f"docker.io/library/{name}"
