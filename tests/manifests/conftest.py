@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.manifests.kustomize import Object
-from tests.manifests.objects import MANIFESTS, built
+from tests.manifests.objects import MANIFESTS, Object, built
 
 GPU = """
 apiVersion: kustomize.config.k8s.io/v1beta1

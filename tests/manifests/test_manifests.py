@@ -9,8 +9,7 @@ from typing import Any
 
 from lipt import __version__
 from lipt.adapters.setup import main as setup
-from tests.manifests.kustomize import Object
-from tests.manifests.objects import MANIFESTS, built, each_pod, kinds, pods_of, with_defaults
+from tests.manifests.objects import MANIFESTS, Object, built, each_pod, kinds, pods_of, with_defaults
 
 
 def test_labels(overlay: list[Object]) -> None:

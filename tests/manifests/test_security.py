@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.manifests.kustomize import Object
-from tests.manifests.objects import MANIFESTS, built, each_object, each_pod, kinds, pods_of
+from tests.manifests.objects import MANIFESTS, Object, built, each_object, each_pod, kinds, pods_of
 
 RIGHTS = {
     "lipt-run": {

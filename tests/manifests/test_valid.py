@@ -1,19 +1,15 @@
-"""What manifests/ would put on a cluster is valid to the last field, and is what kustomize builds."""
+"""What manifests/ would put on a cluster is valid to the last field."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 from hera.workflows import models
 from kubernetes_validate import validate
 
-from tests.manifests.kustomize import Object, canonical, load
-from tests.manifests.objects import MANIFESTS, built, files, kinds, pods_of
+from tests.manifests.objects import MANIFESTS, Object, built, files, kinds, load, pods_of
 
 KUBERNETES = ("1.33", "1.37")  # the oldest with all that is used here, the newest of the schemas
 
@@ -52,16 +48,6 @@ def test_the_check_finds_unknown_fields() -> None:
     template["spec"]["entryPoint"] = "x"
     with pytest.raises(AssertionError):
         check(template, KUBERNETES[0])
-
-
-@pytest.mark.skipif(
-    not shutil.which("kubectl") and not shutil.which("kustomize"),
-    reason="a double check of kustomize.py, where there is a kustomize",
-)
-def test_kustomize_builds_the_same(folder: Path) -> None:
-    command = ["kustomize", "build"] if shutil.which("kustomize") else ["kubectl", "kustomize"]
-    text = subprocess.run([*command, str(folder)], check=True, capture_output=True, text=True).stdout
-    assert canonical(list(yaml.safe_load_all(text))) == canonical(built(folder))
 
 
 def test_nothing_is_left_out() -> None:
