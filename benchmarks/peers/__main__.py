@@ -1,9 +1,9 @@
-"""Our selections beside those of cords, apricot-select and submodlib-py on the same input, as a Markdown page.
+"""Compares our selections with those of cords, apricot-select and submodlib-py on the same input; prints Markdown.
 
     pip install -e . && pip install --no-deps cords apricot-select submodlib-py && pip install numba tqdm
     python -m benchmarks.peers > docs/selection-correctness.md
 
-Every figure is computed in this one run; a ✗ stands where a figure breaks the property of its line. The libraries are
+Every figure is computed in this one run. A ✗ marks a figure that violates the property of its row. The libraries are
 not modified.
 """
 
@@ -18,34 +18,37 @@ import torch
 from benchmarks.peers import coverage, gradients, libraries, rankings
 from benchmarks.peers.inputs import DRAWS, problem
 
-HEAD = """# Selection: correctness beside the usual libraries
+HEAD = """# Correctness of the selection engine, compared with the usual libraries
 
-Written by `python -m benchmarks.peers`, every figure in one run:
-{versions};
-{threads} threads, {cpu:.0f} s of CPU time. Both sides see the same float32 features, labels and last layer: a synthetic
-mixture, so nothing here is about accuracy. A bold figure with ✗ breaks the property of its line; random figures are
-there for scale (mean of {draws} subsets). Times are of single runs: orders of magnitude.
+`python -m benchmarks.peers` wrote this page. Every figure comes from one run with
+{versions},
+{threads} threads and {cpu:.0f} s of CPU time.
 
-- **The peers' code is not modified.** cords is handed the features as its data set and the last layer as its model.
-{import_note}- **DeepCore is not on PyPI.** Its column re-enacts, in a few lines, the defect read in its published
-  source. It was *not* measured from the library, whose other code may be right.
-- An empty cell: the library has no such algorithm, or the property does not apply.
+All libraries get the same synthetic float32 features, labels and last layer, so the page says nothing about accuracy.
+Each row of a table states a property that a correct selection has. A bold figure with ✗ violates the property of its
+row. Random selection is shown for comparison (mean of {draws} subsets). Times come from single runs: read them as
+orders of magnitude.
+
+- **The libraries are not modified.** cords gets the features as its data set and the last layer as its model.
+{import_note}- **DeepCore is not on PyPI.** Its column re-implements, in a few lines, a defect found in its published
+  source. It is *not* a measurement of the library, whose other code may be correct.
+- **Empty cell:** the library has no such algorithm, or the property does not apply.
 """
 
 IMPORT_NOTE = """  `import cords.selectionstrategies.SL` fails here
   (`{error}…`),
-  so each strategy's own module was imported without the package's `__init__`.
+  so the module of each strategy was imported without the `__init__` of the package.
 """
 
 TAIL = """## Not shown
 
-- **DeepCore CAL**, and **log-determinant** on our side: lipt does not offer them.
-- **k-center and CAL on ImageNet features** by default: a choice of data, not a computation. lipt takes the features
-  that it is given and has no extractor.
-- **GraNd at initialisation**: the published result came from a checkpoint bug (arXiv 2303.14753). The norms
-  themselves are checked above.
-- **One seed for all repeats, best test epoch**: habits of experiments, not of a selection; above is shown only that
-  seeds differ.
+- **DeepCore's CAL**, and **log-determinant** for lipt: lipt does not offer them.
+- **DeepCore's default of ImageNet features** for k-center and CAL: this is a choice of data, not of computation. lipt
+  uses the features that you pass and has no extractor.
+- **GraNd at initialisation**: the published result came from a checkpoint bug (arXiv 2303.14753). The norms are checked
+  above.
+- **One seed for all repeats, and the best test epoch**: these are properties of experiments, not of a selection. The
+  page shows only that different seeds give different subsets.
 """
 
 

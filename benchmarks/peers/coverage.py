@@ -1,4 +1,4 @@
-"""CRAIG, facility location, stochastic greedy, graph cut: what is a greedy on distances."""
+"""CRAIG, facility location, stochastic greedy, graph cut: greedy algorithms on distances."""
 
 from __future__ import annotations
 
@@ -64,16 +64,17 @@ def craig(p: Problem) -> Section:
     random_overlap = float(np.mean([overlap(indices, each) for each in stratified_sets(p)]))
     return Section(
         "CRAIG",
-        f"{k} of {len(p)}, class by class. Value: 0 % = random, 100 % = the exact greedy that computes every gain "
-        "anew; each library by its own objective (cords squares the distances). apricot and submodlib have no CRAIG; "
-        "they were given the gradient distances as a facility location. Re-enacted: weights that start at 1.",
+        f"{k} of {len(p)} samples, class by class. Value: 0 % = random, 100 % = the exact greedy, which computes every "
+        "gain again in every step. Each library is judged by its own objective (cords squares the distances). apricot "
+        "and submodlib have no CRAIG; they run facility location on the gradient distances. Re-implemented: weights "
+        "start at 1 instead of 0.",
         [
             Line("value between random and exact greedy", lambda v: v > 0.99,
                  {OURS: score(indices, linear, "linear"), one: score(theirs[0], squared, "squared"),
                   two: score(all_at_once[0], squared, "squared"),
                   **{name: score(picks, linear, "linear") for name, picks in peers.items()}, RANDOM: 0.0},
-                 "cords fills the rows of its distance matrix in random order and reads the result as if they were in "
-                 "order: no better than random. On the same distances apricot and submodlib are right", percent),
+                 "cords fills the rows of its distance matrix in random order but reads them as if they were in order: "
+                 "it is no better than random. On the same distances apricot and submodlib are right", percent),
             Line("same picks with another seed", lambda v: v == 1,
                  {OURS: overlap(indices, select("craig", p.candidates(), fraction=FRACTION, seed=1).indices_K),
                   one: overlap(theirs[0], reseeded), RANDOM: random_overlap}, "", percent),
@@ -83,13 +84,13 @@ def craig(p: Problem) -> Section:
             Line("sum of the weights", lambda v: v == len(p),
                  {OURS: float(mine.weights_K.sum()), one: sum(theirs[1]), two: sum(all_at_once[1]),
                   DEEPCORE: off_by_one},
-                 "cords' weights add up, but belong to other samples than those it returns", whole),
+                 "the weights of cords add up, but belong to other samples than it returns", whole),
             Line("exactly k distinct", lambda v: v == k,
                  {OURS: len(set(indices.tolist())), one: len(set(theirs[0])), two: len(set(all_at_once[0]))}, "",
                  whole),
             Line("CPU time, memory", None,
                  {OURS: cost(seconds, memory), one: cost(their_s, their_mb), two: cost(all_s, all_mb)},
-                 "ours without the pass that computes logits and features"),
+                 "lipt: without the pass that computes logits and features"),
         ],
     )  # fmt: skip
 
@@ -99,7 +100,7 @@ def class_medoids(distances: list[Tensor]) -> list[list[int]]:
 
 
 def one_class(features: Tensor) -> Candidates:
-    """Features alone: one class, logits that nothing depends on."""
+    """Only features matter: one class, logits of zero."""
     return Candidates(
         labels_N=torch.zeros(len(features), dtype=torch.int64),
         num_classes=1,
@@ -160,31 +161,31 @@ def facility_location(p: Problem) -> Section:
     shared = float(np.mean([overlap(exact, each) for each in random_sets(len(features), k)]))
     return Section(
         "Facility location, stochastic greedy and graph cut",
-        f"{k} of {len(features)} samples on (1 + cos) / 2 of the features, the same matrix for all. Value: 0 % = "
-        "random, 100 % = the exact greedy that computes every gain anew. Stochastic runs: mean over five seeds "
-        "(submodlib takes none).",
+        f"{k} of {len(features)} samples. All libraries use the same similarities, (1 + cos) / 2 of the features. "
+        "Value: 0 % = random, 100 % = the exact greedy, which computes every gain again in every step. Stochastic "
+        "runs: mean over five seeds (submodlib accepts none).",
         [
             Line("lazy greedy, value", lambda v: v > 0.9999, {n: v[0] for n, v in lazy.items()} | {RANDOM: 0.0},
                  "all three are right", percent),
             Line("lazy greedy, samples shared with the exact greedy", None,  # ties: equal value, other samples
                  {n: v[1] for n, v in lazy.items()} | {RANDOM: shared}, "", percent),
             Line("lazy greedy, CPU time and memory", None, {n: v[2] for n, v in lazy.items()},
-                 "submodlib without the matrix, which it was given; ours with it"),
+                 "the time of submodlib excludes the matrix, which it is given; the time of lipt includes it"),
             Line("stochastic greedy by default, value", None,
                  {n: v[0] for n, v in stochastic.items()} | {RANDOM: 0.0},
-                 "defaults: epsilon .01 (lipt), .9 (apricot, and cords through it), .1 (submodlib); at .9 one "
-                 "candidate is looked at per pick", percent),
+                 "default epsilon: .01 (lipt), .9 (apricot, and cords, which uses it), .1 (submodlib); at .9 each pick "
+                 "considers a single candidate", percent),
             Line("stochastic greedy, epsilon .01, value", None,
-                 {n: v[0] for n, v in equal.items()} | {RANDOM: 0.0}, "apricot is right when told so", percent),
+                 {n: v[0] for n, v in equal.items()} | {RANDOM: 0.0}, "apricot is right with this epsilon", percent),
             Line("stochastic greedy by default, loss of facility-location value", lambda v: v < 0.01,
                  {n: loss(v[0]) for n, v in stochastic.items()} | {RANDOM: loss(0)},
-                 "against the exact greedy; at most 1 % is asked for", lambda v: f"{v:.2%}"),
+                 "compared with the exact greedy; allowed: 1 %", lambda v: f"{v:.2%}"),
             Line("stochastic greedy, epsilon .01, loss of facility-location value", lambda v: v < 0.01,
                  {n: loss(v[0]) for n, v in equal.items()} | {RANDOM: loss(0)}, "", lambda v: f"{v:.2%}"),
             Line("graph cut, lam .5, value", lambda v: v > 0.9999, cut_values | {RANDOM: 0.0},
-                 "all three are right; ours never forms the matrix", percent),
+                 "all three are right; lipt never forms the matrix", percent),
         ],
-        [f"cords offers both as `SubmodularSelectionStrategy`; constructing it: "
+        [f"cords offers both as `SubmodularSelectionStrategy`. Constructing it gives: "
          f"`{outcome(lambda: libraries.cords_submodular(p))}`"],
     )  # fmt: skip
 
@@ -214,7 +215,7 @@ def naive_cut(similarity: np.ndarray, k: int) -> list[int]:
 
 
 def duplicates(p: Problem) -> Section:
-    """Every sample twice; how many picks repeat an earlier one."""
+    """Each sample exists twice; counts the picks that repeat an earlier one."""
     distinct, k = p.rows(torch.arange(150)), 60
     twice = distinct.rows(torch.arange(300) % 150)
     similarity, candidates = cosine(twice.features), one_class(twice.features)
@@ -230,8 +231,9 @@ def duplicates(p: Problem) -> Section:
     chance = float(np.mean([repeats(each) for each in random_sets(300, k)]))
     return Section(
         "Duplicates",
-        f"150 samples, each twice; {k} are picked. The figure is how many picks repeat an earlier pick. "
-        "Re-enacted: the log-determinant gain with its sign and its own term lost, s_xA S_A⁻¹ s_Ax.",
+        f"150 samples, each of them twice; {k} are picked. The figure is the number of picks that repeat an earlier "
+        "pick. Re-implemented: a log-determinant gain that lost its sign and the term of the sample itself, s_xA S_A⁻¹ "
+        "s_Ax.",
         [
             Line("facility location", none,
                  {OURS: ours("facility_location"), APRICOT: repeats(libraries.apricot_facility(similarity, k)),
@@ -239,10 +241,10 @@ def duplicates(p: Problem) -> Section:
             Line("CRAIG", none, {OURS: repeats(craig_picks), RANDOM: chance}, "", whole),
             Line("farthest first", none,
                  {OURS: ours("k_center"), SUBMODLIB: repeats(libraries.submodlib_farthest(similarity, k)),
-                  RANDOM: chance}, "k_center; submodlib: DisparityMin", whole),
+                  RANDOM: chance}, "lipt: k_center; submodlib: DisparityMin", whole),
             Line("log-determinant", none,
                  {SUBMODLIB: repeats(libraries.submodlib_logdet(similarity, k, 0.01)), DEEPCORE: repeats(wrong),
-                  RANDOM: chance}, "lipt has none; with the sign wrong the most redundant sample is picked", whole),
+                  RANDOM: chance}, "lipt has none; with the wrong sign the most redundant sample is picked", whole),
         ],
     )  # fmt: skip
 
@@ -252,7 +254,7 @@ def none(value: float) -> bool:
 
 
 def log_determinant(similarity: np.ndarray, k: int, sign: int, ridge: float = 1e-6) -> list[int]:
-    """Greedy log det S_A: gain s_xx - s_xA S_A^-1 s_Ax (sign 1), or re-enacted, what is taken off (sign -1)."""
+    """Greedy log det S_A: gain s_xx - s_xA S_A^-1 s_Ax (sign 1), or re-implemented, the subtracted term (sign -1)."""
     picked = [0]
     while len(picked) < k:
         cross = similarity[:, picked]

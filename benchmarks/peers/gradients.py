@@ -1,4 +1,4 @@
-"""Batch size, GradMatch and Glister: what is built from last-layer gradients."""
+"""Batch size, GradMatch and Glister: the algorithms that use last-layer gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH = 110
 
 
 def by_batch(p: Problem, batch: int) -> Tensor:
-    """Re-enacted: gradients of the mean loss of each scoring batch, class by class, the last batch being smaller."""
+    """Re-implemented: gradients of the mean loss of each scoring batch, class by class; the last batch is smaller."""
     g = p.gradients()
     for label in range(p.classes):
         for part in p.members(label).split(batch):
@@ -36,7 +36,7 @@ def by_batch(p: Problem, batch: int) -> Tensor:
 
 
 def published_pursuit(g: Tensor, k: int, lam: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Re-enacted: OMP towards the mean; unconstrained weights on the way, NNLS at the end. Order and weights."""
+    """Re-implemented: OMP towards the mean; unconstrained weights until NNLS at the end. Order and weights."""
     b, picked, residual = g.mean(0), list[int](), g.mean(0)
     for _ in range(k):
         scores = g @ residual
@@ -84,29 +84,30 @@ def batch_size(p: Problem) -> Section:
     same = "both are right"
     return Section(
         "Gradients and the scoring batch",
-        f"Samples scored in batches of {BATCH} and all at once; share of the picks that stay the same. Re-enacted: "
-        "per-sample gradients taken from the mean loss of their batch, hence divided by its size, the last batch of a "
-        "class being smaller.",
+        f"The samples are scored in batches of {BATCH} and all at once. The figure is the share of picks that are "
+        "equal in both cases. Re-implemented: each gradient comes from the mean loss of its batch, so it is divided by "
+        "the batch size. The last batch of a class is smaller than the others.",
         [
             Line("largest error of \\|g_i\\| against autograd, relative", lambda v: v < 1e-5,
                  {OURS: relative(scores, autograd_norms(p)), CORDS: relative(cords_g, autograd_norms(p)),
                   DEEPCORE: relative(wrong, autograd_norms(p))},
-                 "both sides see the same gradients; re-enacted ones shrink with the batch", lambda v: f"{v:.1e}"),
+                 "lipt and cords compute the same gradients; the re-implemented ones are divided by the batch "
+                 "size", lambda v: f"{v:.1e}"),
             Line("GraNd independent of the batch", lambda v: v == 1,
                  {OURS: ours("grand"), DEEPCORE: overlap(right, picks)}, "", percent),
             Line("GradMatch independent of the batch", lambda v: v == 1,
                  {OURS: ours("gradmatch"), CORDS: theirs("gradmatch", selection_type="PerClass"),
                   DEEPCORE: overlap(true_order, order)},
-                 "cords: per-sample loss, right up to its random fills (below)", percent),
+                 "cords uses the loss per sample; all its picks but the random ones (below) are right", percent),
             Line("Glister independent of the batch", lambda v: v == 1,
                  {OURS: ours("glister"), CORDS: theirs("glister", selection_type="PerClass", greedy="Naive", eta=0.01)},
                  same, percent),
             Line("CRAIG independent of the batch", lambda v: v == 1, {OURS: ours("craig")},
-                 "cords: see CRAIG, it is not the batch that decides there", percent),
-            Line("GraNd picks out of each class's last batch", lambda v: v < 3 * everyone,
+                 "cords: see CRAIG; there the error has another cause", percent),
+            Line("GraNd picks from the last batch of each class", lambda v: v < 3 * everyone,
                  {OURS: overlap(grand, last), DEEPCORE: overlap(picks, last), RANDOM: everyone},
-                 "gradients of the small batch are the longest", percent),
-            Line("GradMatch picks out of each class's last batch", lambda v: v < 3 * everyone,
+                 "the smallest batch gets the longest gradients", percent),
+            Line("GradMatch picks from the last batch of each class", lambda v: v < 3 * everyone,
                  {OURS: overlap(select("gradmatch", small, fraction=FRACTION).indices_K, last),
                   CORDS: overlap(matched, last), DEEPCORE: overlap(order, last), RANDOM: everyone},
                  "", percent),
@@ -182,63 +183,65 @@ def gradmatch(p: Problem) -> Section:
     first = runs["cords, CPU solver"][0][0]
     return Section(
         "GradMatch",
-        f"{k} of {len(p)} samples in {p.classes} classes. cords holds two solvers and takes the second on every device "
-        "that is not called \"cpu\"; its first one fixes lam at 0. Re-enacted: OMP towards the mean with lam 1, NNLS "
-        "at the end, zero weights dropped, on gradients divided by the batch size (and, in brackets, on correct ones).",
+        f"{k} of {len(p)} samples in {p.classes} classes. cords has two solvers. The first runs only if the device is "
+        "the string \"cpu\", and fixes lam at 0. On every other device the second one runs. Re-implemented: OMP "
+        "towards the mean with lam 1, then NNLS, then samples of weight zero are dropped. It runs on gradients divided "
+        "by the batch size (in brackets: on correct gradients).",
         [
             Line("samples chosen by the algorithm", lambda v: v == k,
                  {OURS: len(set(indices)), **{name: k - run[0][2] for name, run in runs.items()},
                   DEEPCORE: kept},
-                 "cords drops picks whose weight turns negative, and a re-pick ends the search (CPU) or wastes a step "
-                 "(torch); random points fill up. DeepCore: points of weight 0 are lost", whole),
+                 "cords drops picks whose weight becomes negative. A repeated pick ends the search (CPU) or wastes a "
+                 "step (torch). It adds random samples up to k. DeepCore loses samples of weight 0", whole),
             Line("of them with weight 0", None,
                  {OURS: f"{int((mine.weights_K == 0).sum())}",
                   **{name: f"{sum(w == 0 for w in run[0][1])}" for name, run in runs.items()}},
-                 "kept, so that k are returned; random fills weigh 1 where chosen points weigh about n / k"),
+                 "lipt keeps them to return k samples. In cords, random samples weigh 1 and chosen ones about n / k"),
             Line("samples returned, distinct", lambda v: v == k,
                  {OURS: len(set(indices)), **{name: len(set(run[0][0])) for name, run in runs.items()},
                   DEEPCORE: kept},
-                 "cords returns k distinct ones", whole),
+                 "with its random samples, cords returns k distinct ones", whole),
             Line("largest deviation of a class from its budget", lambda v: v == 0,
                  {OURS: class_errors(p, indices, k), **{n: class_errors(p, r[0][0], k) for n, r in runs.items()}},
-                 "random points come from any class", whole),
+                 "the random samples of cords come from any class", whole),
             Line("same picks with another seed", lambda v: v == 1,
                  {OURS: overlap(indices, twice), "cords, CPU solver": overlap(first, again)},
-                 "OMP draws nothing, the fills do", percent),
+                 "OMP uses no random numbers; the random samples of cords do", percent),
             Line("share of a static top-k by \\<g_i, mean g\\>", lambda v: v < 0.9,
                  {OURS: overlap(indices, static), **{n: overlap(r[0][0], static) for n, r in runs.items()},
                   DEEPCORE: f"{percent(overlap(shrunk, shrunk_static))} ({percent(overlap(order, static))})"},
-                 "with tiny gradients an absolute ridge wins, the residual never moves, and OMP is a ranking", percent),
+                 "with tiny gradients an absolute ridge dominates: the residual stays constant and OMP becomes a "
+                 "ranking", percent),
             Line("objective above that of NNLS on the same samples", lambda v: v < 1e-3,
                  {OURS: nnls_excess(p, indices, mine.weights_K, LAM, relative=True),
                   **{name: nnls_excess(p, run[0][0], run[0][1], lam)
                      for (name, run), lam in zip(runs.items(), (0.0, 0.5), strict=True)}},
-                 "the weights are the best for the samples returned, by scipy; each with its own lam",
+                 "reference: the best weights for the returned samples, by scipy; each side with its own lam",
                  lambda v: f"{v:.1%}"),
             Line("matching error, weights as in training", lambda v: v < chance,
                  {OURS: matching_error(p, indices, mine.weights_K),
                   **{n: matching_error(p, r[0][0], r[0][1]) for n, r in runs.items()},
                   DEEPCORE: matching_error(p, shrunk, shrunk_weights), RANDOM: chance},
-                 "\\|mean g − weighted mean g_S\\| / \\|mean g\\|; its defects cost cords little here"),
+                 "\\|mean g − weighted mean g_S\\| / \\|mean g\\|; here the defects of cords have little effect"),
             Line("the same, lam 0 on both sides", lambda v: v < chance,
                  {OURS: matching_error(p, plain.indices_K, plain.weights_K),
                   "cords, CPU solver": matching_error(p, first, runs["cords, CPU solver"][0][1]), RANDOM: chance},
-                 "no difference that matters"),
+                 "no important difference"),
             Line("residual \\|Σ w g_S − Σ g\\| / \\|Σ g\\|, lam 0", lambda v: v < chance,
                  {OURS: residual(p, plain.indices_K, plain.weights_K),
                   "cords, CPU solver": residual(p, first, runs["cords, CPU solver"][0][1]), RANDOM: residual_chance},
-                 "what OMP minimises; random with weights n / k"),
-            Line("the same of a model sure of its classes, each with its own lam", lambda v: v < residual_chance,
+                 "OMP minimises this residual; random has weights n / k"),
+            Line("the same for a confident model, each side with its own lam", lambda v: v < residual_chance,
                  {OURS: residual(sure, of_sure.indices_K, of_sure.weights_K),
                   "cords, torch solver": residual(sure, theirs_of_sure[0], theirs_of_sure[1]),
                   DEEPCORE: residual(sure, order_of_sure, weights_of_sure * len(p) / p.classes)},
-                 f"mean \\|g\\|² {float(sure.gradients().square().sum(1).mean()):.2g} instead of "
-                 f"{float(g.square().sum(1).mean()):.2g}; lam is .5 in cords and 1 re-enacted, whatever the gradients; "
-                 f"ours is {LAM} times the mean \\|g\\|² of a class. Until it was, it was an absolute .5 as well, with "
-                 "the same defect"),
+                 f"mean \\|g\\|² is {float(sure.gradients().square().sum(1).mean()):.2g} instead of "
+                 f"{float(g.square().sum(1).mean()):.2g}. lam is a constant in cords (.5) and DeepCore (1). In "
+                 f"lipt it is {LAM} times the mean \\|g\\|² of a class. Earlier versions of lipt used a constant .5 "
+                 "and had the same defect"),
             Line("CPU time, memory", None,
                  {OURS: cost(seconds, memory), **{name: cost(*run[1:]) for name, run in runs.items()}},
-                 "ours without the pass that computes logits and features"),
+                 "lipt: without the pass that computes logits and features"),
         ],
     )  # fmt: skip
 
@@ -284,23 +287,23 @@ def glister(p: Problem) -> Section:
     one, two = "cords, Naive", "cords, RGreedy"
     return Section(
         "Glister",
-        f"{k} of {len(p)}, class by class, the training data as validation, the same step size eta = {eta:.2g} for "
-        "all. Brute force: dense float64 gradients, every gain anew after every Taylor step. Re-enacted: the update "
-        "never runs.",
+        f"{k} of {len(p)} samples, class by class. The training data serve as validation data; all use the same step "
+        f"size eta = {eta:.2g}. Brute force: dense float64 gradients; every gain is computed again after every Taylor "
+        "step. Re-implemented: the Taylor step never runs.",
         [
             Line("positions equal to the brute-force greedy", lambda v: v == 1,
                  {OURS: positions(indices), one: positions(naive[0][0]), DEEPCORE: positions(static)},
-                 "cords Naive is right; without the update the greedy is a fixed ranking", percent),
+                 "cords Naive is right; without the Taylor step the greedy is a fixed ranking", percent),
             Line("samples shared with the brute-force greedy", lambda v: v > 0.99,
                  {OURS: overlap(exact, indices), one: overlap(exact, naive[0][0]), two: overlap(exact, groups[0][0]),
                   DEEPCORE: overlap(exact, static),
                   RANDOM: float(np.mean([overlap(exact, each) for each in stratified_sets(p)]))},
-                 "RGreedy groups its picks and is an approximation by intent", percent),
+                 "RGreedy makes several picks per step: an intended approximation", percent),
             Line("indices − weights returned", lambda v: v == 0,
                  {OURS: len(indices) - len(mine.weights_K), one: len(naive[0][0]) - len(naive[0][1]),
                   two: len(groups[0][0]) - len(groups[0][1])},
-                 f"rounds of int(k / 15) overshoot; over all classes at once {len(all_at_once[0])} indices, "
-                 f"{len(all_at_once[1])} weights", whole),
+                 f"RGreedy picks int(k / 15) per round and exceeds the budget; with all classes at once it returns "
+                 f"{len(all_at_once[0])} indices and {len(all_at_once[1])} weights", whole),
             Line("indices returned − budget", lambda v: v == 0,
                  {OURS: len(indices) - k, one: len(naive[0][0]) - k, two: len(groups[0][0]) - k}, "", whole),
             Line("CPU time, memory", None,

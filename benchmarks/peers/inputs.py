@@ -1,4 +1,4 @@
-"""The inputs that every library is given, and the yardsticks that judge what it returns."""
+"""The inputs of every library, and the measures for its result."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from lipt.core.selection import Candidates, Outputs
 
-#: Share that is kept, and how often random figures are averaged.
+#: Share of samples kept, and number of random subsets averaged.
 FRACTION, DRAWS = 0.1, 20
-#: CPU seconds after which a run on 100 samples is taken to be endless.
+#: CPU seconds after which a run on 100 samples counts as endless.
 PATIENCE = 3
 
 
 class Classifier(nn.Linear):
-    """The last layer alone; `last`, `freeze` and `get_embedding_dim` are what cords expects of a model."""
+    """The last layer alone; cords expects `last`, `freeze` and `get_embedding_dim`."""
 
     def forward(self, input: Tensor, last: bool = False, freeze: bool = False) -> Any:  # noqa: A002
         logits = super().forward(input)
@@ -54,7 +54,7 @@ class Problem:
         return Problem(self.features[index], self.labels[index], self.model)
 
     def candidates(self, batch: int | None = None) -> Candidates:
-        """What the engine is given, scored in batches of `batch` samples."""
+        """The input of the engine, scored in batches of `batch` samples."""
         with torch.no_grad():
             logits = torch.cat([self.model(part) for part in self.features.split(batch or len(self))])
         return Candidates(
@@ -80,8 +80,8 @@ class Problem:
 def problem(
     sizes: Sequence[int] = (350, 350, 350, 350), d: int = 64, seed: int = 0, apart: float = 0.25, steps: int = 60
 ) -> Problem:
-    """Clustered non-negative features as after a ReLU network, shuffled, and a last layer trained for `steps` steps;
-    the further `apart` the classes are, the surer it is of them."""
+    """Clustered non-negative features as after a ReLU network, shuffled, and a last layer trained for `steps` steps.
+    The further `apart` the classes are, the more confident it is."""
     g = torch.Generator().manual_seed(seed)
     labels = torch.cat([torch.full((size,), label) for label, size in enumerate(sizes)])
     labels = labels[torch.randperm(len(labels), generator=g)]
@@ -130,7 +130,7 @@ def cover(distances: Tensor, picks: Sequence[int] | Tensor) -> float:
 
 
 def naive_medoids(distances: Tensor, k: int) -> list[int]:
-    """The exact greedy, every gain computed anew in every step."""
+    """The exact greedy: computes every gain again in every step."""
     picked = [int(distances.sum(1).argmin())]
     while len(picked) < k:
         nearest = distances[:, picked].min(1).values
@@ -177,7 +177,7 @@ def nnls_excess(
 
 
 def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
-    """Result, CPU seconds, and MB by which resident memory rose meanwhile (sampled every 5 ms)."""
+    """Result, CPU seconds, and increase of resident memory in MB (sampled every 5 ms)."""
     statm, peak, stop = Path("/proc/self/statm"), [0], threading.Event()
 
     def resident() -> int:
@@ -200,7 +200,7 @@ def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
 
 
 def outcome(function: Callable[[], str]) -> str:
-    """What it returned, or the error, in one line; stopped after `PATIENCE` seconds of CPU time."""
+    """The return value or the error, in one line; stops after `PATIENCE` seconds of CPU time."""
 
     def give_up(*_: object) -> None:
         raise TimeoutError
@@ -211,7 +211,7 @@ def outcome(function: Callable[[], str]) -> str:
         return function()
     except TimeoutError:
         return f"**no end after {PATIENCE} s of CPU time** ✗"
-    except Exception as error:  # whatever a library raises is the finding
+    except Exception as error:  # the error of the library is the result
         text = " ".join(str(error).replace("|", "/").split())
         return f"{type(error).__name__}: {text[:64]}{'…' * (len(text) > 64)}"
     finally:

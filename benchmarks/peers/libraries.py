@@ -1,4 +1,4 @@
-"""Unmodified peers behind small functions: cords, apricot-select, submodlib-py."""
+"""Small functions around the unmodified libraries cords, apricot-select and submodlib-py."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.peers.inputs import Problem
 
 VERSIONS = {name: version(name) for name in ("cords", "apricot-select", "submodlib-py", "torch", "numpy")}
-#: cords chooses its solver by `device == "cpu"`; a torch.device is not equal to it and gets the one that a GPU uses.
+#: cords chooses its solver by `device == "cpu"`. A torch.device is not equal to "cpu" and gets the solver for GPUs.
 CPU_SOLVER, TORCH_SOLVER = "cpu", torch.device("cpu")
 _SL = "cords.selectionstrategies.SL"
 
 
 def import_error() -> str:
-    """What `import cords.selectionstrategies.SL` says here, in one line; empty where it works."""
+    """The error of `import cords.selectionstrategies.SL`, in one line; empty if it works."""
     try:
         importlib.import_module(_SL)
     except ImportError as error:
@@ -36,7 +36,7 @@ def import_error() -> str:
 
 
 def strategy(module: str, name: str) -> type:
-    """A strategy class of cords, imported by itself: the package's __init__ is skipped, no code is changed."""
+    """A strategy class of cords, imported without the package's __init__; no code is changed."""
     if _SL not in sys.modules:
         package = types.ModuleType(_SL)
         package.__path__ = [f"{importlib.import_module('cords.selectionstrategies').__path__[0]}/SL"]
@@ -46,7 +46,7 @@ def strategy(module: str, name: str) -> type:
 
 
 class Log:
-    """Takes the messages of cords; the one on random points is a figure."""
+    """Receives the messages of cords and keeps the number of random points."""
 
     def __init__(self) -> None:
         self.fills = 0

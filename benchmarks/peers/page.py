@@ -7,29 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 OURS, CORDS, APRICOT, SUBMODLIB = "lipt", "cords", "apricot", "submodlib"
-DEEPCORE, RANDOM = "DeepCore, re-enacted", "random"
+DEEPCORE, RANDOM = "DeepCore, re-implemented", "random"
 _ORDER = (OURS, CORDS, APRICOT, SUBMODLIB, DEEPCORE, RANDOM)
 
 
 def _place(column: str) -> tuple[int, str]:
-    """Where a column stands; "cords, CPU solver" belongs to cords."""
+    """Position of a column; "cords, CPU solver" belongs to cords."""
     whole_name = _ORDER.index(column) if column in _ORDER else _ORDER.index(column.split(",")[0])
     return whole_name, column
 
 
 @dataclass
 class Line:
-    """One property: what each side returned, and whether that is what the property asks for."""
+    """One property: the values that each side returned, and the test that they must pass."""
 
     name: str
     holds: Callable[[float], bool] | None
     values: Mapping[str, float | str]
-    """By column; a text is shown as it is."""
+    """By column; a text is shown unchanged."""
     reading: str
     show: Callable[[float], str] = lambda value: f"{value:.3g}"
 
     def cell(self, column: str) -> str:
-        """The figure, marked where it breaks the property. Random is there for scale and never marked."""
+        """The figure, marked if it violates the property. Random is shown for comparison and never marked."""
         if column not in self.values:
             return ""
         value = self.values[column]
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass
 class Section:
-    """A heading, what was computed on what, and its lines."""
+    """A heading, a description of the computation and its input, and the lines."""
 
     title: str
     intro: str
@@ -50,7 +50,7 @@ class Section:
     def markdown(self) -> str:
         used = {column for line in self.lines for column in line.values}
         columns = sorted(used, key=_place)
-        rows = [["property", *columns, "reading"], ["---"] * (len(columns) + 2)]
+        rows = [["property", *columns, "comment"], ["---"] * (len(columns) + 2)]
         rows += [[line.name, *(line.cell(column) for column in columns), line.reading] for line in self.lines]
         table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
         notes = "".join(f"\n- {note}" for note in self.notes)
@@ -60,7 +60,7 @@ class Section:
 
 
 def percent(value: float) -> str:
-    """Whole per cents, with a decimal only where rounding would hide that something is missing to 100."""
+    """Whole per cents, with a decimal if rounding would turn slightly less than 100 into 100."""
     return f"{value:.1%}" if 0.99 < value < 0.9995 else f"{value:.0%}"
 
 
@@ -69,5 +69,5 @@ def whole(value: float) -> str:
 
 
 def cost(seconds: float, megabytes: float) -> str:
-    """CPU seconds and memory of a run; less than a megabyte is left out."""
+    """CPU seconds and memory of a run; memory below a megabyte is omitted."""
     return f"{seconds:.2g} s" + (f", {megabytes:.0f} MB" if megabytes >= 1 else "")

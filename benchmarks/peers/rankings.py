@@ -1,4 +1,4 @@
-"""Herding, k-center, rankings, and what every algorithm promises: budgets, k = n, NaN, seeds."""
+"""Herding, k-center, rankings, and properties of every algorithm: budgets, k = n, NaN, seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lipt.core.selection.ranking import difficulty
 
 
 def herd(features: Tensor, k: int, *, largest: bool = False) -> list[int]:
-    """Herding by its definition, float64; with `largest`, re-enacted: argmax where argmin belongs."""
+    """Herding by its definition, float64; with `largest`, re-implemented: argmax instead of argmin."""
     h = features.double()
     picked, total = list[int](), torch.zeros_like(h[0])
     for t in range(k):
@@ -57,13 +57,13 @@ def geometry(p: Problem) -> Section:
     chance, far = float(np.mean([error(s) for s in sets])), float(np.mean([radius(s) for s in sets]))
     return Section(
         "Herding and k-center",
-        f"{k} of {len(features)} samples. No installable peer has herding. Radius: the largest distance of a sample to "
-        "its nearest pick, on features of length 1 (submodlib: DisparityMin on cosines, farthest-first from another "
-        "start). Re-enacted: argmax for argmin.",
+        f"{k} of {len(features)} samples. No installable library has herding. Radius: the largest distance from a "
+        "sample to its nearest pick, on features of length 1. submodlib runs DisparityMin on cosines: farthest-first "
+        "from another start. Re-implemented: argmax instead of argmin.",
         [
             Line("herding, \\|mean − mean of the picks\\|", lambda v: v < chance,
                  {OURS: error(herding), DEEPCORE: error(herd(features, k, largest=True)), RANDOM: chance},
-                 "argmax drives the mean away"),
+                 "argmax moves the mean away"),
             Line("herding, picks shared with the definition in float64", lambda v: v > 0.99,
                  {OURS: overlap(exact, herding), DEEPCORE: overlap(exact, herd(features, k, largest=True)),
                   RANDOM: float(np.mean([overlap(exact, s) for s in sets]))}, "", percent),
@@ -97,8 +97,9 @@ def scores(p: Problem) -> Section:
     el2n = select("el2n", candidates, fraction=FRACTION, balanced=False).indices_K
     return Section(
         "Rankings",
-        f"{k} of {len(p)}, classes ignored. No installable peer has them. Re-enacted: the most certain first "
-        "(DeepCore's uncertainty without balancing); samples never learned counted as never forgotten (50 of them).",
+        f"{k} of {len(p)} samples, classes ignored. No installable library has these rankings. Re-implemented: the "
+        "most certain sample comes first (DeepCore's uncertainty without balancing), and samples that were never "
+        "learned (50 of them) count as never forgotten.",
         [
             Line("uncertainty: picks among the k least certain", lambda v: v == 1,
                  {OURS: overlap(exact, picks), DEEPCORE: overlap(exact, reversed_), RANDOM: FRACTION}, "", percent),
@@ -107,9 +108,9 @@ def scores(p: Problem) -> Section:
                   RANDOM: float(entropy.mean())}, ""),
             Line("forgetting: never-learned samples picked, of 50", lambda v: v == 50,
                  {OURS: overlap(never, forgotten) * 50, DEEPCORE: overlap(never, lost) * 50, RANDOM: 50 * FRACTION},
-                 "+inf, so first; as 0 they are last", whole),
+                 "lipt scores them +inf, so they come first; scored 0 they come last", whole),
             Line("GraNd: picks among the k largest gradients", lambda v: v == 1,
-                 {OURS: overlap(norms, grand), RANDOM: FRACTION}, "norms checked above", percent),
+                 {OURS: overlap(norms, grand), RANDOM: FRACTION}, "the norms are checked above", percent),
             Line("EL2N: picks among the k largest errors", lambda v: v == 1,
                  {OURS: overlap(p.errors().norm(dim=1).topk(k).indices, el2n), RANDOM: FRACTION}, "", percent),
             Line("EL2N scores against float64, largest relative error", lambda v: v < 1e-5,
@@ -158,14 +159,14 @@ def contract(seed: int) -> Section:
     glister = {"greedy": "Naive", "eta": 0.01}
     solver, naive, stochastic = "cords, GradMatch", "cords, Glister Naive", "cords, Glister Stochastic"
     return Section(
-        "What every selection promises",
-        f"Budgets: {len(uneven)} samples in classes of 333, 501, 499 and 667, fraction {FRACTION:g}. k = n and NaN: "
-        f"{n} samples; one feature of sample 17 is NaN.",
+        "Properties of every selection",
+        f"The first row uses {len(uneven)} samples in classes of 333, 501, 499 and 667, and fraction {FRACTION:g}. The "
+        f"rows on k = n, NaN and a budget of 10 use {n} samples. For the row on NaN, one feature of sample 17 is NaN.",
         [
-            Line(f"total and classes; right: {sum(goal)}: {', '.join(map(str, goal))}", None,
+            Line(f"picks in total and per class; correct: {sum(goal)}: {', '.join(map(str, goal))}", None,
                  {OURS: budget(select("gradmatch", uneven.candidates(), fraction=FRACTION).indices_K),
                   solver: budget(cords("gradmatch", uneven, k)), naive: budget(cords("glister", uneven, k, **glister))},
-                 "cords rounds every class up; GradMatch fills from any class"),
+                 "cords rounds every class up; its GradMatch adds random samples from any class"),
             Line("k = n returns everything", None,
                  {OURS: everything(select("gradmatch", small.candidates(), fraction=1).indices_K),
                   solver: outcome(lambda: everything(cords("gradmatch", small, n))),
@@ -173,8 +174,8 @@ def contract(seed: int) -> Section:
                   stochastic: outcome(lambda: everything(cords("glister", small, n, greedy="Stochastic", eta=0.01))),
                   APRICOT: outcome(lambda: everything(libraries.apricot_facility(matrix, n))),
                   SUBMODLIB: outcome(lambda: everything(libraries.submodlib_facility(matrix, n)))},
-                 "submodlib refuses by design; cords GradMatch gets there by random fills, "
-                 "Stochastic draws more than are left"),
+                 "submodlib refuses by design; cords GradMatch reaches n with random samples; cords Stochastic draws "
+                 "more samples than are left"),
             Line("a total budget of 10", None,
                  {OURS: outcome(lambda: ten(select("glister", small.candidates(), fraction=0.1).indices_K)),
                   naive: outcome(lambda: ten(cords("glister", small, 10, **glister))),
@@ -189,9 +190,9 @@ def contract(seed: int) -> Section:
                   SUBMODLIB: outcome(lambda: silent(libraries.submodlib_facility(nan, 10)))}, ""),
             Line("random: same seed, same picks; five seeds, five subsets", None,
                  {OURS: f"{percent(overlap(list(draws[0]), list(again)))} same; at most {percent(shared)} shared"},
-                 "DeepCore's experiments give every repeat one seed"),
+                 "DeepCore's experiments use one seed for all repeats"),
             Line("equal scores go to the lowest index", None,
                  {OURS: str(select("forgetting", tied, fraction=0.4).indices_K.tolist())},
-                 "nine equal scores, four picks"),
+                 "four picks out of nine equal scores"),
         ],
     )  # fmt: skip
