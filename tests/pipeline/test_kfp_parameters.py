@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def test_a_contradiction_or_mistake_is_named(config: str, parameters: dict[str, 
 @pytest.mark.parametrize("component", [dispatch, compare], ids=lambda component: component.name)
 def test_every_parameter_of_a_box_stands_for_a_setting(component: Any) -> None:
     names = {name for name, spec in component.component_spec.inputs.items()}
-    assert names - {"config"} <= set(PARAMETERS) | {field.name for field in fields(Pods)}
+    assert names - {"config"} <= set(PARAMETERS) | set(Pods.model_fields)
 
 
 def test_engines_without_types_hand_over_text() -> None:

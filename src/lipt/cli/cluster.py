@@ -145,7 +145,7 @@ def _parameters(config: Config, engine: Engine, pairs: tuple[str, ...]) -> dict[
     for name, value in given.items():
         if name in PARAMETERS or name == "config":
             raise UsageError(f"-p {name}={value}: a setting", f"--set {PARAMETERS.get(name, (name,))[0]}=…")
-    pods = Pods.parse({name: value for name, value in (known | given).items() if name in Pods.__dataclass_fields__})
+    pods = Pods.parse({name: value for name, value in (known | given).items() if name in Pods.model_fields})
     parameters = parameters_of(config, list(known))
     settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
     if configure(parameters["config"], **settings) != config:

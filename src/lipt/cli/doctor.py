@@ -80,7 +80,7 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
     from lipt.adapters.cluster.manifest import Pods
     from lipt.cli.cluster import check_submittable
 
-    given = parse_pairs("-p", pairs, Pods.__dataclass_fields__, of="pods")
+    given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
     Pods.parse({"image": ""} | given)  # what is wrong with them is said before the cluster is asked
     namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
     findings = {"packages": _outcome(_packages, config), "model": _outcome(_model, config, None)}
@@ -105,7 +105,7 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
         return text
 
     findings["pipeline"] = _outcome(pipeline)
-    defaults = {name: value for name, value in parameters.items() if name in Pods.__dataclass_fields__}
+    defaults = {name: value for name, value in parameters.items() if name in Pods.model_fields}
     pods = Pods.parse({"image": f"lipt:{version('lipt')}"} | defaults | given)
     site = preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods)
     endpoint = engine == "kubeflow" and bool(os.environ.get("KFP_ENDPOINT"))

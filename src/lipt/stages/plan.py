@@ -127,7 +127,8 @@ class Plan:
 
     def save(self) -> str:
         """Write it; returns its address, `WORKSPACE/plans/KEY.json`."""
-        data = json.dumps(asdict(self), indent=1, sort_keys=True).encode()
+        document = asdict(self) | {"pods": self.pods and self.pods.model_dump()}
+        data = json.dumps(document, indent=1, sort_keys=True).encode()
         store = open_store(self.config["workspace"])
         key = f"{_FOLDER}/{hashlib.sha256(data).hexdigest()[:16]}.json"
         store.write(key, data, kind="other")

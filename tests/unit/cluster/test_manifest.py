@@ -34,10 +34,15 @@ def test_parameters_may_be_text() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"gpus": "one"}, "parameter gpus is 'one'"),
+        ({"gpus": "one"}, "parameter gpus is 'one'\n  -> write it like 1"),
         ({"gpus": "-1"}, "parameter gpus is '-1'"),
+        ({"cpu": 4}, 'parameter cpu is 4\n  -> write it like "1"'),
         ({"tolerations": "{}"}, "parameter tolerations is '{}'"),
-        ({"node_selector": "[]"}, "parameter node_selector"),
+        ({"tolerations": "[{"}, "parameter tolerations is '[{'"),
+        (
+            {"node_selector": '{"pool": 1}'},
+            """parameter node_selector is '{"pool": 1}'\n  -> write it like {"pool": "gpu"}""",
+        ),
         ({"nodse": "1"}, "did you mean 'nodes'"),
     ],
 )

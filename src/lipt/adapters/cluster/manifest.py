@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeInt, ValidationError
 
 from lipt import __version__
 from lipt.errors import UsageError, did_you_mean
@@ -28,49 +29,41 @@ CONTAINER_SECURITY = {
 VOLUME_MOUNTS = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pods:
-    """How the pods of a fan-out run: parameters of the pipeline, as Kubernetes writes them."""
+class Pods(BaseModel):
+    """How the pods of a fan-out run: parameters of the pipeline, as Kubernetes writes them, or as text."""
 
-    image: str
-    gpus: int = 0
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    image: str = Field(examples=[f"lipt:{__version__}"])
+    gpus: NonNegativeInt = Field(0, examples=[1])
     cpu: str = "1"
     memory: str = "2Gi"
-    tolerations: list[dict[str, Any]] = field(default_factory=list)
-    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[dict[str, Any]] | Json[list[dict[str, Any]]] = Field(
+        [], examples=[[{"key": GPU, "operator": "Exists"}]]
+    )
+    node_selector: dict[str, str] | Json[dict[str, str]] = Field({}, examples=[{"pool": "gpu"}])
     s3: str = "lipt-s3"
     """Name of the Secret and of the ConfigMap of the object store."""
-    nodes: int = 0
+    nodes: NonNegativeInt = 0
     """Pods that share a fan-out; 0: one for each piece of work, or for as many as a pod has GPUs."""
-    deadline: int = 720
+    deadline: NonNegativeInt = 720
     """Minutes after which pre-training goes on without those that are missing."""
 
     @classmethod
     def parse(cls, parameters: Mapping[str, Any]) -> Pods:
-        """From parameters that may be text, as engines hand them over.
+        """From what a user or an engine gave.
 
         Raises:
-            UsageError: names the parameter and what was expected.
+            UsageError: names the first wrong parameter, and what was expected.
         """
-        chosen = {}
-        for name, value in parameters.items():
-            if name not in _EXAMPLE:
-                raise UsageError(f"no parameter {name!r}", did_you_mean(name, _EXAMPLE))
-            kind = type(_EXAMPLE[name])
-            try:
-                parsed = json.loads(value) if isinstance(value, str) and kind is not str else value
-            except ValueError:
-                parsed = value
-            if not isinstance(parsed, kind) or (kind is int and parsed < 0):
-                raise UsageError(f"parameter {name} is {value!r}", f"write it like {json.dumps(_EXAMPLE[name])}")
-            chosen[name] = parsed
-        return cls(**chosen)
-
-
-_EXAMPLE: dict[str, Any] = {
-    "image": "lipt:0.1.0", "gpus": 1, "cpu": "4", "memory": "8Gi", "nodes": 4, "deadline": 720, "s3": "lipt-s3",
-    "tolerations": [{"key": GPU, "operator": "Exists"}], "node_selector": {"pool": "gpu"},
-}  # fmt: skip
+        try:
+            return cls.model_validate(parameters)
+        except ValidationError as error:
+            name = str(error.errors()[0]["loc"][0])
+        if name not in cls.model_fields:
+            raise UsageError(f"no parameter {name!r}", did_you_mean(name, cls.model_fields))
+        (example,) = cls.model_fields[name].examples or [cls.model_fields[name].default]
+        raise UsageError(f"parameter {name} is {parameters.get(name)!r}", f"write it like {json.dumps(example)}")
 
 
 def labels_of(component: str) -> dict[str, str]:

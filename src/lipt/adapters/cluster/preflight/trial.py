@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
 
 from lipt import __version__
@@ -50,7 +49,7 @@ def pod(site: Site, *, workspace: str, data: str) -> str:
 
 
 def _pod_manifest(pods: Pods, arguments: list[str]) -> dict[str, Any]:
-    small = replace(pods, gpus=0, cpu="50m", memory="1Gi")
+    small = pods.model_copy(update={"gpus": 0, "cpu": "50m", "memory": "1Gi"})
     spec = pod_spec(small, job="", arguments=arguments)
     del spec["affinity"]
     spec["activeDeadlineSeconds"] = 2 * int(_PATIENCE_S)
