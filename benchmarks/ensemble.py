@@ -17,15 +17,15 @@ import argparse
 from dataclasses import replace
 
 from lipt.config import load_config, override
-from lipt.core.rng import derive
-from lipt.core.scoring import score
-from lipt.core.selection import Candidates, Outputs, select
-from lipt.core.training import Recipe, Trainer, accuracies, train
-from lipt.core.wire import decode_delta
-from lipt.stages.context import Context
-from lipt.stages.graph import prepare, train_jigsaws
-from lipt.stages.swarm import DELTA
-from lipt.stages.workspace import Step
+from lipt.flow.graph import prepare, train_jigsaws
+from lipt.rng import derive
+from lipt.run.context import Context
+from lipt.run.workspace import Step
+from lipt.selection import Candidates, Outputs, select
+from lipt.stages.pretrain import DELTA
+from lipt.training.loop import Recipe, Trainer, accuracies, train
+from lipt.training.scoring import score
+from lipt.training.tensor_files import decode_delta
 
 BUDGETS = {0.01: 100, 0.05: 50}  # fraction: epochs
 SCORES = {"EL2N, ccs": ("ccs", {"score": "el2n"}), "DUAL": ("dual", {})}

@@ -226,7 +226,7 @@ def cpu_seconds(function: Callable[[], object]) -> float:
 
 def main(n: int = 5000, k: int = 500, repeats: int = 5) -> None:
     from benchmarks.selection import sample  # that program compares with loops on dense gradients
-    from lipt.core.selection import select
+    from lipt.selection import select
 
     torch.set_num_threads(1)
     candidates = sample(n, 10, 512)

@@ -31,9 +31,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lipt.core.selection import Candidates, Outputs, StoredOutputs, select
-from lipt.core.selection.compressed import TopLogits
-from lipt.core.selection.passes import in_memory
+from lipt.selection import Candidates, Outputs, StoredOutputs, select
+from lipt.selection.compressed import TopLogits
+from lipt.selection.passes import in_memory
 
 IMAGENET = {"images": 1_281_167, "classes": 1000, "features": 512}
 BLOCK = 65536

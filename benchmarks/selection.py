@@ -29,8 +29,8 @@ from scipy.optimize import nnls
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lipt.core.nets import build_model, on_device
-from lipt.core.selection import ALGORITHMS, Candidates, Outputs, select
+from lipt.selection import ALGORITHMS, Candidates, Outputs, select
+from lipt.training.networks import build_model, on_device
 
 #: In units of the mean squared gradient norm, as the engine takes it.
 LAM = 0.03

@@ -18,8 +18,8 @@ def compare(
         report: the whole report, one file.
         verdict: what the report comes to.
     """
-    from lipt.stages.boxes import compare_box, pod, save
-    from lipt.stages.plan import configure
+    from lipt.pods.boxes import compare_box, pod, save
+    from lipt.pods.spec import configure
 
     with pod():
         end = compare_box(configure(

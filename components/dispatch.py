@@ -15,8 +15,8 @@ def dispatch(
     Returns:
         The address of the run's plan: its settings, and references to theta_* and the shards.
     """
-    from lipt.stages.boxes import dispatch_box, pod
-    from lipt.stages.plan import configure
+    from lipt.pods.boxes import dispatch_box, pod
+    from lipt.pods.spec import configure
 
     with pod():
         settings = configure(config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm,

@@ -14,8 +14,8 @@ def ingest(
     Args:
         dataset: the location of the chunk store, for the parameter `data` of the other pipelines.
     """
-    from lipt.stages.boxes import ingest_box, pod, save
-    from lipt.stages.plan import configure
+    from lipt.pods.boxes import ingest_box, pod, save
+    from lipt.pods.spec import configure
 
     with pod():
         figures = ingest_box(configure(config, data=data, chunk_mb=chunk_mb, shuffle_seed=shuffle_seed), store)

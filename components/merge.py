@@ -13,8 +13,8 @@ def merge(plan: str, merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metr
         merged: the reference of theta_p; empty when the algorithm needs no model.
         metrics: validation accuracies of theta_*, the best jigsaw, the uniform average and the soup.
     """
-    from lipt.stages.boxes import merge_box, pod, save
-    from lipt.stages.showing import merge_figures
+    from lipt.pods.boxes import merge_box, pod, save
+    from lipt.pods.outputs import merge_figures
 
     with pod():
         theta = merge_box(plan)

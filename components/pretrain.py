@@ -12,7 +12,7 @@ def pretrain(plan: str, metrics: dsl.Output[dsl.Metrics]) -> None:
     Args:
         metrics: how many jigsaws arrived, of how many.
     """
-    from lipt.stages.boxes import pod, pretrain_box
+    from lipt.pods.boxes import pod, pretrain_box
 
     with pod():
         arrived, expected = pretrain_box(plan)

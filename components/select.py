@@ -12,7 +12,7 @@ def select(plan: str, merged: dsl.Input[dsl.Model], subset: dsl.Output[dsl.Datas
     Args:
         subset: the reference of the table of candidates with score, rank and weight.
     """
-    from lipt.stages.boxes import load, pod, save, select_box
+    from lipt.pods.boxes import load, pod, save, select_box
 
     with pod():
         chosen = select_box(plan, load(merged) or None)

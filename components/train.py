@@ -20,7 +20,7 @@ def train(
         report: the whole report, one file.
         verdict: what the report comes to.
     """
-    from lipt.stages.boxes import load, pod, save, train_box
+    from lipt.pods.boxes import load, pod, save, train_box
 
     with pod():
         end = train_box(plan, load(merged) or None, load(subset))

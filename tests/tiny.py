@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lipt.config import override, parse_config
-from lipt.stages.context import Context
-from lipt.stages.workspace import Artifact, Workspace
+from lipt.run.context import Context
+from lipt.run.workspace import Artifact, Workspace
 
 TINY: dict[str, Any] = {
     "name": "tiny",

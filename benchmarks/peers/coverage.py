@@ -22,7 +22,7 @@ from benchmarks.peers.inputs import (
     stratified_sets,
 )
 from benchmarks.peers.page import APRICOT, DEEPCORE, OURS, RANDOM, SUBMODLIB, Line, Section, cost, percent, whole
-from lipt.core.selection import Candidates, Outputs, select
+from lipt.selection import Candidates, Outputs, select
 
 SEEDS = range(5)
 

@@ -19,9 +19,9 @@ from benchmarks.peers.inputs import (
     stratified_sets,
 )  # fmt: skip
 from benchmarks.peers.page import CORDS, DEEPCORE, OURS, RANDOM, Line, Section, cost, percent, whole
-from lipt.core.selection import select
-from lipt.core.selection.gradmatch import LAM
-from lipt.core.selection.ranking import difficulty
+from lipt.selection import select
+from lipt.selection.algorithms.gradmatch import LAM
+from lipt.selection.algorithms.ranking import difficulty
 
 BATCH = 110
 

@@ -15,7 +15,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from lipt.core.selection import Candidates, Outputs
+from lipt.selection import Candidates, Outputs
 
 #: Share of samples kept, and number of random subsets averaged.
 FRACTION, DRAWS = 0.1, 20

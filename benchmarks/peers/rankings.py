@@ -12,8 +12,8 @@ from benchmarks.peers import libraries
 from benchmarks.peers.coverage import cosine, one_class
 from benchmarks.peers.inputs import FRACTION, Problem, outcome, overlap, problem, random_sets
 from benchmarks.peers.page import APRICOT, DEEPCORE, OURS, RANDOM, SUBMODLIB, Line, Section, percent, whole
-from lipt.core.selection import Candidates, select
-from lipt.core.selection.ranking import difficulty
+from lipt.selection import Candidates, select
+from lipt.selection.algorithms.ranking import difficulty
 
 
 def herd(features: Tensor, k: int, *, largest: bool = False) -> list[int]:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lipt.adapters.store import DatasetFiles, MissingObjectError, Store, open_store
-from lipt.core.chunks import Dataset, load_images, write_dataset
-from lipt.core.sources import open_source
+from lipt.data.chunks import Dataset, load_images, write_dataset
+from lipt.data.sources import open_source
 from lipt.errors import IntegrityError, UsageError
 
 HOSTILE = [

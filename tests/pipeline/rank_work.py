@@ -1,4 +1,4 @@
-"""Stages for `lipt.stages.launch` that fail, each in its way."""
+"""Stages for `lipt.run.processes.parent` that fail, each in its way."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from lipt.errors import TransientError
-from lipt.stages.context import Context
-from lipt.stages.team import Team
-from lipt.stages.workspace import Artifact
+from lipt.run.context import Context
+from lipt.run.processes.child import Team
+from lipt.run.workspace import Artifact
 
 
 def unreachable(_ctx: Context, team: Team) -> dict[str, Any]:

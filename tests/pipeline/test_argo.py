@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from lipt.cli import cli
-from lipt.stages.plan import Plan
+from lipt.pods.spec import Plan
 from tests.tiny import TINY
 
 ROOT = Path(__file__).parents[2]

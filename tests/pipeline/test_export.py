@@ -16,14 +16,14 @@ from torchvision.datasets import ImageFolder
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.cli import main
 from lipt.config import parse_config
-from lipt.core.chunks import Dataset
-from lipt.core.sources import open_source
-from lipt.stages.compare import run_with_baseline
-from lipt.stages.export import folder_names, safe_key, safe_name
-from lipt.stages.report import report_key
+from lipt.data.chunks import Dataset
+from lipt.data.sources import open_source
+from lipt.flow.compare import run_with_baseline
+from lipt.flow.export import folder_names, safe_key, safe_name
+from lipt.flow.report import report_key
 from tests.tiny import tiny_context
-from tests.unit.chunks.helpers import as_format_1
-from tests.unit.sources.files import image, tree
+from tests.unit.data.chunks.helpers import as_format_1
+from tests.unit.data.sources.files import image, tree
 
 #: Two folders of a class hold files of one name; one file is no JPEG or PNG.
 PETS = {

@@ -9,21 +9,22 @@ from typing import Any
 import pytest
 import torch
 
-from lipt.core.images import ResidentImages
-from lipt.core.soup import Arena, Soup
-from lipt.core.soup import merge as merge_states
-from lipt.core.training import accuracies
-from lipt.core.wire import State, decode_delta, encode_delta, unpack
+from lipt.data.images import ResidentImages
 from lipt.errors import RunError, UsageError
+from lipt.flow.graph import Outcome, combine, made_of, run
+from lipt.pods import boxes
+from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
+from lipt.pods.workers import jigsaw_address, open_run, worker
 from lipt.progress import Reporter
 from lipt.report.document import Document
-from lipt.stages import boxes, group, merge
-from lipt.stages.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
-from lipt.stages.context import WEIGHTS, Context
-from lipt.stages.graph import Outcome, combine, made_of, run
-from lipt.stages.swarm import DELTA
-from lipt.stages.workers import jigsaw_address, open_run, worker
-from lipt.stages.workspace import Artifact, Step
+from lipt.run.context import WEIGHTS, Context
+from lipt.run.workspace import Artifact, Step
+from lipt.stages import group, merge
+from lipt.stages.pretrain import DELTA
+from lipt.training.loop import accuracies
+from lipt.training.soup import Arena, Soup
+from lipt.training.soup import merge as merge_states
+from lipt.training.tensor_files import State, decode_delta, encode_delta, unpack
 from tests.tiny import digests, tiny_context
 
 PODS = {"image": "lipt:0", "cpu": "1", "memory": "1Gi"}

@@ -12,10 +12,10 @@ from lipt.adapters.store import open_store
 from lipt.config import Data, parse_config
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import Reporter
-from lipt.stages.context import Context
+from lipt.run.context import Context
 from lipt.stages.ingest import ingest, write_chunks
-from tests.unit.sources.files import image, tree
-from tests.unit.sources.test_names import tar
+from tests.unit.data.sources.files import image, tree
+from tests.unit.data.sources.test_names import tar
 
 PETS = {f"{name}/{number}.png": image(10 * len(name) + number) for name in ("cat", "horse") for number in range(6)}
 

@@ -14,10 +14,10 @@ from components.pretrain import pretrain
 from components.select import select
 from components.train import train
 from lipt.errors import IntegrityError
-from lipt.stages.context import Context
-from lipt.stages.graph import prepare
-from lipt.stages.plan import Plan, configure
-from lipt.stages.workspace import Workspace
+from lipt.flow.graph import prepare
+from lipt.pods.spec import Plan, configure
+from lipt.run.context import Context
+from lipt.run.workspace import Workspace
 from tests.pipeline.kfp_samples import CONFIG, PARAMETERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:kfp", "ignore::UserWarning:kfp")  # what it ignores

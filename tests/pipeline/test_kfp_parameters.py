@@ -13,10 +13,10 @@ from components.dispatch import dispatch
 from lipt.adapters.cluster.manifest import Pods
 from lipt.config import Config, parse_config
 from lipt.errors import UsageError
-from lipt.stages.context import Context
+from lipt.pods.spec import PARAMETERS, configure, parameters_of
+from lipt.run.context import Context
 from lipt.stages.ingest import ingest
-from lipt.stages.plan import PARAMETERS, configure, parameters_of
-from lipt.stages.swarm import dispatch as cut_shards
+from lipt.stages.pretrain import dispatch as cut_shards
 from pipelines.lipt_pipeline import lipt
 
 

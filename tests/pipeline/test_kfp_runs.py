@@ -15,13 +15,13 @@ import yaml
 from kfp import components, local
 
 from lipt.config import Config
+from lipt.flow.compare import run_with_baseline
+from lipt.flow.report import report_key
+from lipt.pods.spec import configure
 from lipt.report.document import Document
 from lipt.report.verdict import judge
-from lipt.stages.compare import run_with_baseline
-from lipt.stages.context import Context
-from lipt.stages.plan import configure
-from lipt.stages.report import report_key
-from lipt.stages.workspace import Workspace
+from lipt.run.context import Context
+from lipt.run.workspace import Workspace
 from tests.pipeline.kfp_samples import CONFIG, PARAMETERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:kfp", "ignore::UserWarning:kfp")  # what it ignores

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lipt.errors import RunError
-from lipt.stages.boxes import dispatch_box
-from lipt.stages.workers import jigsaw_address, open_run, worker
+from lipt.pods.boxes import dispatch_box
+from lipt.pods.workers import jigsaw_address, open_run, worker
 from tests.tiny import tiny_context
 
 

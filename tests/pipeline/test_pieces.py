@@ -13,12 +13,12 @@ import torch
 from lipt import errors
 from lipt.adapters.cluster.manifest import Pods
 from lipt.errors import RunError, UnexpectedError
+from lipt.flow.graph import Prepared, choose, combine, prepare, train_jigsaws
+from lipt.pods.workers import count_pods, raise_bug, share_of
 from lipt.progress import Reporter
-from lipt.stages import pieces
-from lipt.stages.context import Context
-from lipt.stages.graph import Prepared, choose, combine, prepare, train_jigsaws
-from lipt.stages.losses import is_loss
-from lipt.stages.workers import count_pods, raise_bug, share_of
+from lipt.run.context import Context
+from lipt.run.processes import pieces
+from lipt.run.processes.losses import is_loss
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
 

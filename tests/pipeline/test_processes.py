@@ -15,21 +15,21 @@ from typing import Any
 import pytest
 import torch
 
-from lipt.core.wire import State, unpack
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
-from lipt.stages.choose import select
-from lipt.stages.context import WEIGHTS, Context
+from lipt.run.context import WEIGHTS, Context
+from lipt.run.processes.parent import count_processes, launch
+from lipt.run.workspace import Artifact
 from lipt.stages.ingest import ingest
-from lipt.stages.launch import count_processes, launch
-from lipt.stages.swarm import DYNAMICS, initialise
+from lipt.stages.pretrain import DYNAMICS, initialise
+from lipt.stages.select import select
 from lipt.stages.train import train
-from lipt.stages.workspace import Artifact
+from lipt.training.tensor_files import State, unpack
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
 
 TRAIN = {"epochs": 3, "lr": 0.02, "checkpoint_s": 0}
-SMOOTH = {"name": "tests.unit.core.helpers:Smooth", "width": None, "classifier": "classifier"}
+SMOOTH = {"name": "tests.unit.training.helpers:Smooth", "width": None, "classifier": "classifier"}
 CASES: dict[str, dict[str, Any]] = {
     "resident": {},
     "streamed": {"data": {"resident_mb": 0}, "train": TRAIN | {"epochs": 2}},

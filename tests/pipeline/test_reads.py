@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lipt.core.chunks.manifest import MANIFEST
-from lipt.stages.context import Context
-from lipt.stages.graph import Outcome, Prepared, Scoring, run
+from lipt.data.chunks.manifest import MANIFEST
+from lipt.flow.graph import Outcome, Prepared, Scoring, run
+from lipt.run.context import Context
 from tests.tiny import tiny_context
 
 

@@ -13,11 +13,11 @@ import pytest
 from lipt.adapters.store import open_store
 from lipt.config import parse_config
 from lipt.errors import DamagedDataError, IntegrityError
+from lipt.flow.compare import run_with_baseline
+from lipt.flow.graph import run
 from lipt.progress import Reporter
-from lipt.stages.compare import run_with_baseline
-from lipt.stages.graph import run
+from lipt.run.workspace import Artifact, Step, Workspace, run_step
 from lipt.stages.ingest import ingest, write_chunks
-from lipt.stages.workspace import Artifact, Step, Workspace, run_step
 from tests.tiny import TINY, tiny_context
 
 QUICK = {"initialise": {"epochs": 1}, "train": {"epochs": 1}, "dispatch": {"jigsaws": 2}}

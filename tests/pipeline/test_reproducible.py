@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lipt.stages.workspace import Step
+from lipt.run.workspace import Step
 from tests.tiny import tiny_context
 
 

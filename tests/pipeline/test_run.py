@@ -11,18 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from lipt.config import override
-from lipt.core.chunks import Dataset
+from lipt.data.chunks import Dataset
 from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.flow.compare import run_comparison, run_with_baseline
+from lipt.flow.graph import Outcome, baseline_of, combine, has_swarm, prepare, run
+from lipt.flow.report import report_key
 from lipt.ledger import Cost
 from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.report.views import spent
+from lipt.run.workspace import Workspace
 from lipt.stages import merge, pretrain
-from lipt.stages.choose import algorithm_of
-from lipt.stages.compare import run_comparison, run_with_baseline
-from lipt.stages.graph import Outcome, baseline_of, combine, has_swarm, prepare, run
-from lipt.stages.report import report_key
-from lipt.stages.workspace import Workspace
+from lipt.stages.select import algorithm_of
 from tests.programs import run_python
 from tests.tiny import TINY, digests, file_digest, tiny_context
 
@@ -136,7 +136,7 @@ import os, signal, sys
 import torch, torch._dynamo
 torch.set_num_threads(1)
 from lipt.adapters.store.file import FileStore
-from lipt.stages.compare import run_with_baseline
+from lipt.flow.compare import run_with_baseline
 from tests.tiny import tiny_context
 write = FileStore._write
 folder = sys.argv[1]
@@ -167,7 +167,7 @@ sys.exit(0 if status == 0 and deaths >= 8 else f"status {status} after {deaths} 
 _STRAIGHT = """
 import sys, torch
 torch.set_num_threads(1)
-from lipt.stages.compare import run_with_baseline
+from lipt.flow.compare import run_with_baseline
 from tests.tiny import tiny_context
 run_with_baseline(tiny_context(sys.argv[1], {"train": {"checkpoint_s": 0}}))
 """

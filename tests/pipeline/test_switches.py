@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 from torch import nn
 
-from lipt.core.selection import ALGORITHMS
 from lipt.errors import UsageError
-from lipt.stages.graph import Outcome, run
+from lipt.flow.graph import Outcome, run
+from lipt.selection import ALGORITHMS
 from tests.tiny import file_digest, tiny_context
 
 

@@ -14,12 +14,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lipt.core.selection import Candidates, Selection, select
-from lipt.core.wire import decode_delta, encode_delta, pack, unpack
 from lipt.errors import IntegrityError, LiptError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
-from lipt.stages.workspace import Artifact, Step, Workspace, canonical_json, run_step
+from lipt.run.workspace import Artifact, Step, Workspace, canonical_json, run_step
+from lipt.selection import Candidates, Selection, select
+from lipt.training.tensor_files import decode_delta, encode_delta, pack, unpack
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

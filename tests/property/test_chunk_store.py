@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lipt.adapters.store import MissingObjectError
-from lipt.core.chunks import Dataset, Manifest, read_samples
-from lipt.core.chunks.manifest import canonical_digest
+from lipt.data.chunks import Dataset, Manifest, read_samples
+from lipt.data.chunks.manifest import canonical_digest
 from lipt.errors import IntegrityError, RunError
-from tests.unit.chunks.helpers import Memory, Noise, as_format_1, write
+from tests.unit.data.chunks.helpers import Memory, Noise, as_format_1, write
 
 _SOURCE = Noise({"train": [12, 8], "test": [3, 2]})
 _JSON = st.recursive(

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lipt.cli import main
-from lipt.core.decoding import checked_image, read_stored
-from lipt.core.sources import open_source
+from lipt.data.decoding import checked_image, read_stored
+from lipt.data.sources import open_source
 from lipt.errors import RunError
 
 T = TypeVar("T")

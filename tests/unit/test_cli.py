@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import lipt.cli as lipt_cli
-from lipt.core.selection import Selection
+from lipt.selection import Selection
 from tests.programs import lipt, run_python
 from tests.tiny import TINY
 

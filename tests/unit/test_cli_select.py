@@ -15,8 +15,8 @@ from safetensors.numpy import save_file
 from lipt.cli import cli
 from lipt.cli.select import select as select_command
 from lipt.config import Select
-from lipt.core.selection import Candidates, Selection, select
 from lipt.errors import UsageError
+from lipt.selection import Candidates, Selection, select
 from tests.programs import lipt
 
 

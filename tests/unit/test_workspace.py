@@ -11,7 +11,7 @@ import pytest
 from lipt.adapters.store import MissingObjectError
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import Reporter
-from lipt.stages.workspace import Artifact, Step, Workspace, key_of, run_step
+from lipt.run.workspace import Artifact, Step, Workspace, key_of, run_step
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ def box() -> None:
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline.")
 def dispatch(parameters: tuple[str, ...]) -> None:
     """Check the settings, ingest the data if need be, train theta_* and cut the shards; prints the plan's address."""
-    from lipt.stages.boxes import dispatch_box
-    from lipt.stages.plan import PARAMETERS, configure
+    from lipt.pods.boxes import dispatch_box
+    from lipt.pods.spec import PARAMETERS, configure
 
     given = parse_pairs("-p", parameters)
     config = configure(given.pop("config", ""), **{name: given.pop(name) for name in PARAMETERS if name in given})
@@ -36,7 +36,7 @@ def dispatch(parameters: tuple[str, ...]) -> None:
 @click.argument("plan")
 def pretrain(plan: str) -> None:
     """Train the jigsaws, each in a pod on a node of its own; prints how many arrived."""
-    from lipt.stages.boxes import pretrain_box
+    from lipt.pods.boxes import pretrain_box
 
     arrived, expected = pretrain_box(plan)
     click.echo(f"{arrived} of {expected}")
@@ -46,7 +46,7 @@ def pretrain(plan: str) -> None:
 @click.argument("plan")
 def merge(plan: str) -> None:
     """Merge the jigsaws that arrived; prints the reference of theta_p, nothing when there is no swarm."""
-    from lipt.stages.boxes import merge_box
+    from lipt.pods.boxes import merge_box
 
     theta = merge_box(plan)
     click.echo(theta.ref if theta else "")
@@ -57,7 +57,7 @@ def merge(plan: str) -> None:
 @click.option("--merged", default="", metavar="REF", help="theta_p; empty when there is none.")
 def select(plan: str, merged: str) -> None:
     """Score the candidates and choose; prints the reference of the subset."""
-    from lipt.stages.boxes import select_box
+    from lipt.pods.boxes import select_box
 
     click.echo(select_box(plan, merged.strip() or None).ref)
 
@@ -68,7 +68,7 @@ def select(plan: str, merged: str) -> None:
 @click.option("--subset", required=True, metavar="REF", help="What select printed.")
 def train(plan: str, merged: str, subset: str) -> None:
     """Train on the subset and on a random one beside it, evaluate, report; prints the location of the report."""
-    from lipt.stages.boxes import train_box
+    from lipt.pods.boxes import train_box
 
     finished = train_box(plan, merged.strip() or None, subset.strip())
     Path(_VERDICT).write_text(finished.markdown, encoding="utf-8")
@@ -83,7 +83,7 @@ def train(plan: str, merged: str, subset: str) -> None:
 @click.option("--merged", default="", metavar="REF", help="theta_p, for score.")
 def worker(plan: str, stage: str, items: str, count: int, merged: str) -> None:
     """Do this pod's share of a fan-out; JOB_COMPLETION_INDEX says which."""
-    from lipt.stages import workers
+    from lipt.pods import workers
 
     try:
         index, numbers = int(os.environ["JOB_COMPLETION_INDEX"]), [int(item) for item in json.loads(items)]

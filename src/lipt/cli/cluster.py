@@ -119,7 +119,7 @@ def check_submittable(config: Config) -> list[str]:
     Raises:
         LiptError: says which setting.
     """
-    from lipt.stages.validate import check_from_afar
+    from lipt.flow.validation import check_from_afar
 
     if not config.workspace.startswith("s3://"):
         raise UsageError(
@@ -138,7 +138,7 @@ def check_submittable(config: Config) -> list[str]:
 def _parameters(config: Config, engine: Engine, pairs: tuple[str, ...]) -> dict[str, Any]:
     """The configuration as parameters of the installed pipeline, and those given by hand."""
     from lipt.adapters.cluster.manifest import Pods
-    from lipt.stages.plan import PARAMETERS, configure, parameters_of
+    from lipt.pods.spec import PARAMETERS, configure, parameters_of
 
     known = engine.parameters()
     given = parse_pairs("-p", pairs, known)

@@ -16,7 +16,7 @@ from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
 
 if TYPE_CHECKING:
-    from lipt.stages.facts import Facts
+    from lipt.flow.facts import Facts
 
 P = ParamSpec("P")
 #: (True: well, False: not, None: could not be found out; what was found)
@@ -171,8 +171,8 @@ def _workspace(config: Config) -> str:
 
 def _data(config: Config) -> str:
     from lipt.adapters.store import DatasetFiles, open_store
-    from lipt.core.chunks import Dataset
-    from lipt.stages.apart import open_apart
+    from lipt.data.chunks import Dataset
+    from lipt.run.source import open_apart
     from lipt.stages.ingest import is_chunk_store
 
     if is_chunk_store(config.data):
@@ -185,7 +185,7 @@ def _data(config: Config) -> str:
 
 
 def _model(config: Config, facts: Facts | None) -> str:
-    from lipt.stages.validate import check_model
+    from lipt.flow.validation import check_model
 
     weights = check_model(config.model, facts)
     return f"{config.model.name}: {weights:,} parameters at {facts.classes if facts else 10} classes"
@@ -193,7 +193,7 @@ def _model(config: Config, facts: Facts | None) -> str:
 
 def _selection(config: Config, facts: Facts | None) -> str:
     """The algorithm with its options, and whether the data suffice for shards and subset."""
-    from lipt.stages.validate import problems, raise_all
+    from lipt.flow.validation import problems, raise_all
 
     raise_all(problems(config, facts))
     kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
@@ -203,8 +203,8 @@ def _selection(config: Config, facts: Facts | None) -> str:
 def _comparison(config: Config) -> str:
     """Whether `lipt compare` works too; where it does not, a run may."""
     from lipt.adapters.cluster.preflight import UnknownError
-    from lipt.stages.context import Context
-    from lipt.stages.validate import check_comparison
+    from lipt.flow.validation import check_comparison
+    from lipt.run.context import Context
 
     try:
         chosen = check_comparison(Context.of(config))
@@ -215,7 +215,7 @@ def _comparison(config: Config) -> str:
 
 def _facts(config: Config) -> Facts | None:
     """What is known of the data; None where the check of the data says why nothing is."""
-    from lipt.stages.facts import Facts
+    from lipt.flow.facts import Facts
 
     try:
         return Facts.of(config.data)

@@ -25,7 +25,7 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
     It writes all or nothing, and never replaces what is there.
     """
     with open_context(config_path, overrides) as ctx:
-        from lipt.stages.export import export as run_export
+        from lipt.flow.export import export as run_export
 
         ctx.reporter.started("export")
         written = run_export(ctx, to)

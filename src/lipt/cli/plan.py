@@ -16,8 +16,8 @@ from lipt.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from lipt.forecast.time import Engine, Forecast, Machine
     from lipt.ledger import Cost
-    from lipt.stages.forecast import Engine, Forecast, Machine
 
 #: The numbers of a `Machine`.
 _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s", "memory_gb")
@@ -50,11 +50,11 @@ def plan(
     """
     from lipt.adapters.store import MissingObjectError
     from lipt.config import load_config
-    from lipt.stages.context import Context
-    from lipt.stages.costs import work_of
-    from lipt.stages.forecast import Machine, breaks, calibrate, forecast, measured
-    from lipt.stages.sizes import Data
-    from lipt.stages.speed import name_of_device, rates_here
+    from lipt.forecast.sizes import Data
+    from lipt.forecast.speed import name_of_device, rates_here
+    from lipt.forecast.stages import work_of
+    from lipt.forecast.time import Machine, breaks, calibrate, forecast, measured
+    from lipt.run.context import Context
 
     given = _numbers(pairs)
     machine = Machine(engine=engine, nodes=nodes, **given)
@@ -165,7 +165,7 @@ _IMPORTANCE = (
 def _table(stages: list[Forecast], measured_s: dict[str, float], shown: Collection[str]) -> Table:
     from rich.table import Column, Table
 
-    from lipt.report.humanize import format_bytes, format_flops, format_number, format_seconds
+    from lipt.report.numbers import format_bytes, format_flops, format_number, format_seconds
 
     columns: dict[str, tuple[Callable[[Forecast], float], Callable[[float], str]]] = {
         "wall-clock": (lambda stage: stage.wall_s, format_seconds),

@@ -26,10 +26,10 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.run import show
     from lipt.config import load_config
+    from lipt.flow.report import report_key, run_id
     from lipt.report.document import Document
     from lipt.report.render import render
-    from lipt.stages.report import report_key, run_id
-    from lipt.stages.workspace import Workspace
+    from lipt.run.workspace import Workspace
 
     remote = config_path.startswith(tuple(f"{engine}/" for engine in ENGINES))
     config = _config_of_run(config_path, overrides) if remote else load_config(config_path, list(overrides))
@@ -51,7 +51,7 @@ def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
     """The configuration that a run on a cluster was started with."""
     from lipt.adapters.cluster.api import Cluster
     from lipt.adapters.cluster.runs import Handle, engine_of
-    from lipt.stages.plan import PARAMETERS, configure
+    from lipt.pods.spec import PARAMETERS, configure
 
     if overrides:
         raise UsageError("--set does not go with a run that is finished", "leave it out")

@@ -11,7 +11,7 @@ from lipt.cli.verbose import is_verbose
 
 if TYPE_CHECKING:
     from lipt.report.document import Document
-    from lipt.stages.context import Context
+    from lipt.run.context import Context
 
 
 @click.command()
@@ -24,7 +24,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
     Finished stages are skipped; after an interruption the same command continues.
     """
     with open_context(config_path, overrides, dry_run=dry_run) as ctx:
-        from lipt.stages.compare import run_with_baseline
+        from lipt.flow.compare import run_with_baseline
 
         document = run_with_baseline(ctx)
     if document is not None:
@@ -38,7 +38,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
     with open_context(config_path, overrides, dry_run=dry_run) as ctx:
-        from lipt.stages.compare import run_comparison
+        from lipt.flow.compare import run_comparison
 
         document = run_comparison(ctx)
     if document is not None:
@@ -47,7 +47,7 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
 
 def location_of(ctx: Context) -> str:
     """Where the report of a configuration lies, as a person opens it."""
-    from lipt.stages.report import report_key
+    from lipt.flow.report import report_key
 
     return f"{ctx.workspace.store.uri.removeprefix('file://')}/{report_key(ctx.config, 'html')}"
 

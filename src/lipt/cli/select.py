@@ -10,7 +10,7 @@ from lipt.cli.options import output_option, parse_pairs, print_json
 from lipt.errors import UsageError
 
 if TYPE_CHECKING:
-    from lipt.core.selection import Candidates
+    from lipt.selection import Candidates
 
 _BLOCK = ("labels", "logits", "features")
 
@@ -75,9 +75,9 @@ def select(
     from dataclasses import replace
 
     from lipt.config import Select
-    from lipt.core.selection import Candidates
-    from lipt.core.selection import select as run_selection
-    from lipt.core.selection.arrays import as_tensor
+    from lipt.selection import Candidates
+    from lipt.selection import select as run_selection
+    from lipt.selection.arrays import as_tensor
 
     if fraction is None and k is None:
         fraction = Select().fraction
@@ -128,7 +128,7 @@ def _parsed(key: str, value: str) -> Any:
 
 def _initial(path: str) -> Any:
     """Positions in the candidates."""
-    from lipt.core.selection import Selection
+    from lipt.selection import Selection
 
     return Selection.load(path).indices_K if path.endswith(".parquet") else _array(path)
 
@@ -147,8 +147,8 @@ def _candidates(paths: tuple[str, ...]) -> Candidates:
     """Blocks one after the other; their outputs are read when the algorithm asks for them."""
     import torch
 
-    from lipt.core.selection import Candidates, Outputs, StoredOutputs
-    from lipt.core.selection.arrays import as_labels
+    from lipt.selection import Candidates, Outputs, StoredOutputs
+    from lipt.selection.arrays import as_labels
 
     labels, shapes = [], []
     for path in paths:

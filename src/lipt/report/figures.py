@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lipt.report.compare import accuracy_interval, group_by_budgets, mean_accuracy
 from lipt.report.document import Curve, Histogram, MergeTable, Row
-from lipt.report.humanize import format_budget
+from lipt.report.numbers import format_budget
 from lipt.report.svg import ACCENT, BAD, INK, MUTED, PAPER, PLAIN, SERIES, draw
 
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.4g} %")

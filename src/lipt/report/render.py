@@ -9,7 +9,7 @@ from markupsafe import Markup
 from lipt.report import figures, views
 from lipt.report.compare import MIN_SEEDS
 from lipt.report.document import Document, MergeTable, Provenance, Subset
-from lipt.report.humanize import exact, format_percent
+from lipt.report.numbers import exact, format_percent
 from lipt.report.table import COLUMNS, comparison_groups
 from lipt.report.verdict import judge
 

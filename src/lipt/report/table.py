@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lipt.report.compare import deviation, difference, group_by_budgets, mean_accuracy, strongest_random
 from lipt.report.document import Row
-from lipt.report.humanize import (
+from lipt.report.numbers import (
     DASH,
     exact,
     format_budget,

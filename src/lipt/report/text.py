@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lipt.report.document import Row
-from lipt.report.humanize import format_seconds
+from lipt.report.numbers import format_seconds
 from lipt.report.table import COLUMNS, comparison_groups
 from lipt.report.verdict import Verdict
 from lipt.report.views import stage_names

@@ -19,7 +19,7 @@ from lipt.report.compare import (
     strongest_random,
 )
 from lipt.report.document import Row
-from lipt.report.humanize import (
+from lipt.report.numbers import (
     format_budget,
     format_multiple,
     format_number,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from lipt.ledger import Cost, elapsed_s
 from lipt.report.document import Accounting, Example, JigsawRow, LedgerRow, PaperAccounting, Row, Subset
-from lipt.report.humanize import DASH, exact, format_bytes, format_flops, format_percent, format_seconds
+from lipt.report.numbers import DASH, exact, format_bytes, format_flops, format_percent, format_seconds
 from lipt.report.table import Cell
 
 MAX_CLASS_BARS = 40

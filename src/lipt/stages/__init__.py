@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lipt.stages.choose import score, select
+from lipt.run.workspace import Artifact
 from lipt.stages.ingest import ingest
-from lipt.stages.soup import group, merge
-from lipt.stages.swarm import dispatch, initialise, pretrain
+from lipt.stages.merge import group, merge
+from lipt.stages.pretrain import dispatch, initialise, pretrain
+from lipt.stages.select import score, select
 from lipt.stages.train import evaluate, train
-from lipt.stages.workspace import Artifact
 
 #: name -> function, for `lipt stage`.
 STAGES: dict[str, Callable[..., Artifact]] = {

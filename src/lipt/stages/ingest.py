@@ -14,14 +14,14 @@ from typing import Any
 
 from lipt.adapters.store import DatasetFiles, Store, open_store
 from lipt.config import Data
-from lipt.core.chunks import MANIFEST, ChunkInfo, Dataset, Manifest, write_dataset
-from lipt.core.sources import Source, open_source
-from lipt.core.sources.base import told
+from lipt.data.chunks import MANIFEST, ChunkInfo, Dataset, Manifest, write_dataset
+from lipt.data.sources import Source, open_source
+from lipt.data.sources.base import told
 from lipt.errors import DamagedDataError
 from lipt.progress import Reporter
-from lipt.stages.apart import open_apart
-from lipt.stages.context import Context
-from lipt.stages.workspace import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, Step, key_of, owner_of
+from lipt.run.context import Context
+from lipt.run.source import open_apart
+from lipt.run.workspace import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, Step, key_of, owner_of
 
 _INGEST = "ingest"
 #: Where the chunks lie, below an artifact.

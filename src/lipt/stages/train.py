@@ -8,22 +8,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lipt.core.distributed import Ranks
-from lipt.core.images import ResidentImages, StreamedImages, image_shape
-from lipt.core.nets import on_device
-from lipt.core.scoring import score as score_images
-from lipt.core.selection import Candidates
-from lipt.core.shards import Positions
-from lipt.core.training import ImageSet, Recipe, Trainer, predictions
-from lipt.core.training import train as run_training
-from lipt.core.wire import pack, state_of, unpack
+from lipt.data.images import ImageSet, ResidentImages, StreamedImages, image_shape
+from lipt.data.shards import Positions
 from lipt.errors import RunError
-from lipt.stages.checkpoint import resumable
-from lipt.stages.choose import Subset, apply, needs_of, read_subset
-from lipt.stages.context import WEIGHTS, Context
-from lipt.stages.launch import run_together
-from lipt.stages.team import Inputs, Summary, Team
-from lipt.stages.workspace import Artifact, Step
+from lipt.run.checkpoint import resumable
+from lipt.run.context import WEIGHTS, Context
+from lipt.run.processes.child import Inputs, Summary, Team
+from lipt.run.processes.parent import run_together
+from lipt.run.workspace import Artifact, Step
+from lipt.selection import Candidates
+from lipt.stages.select import Subset, apply, needs_of, read_subset
+from lipt.training.distributed import Ranks
+from lipt.training.loop import Recipe, Trainer, predictions
+from lipt.training.loop import train as run_training
+from lipt.training.networks import on_device
+from lipt.training.scoring import score as score_images
+from lipt.training.tensor_files import pack, state_of, unpack
 
 
 def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None) -> Artifact:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from selection_samples import dense_gradients, make, permuted
 
-from lipt.core.selection import Candidates, select
-from lipt.core.selection.gradmatch import LAM
+from lipt.selection import Candidates, select
+from lipt.selection.algorithms.gradmatch import LAM
 
 Array = NDArray[np.float64]
 #: What each of the R distinct samples (R,) adds to those that are picked, which are positions among the distinct ones.

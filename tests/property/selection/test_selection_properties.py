@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selection_samples import make, one_class, permuted
 
-from lipt.core.selection import ALGORITHMS, Candidates, Outputs, select
+from lipt.selection import ALGORITHMS, Candidates, Outputs, select
 
 DRAWN = {"random", "stratified", "ccs", "dual", "auto"}  # use the seed
 EXACT = sorted(set(ALGORITHMS) - DRAWN)

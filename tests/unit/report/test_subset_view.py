@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lipt.core.selection import Candidates, Outputs, select
-from lipt.stages.subset_view import score_name
+from lipt.flow.subset_view import score_name
+from lipt.selection import Candidates, Outputs, select
 
 
 @pytest.mark.parametrize(

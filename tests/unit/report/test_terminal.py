@@ -10,10 +10,10 @@ from report_samples import comparison, document
 from rich.console import Console
 
 from lipt.config import parse_config
+from lipt.flow.report import report_key
 from lipt.report.table import COLUMNS, comparison_groups
 from lipt.report.terminal import fitted
 from lipt.report.text import column_importance, comparison_table, stage_importance, stage_table
-from lipt.stages.report import report_key
 from tests.programs import lipt, on_terminal
 
 

@@ -4,7 +4,7 @@ import pytest
 from report_samples import comparison, row
 from rich.console import Console
 
-from lipt.report.humanize import (
+from lipt.report.numbers import (
     exact,
     format_budget,
     format_bytes,

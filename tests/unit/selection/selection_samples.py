@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lipt.core.selection import Candidates, Outputs, Selection, select
+from lipt.selection import Candidates, Outputs, Selection, select
 
 
 def make(

@@ -8,9 +8,9 @@ import torch
 from selection_samples import one_class, run
 
 from benchmarks.factored import RIVALS
-from lipt.core.selection import shrinking
-from lipt.core.selection.geometry import farthest_first
-from lipt.core.selection.submodular import cut
+from lipt.selection import shrinking
+from lipt.selection.algorithms.geometry import farthest_first
+from lipt.selection.algorithms.submodular import cut
 
 
 @pytest.mark.parametrize("algorithm", ["grand", "el2n", "moderate", "herding", "k_center", "graph_cut"])

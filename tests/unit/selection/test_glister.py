@@ -7,10 +7,10 @@ import torch
 from selection_samples import dense_gradients, glister, make, one_class, run
 from torch import Tensor
 
-from lipt.core.selection import Candidates, Outputs, select
-from lipt.core.selection.glister import _Screen
-from lipt.core.selection.gradients import LastLayer
 from lipt.errors import UsageError
+from lipt.selection import Candidates, Outputs, select
+from lipt.selection.algorithms.glister import _Screen
+from lipt.selection.gradients import LastLayer
 
 
 @pytest.mark.parametrize("seed", range(3))

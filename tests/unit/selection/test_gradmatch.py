@@ -14,12 +14,12 @@ from selection_samples import dense_gradients, make, matching_error, omp, one_cl
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from lipt.core.selection import Candidates, Outputs, select
-from lipt.core.selection.gradients import last_layers
-from lipt.core.selection.gradmatch import LAM
-from lipt.core.selection.nnls import GrowingNonNegativeLeastSquares
-from lipt.core.selection.pursuit import Problem, matching_pursuit, side_by_side
 from lipt.errors import UsageError
+from lipt.selection import Candidates, Outputs, select
+from lipt.selection.algorithms.gradmatch import LAM
+from lipt.selection.gradients import last_layers
+from lipt.selection.nnls import GrowingNonNegativeLeastSquares
+from lipt.selection.pursuit import Problem, matching_pursuit, side_by_side
 
 CPU = torch.device("cpu")
 
@@ -123,7 +123,7 @@ def test_gradmatch_in_float32_keeps_the_order_of_float64_thanks_to_the_refresh(m
 
     expected = order(torch.float64)
     assert order(torch.float32) == expected
-    monkeypatch.setattr("lipt.core.selection.pursuit.REFRESH", 10**9)
+    monkeypatch.setattr("lipt.selection.pursuit.REFRESH", 10**9)
     assert order(torch.float32) != expected
 
 
@@ -205,7 +205,7 @@ def test_classes_are_solved_together_as_far_as_memory_allows(monkeypatch: pytest
     candidates = make(300, 7, 12)
     together = select("gradmatch", candidates, fraction=0.2)
     for limit, sizes in ((1, [1] * 7), (10_000, [2, 2, 2, 1]), (1_000_000, [7])):
-        monkeypatch.setattr("lipt.core.selection.pursuit.CPU_BYTES", limit)
+        monkeypatch.setattr("lipt.selection.pursuit.CPU_BYTES", limit)
         assert [len(batch) for batch in side_by_side([(40, 8)] * 7, 20, CPU)] == sizes
         apart = select("gradmatch", candidates, fraction=0.2)
         assert apart.indices_K.tolist() == together.indices_K.tolist()
@@ -254,7 +254,7 @@ def test_mini_batches_give_exactly_the_budget(n: int, k: int, batch_size: int, s
 
 
 def test_mini_batch_gradients_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lipt.core.selection.gradmatch.DENSE_BYTES", 1000)
+    monkeypatch.setattr("lipt.selection.algorithms.gradmatch.DENSE_BYTES", 1000)
     with pytest.raises(UsageError, match=r"15 mini-batch gradients of 36 numbers .*choose larger batches"):
         run("gradmatch", one_class(60, 8, 4), 12, per="batch", batch_size=4)
 

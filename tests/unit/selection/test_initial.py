@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from selection_samples import dense_gradients, make, one_class, permuted
 from torch import Tensor
 
-from lipt.core.selection import Candidates, select, submodular
 from lipt.errors import UsageError
+from lipt.selection import Candidates, select
+from lipt.selection.algorithms import submodular
 
 COVERING = ["k_center", "herding", "graph_cut", "facility_location", "craig"]
 N, K = 30, 8

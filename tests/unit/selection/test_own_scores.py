@@ -7,8 +7,8 @@ import pytest
 import torch
 from selection_samples import make
 
-from lipt.core.selection import Candidates, select
 from lipt.errors import RunError, UsageError
+from lipt.selection import Candidates, select
 
 LABELS = np.arange(60) % 3
 

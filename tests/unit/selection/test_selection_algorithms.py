@@ -10,10 +10,10 @@ import torch
 from selection_samples import dense_gradients, make, one_class, run
 from torch import Tensor
 
-from lipt.core.selection import Candidates, Outputs, select
-from lipt.core.selection.auto import auto_rule, default_beta
-from lipt.core.selection.geometry import herd
-from lipt.core.selection.gradients import last_layers
+from lipt.selection import Candidates, Outputs, select
+from lipt.selection.algorithms.geometry import herd
+from lipt.selection.auto import auto_rule, default_beta
+from lipt.selection.gradients import last_layers
 
 
 def everyone(candidates: Candidates) -> Tensor:

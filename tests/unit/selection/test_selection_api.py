@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from selection_samples import make, same
 
 from lipt import __version__
-from lipt.core.selection import ALGORITHMS, Candidates, Outputs, Selection, requirements, resolve, select
-from lipt.core.selection.task import shares
 from lipt.errors import LiptError, RunError, UsageError
+from lipt.selection import ALGORITHMS, Candidates, Outputs, Selection, requirements, resolve, select
+from lipt.selection.registry import shares
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2])
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from selection_samples import make
 from torch import Tensor
 
-from lipt.core.selection import ALGORITHMS, Candidates, Outputs, select
-from lipt.core.selection.compressed import TopLogits
-from lipt.core.selection.gradients import error_vectors, last_layers
-from lipt.core.selection.ranking import difficulty
 from lipt.errors import RunError, UsageError
-from lipt.stages.graph import choose, prepare
-from lipt.stages.workspace import Artifact
+from lipt.flow.graph import choose, prepare
+from lipt.run.workspace import Artifact
+from lipt.selection import ALGORITHMS, Candidates, Outputs, select
+from lipt.selection.algorithms.ranking import difficulty
+from lipt.selection.compressed import TopLogits
+from lipt.selection.gradients import error_vectors, last_layers
 from tests.tiny import tiny_context
 
 SCORES = ("el2n", "grand", "entropy", "margin", "least_confidence")

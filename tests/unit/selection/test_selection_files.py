@@ -17,8 +17,8 @@ import torch
 from selection_samples import make, same
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from lipt.core.selection import Selection, select
 from lipt.errors import LiptError, RunError, UsageError
+from lipt.selection import Selection, select
 
 N, C = 60, 4
 

@@ -15,10 +15,10 @@ from selection_samples import make, same
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from lipt.core.nets import build_model
-from lipt.core.selection import ALGORITHMS, Candidates, requirements, score_dataset, select
-from lipt.core.selection.compressed import TopLogits
 from lipt.errors import LiptError, UsageError
+from lipt.selection import ALGORITHMS, Candidates, requirements, score_dataset, select
+from lipt.selection.compressed import TopLogits
+from lipt.training.networks import build_model
 
 N, C, D = 60, 4, 6
 

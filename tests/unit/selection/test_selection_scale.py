@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selection_samples import make, peak_bytes
 
-from lipt.core.selection import ALGORITHMS, Candidates, Outputs, pursuit, rows, select
-from lipt.core.selection.compressed import TopLogits
-from lipt.core.selection.passes import check_finite
-from lipt.core.selection.ranking import difficulty
-from lipt.core.selection.rows import members_by_class, per_row, row_blocks
-from lipt.core.selection.sampling import dual_scores
 from lipt.errors import RunError
+from lipt.selection import ALGORITHMS, Candidates, Outputs, pursuit, rows, select
+from lipt.selection.algorithms.ranking import difficulty
+from lipt.selection.algorithms.sampling import dual_scores
+from lipt.selection.compressed import TopLogits
+from lipt.selection.passes import check_finite
+from lipt.selection.rows import members_by_class, per_row, row_blocks
 
 SCORES = ("el2n", "grand", "entropy", "margin", "least_confidence")
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 from selection_samples import make, peak_bytes, same
 
-from lipt.core.selection import ALGORITHMS, Candidates, Outputs, StoredOutputs, passes, requirements, rows, select
-from lipt.core.selection.compressed import TopLogits
 from lipt.errors import RunError, UsageError
-from lipt.stages.graph import choose, prepare
+from lipt.flow.graph import choose, prepare
+from lipt.selection import ALGORITHMS, Candidates, Outputs, StoredOutputs, passes, requirements, rows, select
+from lipt.selection.compressed import TopLogits
 from tests.tiny import tiny_context
 
 N = 131

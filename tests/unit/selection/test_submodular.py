@@ -7,7 +7,7 @@ import torch
 from selection_samples import dense_gradients, medoids, one_class, run
 from torch import Tensor
 
-from lipt.core.selection import select
+from lipt.selection import select
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -34,7 +34,7 @@ def test_facility_location_equals_naive_greedy(metric: str) -> None:
 def test_rows_on_demand_give_the_same_medoids(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = one_class(60)
     kept = run("craig", candidates, 20)
-    monkeypatch.setattr("lipt.core.selection.submodular.DENSE_LIMIT", 10)
+    monkeypatch.setattr("lipt.selection.algorithms.submodular.DENSE_LIMIT", 10)
     fresh = run("craig", candidates, 20)
     assert fresh.indices_K.tolist() == kept.indices_K.tolist()
     assert fresh.weights_K.tolist() == kept.weights_K.tolist()
@@ -104,7 +104,7 @@ def test_sparse_greedy_is_what_auto_does_with_many_and_comes_close(monkeypatch: 
     dense = dense_gradients(candidates)
     distances = torch.cdist(dense, dense)
     exact = run("craig", candidates, 40)
-    monkeypatch.setattr("lipt.core.selection.submodular.SPARSE_LIMIT", 399)
+    monkeypatch.setattr("lipt.selection.algorithms.submodular.SPARSE_LIMIT", 399)
     sparse = run("craig", candidates, 40)
     assert sparse.options["greedy"] == "auto"
     assert sparse.indices_K.tolist() != exact.indices_K.tolist()
@@ -116,5 +116,5 @@ def test_sparse_greedy_is_what_auto_does_with_many_and_comes_close(monkeypatch: 
 def test_cluster_sizes_do_not_depend_on_their_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = one_class(90)
     whole = run("craig", candidates, 40).weights_K.tolist()
-    monkeypatch.setattr("lipt.core.selection.submodular._BLOCK", 7)
+    monkeypatch.setattr("lipt.selection.algorithms.submodular._BLOCK", 7)
     assert run("craig", candidates, 40).weights_K.tolist() == whole

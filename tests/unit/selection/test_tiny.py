@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selection_samples import make
 
-from lipt.core.selection import Candidates, Outputs, select
+from lipt.selection import Candidates, Outputs, select
 
 OF_FEATURES = [
     ("herding", {}), ("k_center", {}), ("graph_cut", {}), ("facility_location", {}),

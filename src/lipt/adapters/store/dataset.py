@@ -1,4 +1,4 @@
-"""A dataset's location as the plain callables that `lipt.core.chunks` takes."""
+"""A dataset's location as the plain callables that `lipt.data.chunks` takes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,192 @@
+"""Prepare a fresh MinIO in a cluster: `python -m lipt.adapters.store_setup`, run by the Job of manifests/base.
+
+Makes random root credentials (a Secret that MinIO starts with), the bucket, a user who may use that bucket and nothing
+else, and her credentials (a Secret that every pod of a run reads). What exists is kept, so it may run at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from secrets import token_urlsafe
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from minio import Minio, MinioAdmin
+from minio.credentials.providers import StaticProvider
+from minio.error import InvalidResponseError, MinioAdminException, MinioException, S3Error, ServerError
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+from urllib3 import PoolManager, Timeout
+from urllib3.exceptions import HTTPError
+
+from lipt.adapters.cluster.api import Cluster, MissingError, Objects
+from lipt.errors import LiptError, RunError, TransientError, UsageError
+
+T = TypeVar("T")
+
+_REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+_LABELS = {
+    "app.kubernetes.io/name": "lipt",
+    "app.kubernetes.io/part-of": "lipt",
+    "app.kubernetes.io/component": "object-store",
+    "app.kubernetes.io/managed-by": "lipt-setup",
+}
+
+
+@dataclass(frozen=True)
+class Login:
+    """Who uses a store."""
+
+    user: str
+    password: str
+
+
+def login_of(api: Objects, namespace: str, name: str, *, user: str, keys: tuple[str, str]) -> Login:
+    """The user name and the password in a Secret, under these keys; made for `user`, at random, if there is none.
+
+    Raises:
+        UsageError: the Secret lacks a key, or this ServiceAccount may not use it.
+    """
+    secrets = f"/api/v1/namespaces/{namespace}/secrets"
+    try:
+        found = api.get(f"{secrets}/{name}")
+    except MissingError:
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "labels": _LABELS},
+            "stringData": dict(zip(keys, (user, token_urlsafe(30)), strict=True)),
+        }
+        found = api.create(secrets, secret)
+    values: Mapping[str, str] = found.get("data") or {}
+    if missing := [key for key in keys if not values.get(key)]:
+        raise UsageError(f"Secret {name} has no {' and no '.join(missing)}", "delete it, and it is made anew")
+    return Login(*(b64decode(values[key]).decode() for key in keys))
+
+
+def rights(bucket: str) -> dict[str, Any]:
+    """The policy: what `lipt.adapters.store.s3` asks of a store, on this bucket alone."""
+    of_bucket = ["s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
+    of_objects = [
+        "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts",
+    ]  # fmt: skip
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": of_bucket, "Resource": [f"arn:aws:s3:::{bucket}"]},
+            {"Effect": "Allow", "Action": of_objects, "Resource": [f"arn:aws:s3:::{bucket}/*"]},
+        ],
+    }
+
+
+def prepare(endpoint: str, *, root: Login, user: Login, bucket: str, wait_s: float = 300.0) -> None:
+    """Make bucket, policy and user, and tie them together; repeated, it sets the user's password and the policy again.
+
+    Raises:
+        UsageError: a malformed endpoint, or the server was started with other root credentials.
+        TransientError: the server did not come up within `wait_s` seconds.
+    """
+    url = urlsplit(endpoint)
+    if url.scheme not in ("http", "https") or not url.netloc or "@" in url.netloc or url.path.strip("/"):
+        raise UsageError("LIPT_S3_ENDPOINT is not the address of a store", "set it to http://host:port or https://host")
+    pool = PoolManager(timeout=Timeout(connect=5.0, read=30.0), retries=False)
+    provider, secure = StaticProvider(root.user, root.password), url.scheme == "https"
+    client = Minio(endpoint=url.netloc, credentials=provider, secure=secure, region="us-east-1", http_client=pool)
+    admin = MinioAdmin(endpoint=url.netloc, credentials=provider, secure=secure, http_client=pool)
+    policy = f"{bucket}-only"
+
+    def make_bucket() -> None:
+        if not client.bucket_exists(bucket_name=bucket):
+            client.make_bucket(bucket_name=bucket)
+
+    def attach_policy() -> None:
+        if policy not in json.loads(admin.user_info(access_key=user.user)).get("policyName", "").split(","):
+            admin.attach_policy(policies=[policy], user=user.user)
+
+    steps: list[Callable[[], object]] = [
+        make_bucket,
+        lambda: admin.policy_add(policy_name=policy, policy=rights(bucket)),
+        lambda: admin.user_add(access_key=user.user, secret_key=user.password),
+        attach_policy,
+    ]
+    for step in steps:
+        Retrying(
+            retry=retry_if_exception_type(TransientError),
+            stop=stop_after_delay(wait_s),
+            wait=wait_exponential(multiplier=0.5, max=5),
+            reraise=True,
+        )(_explained, endpoint, step)
+
+
+def _explained(endpoint: str, step: Callable[[], T]) -> T:
+    try:
+        return step()
+    except HTTPError as error:
+        raise _not_up(endpoint, type(error).__name__) from error
+    except (MinioException, MinioAdminException) as error:
+        status, code = _status(error), _code(error)
+        if status >= 500 or status == 429:
+            raise _not_up(endpoint, code) from error
+        if code in _REFUSED:
+            remedy = "it was started with others: kubectl rollout restart deployment/minio"
+            raise UsageError(f"{endpoint} refuses its root credentials ({code})", remedy) from error
+        raise RunError(f"{endpoint} answers {code}", "is this a MinIO? see its log") from error
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, S3Error):
+        return int(error.response.status)
+    if isinstance(error, ServerError):
+        return error.status_code
+    if isinstance(error, (MinioAdminException, InvalidResponseError)):
+        return int(error._code)  # no public name
+    return 0
+
+
+def _code(error: Exception) -> str:
+    """The server's word for what went wrong; never its whole answer."""
+    if isinstance(error, S3Error):
+        return error.code or "unknown error"
+    try:
+        return str(json.loads(getattr(error, "_body", "") or "")["Code"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {_status(error)}"
+
+
+def _not_up(endpoint: str, reason: str) -> TransientError:
+    return TransientError(f"{endpoint} did not come up ({reason})", "see its pod; the Job tries again")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code; errors are one line."""
+    parser = argparse.ArgumentParser(prog="python -m lipt.adapters.store_setup")
+    parser.add_argument("--bucket", default="lipt")
+    parser.add_argument("--root-secret", default="minio-root", help="keys: user, password")
+    parser.add_argument("--user-secret", default="lipt-s3", help="keys: accesskey, secretkey")
+    asked = parser.parse_args(arguments)
+    try:
+        endpoint, namespace = (_required(name) for name in ("LIPT_S3_ENDPOINT", "LIPT_NAMESPACE"))
+        api = Cluster()
+        root = login_of(api, namespace, asked.root_secret, user="lipt-root", keys=("user", "password"))
+        user = login_of(api, namespace, asked.user_secret, user="lipt", keys=("accesskey", "secretkey"))
+        prepare(endpoint, root=root, user=user, bucket=asked.bucket)
+    except LiptError as error:
+        print("setup: " + "; ".join(filter(None, (error.message, error.remedy))), file=sys.stderr)
+        return error.exit_code
+    print(f"bucket {asked.bucket} at {endpoint} is ready; its user is in Secret {asked.user_secret}")
+    return 0
+
+
+def _required(name: str) -> str:
+    if value := os.environ.get(name):
+        return value
+    raise UsageError(f"{name} is not set", "run this as the Job in manifests/base/setup.yaml does")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Who gets which samples: validation first, then disjoint shards for the workers.
+
+Positions refer to the data set's global order, which ingestion made a stratified shuffle: every contiguous window holds
+each class in proportion within about one sample. So a window is a stratified sample and costs one range request.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from lipt.errors import RunError
+from lipt.rng import generator, permutation
+
+Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def split(n: int, validation_fraction: float, *, seed: int) -> tuple[Positions, Positions]:
+    """Validation and candidate positions, both int64; the validation window starts where the seed says.
+
+    Raises:
+        RunError: one of the two would be empty.
+    """
+    num_validation = count_validation(n, validation_fraction)
+    start = int(torch.randint(n, (), generator=generator(seed, "split")))
+    order = (start + np.arange(n)) % n
+    return order[:num_validation], order[num_validation:]
+
+
+def count_validation(n: int, validation_fraction: float) -> int:
+    """How many of n training images are for validation.
+
+    Raises:
+        RunError: none of them, or all.
+    """
+    num_validation = round(validation_fraction * n)
+    if not 0 < num_validation < n:
+        raise RunError(
+            f"{n} training images leave no validation set of {validation_fraction:.1%}",
+            "raise data.validation_fraction",
+        )
+    return num_validation
+
+
+def shards(candidates: Positions, *, count: int, size: int, stratified: bool, seed: int) -> list[Positions]:
+    """`count` disjoint shards of `size` positions: windows of the stratified order, or plain random draws.
+
+    Raises:
+        RunError: fewer than count * size candidates.
+    """
+    check_shards(len(candidates), count=count, size=size)
+    if stratified:
+        windows = permutation(len(candidates) // size, seed, "dispatch")[:count].tolist()
+        return [candidates[window * size : (window + 1) * size] for window in windows]
+    drawn = candidates[permutation(len(candidates), seed, "dispatch").numpy()[: count * size]]
+    return list(drawn.reshape(count, size))
+
+
+def check_shards(candidates: int, *, count: int, size: int) -> None:
+    """
+    Raises:
+        RunError: there are too few candidates for `count` disjoint shards of `size`.
+    """
+    if candidates < count * size:
+        raise RunError(
+            f"{count} jigsaws of {size} images need {count * size:,} candidates, the data set has {candidates:,}",
+            "lower dispatch.jigsaws, dispatch.batches or dispatch.batch_size",
+        )

@@ -1,0 +1,93 @@
+"""A tree of image files with one folder per class."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from lipt.data.decoding import checked_image
+from lipt.data.sources.base import (
+    IMAGE_SUFFIXES,
+    Source,
+    check_classes,
+    check_name,
+    digest_lines,
+    digest_sample,
+    is_folder,
+    told,
+)
+from lipt.data.sources.layout import find_splits, visible_folders
+from lipt.data.sources.walk import Walk
+from lipt.errors import RunError, UsageError
+
+
+class FolderSource(Source):
+    """FOLDER/train/CLASS/... with FOLDER/test|val|.../CLASS/..., or FOLDER/CLASS/... without a test split.
+
+    Files are found at any depth below CLASS; hidden ones and those without an image suffix are counted in `left_out`.
+
+    Raises:
+        UsageError: FOLDER is no folder.
+        PermissionError: a folder must not be read.
+        RunError: no classes or no images, or a class is missing or empty in a split, a folder can be
+            a split or a class, a link leads nowhere.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not is_folder(folder):
+            raise UsageError(f"{folder} is not a folder", "name a folder with one sub-folder of images per class")
+        self.name = folder.resolve().name
+        self._folder = folder
+        self.left_out = Counter[str]()
+        roots = find_splits(folder, self.left_out)
+        classes = {split: _class_names(root) for split, root in roots.items()}
+        self.classes = classes["train"]
+        for name in sorted(set(self.classes) ^ set(classes.get("test", self.classes))):
+            there, absent = ("train", "test") if name in self.classes else ("test", "train")
+            raise RunError(
+                f"{roots[absent]}: no folder for class {name!r}, which {roots[there]} has",
+                "add the folder with images of the class, or remove the class from both",
+            )
+        self._files: dict[str, list[tuple[str, int, int]]] = {}  # relative path, bytes, time of modification (ns)
+        self.splits = {}
+        walk = Walk(folder, roots.values(), self.left_out)
+        for split, root in roots.items():
+            found = [(label, *file) for label, name in enumerate(self.classes) for file in walk.images(root / name)]
+            self.splits[split] = np.array([label for label, *_ in found], dtype=np.int64)
+            self._files[split] = [(path, stat.st_size, stat.st_mtime_ns) for _, path, stat in found]
+        self.names = {split: [path.replace(os.sep, "/") for path, *_ in files] for split, files in self._files.items()}
+        if not any(self._files.values()):
+            there = f" (left out: {told(self.left_out)})" if self.left_out else ""
+            remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"
+            raise RunError(f"{folder}: no images{there}", remedy)
+        check_classes(self.splits, self.classes, str(folder), self.left_out)
+
+    def read(self, split: str, i: int) -> tuple[bytes, str]:
+        path = self._folder / self._files[split][i][0]
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}", "restore the file, then ingest again") from error
+        return checked_image(data, str(path))
+
+    def fingerprint(self) -> str:
+        files = [file for files in self._files.values() for file in files]
+        sample = digest_sample([(self._folder / path, 0) for path, *_ in files])
+        return digest_lines([*("\t".join(map(str, file)) for file in files), sample])
+
+    def overlaps(self, folder: Path) -> bool:
+        mine, other = self._folder.resolve(), folder.resolve()
+        return other.is_relative_to(mine) or mine.is_relative_to(other)
+
+
+def _class_names(folder: Path) -> list[str]:
+    names = visible_folders(folder)
+    if not names:
+        remedy = "sort the images into one folder per class; tars are named by a glob: 'wds:FOLDER/*.tar'"
+        raise RunError(f"{folder}: no class folders", remedy)
+    for name in names:
+        check_name(name, str(folder))
+    return names

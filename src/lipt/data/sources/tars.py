@@ -1,0 +1,175 @@
+"""WebDataset tars: `KEY.jpg|png|...` beside `KEY.cls`."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lipt.data.decoding import checked_image
+from lipt.data.sources.base import (
+    TEST_NAMES,
+    TRAIN_NAMES,
+    Labels,
+    Source,
+    check_classes,
+    check_name,
+    digest_lines,
+    digest_sample,
+    is_folder,
+)
+from lipt.data.sources.tarscan import scan
+from lipt.errors import RunError, UsageError
+
+
+class TarSource(Source):
+    """Uncompressed tars with integer labels; one pass over the headers, then random access.
+
+    Tars with `test`, `val` or the like as a word of their names are the test split if there are others. Class names
+    come from `classes.txt` (one a line) or `classes.json` (a list) beside the tars, else they are the integers.
+
+    Raises:
+        UsageError: nothing matches the pattern.
+        PermissionError: a tar or its folder must not be read.
+        RunError: a damaged or compressed tar, a sample without image or label, a label without class or images.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        tars = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
+        if not tars:
+            if is_folder(folder := Path(pattern).parent):
+                os.listdir(folder)  # what must not be listed is another error than what is not there
+            raise UsageError(f"{pattern}: no such tar", "name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'")
+        self._pattern, self._tars = pattern, tars
+        folder = Path(tars[0]).parent
+        self.name = folder.resolve().name
+        self.left_out = Counter[str]()
+        self._entries = {
+            split: [entry for tar in chosen for entry in scan(tar, self.left_out)]
+            for split, chosen in _by_split(tars, self.left_out).items()
+        }
+        self.splits = {
+            split: np.array([entry.label for entry in entries], dtype=np.int64)
+            for split, entries in self._entries.items()
+        }
+        top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
+        self.names = {
+            split: [
+                f"{os.path.relpath(entry.tar, top)}/{entry.key}.{entry.suffix}".replace(os.sep, "/")
+                for entry in self._entries[split]
+            ]
+            for split in self.splits
+        }
+        if not any(self._entries.values()):
+            raise RunError(f"{pattern}: no images", "check that the tars hold KEY.jpg or KEY.png beside KEY.cls")
+        self.classes = _class_names(folder) or _numbers(self.splits, pattern)
+        _check_labels(self.splits, self.classes, pattern, folder)
+        check_classes(self.splits, self.classes, pattern)
+
+    def read(self, split: str, i: int) -> tuple[bytes, str]:
+        entry = self._entries[split][i]
+        try:
+            with open(entry.tar, "rb") as file:
+                file.seek(entry.offset)
+                data = file.read(entry.size)
+        except OSError as error:
+            raise RunError(f"{entry.tar}: {error.strerror}", "restore the tar, then ingest again") from error
+        if len(data) < entry.size:
+            raise RunError(f"{entry.tar}: cut since it was looked through, in {entry.key}", "ingest again")
+        return checked_image(data, f"{entry.tar}: {entry.key}")
+
+    def fingerprint(self) -> str:
+        entries = [entry for split in self.splits for entry in self._entries[split]]
+        files = {entry.tar: os.stat(entry.tar) for entry in entries}
+        return digest_lines([
+            *self.classes,
+            *(f"{os.path.basename(tar)}\t{found.st_size}\t{found.st_mtime_ns}" for tar, found in files.items()),
+            *(f"{split}\t{name}" for split in self.splits for name in self.names[split]),
+            *(f"{entry.offset}\t{entry.size}\t{entry.label}" for entry in entries),
+            digest_sample([(entry.tar, entry.offset) for entry in entries]),
+        ])  # fmt: skip
+
+    def overlaps(self, folder: Path) -> bool:
+        folders = {Path(tar).resolve().parent for tar in self._tars}
+        written, pattern = folder / "train-00000.tar", os.path.abspath(self._pattern)
+        return folder.resolve() in folders or any(
+            path.match(pattern) for path in (written.absolute(), written.resolve())
+        )
+
+
+def _by_split(tars: list[str], left_out: Counter[str]) -> dict[str, list[str]]:
+    """The tars of each split: a tar is test data if a word of its name says so and others are not."""
+    named = {tar: _test_name(tar) for tar in tars}
+    test_names = sorted(set(named.values()) - {""}, key=TEST_NAMES.index)
+    if not test_names or all(named.values()):
+        return {"train": tars}
+    for name in test_names[1:]:
+        kind = f"tars called {name!r} (those called {test_names[0]!r} are the test split)"
+        left_out[kind] = sum(other == name for other in named.values())
+    return {
+        "train": [tar for tar in tars if not named[tar]],
+        "test": [tar for tar in tars if named[tar] == test_names[0]],
+    }
+
+
+def _test_name(tar: str) -> str:
+    """The word in a tar's name that makes it test data, or nothing: `validation` of `photos-validation-07.tar`."""
+    words = re.findall("[a-z]+", os.path.basename(tar).lower())
+    found = [word for word in words if word in TEST_NAMES]
+    return found[0] if found and not set(words) & set(TRAIN_NAMES) else ""
+
+
+def _numbers(splits: Mapping[str, Labels], where: str) -> list[str]:
+    """The labels as class names; they go up from 0 without gaps, or a single wrong one would take all memory."""
+    present = np.unique(np.concatenate(list(splits.values())))
+    if present[-1] >= len(present):
+        missing = np.flatnonzero(present != np.arange(len(present)))[0]
+        remedy = "number the classes 0, 1, 2, ... without gaps"
+        raise RunError(f"{where}: labels go up to {present[-1]}, but there is no image of class '{missing}'", remedy)
+    return [str(label) for label in present]
+
+
+def _check_labels(splits: Mapping[str, Labels], classes: Sequence[str], where: str, folder: Path) -> None:
+    highest = max(int(labels_N.max(initial=0)) for labels_N in splits.values())
+    if highest >= len(classes):
+        raise RunError(f"{where}: label {highest} for {len(classes)} classes", f"complete the class list in {folder}")
+
+
+def _class_names(folder: Path) -> list[str]:
+    """Names from the list beside the tars; empty when there is none."""
+    for file, parse, form in (
+        (folder / "classes.txt", _lines, "write one name a line, in UTF-8"),
+        (folder / "classes.json", _json_list, 'write a JSON list of names: ["cat", "dog"]'),
+    ):
+        if not file.is_file():
+            continue
+        try:
+            names = parse(file.read_text(encoding="utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{file}: {error}", form) from error
+        for name in names:
+            check_name(name, str(file))
+        if doubled := [name for name, count in Counter(names).items() if count > 1]:
+            raise RunError(f"{file}: {doubled[0]!r} comes twice", "give each class a name of its own")
+        return names
+    return []
+
+
+def _lines(text: str) -> list[str]:
+    names = [line.strip() for line in text.rstrip().splitlines()]
+    if "" in names:
+        raise ValueError(f"line {names.index('') + 1} is empty, and would shift the labels of the lines below")
+    return names
+
+
+def _json_list(text: str) -> list[str]:
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("not a list of names")
+    return names

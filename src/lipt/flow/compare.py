@@ -1,0 +1,49 @@
+"""A run beside its random baseline, and a comparison beside all baselines over seeds."""
+
+from __future__ import annotations
+
+from lipt.flow.graph import Baseline, Outcome, baseline_of, run, with_config
+from lipt.flow.report import Engine, Entry, label_of, role_of, write_report
+from lipt.flow.validation import check_comparison, check_run
+from lipt.report.document import Document
+from lipt.run.context import Context
+
+
+def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | None:
+    """The configuration, its baseline beside it (`train.random_baseline`), and the report.
+
+    Returns None on a dry run.
+    """
+    check_run(ctx)
+    selected, baseline = run(ctx), baseline_of(ctx.config)
+    beside = (baseline, run(with_config(ctx, baseline.changes))) if baseline else None
+    return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside), engine=engine)
+
+
+def run_entries(selected: Outcome, beside: tuple[Baseline, Outcome] | None) -> list[Entry]:
+    """The rows of a plain run's report."""
+    entries = [Entry(name="selected", label=label_of(selected.config), role="selected", outcomes=(selected,))]
+    if beside:
+        baseline, outcome = beside
+        role = role_of(baseline.name)
+        entries.append(Entry(name=baseline.name, label=baseline.label, role=role, outcomes=(outcome,)))
+    return entries
+
+
+def run_comparison(ctx: Context) -> Document | None:
+    """Every variant under every seed; variants share the artifacts that they have in common.
+
+    Returns None on a dry run.
+
+    Raises:
+        LiptError: a variant is not known or would fail; see `validate`.
+    """
+    chosen = check_comparison(ctx)
+    entries = []
+    for name, (label, changes) in chosen.items():
+        outcomes = []
+        for seed in ctx.config.compare.seeds:
+            ctx.reporter.say(f"-- {name}, seed {seed}")
+            outcomes.append(run(with_config(ctx, changes | {"seed": seed})))
+        entries.append(Entry(name=name, label=label, role=role_of(name), outcomes=tuple(outcomes)))
+    return None if ctx.dry_run else write_report(ctx, entries)

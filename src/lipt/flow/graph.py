@@ -1,0 +1,294 @@
+"""The DAG: which stage feeds which, for one configuration, as `lipt run` and the pipelines execute it.
+
+    ingest; [initialise -> dispatch] -> [pretrain x n] -> [group x g -> merge] -> [score -> select]
+        -> [train -> evaluate]; report
+
+Brackets are the boxes of the Kubeflow pipeline: each is one function here, called by a pod or, in turn, by `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lipt.config import Config, override
+from lipt.errors import RunError, UsageError
+from lipt.run.context import Context
+from lipt.run.processes.pieces import Made, make_pieces
+from lipt.run.workspace import Artifact
+from lipt.stages.ingest import ingest
+from lipt.stages.merge import deal, group, merge
+from lipt.stages.pretrain import dispatch, initialise, pretrain
+from lipt.stages.select import algorithm_of, blocks, check_forgetting, needs_of, score, score_ref, select
+from lipt.stages.train import evaluate, train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Outcome of the dispatch box; empty where the algorithm looks at no model."""
+
+    dataset: Artifact
+    initial: tuple[Artifact, ...] = ()
+    """theta_*, or the R models of classic pre-training."""
+    plans: Artifact | None = None
+    """The shards; None when there is no swarm."""
+
+    @property
+    def swarm(self) -> tuple[Artifact, Artifact, Artifact]:
+        """Data set, theta_* and shards: what jigsaws and their merges start from."""
+        assert self.plans is not None
+        return self.dataset, self.initial[0], self.plans
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """Outcome of the train box."""
+
+    model: Artifact
+    evaluation: Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """All artifacts of one configuration."""
+
+    config: Config
+    prepared: Prepared
+    jigsaws: tuple[Artifact, ...] = ()
+    groups: tuple[Artifact, ...] = ()
+    """Soups of the groups that theta_p was merged from, where there are groups."""
+    merged: Artifact | None = None
+    scores: tuple[Artifact, ...] = ()
+    subset: Artifact
+    trained: Trained
+    failures: dict[int, str] = field(default_factory=dict)
+    """Error message of each jigsaw that was lost."""
+
+    def artifacts(self) -> list[Artifact]:
+        """Everything but the data set, in the order in which it was made."""
+        optional = [self.prepared.plans, *self.jigsaws, *self.groups, self.merged, *self.scores]
+        made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
+        return [*made, self.subset, self.trained.model, self.trained.evaluation]
+
+
+def needs_models(config: Config) -> bool:
+    """Whether any model is needed before the main training."""
+    needs = needs_of(config.select)
+    return needs.outputs or needs.forgetting
+
+
+def has_swarm(config: Config) -> bool:
+    """Whether jigsaws are trained and merged."""
+    return needs_models(config) and config.score.model != "classic" and config.merge.method != "none"
+
+
+def prepare(ctx: Context) -> Prepared:
+    """Box 1: theta_* (or the classic models) and the shards."""
+    check_forgetting(ctx.config)
+    check_start(ctx.config)
+    dataset = ingest(ctx)
+    if not needs_models(ctx.config):
+        return Prepared(dataset=dataset)
+    runs = ctx.config.score.runs if ctx.config.score.model == "classic" else 1
+    plans = (
+        dispatch(ctx, dataset) if has_swarm(ctx.config) else None
+    )  # first: it fails at once when the data are too few
+    return Prepared(
+        dataset=dataset, initial=tuple(initialise(ctx, dataset, run=run) for run in range(runs)), plans=plans
+    )
+
+
+def check_start(config: Config) -> None:
+    """
+    Raises:
+        UsageError: the main training is to go on from a model that the configuration does not make.
+    """
+    if config.train.start == "continue" and not (needs_models(config) and config.score.model != "classic"):
+        raise UsageError(
+            f"train.start: continue needs theta_p; there is none with {algorithm_of(config.select)}, "
+            f"{config.score.model}",
+            "set train.start: fresh, or choose an algorithm that looks at a model",
+        )
+
+
+def train_jigsaws(ctx: Context, prepared: Prepared, indices: Iterable[int]) -> Made:
+    """Box 2: the jigsaws that were trained, and why each of the others is lost."""
+    return make_pieces(ctx, pretrain, dict.fromkeys(indices, prepared.swarm))
+
+
+def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:
+    """Box 3: theta_p, by way of the groups' soups where there are groups.
+
+    Raises:
+        RunError: fewer jigsaws than the quorum arrived; names the missing ones.
+    """
+    groups = merge_groups(ctx, prepared, deal(ctx.config, jigsaws))
+    return merge(ctx, *prepared.swarm, jigsaws, _all(groups))
+
+
+def merge_groups(ctx: Context, prepared: Prepared, dealt: Mapping[int, Sequence[Artifact]]) -> Made:
+    """The soups of the groups."""
+    return make_pieces(ctx, group, {index: (*prepared.swarm, members) for index, members in dealt.items()})
+
+
+def _all(pieces: Made) -> list[Artifact]:
+    """All of them: where a piece is lost, its error is raised."""
+    made, lost = pieces
+    for error in lost.values():
+        raise error
+    return list(made.values())
+
+
+def made_of(ctx: Context, artifact: Artifact | None, stage: str) -> tuple[Artifact, ...]:
+    """The inputs of an artifact that come from that stage."""
+    refs = artifact.inputs if artifact is not None else ()
+    return tuple(ctx.artifact(ref) for ref in refs if ref.startswith(f"{stage}/"))
+
+
+def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[tuple[Artifact, ...], Artifact]:
+    """Box 4: (scores, subset)."""
+    scoring = Scoring.of(ctx, prepared, merged)
+    scores = tuple(_all(scoring.run(ctx, range(scoring.blocks))))
+    return scores, select(ctx, prepared.dataset, scores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What is forwarded through which models; block by block, so that pods can share it."""
+
+    dataset: Artifact
+    models: tuple[Artifact, ...]
+    base: Artifact | None
+    """theta_*, where the models are jigsaws."""
+    blocks: int
+    """Into how many artifacts."""
+
+    @classmethod
+    def of(cls, ctx: Context, prepared: Prepared, merged: Artifact | None) -> Scoring:
+        """The scoring of a run; without models there are no blocks."""
+        models, base = [merged] if merged is not None else list(prepared.initial), None
+        if merged is not None and ctx.config.score.model == "jigsaws":  # that arrived: what the merge was made of
+            models, base = list(made_of(ctx, merged, "pretrain")), prepared.initial[0]
+        count = len(blocks(ctx, prepared.dataset)) if models else 0
+        return cls(dataset=prepared.dataset, models=tuple(models), base=base, blocks=count)
+
+    def ref(self, ctx: Context, index: int) -> str:
+        """Where the outputs of a block lie once they are there."""
+        return score_ref(ctx, self.dataset, self.models, self.base, index=index)
+
+    def run(self, ctx: Context, indices: Iterable[int]) -> Made:
+        """Score blocks."""
+        return make_pieces(ctx, score, dict.fromkeys(indices, (self.dataset, self.models, self.base)))
+
+
+def fit(ctx: Context, prepared: Prepared, subset: Artifact, merged: Artifact | None) -> Trained:
+    """Box 5: main training and the evaluation of its last epoch."""
+    start = (merged or prepared.initial[0]) if ctx.config.train.start == "continue" else None
+    model = train(ctx, prepared.dataset, subset, start)
+    return Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model))
+
+
+def run(ctx: Context) -> Outcome:
+    """All boxes of one configuration, one after the other.
+
+    Raises:
+        RunError: also when fewer jigsaws than the quorum could be trained.
+    """
+    prepared = prepare(ctx)
+    jigsaws: dict[int, Artifact] = {}
+    lost: dict[int, RunError] = {}
+    merged = None
+    if has_swarm(ctx.config):
+        jigsaws, lost = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
+        for index, error in lost.items():  # a lost worker is what the quorum is for
+            ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
+        merged = combine(ctx, prepared, list(jigsaws.values()))
+    scores, subset = choose(ctx, prepared, merged)
+    return Outcome(
+        config=ctx.config,
+        prepared=prepared,
+        jigsaws=tuple(jigsaws.values()),
+        groups=made_of(ctx, merged, "group"),
+        merged=merged,
+        scores=scores,
+        subset=subset,
+        trained=fit(ctx, prepared, subset, merged),
+        failures={index: error.message for index, error in lost.items()},
+    )
+
+
+def with_config(ctx: Context, changes: dict[str, Any]) -> Context:
+    """The same workspace under a changed configuration."""
+    return replace(ctx, config=override(ctx.config, changes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What a plain run is shown beside."""
+
+    name: str
+    label: str
+    changes: dict[str, Any]
+    """To the configuration of the run."""
+
+
+def baseline_of(config: Config) -> Baseline | None:
+    """The random subset of the same two budgets, class by class where the selection is balanced.
+
+    Beside a subset that is random itself: fresh draws of every epoch from all data (RS2), which train as much. Beside
+    RS2 itself: a random subset that stays. None where it was switched off, or all data are trained on.
+    """
+    settings = config.train
+    is_random = algorithm_of(config.select) in ("random", "stratified")
+    draws_from_all = config.select.fraction == 1 and settings.epoch_fraction not in (None, 1)
+    if not settings.random_baseline or (is_random and config.select.fraction == 1 and not draws_from_all):
+        return None
+    if is_random and not draws_from_all:
+        label, changes = variants(config)["rs2"]
+        return Baseline(name="rs2", label=label, changes=changes)
+    name = "stratified" if config.select.balanced else "random"
+    label, changes = variants(config)[name]
+    if is_random:
+        label = f"{label}, the same in every epoch"
+        kept = {"fraction": settings.epoch_fraction}
+        changes = {"select": changes["select"] | kept, "train": changes["train"] | {"epoch_fraction": None}}
+    return Baseline(name="random", label=label, changes=changes)
+
+
+_PLAIN = {"reselect_every": 0, "start": "fresh"}
+
+
+def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The rows of a comparison: name -> (label, changes to the configuration). Budgets follow the configuration's.
+
+    RS2 and full data keep everything; RS2 draws per epoch what the others keep.
+    """
+    per_epoch = config.train.epoch_fraction or config.select.fraction
+    everything = {"algorithm": "random", "options": {}, "fraction": 1.0}
+    classic = {
+        "select": {"algorithm": "grand", "options": {}},
+        "score": {"model": "classic", "runs": 10, "epochs": 1},
+        "train": _PLAIN,
+    }
+    return {
+        "full": ("Full data", {"select": everything, "train": _PLAIN | {"epoch_fraction": None}}),
+        "random": ("Random subset", {"select": {"algorithm": "random", "options": {}}, "train": _PLAIN}),
+        "stratified": ("Random per class", {"select": {"algorithm": "stratified", "options": {}}, "train": _PLAIN}),
+        "rs2": (
+            "RS2: fresh random draw every epoch",
+            {"select": everything, "train": _PLAIN | {"epoch_fraction": per_epoch}},
+        ),
+        "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
+        "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": {"algorithm": "grand", "options": {}}}),
+        "theta-star": (
+            f"theta_* alone, {config.select.algorithm}",
+            {"merge": {"method": "none"}, "train": {"start": "fresh"}},
+        ),
+        "swarm-dual": (
+            "LiPT, DUAL over the swarm",
+            {"select": {"algorithm": "dual", "options": {}}, "score": {"model": "jigsaws"}, "train": _PLAIN},
+        ),
+        "best-single": (f"Best single jigsaw, {config.select.algorithm}", {"merge": {"method": "best_single"}}),
+        "lipt": (f"LiPT, {config.select.algorithm}", {}),
+    }

@@ -1,0 +1,342 @@
+"""Report: what the artifacts of one or more runs say, as a document and as HTML."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Literal
+
+import torch
+import yaml
+
+from lipt.adapters.store import MissingObjectError
+from lipt.config import Config
+from lipt.data.sources.base import told
+from lipt.errors import IntegrityError
+from lipt.flow.graph import Outcome, has_swarm
+from lipt.flow.subset_view import subset_view
+from lipt.ledger import Cost, elapsed_s, paper_epochs_read
+from lipt.report import document as doc
+from lipt.report.numbers import format_budget
+from lipt.run.context import Context
+from lipt.run.workspace import Artifact, Step, canonical_json
+from lipt.selection.auto import AUTO, PAYS_UNTIL
+from lipt.stages.select import algorithm_of, needs_of
+
+Engine = Literal["local", "kubeflow", "argo"]
+_ORIGIN = {"merged": "LiPT", "jigsaws": "LiPT, ensemble", "classic": "classic", "theta_star": "theta_*"}
+_PRETRAINING = ("initialise", "dispatch", "pretrain", "group", "merge")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One row of the comparison: a variant over its seeds."""
+
+    name: str
+    label: str
+    role: Literal["selected", "random", "full", "classic", "other"]
+    outcomes: tuple[Outcome, ...]
+
+
+def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "local") -> doc.Document:
+    """Gather, render and store the report, at `report_key`; where this run made nothing, the one there is stays."""
+    artifacts = _all_artifacts(entries)
+    costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
+    ledger = [_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in artifacts]
+    if (stored := _stored(ctx, [entry.name for entry in entries], ledger, engine)) is not None:
+        return stored
+    from lipt.report.render import render  # imports matplotlib: a second
+
+    selected = next(entry for entry in entries if entry.role == "selected")
+    first = selected.outcomes[0]
+    step = Step(workspace=ctx.workspace, ref="reports", label="report", reporter=ctx.reporter)
+    epoch_flops = _epoch_flops(entries, costs)
+    document = doc.Document(
+        title=ctx.config.name,
+        run_id=run_id(ctx.config),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        engine=engine,
+        profile=ctx.config.profile,
+        rows=[_row(entry, costs, epoch_flops) for entry in entries],
+        merge=_merge_table(first),
+        subset=_subset(ctx, step, first),
+        left_out=told(first.prepared.dataset.summary.get("left_out", {})),
+        curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
+        ledger=ledger,
+        paper_accounting=_paper_accounting(ctx, step, first, costs),
+        provenance=_provenance(ctx, entries),
+    )
+    ctx.workspace.store.write(report_key(ctx.config, "json"), document.model_dump_json(indent=1).encode(), kind="other")
+    ctx.workspace.store.write(report_key(ctx.config, "html"), render(document).encode(), kind="other")
+    return document
+
+
+def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: Engine) -> doc.Document | None:
+    """The report of this configuration as it lies there, if it tells of the same work and this run added none."""
+    store, key = ctx.workspace.store, report_key(ctx.config, "json")
+    if not all(row.earlier for row in ledger) or not store.size(report_key(ctx.config, "html")):
+        return None
+    try:
+        found = doc.Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
+    except (MissingObjectError, IntegrityError):
+        return None
+    work = [row.model_copy(update={"earlier": True}) for row in found.ledger]
+    if (work, [row.name for row in found.rows], found.engine) != (ledger, names, engine):
+        return None
+    return found.model_copy(update={"ledger": ledger})
+
+
+def _subset(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
+    with ctx.workspace.repairing([outcome.prepared.dataset]):
+        return subset_view(ctx, step, outcome)
+
+
+def run_id(config: Config) -> str:
+    """Name and digest of a configuration."""
+    return f"{config.name}-{hashlib.sha256(canonical_json(config.model_dump(mode='json'))).hexdigest()[:8]}"
+
+
+def report_key(config: Config, kind: Literal["html", "json"]) -> str:
+    """Where the report of a configuration lies in its workspace."""
+    return f"reports/{run_id(config)}/report.{kind}"
+
+
+def _all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
+    """Every artifact once, in the order made."""
+    unique: dict[str, Artifact] = {}
+    for entry in entries:
+        for outcome in entry.outcomes:
+            unique |= {
+                artifact.ref: artifact
+                for artifact in [outcome.prepared.dataset, *outcome.artifacts()]
+                if artifact.ref not in unique
+            }
+    return list(unique.values())
+
+
+def _epoch_flops(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | None:
+    """FLOPs of one epoch of training on all candidates; None where every training also scored them.
+
+    All rows train the same network, so any training that did nothing else tells. Seconds would not do: the first
+    stage of a process warms up, and a number of epochs must not depend on the machine.
+    """
+    for outcome in (outcome for entry in entries for outcome in entry.outcomes):
+        model, settings = outcome.trained.model, outcome.config.train
+        if not settings.reselect_every:
+            images = int(model.summary["images_per_epoch"]) * settings.epochs
+            return costs[model.ref].flops / images * int(outcome.subset.summary["candidates"])
+    return None
+
+
+def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc.Row:
+    config = entry.outcomes[0].config
+    per_seed = [
+        [(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()] for outcome in entry.outcomes
+    ]
+    seeds = len(per_seed)
+    walls: dict[str, float] = {}
+    for stages in per_seed:
+        for stage in dict(stages):
+            walls[stage] = walls.get(stage, 0.0) + elapsed_s(cost for of, cost in stages if of == stage) / seeds
+    pretraining = sum(cost.flops for stages in per_seed for stage, cost in stages if stage in _PRETRAINING) / seeds
+    total = sum((cost for stages in per_seed for _, cost in stages), Cost())
+    evaluation = entry.outcomes[0].trained.evaluation.summary
+    return doc.Row(
+        name=entry.name,
+        label=entry.label,
+        role=entry.role,
+        algorithm=algorithm_of(config.select),
+        reason=_reason(config),
+        kept_fraction=config.select.fraction,
+        epoch_fraction=config.train.epoch_fraction or config.select.fraction,
+        epochs=config.train.epochs,
+        seeds=[outcome.config.seed for outcome in entry.outcomes],
+        accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
+        num_test_images=int(evaluation["images"]),
+        chance=max(map(sum, evaluation["confusion"])) / int(evaluation["images"]),
+        stage_wall_s=walls,
+        pretrain_cost=pretraining / epoch_flops if epoch_flops else (0.0 if not pretraining else None),
+        data_bytes=total.bytes("data") / seeds,
+        model_bytes=total.bytes("model") / seeds,
+        other_bytes=total.bytes("other") / seeds,
+        flops=total.flops / seeds,
+    )
+
+
+def _reason(config: Config) -> str:
+    """Why `auto` runs what it runs, where that is not a selection."""
+    if config.select.algorithm != AUTO or algorithm_of(config.select) not in ("random", "stratified"):
+        return ""
+    return (
+        f"auto takes a random subset above {format_budget(PAYS_UNTIL)} of the data, where in our measurements nothing "
+        "that looks at a model did better"
+    )
+
+
+def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
+    if outcome.merged is None:
+        return None
+    summary, dispatched = outcome.merged.summary, outcome.config.dispatch.jigsaws
+    soups = {int(soup.settings["index"]): soup.summary for soup in outcome.groups}
+    groups = [_ingredient(step, note=_result(soups[step["index"]])) for step in summary["steps"] if soups]
+    histories: dict[int | None, Any] = {row.index: soups[row.index]["steps"] for row in groups}
+    steps = [
+        _ingredient(step, group=group, density=summary["densities"][str(step["index"])])
+        for group, history in (histories or {None: summary["steps"]}).items()
+        for step in history
+    ]
+    steps += [
+        doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
+        for index in summary["missing"]
+    ]
+    return doc.MergeTable(
+        method=f"{outcome.config.merge.method}, result: {summary['chosen']}",
+        theta_star_accuracy=summary["theta_star_accuracy"],
+        best_single_accuracy=summary["best_single_accuracy"],
+        uniform_accuracy=summary["uniform_accuracy"],
+        soup_accuracy=summary["accuracy"],
+        num_workers=dispatched,
+        num_arrived=dispatched - len(summary["missing"]),
+        quorum=math.ceil(outcome.config.merge.quorum * dispatched),
+        groups=groups,
+        steps=steps,
+    )
+
+
+def _ingredient(step: dict[str, Any], **more: Any) -> doc.JigsawRow:
+    """What a merge did with one ingredient, as its summary has it."""
+    return doc.JigsawRow(
+        validation_after=step["accuracy_after"],
+        **more,
+        **{name: step[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},
+    )
+
+
+def _result(group: dict[str, Any]) -> str:
+    """What became of a group."""
+    kept = sum(step["kept"] for step in group["steps"])
+    return f"{kept} of {len(group['steps'])} workers kept, result: {group['chosen']}"
+
+
+def _curve(entry: Entry) -> doc.Curve:
+    summary = entry.outcomes[0].trained.model.summary
+    return doc.Curve(
+        name=entry.label,
+        epoch=list(range(1, len(summary["losses"]) + 1)),
+        train_loss=summary["losses"],
+        train_accuracy=summary["accuracies"],
+    )
+
+
+def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
+    worker = artifact.settings.get("index", artifact.settings.get("run") or None)
+    traffic = {
+        f"{kind}_{verb}": getattr(cost, verb).get(kind, 0)
+        for kind in ("data", "model", "other")
+        for verb in ("read", "written")
+    }
+    return doc.LedgerRow(
+        stage=artifact.stage,
+        worker=worker,
+        earlier=artifact.ref in ctx.workspace.reused,
+        wall_s=cost.wall_s,
+        ended=cost.ended,
+        flops=cost.flops,
+        peak_bytes=cost.peak_bytes,
+        requests=cost.requests,
+        **traffic,
+    )
+
+
+def _paper_accounting(ctx: Context, step: Step, outcome: Outcome, costs: dict[str, Cost]) -> doc.PaperAccounting:
+    config = outcome.config
+    splits = ctx.dataset(step, outcome.prepared.dataset).manifest.splits["train"]
+    one_epoch = sum(chunk.size for chunk in splits.chunks) * (1 - config.data.validation_fraction)
+
+    def measured(*stages: str) -> float:
+        return sum(costs[a.ref].read.get("data", 0) for a in outcome.artifacts() if a.stage in stages) / one_epoch
+
+    method = "lipt" if has_swarm(config) else "none"
+    pretraining, main = paper_epochs_read(method, config.select.fraction, epochs=config.train.epochs)
+    classic = "gradmatch" if config.select.algorithm == "gradmatch" else "grand"
+    classic_total = sum(paper_epochs_read(classic, config.select.fraction, epochs=config.train.epochs))
+    return doc.PaperAccounting(
+        paper=doc.Accounting(
+            pretrain_epochs=pretraining,
+            main_epochs=main,
+            full_epochs=config.train.epochs,
+            classic_epochs=classic_total,
+            saved_vs_classic=1 - (pretraining + main) / classic_total,
+        ),
+        measured=doc.Accounting(
+            pretrain_epochs=measured(*_PRETRAINING),
+            selection_epochs=measured("score", "select"),
+            main_epochs=measured("train"),
+        ),
+        note=f"Classic pre-training: {classic}. The paper charges a read for every epoch; here a set that fits in "
+        "memory is read once, "
+        "and what is counted is what the store client transferred.",
+    )
+
+
+def _provenance(ctx: Context, entries: Sequence[Entry]) -> doc.Provenance:
+    first = next(entry for entry in entries if entry.role == "selected").outcomes[0]
+    digests = {"dataset": str(first.prepared.dataset.summary["digest"])}
+    for name, artifact in (("theta_p", first.merged), ("subset", first.subset), ("model", first.trained.model)):
+        if artifact is not None:
+            digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
+    notes = [f"jigsaw {index} was lost: {message}" for index, message in first.failures.items()]
+    return doc.Provenance(
+        config_yaml=yaml.safe_dump(_shown(ctx.config), sort_keys=False),
+        versions=_versions(),
+        digests=digests,
+        notes=notes,
+        seeds=sorted({outcome.config.seed for entry in entries for outcome in entry.outcomes}),
+        host={
+            "device": _device_name(ctx),
+            "cpu threads": str(torch.get_num_threads()),
+            "cpus": str(os.cpu_count()),
+            "platform": platform.platform(),
+        },
+    )
+
+
+def _shown(config: Config) -> dict[str, Any]:
+    shown: dict[str, Any] = config.model_dump(mode="json")
+    return shown
+
+
+def _versions() -> dict[str, str]:
+    return {"python": sys.version.split()[0]} | {
+        name: version(name) for name in ("lipt", "torch", "torchvision", "numpy")
+    }
+
+
+def _device_name(ctx: Context) -> str:
+    return torch.cuda.get_device_name() if ctx.device.type == "cuda" else "CPU"
+
+
+def role_of(name: str) -> Literal["selected", "random", "full", "classic", "other"]:
+    """The part a variant plays in the verdict."""
+    if name in ("random", "stratified"):
+        return "random"
+    return {"full": "full", "lipt": "selected", "classic-grand": "classic"}.get(name, "other")  # type: ignore[return-value]
+
+
+def label_of(config: Config) -> str:
+    """How a plain run is called in the report."""
+    configured, runs, needs = config.select.algorithm, algorithm_of(config.select), needs_of(config.select)
+    origin = (
+        _ORIGIN[config.score.model if has_swarm(config) or config.score.model == "classic" else "theta_star"]
+        if needs.outputs
+        else "no model"
+    )
+    name = configured if runs == configured else f"{configured} = {runs}"
+    return f"{name} ({origin})"

@@ -1,0 +1,101 @@
+"""What the report shows of a subset: classes, scores, and images to look at."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from lipt.data.chunks import Dataset, decode_image, read_samples
+from lipt.flow.graph import Outcome
+from lipt.report import document as doc
+from lipt.run.context import Context
+from lipt.run.workspace import Step
+from lipt.stages.select import read_subset
+
+_EXAMPLES = 40
+_BINS = 30
+_THUMBNAIL = (96, 96)
+_SCORES = {
+    "el2n": "EL2N", "grand": "GraNd", "dual": "DUAL", "forgetting": "forgetting events",
+    "entropy": "entropy of the prediction", "margin": "second minus first probability",
+    "moderate": "closeness to the median distance", "least_confidence": "1 − first probability",
+}  # fmt: skip
+
+
+def subset_view(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
+    """The subset of an outcome; reads the selection and two montages of images."""
+    dataset = ctx.dataset(step, outcome.prepared.dataset)
+    table = read_subset(step, outcome.subset, sources=True).table
+    names = table["source"] if "source" in table.column_names else None
+    table = table.select(["score", "rank", "weight", "position"]).append_column("row", pa.array(np.arange(len(table))))
+    classes = list(dataset.manifest.classes)
+    summary = outcome.subset.summary
+    kept = pa.compute.is_valid(table["rank"])
+    scored = table["score"].null_count < len(table)
+    provenance = json.loads(table.schema.metadata[b"lipt"])
+    weights = table.filter(kept)["weight"].to_numpy()
+    return doc.Subset(
+        count=summary["count"],
+        class_names=classes,
+        kept_per_class=summary["kept_per_class"],
+        candidates_per_class=summary["candidates_per_class"],
+        score_name=score_name(provenance["algorithm"], provenance["options"]) if scored else "",
+        score_histogram=_histogram(table["score"].to_numpy(), kept.to_numpy()) if scored else None,
+        kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes, names),
+        dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes, names),
+        weights_used=outcome.config.train.use_weights and bool(len(weights)) and bool(np.ptp(weights) > 0),
+        digest=outcome.subset.files["subset.parquet"].sha256,
+        ref=outcome.subset.ref,
+    )
+
+
+def score_name(algorithm: str, options: Mapping[str, Any]) -> str:
+    """What the stored scores are: of an algorithm that works on a score of the user's choice, that score."""
+    name = str(options.get("score") or options.get("measure") or algorithm)
+    return _SCORES.get(name, name)
+
+
+def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
+    finite = np.isfinite(scores_N)
+    if not finite.any() or np.ptp(scores_N[finite]) == 0:
+        return None
+    edges = np.histogram_bin_edges(scores_N[finite], bins=_BINS)
+    counts = [np.histogram(scores_N[finite & chosen], bins=edges)[0].tolist() for chosen in (kept_N, ~kept_N)]
+    return doc.Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
+
+
+def _examples(
+    dataset: Dataset, table: pa.Table, classes: list[str], names: pa.ChunkedArray | None
+) -> list[doc.Example]:
+    """Samples spread evenly over the rows of `table`, as PNG; `names` are those of all candidates."""
+    if not len(table):
+        return []
+    rows = np.unique(np.linspace(0, len(table) - 1, min(_EXAMPLES, len(table))).astype(np.int64))
+    chosen = table.take(pa.array(rows))
+    scores = dict(zip(chosen["position"].to_pylist(), chosen["score"].to_pylist(), strict=True))
+    sources = names.take(chosen["row"]).to_pylist() if names is not None else [""] * len(chosen)
+    samples = {sample.position: sample for sample in read_samples(dataset.plan("train", list(scores)), dataset.read)}
+    return [
+        doc.Example(
+            png_base64=_thumbnail(samples[position].image, f"sample {position}"),
+            label=classes[samples[position].label],
+            score=score,
+            source=source,
+        )
+        for (position, score), source in zip(scores.items(), sources, strict=True)
+    ]
+
+
+def _thumbnail(data: bytes, name: str) -> str:
+    image = Image.fromarray(decode_image(data, name).permute(1, 2, 0).numpy())
+    image.thumbnail(_THUMBNAIL)
+    sink = io.BytesIO()
+    image.save(sink, format="PNG")
+    return base64.b64encode(sink.getvalue()).decode()

@@ -1,0 +1,260 @@
+"""One validation for `run`, `compare`, `submit`, `doctor` and every dry run: in seconds, before anything is trained.
+
+What the stages would stumble over late is tried early and small: the network without memory for its weights (a user's
+own with), the selection on a few made-up samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from lipt.config import Config, Model, override
+from lipt.data.shards import check_shards
+from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_line
+from lipt.flow.facts import Facts
+from lipt.flow.graph import baseline_of, check_start, has_swarm, variants
+from lipt.run.context import Context
+from lipt.selection import Candidates, Outputs
+from lipt.selection import select as run_selection
+from lipt.selection.dataset import logits_and_features
+from lipt.stages.select import check_forgetting, needs_of
+from lipt.training.networks import build_model, check_name, shapes_only
+
+Check = Callable[[], Any]
+
+
+def check_run(ctx: Context) -> None:
+    """A configuration and its random baseline.
+
+    Raises:
+        LiptError: everything that is wrong, in one.
+    """
+    facts = _check(ctx)
+    if baseline := baseline_of(ctx.config):
+        raise_all(_variant_problems(ctx.config, f"the baseline, {baseline.label}", baseline.changes, facts))
+
+
+def check_comparison(ctx: Context) -> dict[str, tuple[str, dict[str, Any]]]:
+    """All variants of a comparison; returns those that it has, as `variants` does.
+
+    Where `compare.variants` names none, those that do not go with the configuration are left out, and said.
+
+    Raises:
+        UsageError: unknown name in `compare.variants`, or `lipt` is not among them.
+        LiptError: everything that is wrong with the configuration or with a variant that is named, in one.
+    """
+    known = variants(ctx.config)
+    names = ctx.config.compare.variants or list(known)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))
+    if "lipt" not in names:
+        raise UsageError("compare.variants: lipt is missing", "add it; the verdict is about it")
+    facts = _check(ctx)
+    wrong = {name: _variant_problems(ctx.config, f"variant {name}", known[name][1], facts) for name in names}
+    if ctx.config.compare.variants:
+        raise_all(problem for found in wrong.values() for problem in found)
+    for found in filter(None, wrong.values()):
+        ctx.reporter.say(f"left out: {found[0].message}")
+    return {name: known[name] for name in names if not wrong[name]}
+
+
+def check_from_afar(config: Config) -> list[str]:
+    """What can be said from a machine that will not run it; returns what was not checked, and why.
+
+    Raises:
+        LiptError: everything that is wrong, in one.
+    """
+    unknown = []
+    facts = None
+    try:
+        facts = Facts.of(config.data)
+    except LiptError as error:
+        unknown.append(f"the data set: {error.message}")
+    problem = _error_of(lambda: check_model(config.model, facts))
+    found = problems(config, facts)
+    if problem is not None and ":" in config.model.name:  # it may be installed in the image alone
+        unknown.append(f"the model: {problem.message}")
+    elif problem is not None:
+        found.append(problem)
+    raise_all(found)
+    return unknown
+
+
+def problems(config: Config, facts: Facts | None) -> list[LiptError]:
+    """What is wrong with a configuration, the model apart; without `facts` the data set is left out."""
+    return [*_settings_problems(config), *(_data_problems(config, facts) if facts else [])]
+
+
+def raise_all(problems: Iterable[LiptError]) -> None:
+    """Raise all of them as one error, each message once; the first decides the exit code."""
+    found = list({error.message: error for error in problems}.values())
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        kind = UsageError if isinstance(found[0], UsageError) else type(found[0])
+        remedies = dict.fromkeys(error.remedy for error in found if error.remedy)
+        raise kind("; ".join(error.message for error in found), "; ".join(remedies))
+
+
+def _settings_problems(config: Config) -> Iterator[LiptError]:
+    """What is wrong whatever the data are: the algorithm, its options, what it needs."""
+    for check in (lambda: check_forgetting(config), lambda: check_start(config), lambda: _try_selection(config)):
+        if (error := _error_of(check)) is not None:
+            yield error
+            return  # what comes after says the same in other words
+
+
+def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
+    """What does not fit the data set: too few images for shards or subset, too few classes."""
+    if facts.classes < 2:
+        yield RunError("the data set has one class, so there is nothing to tell apart", "add images of another class")
+    try:
+        candidates = facts.candidates(config.data)
+    except LiptError as error:
+        yield error
+        return
+    dispatch = config.dispatch
+    if has_swarm(config):
+        size = dispatch.batches * dispatch.batch_size
+        if problem := _error_of(lambda: check_shards(candidates, count=dispatch.jigsaws, size=size)):
+            yield problem
+    for name, share, least in (
+        ("select.fraction", config.select.fraction, facts.classes),
+        ("train.epoch_fraction", config.train.epoch_fraction, 1),
+    ):
+        if share is not None and share < 1 and round(share * candidates) < least:
+            yield UsageError(
+                f"{name}: {share:g} of {candidates:,} candidates are {round(share * candidates)} images"
+                + (f" for {facts.classes} classes" if least > 1 else ""),
+                f"raise it to {_rounded_up(least / candidates)} or more",
+            )
+
+
+def check_model(settings: Model, facts: Facts | None) -> int:
+    """Build the network; returns how many weights it has. A user's own is also given two images.
+
+    Raises:
+        UsageError: no such model, it cannot be built, or it cannot take the images.
+    """
+    own, classes = ":" in settings.name, facts.classes if facts else 10
+    with torch.no_grad(), nullcontext() if own else shapes_only():
+        model = build_model(
+            settings.name, num_classes=classes, seed=0, width=settings.width, classifier=settings.classifier
+        )
+        if own and facts and facts.size:
+            _check_outputs(model.eval(), settings.name, classes, facts.size)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, int]) -> None:
+    height, width = size
+    try:
+        logits_BC, features_BD = logits_and_features(model, torch.zeros(2, 3, height, width))
+        shapes = tuple(logits_BC.shape), tuple(features_BD.shape)[:1]
+    except LiptError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"model.name: {name} cannot take images of {height}x{width} pixels: {in_one_line(error)}",
+            "correct the model, or set data.image_size to the size that it expects",
+        ) from error
+    if shapes != ((2, classes), (2,)):
+        raise UsageError(
+            f"model.name: {name} gives {shapes[0]} for 2 images and {classes} classes",
+            f"return logits of shape (2, {classes})",
+        )
+
+
+def _check(ctx: Context) -> Facts:
+    facts, settings = Facts.of(ctx.config.data, ctx.listing), ctx.config.model
+    is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
+    # Its name is all that can be wrong; the import takes a second, which a repeated run has no other use for.
+    check = partial(check_name, settings.name) if is_default else partial(check_model, settings, facts)
+    before = [_error_of(lambda: ctx.device), _error_of(check)]
+    raise_all([*filter(None, before), *problems(ctx.config, facts)])
+    return facts
+
+
+def _variant_problems(config: Config, name: str, changes: dict[str, Any], facts: Facts) -> list[LiptError]:
+    """What is wrong with a configuration under changes, each message under that name."""
+    try:
+        found = problems(override(config, changes), facts)
+    except UsageError as error:
+        found = [error]
+    return [type(problem)(f"{name}: {problem.message}", problem.remedy) for problem in found]
+
+
+def _try_selection(config: Config) -> None:
+    """Select among a few made-up samples, as often as a run does: what options do not allow comes out.
+
+    Raises:
+        UsageError: unknown algorithm or option, a value out of range, too few models.
+    """
+    settings, scoring = config.select, config.score
+    needs = needs_of(settings)
+    models = {"merged": 1, "jigsaws": config.dispatch.jigsaws, "classic": scoring.runs}[scoring.model]
+    counts = [min(models, _MOST_MODELS) if needs.outputs or needs.forgetting else 0]
+    if config.train.reselect_every:
+        if needs.forgetting:
+            raise UsageError(
+                f"train.reselect_every: {settings.algorithm} cannot select again during training", "set it to 0"
+            )
+        counts.append(1)
+    for count in counts:
+        if count < needs.models:
+            raise UsageError(
+                f"select.algorithm: {settings.algorithm} needs the outputs of {needs.models} models or more, "
+                f"it would get {count}",
+                "set score.model: jigsaws" if not config.train.reselect_every else "set train.reselect_every: 0",
+            )
+        samples = _samples(count, forgetting=scoring.model == "classic" and scoring.epochs > 1)
+        try:
+            run_selection(
+                settings.algorithm, samples, fraction=settings.fraction, balanced=settings.balanced,
+                options=settings.options, validation=samples if needs.validation else None,
+            )  # fmt: skip
+        except UsageError as error:
+            raise UsageError(error.message, error.remedy or "correct select.options") from error
+        except (RuntimeError, ValueError, OverflowError) as error:  # an option so extreme that numbers overflow
+            why = f"select.options: {settings.algorithm} does not work with {settings.options}: {in_one_line(error)}"
+            raise UsageError(why, "choose less extreme values") from error
+
+
+#: No option depends on how many models there are beyond that.
+_MOST_MODELS = 1000
+
+
+def _samples(models: int, *, forgetting: bool) -> Candidates:
+    """24 samples of two classes."""
+    generator = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(24) % 2
+    outputs = Outputs(
+        logits_NC=torch.randn(24, 2, generator=generator), features_ND=torch.randn(24, 4, generator=generator)
+    )
+    return Candidates(
+        labels_N=labels_N,
+        num_classes=2,
+        outputs=[outputs] * models,
+        forgetting_N=labels_N.float() if forgetting else None,
+    )
+
+
+def _error_of(check: Check) -> LiptError | None:
+    try:
+        check()
+    except LiptError as error:
+        return error
+    return None
+
+
+def _rounded_up(share: float) -> str:
+    """Two digits of it, never less than it is."""
+    text = f"{share:.1e}"
+    return f"{float(text) if float(text) >= share else float(f'{share * 1.1:.1e}'):g}"

@@ -1,0 +1,134 @@
+"""What a plan must know of the data set and of the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from io import StringIO
+
+import torch
+
+from lipt.adapters.store import DatasetFiles, open_store
+from lipt.config import Config
+from lipt.data.chunks import Dataset, load_images
+from lipt.data.chunks.manifest import MANIFEST
+from lipt.errors import UsageError
+from lipt.progress import Reporter
+from lipt.run.context import Context
+from lipt.stages.ingest import ingest, is_chunk_store
+
+#: Bytes, measured: an index row on disk, with the name of a file; what a file of weights adds to each tensor.
+_INDEX_ROW, _TENSOR_HEADER = 16, 84
+#: A jigsaw's delta, bytes, measured: per weight that is kept (bf16, zstd), per weight (which are zero), per tensor.
+_DELTA_KEPT, _DELTA_WEIGHT, _DELTA_TENSOR = 1.31, 0.19, 73
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Counts and bytes of a data set."""
+
+    train: int
+    test: int
+    candidates: int
+    """Training images that are not for validation."""
+    classes: int
+    span_bytes: float
+    """Stored bytes of an image, headers included."""
+    chunk_bytes: float
+    side: int
+    """Pixels."""
+    index_bytes: float
+    """Of the training split, with the manifest."""
+    names_bytes: float
+    """What reading the names of its images takes: its index once more."""
+
+    @classmethod
+    def stored(cls, ctx: Context) -> Data:
+        """As the data set of the configuration is.
+
+        Raises:
+            UsageError: it was not ingested yet.
+        """
+        source, location = ctx.config.data.source, ""
+        if not is_chunk_store(ctx.config.data):
+            found = ingest(replace(ctx, dry_run=True, reporter=Reporter(StringIO())))
+            location = str(found.summary.get("location", ""))
+            if not location:
+                raise UsageError(
+                    f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is not known",
+                    "`lipt ingest` it, or describe it: --images N --image-kb KB --classes C --set data.image_size=PX",
+                )
+        store = ctx.workspace.store.metered().at(location) if location else open_store(source)
+        data = Dataset(DatasetFiles(store).read)
+        train = data.manifest.splits["train"]
+        one = load_images(data.plan("train", [0]), data.read, image_size=ctx.config.data.image_size)
+        return cls(
+            train=train.count,
+            test=data.manifest.splits["test"].count,
+            candidates=len(ctx.split(data)[1]),
+            classes=len(data.manifest.classes),
+            span_bytes=float(data.index("train").size.mean()),
+            chunk_bytes=sum(chunk.size for chunk in train.chunks) / len(train.chunks),
+            side=max(one.images_NCHW.shape[2:]),
+            index_bytes=sum(store.size(file) or 0 for file in (MANIFEST, train.index.file)),
+            names_bytes=(store.size(train.index.file) or 0) if data.manifest.format_version > 1 else 0,
+        )
+
+    @classmethod
+    def described(cls, config: Config, *, images: int, image_kb: float, classes: int) -> Data:
+        """Data that are not there.
+
+        Args:
+            images: training images; a test split of 5 % lies beside them.
+            image_kb: of one file, in 1,000 bytes.
+
+        Raises:
+            UsageError: the configuration does not say the side of an image.
+        """
+        if config.data.image_size is None:
+            raise UsageError("the side of an image is not known", "--set data.image_size=PX")
+        return cls(
+            train=images,
+            test=max(1, images // 20),
+            candidates=images - round(config.data.validation_fraction * images),
+            classes=classes,
+            span_bytes=image_kb * 1000 + 2048,
+            chunk_bytes=config.data.chunk_mb * 1e6,
+            side=config.data.image_size,
+            index_bytes=_INDEX_ROW * images,
+            names_bytes=_INDEX_ROW * images,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Net:
+    """FLOPs and bytes of a network."""
+
+    forward: int
+    """FLOPs of an image."""
+    both: int
+    """FLOPs of an image, forward and backward."""
+    file_bytes: float
+    state_bytes: int
+    delta_bytes: float
+    features: int
+
+    @classmethod
+    def of(cls, ctx: Context, data: Data) -> Net:
+        """The configured network, without memory for its weights."""
+        with torch.device("meta"):
+            model = ctx.model(data.classes, 0)
+        forward, both = ctx.flops(model, (3, data.side, data.side))
+        state = model.state_dict()
+        weights = sum(tensor.numel() for tensor in state.values() if tensor.dim() > 1)
+        state_bytes = sum(tensor.nbytes for tensor in state.values())
+        density = 1.0 if ctx.config.pretrain.prune == "none" else sum(ctx.config.pretrain.density) / 2
+        each = _DELTA_KEPT * density + _DELTA_WEIGHT
+        layer = model.get_submodule(str(model.classifier_name))
+        return cls(
+            forward=forward,
+            both=both,
+            file_bytes=state_bytes + _TENSOR_HEADER * len(state),
+            state_bytes=state_bytes,
+            delta_bytes=each * weights + state_bytes - 4 * weights + _DELTA_TENSOR * len(state),
+            features=int(str(layer.in_features)),
+        )

@@ -1,0 +1,76 @@
+"""How fast this machine trains and scores with the configured network: a few real batches, timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+
+import torch
+
+from lipt.data.augmentation import Augment
+from lipt.data.images import ResidentImages
+from lipt.forecast.sizes import Data, Net
+from lipt.run.context import Context
+from lipt.training.loop import Recipe, Trainer, evaluation_batch, predictions
+
+#: Seconds that a measurement lasts at least, after a first batch; FLOPs of one batch, at most, by kind of device. A
+#: batch of large images is made smaller: it would take minutes, and memory that this machine may not have.
+_LASTS_S = 0.5
+_BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
+_FORWARD = ("score", "merge", "group", "evaluate")
+
+
+def rates_here(ctx: Context, data: Data, stages: Iterable[str]) -> dict[str, float]:
+    """TFLOP/s that this machine sustains, for each of these stages that computes, at its batch size and augmentation.
+
+    Decoding and reading are not in it. A large network takes a few seconds.
+    """
+    config, net = ctx.config, Net.of(ctx, data)
+    limit = _BATCH_FLOPS[ctx.device.type]
+
+    def images(batch_size: int, flops: int) -> ResidentImages:
+        count = max(2, min(batch_size, data.candidates, int(limit / flops)))
+        generator = torch.Generator().manual_seed(0)
+        pixels = torch.randint(256, (count, 3, data.side, data.side), dtype=torch.uint8, generator=generator)
+        return ResidentImages(images_NCHW=pixels, labels_N=torch.arange(count) % data.classes)
+
+    def trains(batch_size: int, augment: Augment, precision: str) -> float:
+        batch = images(batch_size, net.both)
+        recipe = Recipe(
+            epochs=10**6, batch_size=batch_size, lr=1e-6, schedule="constant", augment=augment,
+            precision="bf16" if precision == "bf16" else "fp32",
+        )  # fmt: skip
+        trainer = Trainer(ctx.model(data.classes, 0), recipe, seed=0, device=ctx.device)
+        return _rate(lambda: trainer.run_epoch(batch), net.both * len(batch))
+
+    @cache
+    def forwards() -> float:
+        batch = images(evaluation_batch(ctx.device), net.forward)
+        model = ctx.model(data.classes, 0).to(ctx.device)
+        return _rate(lambda: predictions([model], batch, device=ctx.device), net.forward * len(batch))
+
+    training: dict[str, Callable[[], float]] = {
+        "initialise": lambda: trains(config.initialise.batch_size, ctx.standard_augment(), "fp32"),
+        "pretrain": lambda: trains(config.dispatch.batch_size, ctx.jigsaw_augment(), "fp32"),
+        "train": lambda: trains(config.train.batch_size, ctx.standard_augment(), config.train.precision),
+    }
+    measures = training | dict.fromkeys(_FORWARD, forwards)
+    return {stage: measures[stage]() for stage in stages if stage in measures}
+
+
+def _rate(work: Callable[[], object], flops: int) -> float:
+    """TFLOP/s of `work`; `flops` is what one call of it does."""
+    work()  # memory is fetched, kernels are chosen
+    started, done = time.monotonic(), 0
+    while (seconds := time.monotonic() - started) < _LASTS_S:
+        work()
+        done += flops
+    return 1e-12 * done / seconds
+
+
+def name_of_device(ctx: Context) -> str:
+    """The device that `rates_here` measures."""
+    if ctx.device.type == "cuda":
+        return torch.cuda.get_device_name()
+    return f"CPU, {torch.get_num_threads()} threads"

@@ -1,0 +1,300 @@
+"""The work of a run before it runs: FLOPs, bytes at the store and memory of each stage.
+
+They follow from the configuration and the size of the data, as the stages do it; how long it takes is `forecast`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lipt.config import Config, Merge, override
+from lipt.flow.graph import baseline_of, has_swarm, needs_models
+from lipt.forecast.sizes import Data, Net
+from lipt.forecast.work import Work
+from lipt.run.context import Context
+from lipt.selection.compressed import TopLogits
+from lipt.stages.ingest import is_chunk_store
+from lipt.stages.select import needs_of
+
+#: Bytes, measured: an index row in memory with order and label; a row of a shard, of a subset's table, its score.
+_ROW_MEMORY, _PLAN_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5
+#: What selecting takes in memory for each candidate: its score, its place in the sorted classes, its row of the table
+#: with its name.
+_SELECT_ROW = 135
+#: A process that has imported torch, bytes; fp32 states that a merge holds besides the deltas.
+_PROCESS_BYTES, _MERGE_STATES = 0.9e9, 8
+#: Images per run of a streamed epoch; images per forward pass.
+_RUN, _FORWARD_BATCH = 256, 128
+
+
+def work_of(ctx: Context, data: Data) -> list[Work]:
+    """All stages of a run, in order. FLOPs are exact, but for the merge, whose search depends on what it finds."""
+    config, run = ctx.config, _Run(config=ctx.config, data=data, net=Net.of(ctx, data))
+    works = [] if is_chunk_store(config.data) else [run.ingest()]
+    if needs_models(config):
+        works.append(run.initialise())
+    if run.swarm:
+        works += [run.dispatch(), run.pretrain(), *run.merges()]
+    if needs_models(config):
+        works.append(run.score())
+    return [*works, run.select(), run.train(), run.evaluate()]
+
+
+def merge_images(settings: Merge, count: float, validation: int, shard: int) -> float:
+    """Images that a merge forwards: exact but for `coarse_to_fine`, where half of the winners are taken to be judged
+    with recalibrated statistics and no ingredient to be given up."""
+    search = min(settings.search_images or validation, validation)
+    fresh = min(settings.recalibration_images, shard)
+    one = {"averaged": search, "recalibrated": fresh + search, "best": fresh + 2 * search}[settings.batchnorm]
+    per_jigsaw = {"uniform": 0, "best_single": 0, "greedy": one, "none": 0}.get(settings.method)
+    if per_jigsaw is None:
+        fine = {"best": 5 * search + 2 * fresh}.get(settings.batchnorm, 4 * one)
+        per_jigsaw = 10 * one if settings.search == "grid" else fine
+    return (count + 1) * search + one + _CONFIRMED * validation + (count - 1) * per_jigsaw
+
+
+#: States that a merge judges on all validation images, in one pass: the best jigsaw, theta_*, the average, the soup.
+_CONFIRMED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What the stages have in common."""
+
+    config: Config
+    data: Data
+    net: Net
+
+    @cached_property
+    def swarm(self) -> bool:
+        return has_swarm(self.config)
+
+    @cached_property
+    def validation(self) -> int:
+        return self.data.train - self.data.candidates
+
+    @cached_property
+    def searched(self) -> int:
+        """Validation images that a merge searches on."""
+        return min(self.config.merge.search_images or self.validation, self.validation)
+
+    @cached_property
+    def shard(self) -> int:
+        return self.config.dispatch.batches * self.config.dispatch.batch_size
+
+    @cached_property
+    def scored(self) -> int:
+        """Images that go through each scoring model."""
+        return self.data.candidates + (self.validation if needs_of(self.config.select).validation else 0)
+
+    @cached_property
+    def scorers(self) -> int:
+        settings = self.config.score
+        jigsaws = self.config.dispatch.jigsaws if self.swarm else 1
+        return {"classic": settings.runs, "jigsaws": jigsaws, "merged": 1}[settings.model]
+
+    @cached_property
+    def plan_bytes(self) -> float:
+        """Of the shard of a worker: for each sample its label, position, offset, size and checksum, as text."""
+        return _PLAN_ROW * self.shard
+
+    @cached_property
+    def label_bytes(self) -> float:
+        """Of what is stored besides the outputs of one image: its label, how often it was forgotten."""
+        return 8 + (0 if self.swarm else 4)
+
+    @cached_property
+    def output_bytes(self) -> float:
+        """Of the stored outputs of one image."""
+        settings, classes = self.config.score, self.data.classes
+        each = {"fp32": 4, "bf16": 2}[settings.precision]
+        logits = each * classes
+        if settings.top_classes:
+            logits = min(logits, TopLogits.row_bytes(classes, settings.top_classes))
+        return self.scorers * (logits + each * self.net.features)
+
+    @cached_property
+    def memory(self) -> float:
+        """Of a process that knows the training split."""
+        return _PROCESS_BYTES + _ROW_MEMORY * self.data.train
+
+    @cached_property
+    def trainer(self) -> float:
+        """Memory of a process that trains, besides images: weights, gradients, momentum."""
+        return self.memory + 3 * self.net.state_bytes
+
+    @cached_property
+    def beside(self) -> Config | None:
+        """The baseline, for which selection, training and evaluation are repeated."""
+        baseline = baseline_of(self.config)
+        return override(self.config, baseline.changes) if baseline else None
+
+    @property
+    def twice(self) -> bool:
+        """There is a baseline."""
+        return self.beside is not None
+
+    @cached_property
+    def subset_bytes(self) -> float:
+        """Of a subset's table; the mean of both where there are two."""
+        scored = needs_models(self.config) / (1 + self.twice)  # the baseline's has no scores
+        return 3500 + (_SUBSET_ROW + _SUBSET_SCORE * scored) * self.data.candidates
+
+    def pixels(self, images: float) -> float:
+        """Bytes of decoded images."""
+        return images * 3 * self.data.side**2
+
+    def resident(self, images: float) -> float:
+        """Bytes of them that are held at once."""
+        return min(self.pixels(images), self.config.data.resident_mb * 1e6)
+
+    def streams(self, images: float) -> bool:
+        return self.pixels(images) > self.resident(images)
+
+    def requests(self, images: float, *, streams: bool) -> float:
+        """For images that lie side by side."""
+        return images / _RUN if streams else images * self.data.span_bytes / self.data.chunk_bytes + 1
+
+    def ingest(self) -> Work:
+        images = self.data.train + self.data.test
+        stored, index = images * self.data.span_bytes, images / self.data.train * self.data.index_bytes
+        return Work(
+            stage="ingest", items=images, decoded=images, written={"data": stored, "other": 2 * index},
+            requests=4 * stored / self.data.chunk_bytes, memory_bytes=self.memory + self.data.chunk_bytes,
+        )  # fmt: skip
+
+    def initialise(self) -> Work:
+        classic, images = self.config.score.model == "classic", self.data.candidates
+        epochs, streams = (self.config.score if classic else self.config.initialise).epochs, self.streams(images)
+        looked = images * (epochs if streams else 1)
+        return Work(
+            stage="initialise", pieces=self.config.score.runs if classic else 1, flops=epochs * images * self.net.both,
+            steps=epochs * math.ceil(images / self.config.initialise.batch_size), decoded=looked,
+            read={"data": looked * self.data.span_bytes}, once={"other": self.data.index_bytes},
+            written={"model": self.net.file_bytes, "other": 4 * images}, streams=streams,
+            requests=self.requests(looked, streams=streams), member_bytes=self.trainer,
+            memory_bytes=self.trainer + self.resident(images),
+            checkpoints=epochs - 1, checkpoint_bytes=2 * self.net.state_bytes + 10 * images,
+        )  # fmt: skip
+
+    def dispatch(self) -> Work:
+        count = self.config.dispatch.jigsaws
+        return Work(
+            stage="dispatch", items=self.data.candidates, once={"other": self.data.index_bytes}, requests=count,
+            written={"other": count * self.plan_bytes}, memory_bytes=self.memory,
+        )  # fmt: skip
+
+    def pretrain(self) -> Work:
+        settings, dispatch, shard = self.config.pretrain, self.config.dispatch, self.shard
+        return Work(
+            stage="pretrain", pieces=dispatch.jigsaws, spreads=True, flops=settings.passes * shard * self.net.both,
+            steps=settings.passes * dispatch.batches, decoded=shard, once={"model": self.net.file_bytes},
+            read={"data": shard * self.data.span_bytes, "other": self.plan_bytes},
+            written={"model": self.net.delta_bytes},
+            requests=4 + (self.requests(shard, streams=False) if dispatch.stratified else shard),
+            memory_bytes=_PROCESS_BYTES + self.pixels(shard) + 5 * self.net.state_bytes,
+        )  # fmt: skip
+
+    def merges(self) -> list[Work]:
+        """Of the groups, where there are any, and the last."""
+        count, groups = self.config.dispatch.jigsaws, self.config.merge.groups
+        last = self._merge("merge", count if groups == 1 else groups, self.validation)
+        if groups == 1:
+            return [last]
+        mean = self._merge("group", count / groups, self.searched)
+        # The delta of a soup is as large as a jigsaw's, within 5 %.
+        return [replace(mean, pieces=groups, spreads=True, written={"model": self.net.delta_bytes}), last]
+
+    def _merge(self, stage: str, count: float, validation: int) -> Work:
+        """Of `count` jigsaws or soups of groups; as a mean it need not be whole. Judged on `validation` images."""
+        settings, search = self.config.merge, self.searched
+        judged = merge_images(settings, count, validation, self.shard)
+        streams = self.streams(validation)
+        looked = self.shard + validation + (search if streams else 0)  # the images of the search are held
+        return Work(
+            stage=stage, flops=judged * self.net.forward, steps=judged / _FORWARD_BATCH, decoded=looked,
+            read={
+                "data": looked * self.data.span_bytes, "model": count * self.net.delta_bytes, "other": self.plan_bytes
+            },
+            written={"model": self.net.file_bytes}, streams=streams,
+            once={"model": self.net.file_bytes, "other": self.data.index_bytes},
+            requests=count + self.requests(looked, streams=streams),
+            memory_bytes=self.memory + math.ceil(count) * self.net.delta_bytes + _MERGE_STATES * self.net.state_bytes
+            + self.resident(validation),
+        )  # fmt: skip
+
+    def score(self) -> Work:
+        size, candidates = self.config.score.block_images, self.data.candidates
+        blocks = math.ceil(candidates / size) + math.ceil((self.scored - candidates) / size)
+        images = self.scored / blocks  # of the mean block
+        streams = self.streams(min(size, self.scored))
+        looked = images * (self.scorers if streams else 1)
+        ensemble = self.config.score.model == "jigsaws" and self.swarm
+        weights = self.net.file_bytes if self.scorers == 1 or ensemble else 0
+        models = self.scorers * (self.net.delta_bytes if ensemble else self.net.file_bytes * (self.scorers > 1))
+        return Work(
+            stage="score", pieces=blocks, spreads=True, flops=self.scorers * images * self.net.forward,
+            steps=self.scorers * math.ceil(images / _FORWARD_BATCH), decoded=looked, streams=streams,
+            read={"data": looked * self.data.span_bytes, "model": models},
+            written={"other": images * (self.label_bytes + self.output_bytes)},
+            once={"model": weights, "other": self.data.index_bytes},
+            requests=self.requests(images, streams=streams),
+            memory_bytes=self.memory + self.resident(min(size, self.scored)) + images * self.output_bytes
+            + 2 * self.net.state_bytes,
+        )  # fmt: skip
+
+    def select(self) -> Work:
+        settings, candidates, size = self.config.select, self.data.candidates, self.config.score.block_images
+        needs, numbers = needs_of(settings), self.scorers * (self.data.classes + self.net.features)
+        outputs, passes = self.scored * self.output_bytes * needs.outputs, max(1, needs.passes)
+        labels = self.scored * self.label_bytes * needs_models(self.config)
+        held = 2 * min(size * self.output_bytes, outputs)  # a block: its file, and the tensors in it
+        if needs.outputs and not needs.passes:  # all of it, and in float32 the problem that is solved
+            held += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
+        return Work(
+            stage="select", items=self.scored * numbers if needs.outputs else candidates,
+            read={"other": labels + passes * outputs + self.data.names_bytes * (1 + self.twice)},
+            once={"other": self.data.index_bytes}, written={"other": self.subset_bytes * (1 + self.twice)},
+            requests=(1 + passes) * (1 + self.scored / size),
+            memory_bytes=self.memory + _SELECT_ROW * candidates + held,
+        )  # fmt: skip
+
+    def train(self) -> Work:
+        settings, candidates, runs = self.config.train, self.data.candidates, 1 + self.twice
+        configs = [self.config, *([self.beside] if self.beside else [])]
+        kept, *others = (max(1, round(config.select.fraction * candidates)) for config in configs)
+        drawn = kept
+        if settings.epoch_fraction is not None:
+            drawn = min(kept, max(1, round(settings.epoch_fraction * candidates)))
+        # Only the selected run of the two selects again; a piece is the mean of both.
+        again = (settings.epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
+        sources = [self.scored if settings.reselect_every else kept, *others]
+        seen = [settings.epochs * drawn if self.streams(source) else source for source in sources]
+        looked = sum(seen) / runs + again * self.streams(sources[0])
+        # One request for each image that does not lie beside another one.
+        alone = [
+            count * min(1.0, 1 - source / candidates + 1 / _RUN) for count, source in zip(seen, sources, strict=True)
+        ]
+        return Work(
+            stage="train", pieces=runs, streams=any(map(self.streams, sources)), decoded=looked,
+            member_bytes=self.trainer,
+            flops=settings.epochs * drawn * self.net.both + again * self.net.forward,
+            steps=settings.epochs * math.ceil(drawn / settings.batch_size),
+            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes},
+            written={"model": self.net.file_bytes}, requests=4 + sum(alone) / runs,
+            once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
+            memory_bytes=self.trainer + self.resident(max(sources)),
+            checkpoints=settings.epochs - 1, checkpoint_bytes=2 * self.net.state_bytes,
+        )  # fmt: skip
+
+    def evaluate(self) -> Work:
+        test, streams = self.data.test, self.streams(self.data.test)
+        return Work(
+            stage="evaluate", pieces=1 + self.twice, flops=test * self.net.forward, streams=streams, decoded=test,
+            steps=math.ceil(test / _FORWARD_BATCH), requests=4 + self.requests(test, streams=False),
+            read={"data": test * self.data.span_bytes, "model": self.net.file_bytes},
+            once={"other": test / self.data.train * self.data.index_bytes},
+            memory_bytes=self.memory + _ROW_MEMORY * test + self.resident(test) + self.net.state_bytes,
+        )  # fmt: skip

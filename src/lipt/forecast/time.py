@@ -1,0 +1,271 @@
+"""How long a run will take, where, and what breaks first.
+
+A piece of a stage (a jigsaw, a block of scores) takes
+
+    compute + max(decoding, store)      where its images are loaded first, and
+    max(compute, decoding, store)       where they are streamed while it computes;
+
+a stage takes as many rounds of that as its pods need, plus the start of its pods. Speeds are best taken from finished
+runs on the same machines (`calibrate`); what is left are assumptions, stated at `Machine`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean, median
+from typing import Literal
+
+import numpy as np
+
+from lipt.config import Config
+from lipt.errors import UsageError
+from lipt.forecast.work import Work
+from lipt.ledger import Cost
+from lipt.report.document import Document
+from lipt.report.numbers import format_bytes, format_percent, format_seconds
+from lipt.run.context import Context
+
+Engine = Literal["local", "argo", "kubeflow"]
+Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "memory"]
+
+#: Seconds that an engine adds to a box; pods per second that a Job starts (kube-controller-manager's default).
+STEP_S: Mapping[Engine, float] = {"local": 0, "argo": 10, "kubeflow": 20}
+_PODS_PER_S = 20
+#: The stages that begin a box of the pipeline; further stages run in the box of the one before.
+_BOXES = ("dispatch", "pretrain", "merge", "select", "train")
+#: Requests in flight in one process.
+_IN_FLIGHT = 8
+#: Linux: bytes of one argument of a process. The list of score blocks is one.
+_ARGUMENT_BYTES = 128 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What finished runs say about a stage, in seconds."""
+
+    per_flop: float = 0
+    per_step: float = 0
+    per_item: float = 0
+    first_s: float = 0
+    """What the first piece in a process takes longer than the others."""
+    done: float = 1
+    """FLOPs done / FLOPs foreseen; other than 1 for the merge, whose search depends on what it finds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the work is done by. The defaults are assumptions about a GPU node, not measurements."""
+
+    engine: Engine = "local"
+    nodes: int = 1
+    """Each with as many GPUs as `processes` says, one by default."""
+    gpu_tflops: float = 50
+    """Sustained by one GPU in forward and backward passes."""
+    store_gbps: float = 10
+    """Gbit/s of the whole store."""
+    node_gbps: float = 10
+    """Gbit/s between the store and one node."""
+    latency_ms: float = 5
+    """Of a request."""
+    pod_start_s: float = 15
+    """From the creation of a pod to its first work, on a node that has the image: schedule, start, import torch."""
+    memory_gb: float = 64
+    """Of a node."""
+    fits: Mapping[str, Fit] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """TFLOP/s of a stage, where they were measured (`speed`); elsewhere `gpu_tflops`."""
+
+    def __post_init__(self) -> None:
+        if self.engine == "local" and self.nodes > 1:
+            raise UsageError(f"--nodes {self.nodes}: nothing is spread without a cluster", "--engine argo or kubeflow")
+
+    def transfer_s(self, num_bytes: float, pods: int = 1, processes: int = 1) -> float:
+        """Seconds in which each of so many processes in each of `pods` pods moves so many bytes."""
+        return 8e-9 * num_bytes * processes / min(self.node_gbps, self.store_gbps / pods)
+
+    def waiting_s(self, requests: float) -> float:
+        """Seconds that a process waits for answers."""
+        return 1e-3 * requests * self.latency_ms / _IN_FLIGHT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """A stage: seconds of wall-clock, bytes and FLOPs of all its pods."""
+
+    stage: str
+    pods: int
+    pieces: int
+    wall_s: float
+    start_s: float
+    gpu_hours: float
+    flops: float
+    read: dict[str, float]
+    written: dict[str, float]
+    memory_bytes: float
+    """Of the largest pod."""
+    bottleneck: Bottleneck
+
+
+def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int) -> list[Forecast]:
+    """What each stage takes on these machines.
+
+    Args:
+        side: of an image, in pixels.
+    """
+    names = [work.stage for work in works]
+    boxes = {stage: int(stage in _BOXES) for stage in names}
+    boxes[names[0]] += len(set(_BOXES) - set(names))  # boxes that have nothing to do start all the same
+    return [_stage(work, machine, config, side, boxes[work.stage]) for work in works]
+
+
+def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) -> Forecast:
+    clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
+    pods = min(machine.nodes, work.pieces) if work.spreads and clustered else 1
+    processes = config.processes if isinstance(config.processes, int) else 1
+    # Each takes pieces of its own where there are many, and a part of every batch where a training shares them.
+    apart = min(processes, math.ceil(work.pieces / pods)) if work.spreads else 1
+    together = processes if work.member_bytes else 1
+    rounds = math.ceil(work.pieces / (pods * apart))
+    memory = apart * work.memory_bytes + (together - 1) * work.member_bytes
+    compute = _compute_s(work, machine, fit) / together
+    # Measured compute includes decoding, so it counts only where nothing was measured. 50 us and 9 ns per pixel, on
+    # the eight threads of a process: 2,000 images of 224 px a second, 17,000 of 32 px.
+    decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / together
+    waiting = machine.waiting_s(work.requests) / together
+    written = {kind: work.pieces * size for kind, size in work.written.items()}
+    transfer = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()), pods, apart)
+    io = max(decode, transfer + waiting)
+    busy = max(compute, io) if work.streams else compute + io
+    if work.checkpoints:
+        saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)
+        written["model"] += work.pieces * saved * work.checkpoint_bytes
+    # Of weights one process of a pod fetches a copy for all.
+    kept = {kind: size * (1 if kind == "model" else apart) for kind, size in work.once.items()}
+    first = (fit.first_s if fit else 0) + machine.transfer_s(sum(kept.values()), pods)
+    start = 0.0
+    if clustered:
+        start += boxes * (STEP_S[machine.engine] + machine.pod_start_s)
+        start += machine.pod_start_s + pods / _PODS_PER_S if work.spreads and pods > 1 else 0
+    shares: dict[Bottleneck, float] = {
+        "compute": rounds * compute, "decode": rounds * decode, "store": rounds * transfer + first,
+        "requests": rounds * waiting, "orchestration": start,
+    }  # fmt: skip
+    kinds = ("data", "model", "other")
+    return Forecast(
+        stage=work.stage,
+        pods=pods,
+        pieces=work.pieces,
+        wall_s=rounds * busy + first + start,
+        start_s=start,
+        gpu_hours=(work.pieces * busy + pods * apart * first) * together / 3600 if work.flops else 0,
+        flops=work.pieces * work.flops * (fit.done if fit else 1),
+        read={kind: work.pieces * work.read.get(kind, 0) + pods * kept.get(kind, 0) for kind in kinds},
+        written=written,
+        memory_bytes=memory,
+        bottleneck="memory" if memory > 1e9 * machine.memory_gb else max(shares, key=shares.__getitem__),
+    )
+
+
+def _compute_s(work: Work, machine: Machine, fit: Fit | None) -> float:
+    if fit is None:  # without FLOPs: 10 ns per number, which is what sorting and parsing take
+        return work.flops / (1e12 * machine.rates.get(work.stage, machine.gpu_tflops)) + 1e-8 * work.items
+    return fit.done * (fit.per_flop * work.flops + fit.per_step * work.steps) + fit.per_item * work.items
+
+
+def measured(ctx: Context) -> dict[str, list[Cost]]:
+    """What a finished run cost: stage -> its pieces, in the order in which they were made.
+
+    Raises:
+        MissingObjectError: there is no report.
+        UsageError: it is a comparison's.
+    """
+    from lipt.flow.report import report_key  # imports matplotlib
+
+    key = report_key(ctx.config, "json")
+    store = ctx.workspace.store
+    document = Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
+    if len(document.rows) > 2:
+        raise UsageError(f"{store.uri}/{key} is of a comparison", "name the configuration of a `lipt run`")
+    costs: dict[str, list[Cost]] = {}
+    for row in document.ledger:
+        costs.setdefault(row.stage, []).append(row.cost)
+    return costs
+
+
+def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]], machine: Machine) -> dict[str, Fit]:
+    """The speeds of each stage, from (work, cost) of finished runs on this kind of machine.
+
+    Runs of one shape give seconds per FLOP; where FLOPs per step differ by half or more between the runs, seconds per
+    step are told apart, as small networks need. What `machine` needs for a stage's transfers is taken off first.
+    """
+    samples: dict[str, list[tuple[float, Work, Fit]]] = {}
+    for works, costs in runs:
+        for work in works:
+            if rows := costs.get(work.stage):
+                seconds, first = _piece(work, rows)
+                io = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()))
+                io += machine.waiting_s(work.requests)
+                done = mean(row.flops for row in rows) / work.flops if work.flops else 1
+                samples.setdefault(work.stage, []).append(
+                    (max(seconds - io, 0.2 * seconds), work, Fit(first_s=first, done=done))
+                )
+    fits = {stage: _fit(found) for stage, found in samples.items()}
+    if "merge" in fits:
+        fits.setdefault("group", fits["merge"])  # the same work, of runs that merged in one
+    return fits
+
+
+def _piece(work: Work, costs: Sequence[Cost]) -> tuple[float, float]:
+    """(seconds of a piece, what the first in its process took longer: the others read less of what it keeps)."""
+    walls = [cost.wall_s for cost in costs]
+    if work.pieces == 1:  # made again for the random baseline
+        return sum(walls), 0.0
+    if len(walls) < 3 or all(costs[1].read.get(kind, 0) >= costs[0].read.get(kind, 0) for kind in work.once):
+        return median(walls), 0.0
+    return median(walls[1:]), max(0.0, walls[0] - median(walls[1:]))
+
+
+def _fit(samples: Sequence[tuple[float, Work, Fit]]) -> Fit:
+    """Least squares of the relative errors, nothing negative."""
+    fits = [fit for _, _, fit in samples]
+    first, done = median(fit.first_s for fit in fits), mean(fit.done for fit in fits)
+    if not samples[0][1].flops:
+        return Fit(per_item=median(seconds / max(1, work.items) for seconds, work, _ in samples), first_s=first)
+    rows = np.array([(fit.done * work.flops, fit.done * work.steps) for _, work, fit in samples])
+    rows /= np.array([seconds for seconds, _, _ in samples])[:, None]
+    density = rows[:, 0] / rows[:, 1]
+    if density.max() > 1.5 * density.min():
+        per_flop, per_step = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)[0]
+        if per_flop > 0 and per_step > 0:
+            return Fit(per_flop=float(per_flop), per_step=float(per_step), first_s=first, done=done)
+        if per_flop <= 0:
+            return Fit(per_step=float(np.median(1 / rows[:, 1])), first_s=first, done=done)
+    return Fit(per_flop=float(np.median(1 / rows[:, 0])), first_s=first, done=done)
+
+
+def breaks(works: Sequence[Work], stages: Sequence[Forecast], machine: Machine, config: Config) -> list[str]:
+    """What does not work, or wastes the machines, at this size; the worst first."""
+    found, wall_s = [], {stage.stage: stage.wall_s for stage in stages}
+    for stage in stages:
+        if stage.bottleneck == "memory":
+            needed, there = format_bytes(stage.memory_bytes), format_bytes(1e9 * machine.memory_gb)
+            found.append(f"{stage.stage} needs {needed} of memory in one pod, a node has {there}")
+    by_name = {work.stage: work for work in works}
+    score, pretrain = by_name.get("score"), by_name.get("pretrain")
+    if score and len(json.dumps(list(range(score.pieces)), separators=(",", ":"))) > _ARGUMENT_BYTES:
+        remedy = "raise score.block_images"
+        found.append(f"the list of {score.pieces:,} score blocks exceeds one argument of a process, 128 KiB; {remedy}")
+    if pretrain and pretrain.pieces * config.dispatch.batches * config.dispatch.batch_size > by_name["dispatch"].items:
+        found.append("the shards of all jigsaws are more than the data set: dispatch will refuse")
+    longest = max(stages, key=lambda stage: stage.wall_s)
+    if machine.nodes > 1 and longest.pods == 1:
+        share, wall = format_percent(longest.wall_s / sum(wall_s.values()), 0), format_seconds(longest.wall_s)
+        found.append(f"{longest.stage} takes {wall}, {share} of the run, on one of {machine.nodes:,} nodes")
+    if machine.nodes > 1 and pretrain and wall_s["merge"] > wall_s["pretrain"] and "group" not in wall_s:
+        times = f"{format_seconds(wall_s['merge'])}, pretrain {format_seconds(wall_s['pretrain'])}"
+        remedy = "merge.groups merges them side by side"
+        found.append(f"merge tries {pretrain.pieces:,} jigsaws one after the other: {times}; {remedy}")
+    return found

@@ -1,0 +1,1 @@
+"""A run on a cluster: what each pod is handed, does and shows."""

@@ -1,0 +1,214 @@
+"""The five boxes as a pod runs them: the plan's address and references in, a reference out.
+
+A pod knows nothing but what it is handed, and it is handed addresses: samples, weights and scores never pass through
+the pipeline engine, a pod reads them from the workspace, by range and verified.
+
+Three boxes spread their work over worker pods (`workers`): pretrain always, merge where there are groups, select where
+scoring is shared.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.store import open_store
+from lipt.config import Config
+from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_why, stop_on_sigterm
+from lipt.flow.graph import (
+    Outcome,
+    Prepared,
+    Scoring,
+    baseline_of,
+    choose,
+    combine,
+    fit,
+    made_of,
+    prepare,
+    with_config,
+)
+from lipt.flow.validation import check_run
+from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
+from lipt.pods.spec import Plan
+from lipt.pods.workers import arrived, jigsaw_address, note_loss, open_run, spread
+from lipt.progress import Reporter
+from lipt.run.context import Context
+from lipt.run.workspace import Artifact
+from lipt.stages.ingest import write_chunks
+from lipt.stages.merge import deal, group_ref
+
+if TYPE_CHECKING:
+    from lipt.flow.report import Engine
+
+
+@contextmanager
+def pod() -> Iterator[None]:
+    """Errors as a pod reports them: one message, last in its log, and the documented exit code.
+
+    A bug keeps its traceback.
+    """
+    stop_on_sigterm()
+    try:
+        yield
+    except LiptError as error:
+        if isinstance(error, UnexpectedError):
+            print(error.trace, file=sys.stderr)
+        print(f"lipt: {error}", file=sys.stderr, flush=True)
+        say_why(error)
+        raise SystemExit(error.exit_code) from None
+    except Terminated as stop:
+        print(f"lipt: {stop}", file=sys.stderr, flush=True)
+        raise
+    except Exception as error:
+        say_why(error)
+        raise
+
+
+def load(artifact: Any) -> str:
+    """The text in an engine's input artifact (anything with a `path`)."""
+    return Path(artifact.path).read_text(encoding="utf-8")
+
+
+def save(artifact: Any, text: str, **metadata: Any) -> None:
+    """Write an engine's output artifact (anything with a `path` and `metadata`): a short text and key figures."""
+    Path(artifact.path).write_text(text, encoding="utf-8")
+    artifact.metadata.update({name: value for name, value in metadata.items() if value is not None})
+
+
+def ingest_box(config: Config, location: str) -> dict[str, Any]:
+    """Images into a chunk store at `location`; returns its key figures."""
+    reporter = Reporter()
+    reporter.started("ingest")
+    manifest = write_chunks(config.data, open_store(location), reporter, "ingest")
+    reporter.close()
+    counts = {name: split.count for name, split in manifest.splits.items()}
+    return {"digest": manifest.digest, "name": manifest.name, "num_classes": len(manifest.classes), **counts}
+
+
+def compare_box(config: Config) -> Finished:
+    """A configuration beside all baselines, over seeds."""
+    from lipt.flow.compare import run_comparison
+
+    ctx = Context.of(config)
+    document = run_comparison(ctx)
+    assert document is not None  # not a dry run
+    return Finished(document=document, workspace=ctx.workspace.store.uri, config=config)
+
+
+def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
+    """Box 1: make theta_* and the shards.
+
+    Args:
+        pods: parameters for worker pods, as `Pods` has them.
+
+    Returns:
+        The address of the plan.
+    """
+    parsed = Pods.parse(pods)
+    ctx = Context.of(config)
+    check_run(ctx)
+    prepared = prepare(ctx)
+    plan = Plan(
+        config=config.model_dump(mode="json"),
+        dataset=prepared.dataset.ref,
+        initial=tuple(artifact.ref for artifact in prepared.initial),
+        plans=prepared.plans.ref if prepared.plans else None,
+        engine=engine,
+        pods=parsed,
+    )
+    return plan.save()
+
+
+def pretrain_box(address: str) -> tuple[int, int]:
+    """Box 2: the jigsaws, each in a pod on a node of its own. Returns (arrived, expected).
+
+    A worker that fails is an answer, not a failure of the box: the merge applies the quorum.
+    """
+    plan, ctx, prepared = open_run(address)
+    if prepared.plans is None:
+        return 0, 0
+    count = ctx.config.dispatch.jigsaws
+    missing = [index for index in range(count) if ctx.workspace.find(jigsaw_address(ctx, prepared, index)) is None]
+    may_fail = count - math.ceil(ctx.config.merge.quorum * count)
+    for index, why in spread(plan, address, ctx, "pretrain", missing, may_fail=may_fail).items():
+        if ctx.workspace.find(jigsaw_address(ctx, prepared, index)) is None:
+            note_loss(ctx, prepared, index, why, overwrite=False)
+    jigsaws, failures = arrived(ctx, prepared)
+    for index, why in failures.items():
+        ctx.reporter.say(f"pretrain[{index}] lost: {why}")
+    return len(jigsaws), count
+
+
+def merge_box(address: str) -> Artifact | None:
+    """Box 3: theta_p, of the jigsaws that arrived; None when there is no swarm."""
+    plan, ctx, prepared = open_run(address)
+    if prepared.plans is None:
+        return None
+    jigsaws, failures = arrived(ctx, prepared)
+    try:
+        if plan.pods and plan.pods.nodes != 1:
+            missing = [
+                index
+                for index, members in deal(ctx.config, jigsaws).items()
+                if ctx.workspace.find(group_ref(ctx, *prepared.swarm, members, index=index)) is None
+            ]
+            for index, why in spread(plan, address, ctx, "group", missing).items():
+                ctx.reporter.say(f"group {index} was lost, it is merged here: {why}")
+        return combine(ctx, prepared, jigsaws)
+    except RunError as error:
+        reasons = "; ".join(f"jigsaw {index}: {why}" for index, why in failures.items())
+        raise RunError(f"{error.message} ({reasons})" if reasons else error.message, error.remedy) from None
+
+
+def select_box(address: str, merged: str | None) -> Artifact:
+    """Box 4: score and select."""
+    plan, ctx, prepared = open_run(address)
+    theta = ctx.workspace.get(merged) if merged else None
+    if plan.pods and plan.pods.nodes > 1:
+        scoring = Scoring.of(ctx, prepared, theta)
+        missing = [index for index in range(scoring.blocks) if ctx.workspace.find(scoring.ref(ctx, index)) is None]
+        for index, why in spread(plan, address, ctx, "score", missing, merged=merged).items():
+            ctx.reporter.say(f"score block {index} was lost, it is scored here: {why}")
+    return choose(ctx, prepared, theta)[1]
+
+
+def train_box(address: str, merged: str | None, subset: str) -> Finished:
+    """Box 5: train, evaluate, the baseline beside it, report."""
+    from lipt.flow.compare import run_entries
+    from lipt.flow.report import write_report
+
+    plan, ctx, prepared = open_run(address)
+    theta = ctx.workspace.get(merged) if merged else None
+    chosen = ctx.workspace.get(subset)
+    jigsaws, failures = arrived(ctx, prepared) if prepared.plans else ([], {})
+    selected = Outcome(
+        config=ctx.config,
+        prepared=prepared,
+        jigsaws=tuple(jigsaws),
+        groups=made_of(ctx, theta, "group"),
+        merged=theta,
+        scores=made_of(ctx, chosen, "score"),
+        subset=chosen,
+        trained=fit(ctx, prepared, chosen, theta),
+        failures=failures,
+    )
+    baseline, beside = baseline_of(ctx.config), None
+    if baseline:  # no models are needed for it
+        other, bare = with_config(ctx, baseline.changes), Prepared(dataset=prepared.dataset)
+        _, drawn = choose(other, bare, None)
+        trained = fit(other, bare, drawn, None)
+        beside = baseline, Outcome(config=other.config, prepared=bare, subset=drawn, trained=trained)
+    document = write_report(ctx, run_entries(selected, beside), engine=plan.engine)
+    confusion = selected.trained.evaluation.summary["confusion"]
+    return Finished(
+        document=document,
+        workspace=ctx.workspace.store.uri,
+        config=ctx.config,
+        model=selected.trained.model.ref,
+        confusion=confusion if len(confusion) <= MAX_CONFUSION_CLASSES else None,
+    )

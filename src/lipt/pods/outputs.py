@@ -1,0 +1,95 @@
+"""What the run page of an engine shows of a run: a few figures, a matrix, the verdict and the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from lipt.config import Config
+from lipt.report.document import Document
+from lipt.report.verdict import judge
+from lipt.run.workspace import Artifact
+
+#: A larger confusion matrix is unreadable, and engines keep it in a metadata field of limited size.
+MAX_CONFUSION_CLASSES = 50
+
+
+def merge_figures(theta: Artifact | None) -> dict[str, float]:
+    """Validation accuracies of theta_p and of what it is judged by, and how many jigsaws arrived."""
+    if theta is None:
+        return {}
+    names = {
+        "accuracy": "soup",
+        "theta_star_accuracy": "theta_star",
+        "best_single_accuracy": "best_single",
+        "uniform_accuracy": "uniform",
+    }
+    figures = {
+        f"{name}_validation_accuracy": theta.summary[key]
+        for key, name in names.items()
+        if theta.summary[key] is not None
+    }
+    return {
+        **figures,
+        "jigsaws_arrived": len(theta.summary["densities"]),
+        "jigsaws_missing": len(theta.summary["missing"]),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """What the last box shows."""
+
+    document: Document
+    workspace: str
+    config: Config
+    model: str = ""
+    """Reference of the trained model."""
+    confusion: list[list[int]] | None = None
+    """Test images by true class (rows) and predicted class; None when it is too large to be shown."""
+
+    @property
+    def html(self) -> str:
+        """The report."""
+        from lipt.report.render import render
+
+        return render(self.document)
+
+    @property
+    def location(self) -> str:
+        """Where the report lies."""
+        from lipt.flow.report import report_key
+
+        return f"{self.workspace}/{report_key(self.config, 'html')}"
+
+    @property
+    def markdown(self) -> str:
+        """The verdict, and where the report lies."""
+        verdict = judge(self.document.rows)
+        sentences = "".join(f"- {sentence}\n" for sentence in verdict.sentences)
+        return f"**{verdict.headline}**\n\n{sentences}\nReport: `{self.location}`\n"
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names, in label order."""
+        return self.document.subset.class_names if self.document.subset else []
+
+    def figures(self) -> dict[str, float]:
+        """The selected row in numbers, and the accuracy of each other row with the gain over it."""
+        rows = self.document.rows
+        row = next(row for row in rows if row.role == "selected")
+        accuracy = fmean(row.accuracy)
+        figures = {
+            "accuracy": accuracy, "kept_fraction": row.kept_fraction, "epoch_fraction": row.epoch_fraction,
+            "epochs": row.epochs, "seeds": len(row.seeds), "wall_s": sum(row.stage_wall_s.values()),
+            "data_mb": (row.data_bytes or 0) / 1e6, "model_mb": (row.model_bytes or 0) / 1e6,
+            "gflop": (row.flops or 0) / 1e9,
+        }  # fmt: skip
+        for other in rows:
+            if other is not row:
+                name = other.name.replace("-", "_")
+                figures |= {
+                    f"{name}_accuracy": fmean(other.accuracy),
+                    f"gain_over_{name}": accuracy - fmean(other.accuracy),
+                }
+        return figures

@@ -1,0 +1,158 @@
+"""What a run is: its settings, taken from an engine's parameters, and the small document that its pods share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.store import open_store
+from lipt.config import PROFILES, Config, as_settings, parse_config, read_yaml
+from lipt.errors import IntegrityError, UsageError
+
+if TYPE_CHECKING:  # the report imports matplotlib: a second that only the last box spends
+    from lipt.flow.report import Engine
+
+#: Pipeline parameter -> (the setting it stands for, its type).
+PARAMETERS: dict[str, tuple[str, type]] = {
+    "data": ("data.source", str), "workspace": ("workspace", str), "model": ("model.name", str),
+    "width": ("model.width", int), "algorithm": ("select.algorithm", str), "fraction": ("select.fraction", float),
+    "epoch_fraction": ("train.epoch_fraction", float), "jigsaws": ("dispatch.jigsaws", int),
+    "batches": ("dispatch.batches", int), "passes": ("pretrain.passes", int), "epochs": ("train.epochs", int),
+    "seed": ("seed", int), "seeds": ("compare.seeds", list), "profile": ("profile", str),
+    "random_baseline": ("train.random_baseline", bool), "chunk_mb": ("data.chunk_mb", float),
+    "shuffle_seed": ("data.shuffle_seed", int),
+}  # fmt: skip
+#: Those whose 0 means "not set": engines have no null for numbers.
+UNSET_IF_ZERO = {"width", "epoch_fraction"}
+
+
+def configure(config: str, **parameters: Any) -> Config:
+    """The configuration of a run that was started with pipeline parameters.
+
+    Args:
+        config: YAML of the settings that have no parameter.
+        parameters: by the names in `PARAMETERS`, numbers perhaps as text; what the engine shows as a run's parameters
+            is what runs, so a setting is never taken silently from elsewhere.
+
+    Raises:
+        UsageError: not YAML, an invalid setting, or `config` (or the profile) contradicts a parameter; names both.
+    """
+    document = _settings(config)
+    profile: dict[str, Any] = PROFILES.get(parameters.get("profile", ""), {})
+    conflicts = []
+    for name, given in parameters.items():
+        value = _typed(name, given)
+        if name in UNSET_IF_ZERO and not value:
+            continue
+        section, _, key = PARAMETERS[name][0].rpartition(".")
+        for origin, settings in (("config", document), ("the profile", profile)):
+            found = (settings.get(section, {}) if section else settings).get(key, value)
+            if found != value:
+                conflicts.append(f"parameter {name} is {value!r}, {origin} says {PARAMETERS[name][0]}: {found!r}")
+        (document.setdefault(section, {}) if section else document)[key] = value
+    if conflicts:
+        raise UsageError("; ".join(conflicts), "say it once, in the parameter")
+    return parse_config(document, origin="pipeline parameters")
+
+
+def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
+    """The pipeline parameters that stand for a configuration; `configure` is the inverse.
+
+    Args:
+        names: the parameters that the pipeline has. What has none travels as YAML in `config`.
+    """
+    document = config.model_dump(mode="json")
+    rest = _changed(document, parse_config({"profile": config.profile}).model_dump(mode="json"))
+    parameters = {}
+    for name in names:
+        if name not in PARAMETERS:
+            continue
+        section, _, key = PARAMETERS[name][0].rpartition(".")
+        value = (document[section] if section else document)[key]
+        parameters[name] = 0 if value is None and name in UNSET_IF_ZERO else value
+        holder = rest.get(section, {}) if section else rest
+        holder.pop(key, None)
+        if section and not holder:
+            rest.pop(section, None)
+    return parameters | {"config": yaml.safe_dump(rest, sort_keys=True) if rest else ""}
+
+
+def _changed(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """What of `document` differs from `base`, section by section."""
+    changed = {}
+    for key, value in document.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict) and key != "options":
+            if nested := _changed(value, base[key]):
+                changed[key] = nested
+        elif value != base.get(key):
+            changed[key] = value
+    return changed
+
+
+def _settings(config: str) -> dict[str, Any]:
+    document, lines = read_yaml(config, "config")
+    document = as_settings(document, "config")
+    parse_config(document, origin="config", places={keys: f"config, line {line}" for keys, line in lines.items()})
+    return document
+
+
+def _typed(name: str, given: Any) -> Any:
+    """A parameter's value; engines without types hand over text."""
+    kind = PARAMETERS[name][1]
+    if kind is str or not isinstance(given, str):
+        return given
+    try:
+        value, _ = read_yaml(given, f"parameter {name}")
+        return float(value) if kind is float else value
+    except (UsageError, TypeError, ValueError):
+        return given  # the configuration names what it expects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What all boxes of one run share; kept in the workspace, so that a box is handed no more than its address."""
+
+    config: dict[str, Any]
+    dataset: str
+    initial: tuple[str, ...]
+    plans: str | None
+    engine: Engine
+    pods: Pods | None = None
+    """How worker pods run; None where there are none."""
+
+    def save(self) -> str:
+        """Write it; returns its address, `WORKSPACE/plans/KEY.json`."""
+        document = asdict(self) | {"pods": self.pods and self.pods.model_dump()}
+        data = json.dumps(document, indent=1, sort_keys=True).encode()
+        store = open_store(self.config["workspace"])
+        key = f"{_FOLDER}/{hashlib.sha256(data).hexdigest()[:16]}.json"
+        store.write(key, data, kind="other")
+        return f"{store.uri}/{key}"
+
+    @classmethod
+    def load(cls, address: str) -> Plan:
+        """
+        Raises:
+            UsageError: not the address of a plan.
+            IntegrityError: it is damaged.
+            MissingObjectError: it is not there.
+        """
+        workspace, found, key = address.rpartition(f"/{_FOLDER}/")
+        if not found:
+            raise UsageError(
+                f"{address!r} is not a plan", f"it reads WORKSPACE/{_FOLDER}/KEY.json, as dispatch prints it"
+            )
+        data = open_store(workspace).read(f"{_FOLDER}/{key}", kind="other")
+        if hashlib.sha256(data).hexdigest()[:16] != key.removesuffix(".json"):
+            raise IntegrityError(f"{address} is damaged", "start the run again")
+        document = json.loads(data)
+        pods = Pods(**document["pods"]) if document["pods"] else None
+        return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods})
+
+
+_FOLDER = "plans"

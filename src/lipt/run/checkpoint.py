@@ -1,0 +1,113 @@
+"""Checkpoints of a training stage: one object that holds weights, momentum, progress and the cost so far."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from lipt.errors import IntegrityError
+from lipt.ledger import Cost
+from lipt.run.workspace import Step
+from lipt.training.distributed import Ranks
+from lipt.training.loop import Dynamics, Progress, Trainer
+from lipt.training.tensor_files import pack, unpack
+
+
+@contextmanager
+def resumable(
+    step: Step,
+    trainer: Trainer,
+    *,
+    every_s: float,
+    dynamics: Dynamics | None = None,
+    extra: Callable[[], dict[str, torch.Tensor]] = dict,
+    restore_extra: Callable[[dict[str, torch.Tensor]], None] = lambda _tensors: None,
+) -> Iterator[Callable[[Trainer], None]]:
+    """Continue `trainer` where an interrupted attempt stopped, and give the hook that saves checkpoints.
+
+    Of several processes the first reads and writes; all of them continue from the same bytes.
+
+    Args:
+        every_s: least seconds between two checkpoints; 0 saves after every epoch.
+        extra: further tensors that must survive, such as the current subset under re-selection.
+    """
+    ranks = trainer.ranks
+    data = ranks.broadcast((step.load_checkpoint() if ranks.rank == 0 else None) or b"")
+    if data:
+        _restore(data, step, trainer, dynamics, restore_extra)
+        epochs = f"{trainer.progress.epoch} of {trainer.recipe.epochs}"
+        if ranks.rank == 0:
+            step.reporter.say(f"{step.label:<16}  continues after epoch {epochs}, from its checkpoint")
+    if ranks.rank == 0:
+        follow(step, trainer)
+    last = time.monotonic()
+
+    def after_epoch(trainer: Trainer) -> None:
+        nonlocal last
+        progress = trainer.progress
+        cost = total_cost(step, ranks)
+        if ranks.rank == 0 and progress.epoch < trainer.recipe.epochs and time.monotonic() - last >= every_s:
+            last = time.monotonic()
+            step.save_checkpoint(_pack(cost, trainer, dynamics, extra()))
+
+    yield after_epoch
+
+
+def follow(step: Step, trainer: Trainer) -> None:
+    """Tell the reporter of each batch."""
+
+    def advance(done: int, count: int) -> None:
+        progress, epochs = trainer.progress, trainer.recipe.epochs
+        loss = f", loss {progress.loss[-1]:.3f}" if progress.loss else ""
+        step.shows(f"images, epoch {progress.epoch + 1} of {epochs}{loss}")(
+            progress.epoch * count + done, epochs * count
+        )
+
+    trainer.advance = advance
+
+
+def total_cost(step: Step, ranks: Ranks) -> Cost:
+    """What the step has cost so far, traffic of all processes, memory of the largest; all of them must call this."""
+    own = step.cost()
+    parts = [Cost(**json.loads(part)) for part in ranks.gather(json.dumps(own.as_dict()).encode())]
+    return replace(sum(parts, Cost()), wall_s=own.wall_s)  # they run at the same time
+
+
+def _pack(cost: Cost, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]) -> bytes:
+    document = {"progress": asdict(trainer.progress), "cost": cost.as_dict()}
+    tensors = trainer.tensors() | {
+        "document": torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=torch.uint8)
+    }
+    tensors |= {f"extra/{name}": tensor for name, tensor in extra.items()}
+    if dynamics is not None:
+        tensors |= {f"dynamics/{name}": tensor for name, tensor in vars(dynamics).items()}
+    return pack(tensors)
+
+
+def _restore(
+    data: bytes,
+    step: Step,
+    trainer: Trainer,
+    dynamics: Dynamics | None,
+    restore_extra: Callable[[dict[str, torch.Tensor]], None],
+) -> None:
+    origin = f"{step.ref}/checkpoint"
+    tensors = unpack(data, origin=origin)
+    try:
+        document: dict[str, Any] = json.loads(tensors.pop("document").numpy().tobytes())
+        trainer.restore(tensors, Progress(**document["progress"]))
+        for name in vars(dynamics) if dynamics is not None else ():
+            getattr(dynamics, name).copy_(tensors[f"dynamics/{name}"])
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise IntegrityError(
+            f"{origin} is damaged: {error}", "delete it; the stage starts from its beginning"
+        ) from None
+    restore_extra({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("extra/")})
+    if trainer.ranks.rank == 0:  # the sum over all processes, so it must count once
+        step.earlier = Cost(**document["cost"])

@@ -1,0 +1,1 @@
+"""One stage on several processes of this machine."""

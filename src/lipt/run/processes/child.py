@@ -1,0 +1,188 @@
+"""One of the processes that share work: what it is asked, what it leaves, how it ends.
+
+What parent and children have to say to each other besides tensors are small JSON files in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+from uuid import uuid4
+
+import torch
+from torch import Tensor
+
+from lipt.config import parse_config
+from lipt.data.images import StreamedImages
+from lipt.errors import LiptError, RunError, UnexpectedError, in_one_line
+from lipt.progress import Reporter
+from lipt.rng import reproducible
+from lipt.run.checkpoint import total_cost
+from lipt.run.context import Context
+from lipt.run.processes.losses import is_loss
+from lipt.run.workspace import Artifact, Step
+from lipt.training.distributed import Ranks, joined
+
+REQUEST, EVENTS, OUTCOME = "request.json", "events-*.jsonl", "outcome.json"
+POLL_S = 0.5
+
+Inputs = dict[str, Artifact | None]
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Team:
+    """The processes that share work, as one of them sees it; by default it is alone."""
+
+    ranks: Ranks = field(default_factory=Ranks)
+    folder: Path | None = None
+    """Where all of them can write files."""
+
+    def load(self, images: StreamedImages) -> Tensor:
+        """Read and decode a set together, each process a part of it; uint8 (N, 3, H, W), in memory once for all.
+
+        Raises:
+            RunError: the temporary folder is full, or image sizes differ.
+        """
+        if self.folder is None:
+            return images.whole()
+        ranks, rows_N = self.ranks, torch.arange(len(images))
+        own = rows_N.tensor_split(ranks.count)[ranks.rank]
+        pixels = images.subset(own).whole() if len(own) else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
+        shape = tuple(
+            json.loads(ranks.broadcast(json.dumps(pixels.shape[1:]).encode()))
+        )  # the first part is never empty
+        if len(own) and pixels.shape[1:] != shape:
+            raise RunError(
+                f"split {images.split!r}: images of {pixels.shape[3]}x{pixels.shape[2]} "
+                f"and {shape[2]}x{shape[1]} pixels",
+                "set image_size, so that all images are brought to one size",
+            )
+        path = self.folder / f"images-{ranks.broadcast(uuid4().hex.encode()).decode()}"
+        start = int(own[0]) * pixels[0].numel() if len(own) else 0
+        try:
+            with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+                file.seek(start)
+                file.write(pixels.numpy().data)
+        except OSError as error:
+            raise RunError(
+                f"{self.folder} cannot hold the decoded images: {error.strerror}",
+                "set TMPDIR to a larger folder, or lower data.resident_mb so that they are streamed",
+            ) from None
+        ranks.sum(torch.zeros(1))  # all have written
+        size = len(images) * torch.Size(shape).numel()
+        shared = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8).view(-1, *shape)
+        ranks.sum(torch.zeros(1))  # all have opened: the file may lose its name, and so goes with the processes
+        if ranks.rank == 0:
+            path.unlink()
+        return shared
+
+
+#: A stage: (context, step, inputs, team, further options) -> summary. All processes return the same summary, the first
+#: alone writes files.
+Teamwork = Callable[..., Summary]
+
+
+def run_stage(ctx: Context, team: Team, *, work: str, ref: str, label: str, inputs: Any, options: Any) -> Any:
+    """A stage that all processes run together, as `run_rank` calls it; returns what the parent needs to finish it."""
+    step = Step(
+        workspace=ctx.workspace,
+        ref=ref,
+        label=label,
+        reporter=ctx.reporter,
+        gpu_peak_bytes=torch.cuda.max_memory_allocated if ctx.device.type == "cuda" else lambda: 0,
+    )
+    found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
+    with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
+        summary = resolve_name(work)(ctx, step, found, team, **options)
+    cost = total_cost(step, team.ranks)
+    cost.wall_s = step.earlier.wall_s  # the parent's clock runs already
+    files = {key: asdict(file) for key, file in step.files.items()}
+    return {"summary": summary, "files": files, "cost": cost.as_dict()}
+
+
+def run_rank() -> None:
+    """One of the processes, from start to exit; torchrun's environment says which, and the parent's request what."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent decides; no KeyboardInterrupt while waiting for others
+    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+    try:
+        request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
+        threading.Thread(target=_end_with, args=(request["parent"],), daemon=True).start()
+        torch.set_num_threads(request["threads"])
+        ctx = Context.of(parse_config(request["config"]), _Relay(folder / EVENTS.replace("*", str(rank))))
+        with joined(ctx.device, rank=rank) as ranks:
+            outcome = resolve_name(request["work"])(ctx, Team(ranks=ranks, folder=folder), **request["options"])
+        if rank == 0:
+            write_json(folder / OUTCOME, outcome)
+    except Exception as error:
+        trace = traceback.format_exc()
+        if is_loss(error):
+            error = RunError(f"{in_one_line(error)}", "lower the batch size, or use a device with more memory")
+        known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
+        write_json(
+            folder / f"error-{rank}.json",
+            {
+                "rank": rank,
+                "time": time.time(),
+                "known": known,
+                "code": error.exit_code if isinstance(error, LiptError) else 1,
+                "message": error.message if isinstance(error, LiptError) else in_one_line(error),
+                "remedy": error.remedy if isinstance(error, LiptError) else "",
+                "traceback": "" if known else trace,
+            },
+        )
+        os._exit(1)  # an orderly exit might wait for processes that wait for this one
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent was killed and so could not do it."""
+    while os.getppid() == parent:
+        time.sleep(POLL_S)
+    os._exit(1)
+
+
+class _Relay(Reporter):
+    """Leaves what it is told where the parent finds it: lines of [method, arguments]."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.open("a", encoding="utf-8"))
+        self.advanced = 0.0
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        print(json.dumps([method, arguments]), file=self.stream, flush=True)
+
+    def started(self, label: str) -> None:
+        self._tell("started", label)
+
+    def advance(self, label: str, done: int, total: int, text: str = "") -> None:
+        if time.monotonic() >= self.advanced + POLL_S:  # no more than the parent looks at
+            self.advanced = time.monotonic()
+            self._tell("advance", label, done, total, text)
+
+    def stopped(self, label: str) -> None:
+        self._tell("stopped", label)
+
+    def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
+        self._tell("done", label, wall_s, summary)
+
+    def skipped(self, label: str, summary: dict[str, Any]) -> None:
+        self._tell("skipped", label, summary)
+
+    def say(self, text: str) -> None:
+        self._tell("say", text)
+
+
+def write_json(path: Path, document: Any) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(document), encoding="utf-8")
+    temporary.replace(path)

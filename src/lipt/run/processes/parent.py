@@ -1,0 +1,232 @@
+"""Work on several processes: torchrun's launcher inside the stage, so that pods and commands stay as they are.
+
+The process that has the work starts one child per GPU (`team`) and waits: files in a temporary folder bring it the
+progress, the outcome or the errors. The children meet through a static rendezvous, since torchrun's default one
+unpickles what it finds in a store that listens on the network.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+
+from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
+from lipt.ledger import Cost
+from lipt.progress import Reporter
+from lipt.run.context import Context
+from lipt.run.processes.child import (
+    EVENTS,
+    OUTCOME,
+    POLL_S,
+    REQUEST,
+    Inputs,
+    Summary,
+    Team,
+    Teamwork,
+    run_rank,
+    run_stage,
+    write_json,
+)
+from lipt.run.workspace import File, Step
+
+
+def run_together(
+    ctx: Context, step: Step, work: Teamwork, inputs: Inputs, *, batch_size: int, **options: int
+) -> Summary:
+    """Run a stage on as many processes as there are GPUs (or `processes` says), in this one where that is one.
+
+    Files and cost of all of them become the step's.
+
+    Args:
+        work: a function of a module.
+        options: handed to `work`.
+
+    Raises:
+        UsageError: more processes are asked for than there are GPUs.
+        LiptError: what the process that failed first failed with; all others are ended.
+    """
+    processes = count_processes(ctx, batch_size)
+    if processes == 1:
+        return work(ctx, step, inputs, Team(), **options)
+    asked = {
+        "work": name_of(work),
+        "ref": step.ref,
+        "label": step.label,
+        "inputs": {key: artifact.ref if artifact else None for key, artifact in inputs.items()},
+        "options": options,
+    }
+    outcome = launch(ctx, step.label, run_stage, processes, asked)
+    cost = Cost(**outcome["cost"])
+    step.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
+    step.earlier = cost
+    step.gpu_peak_bytes = lambda: cost.peak_bytes  # not the waiting parent's
+    return dict(outcome["summary"])
+
+
+def count_processes(ctx: Context, at_most: int) -> int:
+    """How many processes share work: as many as `processes` says; by default one per GPU, and not above `at_most`.
+
+    Raises:
+        UsageError: more than there are GPUs.
+    """
+    wanted = ctx.config.processes
+    if ctx.device.type != "cuda":
+        return 1 if wanted == "auto" else wanted
+    gpus = torch.cuda.device_count()
+    if wanted == "auto":
+        return min(gpus, at_most)
+    if wanted > gpus:
+        raise UsageError(f"processes: {wanted}, torch sees {gpus} GPUs", "lower it, or leave it at auto")
+    return wanted
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """`package.module:function`, by which another process finds it."""
+    return f"{function.__module__}:{function.__name__}"
+
+
+def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, options: dict[str, Any]) -> Any:
+    """Run `work(ctx, team, **options)` on several processes and return what it returns in the first.
+
+    Args:
+        label: for errors.
+        work: a function of a module; what it returns is JSON-able.
+        options: JSON-able.
+
+    Raises:
+        LiptError: what the process that failed first failed with; all others are ended.
+    """
+    if ctx.device.type == "cuda":
+        torch.cuda.empty_cache()  # what earlier stages left on the first GPU is a child's to use
+    with tempfile.TemporaryDirectory(prefix="lipt-") as name:
+        folder = Path(name)
+        request = {
+            "config": ctx.config.model_dump(mode="json"),
+            "work": name_of(work),
+            "options": options,
+            "threads": max(1, torch.get_num_threads() // processes),
+            "parent": os.getpid(),
+        }
+        write_json(folder / REQUEST, request)
+        # A model of the user's own is found where we would find it. Of torch's warnings in C++, the one that every run
+        # would show blames DistributedDataParallel's search for unused parameters, which we want.
+        program = (
+            f"import os, sys; sys.path[:] = {sys.path!r}; os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'ERROR'); "
+            f"from {run_rank.__module__} import run_rank; run_rank()"
+        )
+        with _relayed(folder, ctx.reporter):
+            died = _torchrun(folder, program, processes)
+        if died is None:
+            return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+        if isinstance(died, dict):
+            raise _first_error(folder, died, processes, label)
+    # As if the signal had come without children, now that they and the folder are gone.
+    if died == signal.SIGINT:
+        raise KeyboardInterrupt
+    signal.raise_signal(died)
+    raise SystemExit(128 + died)  # a handler of the caller's let us go on
+
+
+def _torchrun(folder: Path, program: str, processes: int) -> dict[int, int] | signal.Signals | None:
+    """Start the processes and wait for their end: None when all is well, the exit codes (by rank) of those that failed
+    first, or the signal that ended us. None of them is left in any case."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=processes, max_restarts=0, run_id=uuid4().hex,
+        rdzv_backend="static", rdzv_endpoint=f"127.0.0.1:{_free_port()}", rdzv_configs={"rank": 0},
+        local_addr="127.0.0.1", logs_specs=DefaultLogsSpecs(log_dir=str(folder / "torchrun")),
+    )  # fmt: skip
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # we say what failed, once; each has a level of its own
+    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    handlers = {number: signal.getsignal(number) for number in handled}
+    try:
+        elastic_launch(config, sys.executable)("-P", "-c", program, str(folder))
+    except ChildFailedError as error:
+        return {rank: failure.exitcode for rank, failure in error.failures.items()}
+    except SignalException as error:
+        return error.sigval
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():  # torchrun's stay behind otherwise
+                signal.signal(number, handler)
+    return None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+#: How a process ends that lost a partner, and one that the launcher ends because another has failed.
+_FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
+
+
+def _first_error(folder: Path, died: dict[int, int], processes: int, label: str) -> LiptError:
+    """What to tell of several failures: one that a process explained, else a kill, else the earliest.
+
+    A process that loses its partner fails as well, so the order among the rest says little.
+    """
+    told = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("error-*.json")]
+    told.sort(key=lambda error: (not error["known"], error["time"]))
+    if told and told[0]["known"]:
+        classes: dict[int, type[LiptError]] = {2: UsageError, 3: TransientError}
+        return classes.get(told[0]["code"], RunError)(told[0]["message"], told[0]["remedy"])
+    killed = [(rank, signal.Signals(-code)) for rank, code in sorted(died.items()) if code < 0]
+    killed = [entry for entry in killed if entry[1] not in _FOLLOWS] or ([] if told else killed)
+    if killed:
+        rank, number = killed[0]
+        memory = "; give it more memory if it ran out" if number == signal.SIGKILL else ""
+        return RunError(
+            f"{label}: process {rank} of {processes} was killed ({number.name})",
+            f"run the same command again, it continues where it stopped{memory}",
+        )
+    if told:
+        where = f"{label}: process {told[0]['rank']} of {processes}"
+        return UnexpectedError(f"{where}: {told[0]['message']}", told[0]["traceback"])
+    return RunError(f"{label}: process {min(died)} of {processes} ended with code {died[min(died)]}")
+
+
+@contextmanager
+def _relayed(folder: Path, reporter: Reporter) -> Iterator[None]:
+    """Tell the reporter what the children were told to report."""
+    over = threading.Event()
+
+    def watch() -> None:
+        read: dict[Path, int] = {}
+        last = False
+        while not last:
+            last = over.wait(POLL_S)
+            for path in sorted(folder.glob(EVENTS)):
+                with path.open("rb") as file:
+                    file.seek(read.get(path, 0))
+                    whole = file.read().rpartition(b"\n")[0]
+                read[path] = read.get(path, 0) + len(whole) + bool(whole)
+                for line in whole.splitlines():
+                    method, arguments = json.loads(line)
+                    getattr(reporter, method)(*arguments)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

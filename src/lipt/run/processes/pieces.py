@@ -1,0 +1,100 @@
+"""Work in pieces that know nothing of one another, the jigsaws, the groups of a merge, the blocks of scores: on one
+machine, each of its GPUs takes a share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from io import StringIO
+from pkgutil import resolve_name
+from typing import Any
+
+from lipt.errors import RunError, in_one_line
+from lipt.progress import Reporter
+from lipt.run.context import Context
+from lipt.run.processes.child import Team
+from lipt.run.processes.losses import is_loss
+from lipt.run.processes.parent import count_processes, launch, name_of
+from lipt.run.workspace import Artifact
+
+#: What a piece is made of, in the order of its stage's arguments.
+Given = tuple[Artifact | Sequence[Artifact] | None, ...]
+#: `stage(context, *inputs, index=index)`, a function of a module.
+Stage = Callable[..., Artifact]
+Made = tuple[dict[int, Artifact], dict[int, RunError]]
+
+
+def make_pieces(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made:
+    """Make pieces of a stage, in as many processes as there are GPUs (or `processes` says).
+
+    Args:
+        pieces: the inputs of each, by index.
+
+    Returns:
+        What is there then, and why each of the others is lost: damaged input, no memory, a device that failed. Both in
+        ascending order.
+
+    Raises:
+        LiptError: that no other piece could do better: nothing is reached, or the configuration is wrong.
+        Exception: a bug, here or in the user's model; from another process as `UnexpectedError`.
+    """
+    processes = 1 if ctx.dry_run else count_processes(ctx, len(pieces))
+    missing = [index for index, inputs in pieces.items() if processes > 1 and not _is_made(ctx, stage, inputs, index)]
+    processes = min(processes, len(missing))
+    made: dict[int, Artifact] = {}
+    failed: dict[int, RunError] = {}
+    if processes > 1:
+        asked = {str(index): [_refs(given) for given in pieces[index]] for index in missing}
+        label = f"{stage.__name__}, {len(missing)} pieces"
+        outcome = launch(ctx, label, share, processes, {"stage": name_of(stage), "pieces": asked})
+        failed = {int(index): RunError(*why) for index, why in outcome["failed"].items()}
+        made = {int(index): ctx.workspace.get(ref) for index, ref in outcome["made"].items()}
+        for artifact in made.values():
+            ctx.workspace.note(artifact, made=True)
+    rest = {index: inputs for index, inputs in pieces.items() if index not in made and index not in failed}
+    found, lost = _make(ctx, stage, rest)
+    return dict(sorted((made | found).items())), dict(sorted((failed | lost).items()))
+
+
+def share(ctx: Context, team: Team, *, stage: str, pieces: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The share of one process, as `run_rank` calls it; returns what all of them did."""
+    own = list(pieces)[team.ranks.rank :: team.ranks.count]
+    inputs = {int(index): tuple(_artifacts(ctx, given) for given in pieces[index]) for index in own}
+    made, failed = _make(replace(ctx, shared=team.folder), resolve_name(stage), inputs)
+    did = {
+        "made": {index: artifact.ref for index, artifact in made.items()},
+        "failed": {index: [error.message, error.remedy] for index, error in failed.items()},
+    }
+    parts = [json.loads(part) for part in team.ranks.gather(json.dumps(did).encode())]
+    return {key: {index: found for part in parts for index, found in part[key].items()} for key in did}
+
+
+def _make(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made:
+    made, failed = {}, {}
+    for index, inputs in pieces.items():
+        try:
+            made[index] = stage(ctx, *inputs, index=index)
+        except RunError as error:
+            failed[index] = error
+        except (RuntimeError, MemoryError) as error:
+            if not is_loss(error):
+                raise
+            failed[index] = RunError(in_one_line(error), "run again: only what is missing is made")
+    return made, failed
+
+
+def _is_made(ctx: Context, stage: Stage, inputs: Given, index: int) -> bool:
+    return bool(stage(replace(ctx, dry_run=True, reporter=Reporter(StringIO())), *inputs, index=index).files)
+
+
+def _refs(given: Artifact | Sequence[Artifact] | None) -> Any:
+    if given is None or isinstance(given, Artifact):
+        return given and given.ref
+    return [artifact.ref for artifact in given]
+
+
+def _artifacts(ctx: Context, given: Any) -> Artifact | list[Artifact] | None:
+    if given is None:
+        return None
+    return ctx.workspace.get(given) if isinstance(given, str) else [ctx.workspace.get(ref) for ref in given]

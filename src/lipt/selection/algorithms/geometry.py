@@ -1,0 +1,207 @@
+"""Algorithms on penultimate features: herding, k-center, moderate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lipt.selection.gradients import joint_features, lengths, squarable
+from lipt.selection.passes import each_block, in_memory, per_sample
+from lipt.selection.registry import Group, Picks, Task, per_group, register, top
+from lipt.selection.rows import members_by_class, per_row, row_blocks
+from lipt.selection.shrinking import shrinking_greedy
+from lipt.selection.steps import Pick, View, features_first, leader, minimum, positions, product, view
+from lipt.selection.types import Candidates
+
+
+@register("herding", models=1, logits=False, initial=True)
+def herding(task: Task) -> Picks:
+    """Greedy subset whose mean feature vector stays closest to the mean of its group (Welling 2009, eq. 4)."""
+    return per_group(
+        task,
+        lambda group: (herd(_features(task, group), group.budget, group.initial_I), None),
+        compares="features",
+    )
+
+
+@register("k_center", models=1, logits=False, initial=True)
+def k_center(task: Task) -> Picks:
+    """Farthest-first traversal: each pick is the candidate farthest from all picks (Sener & Savarese 2018, Algorithm
+    1).
+
+    The first is the one closest to the mean of its group, unless samples are selected already.
+    """
+    return per_group(
+        task,
+        lambda group: (farthest_first(_features(task, group), group.budget, group.initial_I), None),
+        compares="features",
+    )
+
+
+@register("moderate", models=1, passes=2, logits=False)
+def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> Picks:
+    """In the middle by distance from the class centre (Xia et al. ICLR 2023).
+
+    Args:
+        variant: `class` is ours: the centre is the mean of the class, and those closest to the median distance of
+            their class are kept. `authors` is the published code (tmllab/2023_ICLR_Moderate-DS): the centre is the
+            median of the class in each coordinate, and the middle of the ranking by distance is kept, from rank
+            (n - k) / 2 on: over all classes as one with `balanced=False`, as theirs does, else within each. Holds all
+            features, where `class` looks through them twice.
+    """
+    if variant == "authors":
+        return _middle_ranks(task)
+    candidates = task.candidates
+    means_CD = class_means(candidates)
+    distances_N = per_sample(candidates, lambda block: _distances_from(block, means_CD))
+    scores_N = torch.empty_like(distances_N)
+    for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
+        if len(rows_M):
+            scores_N[rows_M] = -_offsets(distances_N[rows_M])
+    return top(task, scores_N)
+
+
+def _middle_ranks(task: Task) -> Picks:
+    candidates = in_memory(task.candidates, "candidate")
+    distances_N = torch.empty(len(candidates), dtype=torch.float64, device=candidates.labels_N.device)
+    for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
+        if len(rows_M):
+            features_MD = joint_features(candidates.outputs, rows_M).double()
+            ordered_MD = features_MD.sort(0).values
+            centre_D = (ordered_MD[(len(rows_M) - 1) // 2] + ordered_MD[len(rows_M) // 2]) / 2
+            distances_N[rows_M] = lengths(features_MD - centre_D)
+
+    def pick(group: Group) -> tuple[Tensor, None]:
+        start = round((len(group.members_M) - group.budget) / 2)
+        return distances_N[group.members_M].argsort(stable=True)[start : start + group.budget], None
+
+    return per_group(task, pick)
+
+
+def class_means(candidates: Candidates) -> Tensor:
+    """Mean features (C, R D) of every class in float64; 0 of a class without members."""
+    labels_N, num_classes = candidates.labels_N, candidates.num_classes
+    sums: list[Tensor] = []
+
+    def add(_start: int, block: Candidates) -> None:
+        width = sum(each.num_features for each in block.outputs)
+        if not sums:
+            sums.append(torch.zeros(num_classes, width, dtype=torch.float64, device=labels_N.device))
+        # Sample by sample: the sum must not depend on the blocks. Small ones: their float64 stays in the cache.
+        for rows in row_blocks(len(block), 16 * width):
+            sums[0].index_add_(0, block.labels_N[rows], joint_features(block.outputs, rows).double())
+
+    each_block(candidates, add)
+    return sums[0] / torch.bincount(labels_N, minlength=num_classes).clamp_min(1)[:, None]
+
+
+def _distances_from(block: Candidates, means_CD: Tensor) -> Tensor:
+    """Distances (N,) of the samples from the mean of their class."""
+    centres_CD = means_CD.to(joint_features(block.outputs, slice(0)).dtype)
+
+    def distances_B(rows: slice) -> Tensor:
+        offsets_BD = joint_features(block.outputs, rows) - centres_CD[block.labels_N[rows]]
+        return lengths(offsets_BD)
+
+    return per_row(len(block), means_CD.shape[1], distances_B)
+
+
+def _features(task: Task, group: Group) -> Tensor:
+    return squarable(joint_features(task.candidates.outputs, group.members_M))
+
+
+def herd(features_MD: Tensor, k: int, initial_I: Tensor | None = None) -> Tensor:
+    """Positions (k,): pick t minimises |mean of the first t picks - mean of all|; O(k M D) time, O(M D) memory.
+
+    Args:
+        initial_I: picks that were made before.
+    """
+    # Centred, the error after one more pick is |sum + x_i| / t, so -|x_i|^2 / 2 - x_i . sum decides.
+    mean_D = features_MD.mean(0)
+    x_DM = features_first(features_MD).sub_(mean_D[:, None])
+    norms = torch.linalg.vector_norm(x_DM, dim=0).square_().mul_(-0.5)
+    rest = torch.zeros_like(mean_D)  # minus the sum
+    if initial_I is not None:
+        rest -= x_DM[:, initial_I].sum(1)
+        norms[initial_I] = -torch.inf
+    rest_D = view(rest)
+    x_DM, norms_M, gains_M, features, mean_D = map(view, (x_DM, norms, torch.empty_like(norms), features_MD, mean_D))
+    picks = []
+    for _ in range(k):
+        product(rest_D, x_DM, gains_M)
+        gains_M += norms_M
+        pick = leader(gains_M, norms_M)
+        picks.append(pick)
+        rest_D += mean_D
+        rest_D -= features[pick].reshape(-1)
+        norms_M[pick] = -torch.inf
+    return positions(picks, features_MD.device)
+
+
+def farthest_first(features_MD: Tensor, k: int, initial_I: Tensor | None = None) -> Tensor:
+    """Positions (k,) of the farthest-first traversal; O(k M D) time at most, O(M D) memory.
+
+    Args:
+        initial_I: picks that were made before.
+    """
+    objective = _Farthest(features_MD)
+    first = None
+    if initial_I is None or not len(initial_I):
+        first = initial_I = positions([leader(view(-objective.norms_M))], features_MD.device)
+    everyone_M = torch.arange(len(features_MD), device=features_MD.device)
+    values_M = torch.full_like(objective.norms_M, torch.inf)
+    for picks_P in initial_I.split(256):
+        values_M = objective.values(values_M, everyone_M, picks_P, 0)
+    if first is None:
+        return shrinking_greedy(objective, values_M, k, initial_I)
+    return torch.cat([first, shrinking_greedy(objective, values_M, k - 1, first)])
+
+
+class _Farthest:
+    """Values are squared distances to the nearest pick; 0 for a sample that equals it."""
+
+    #: Squared distances below this many roundings of the squared norm are what rounding has left of 0.
+    ROUNDINGS = 32
+
+    def __init__(self, features_MD: Tensor) -> None:
+        self._x_MD = features_MD - features_MD.mean(0)  # distances do not change, rounding does
+        self.norms_M = torch.linalg.vector_norm(self._x_MD, dim=1).square_()
+        self._floor_M = self.norms_M * (self.ROUNDINGS * torch.finfo(self.norms_M.dtype).eps)
+
+    def values(self, old_B: Tensor, rows_B: Tensor, picks_P: Tensor, seen: int) -> Tensor:
+        new_P = picks_P[seen:]
+        norms_BP = self.norms_M[rows_B, None] + self.norms_M[new_P]
+        squares_BP = torch.addmm(norms_BP, self._x_MD[rows_B], self._x_MD[new_P].T, alpha=-2)
+        least_B = squares_BP.amin(1)
+        return torch.minimum(old_B, least_B.where(least_B >= self._floor_M[rows_B], 0.0))
+
+    def focus(self, rows_A: Tensor) -> None:
+        self._x_DA = view(features_first(self._x_MD[rows_A]))
+        norms_A = self.norms_M[rows_A]
+        self._norms_A, self._squares_A = view(norms_A), view(torch.empty_like(norms_A))
+        self._floor_A = view(self._floor_M[rows_A])
+        self._x, self._norms = view(self._x_MD), view(self.norms_M)
+
+    def step(self, values_A: View, pick: Pick) -> None:
+        squares_A = self._squares_A
+        product(self._x[pick], self._x_DA, squares_A)
+        squares_A *= -2
+        squares_A += self._norms_A
+        squares_A += self._norms[pick]
+        squares_A[squares_A < self._floor_A] = 0
+        minimum(values_A, squares_A, values_A)
+
+    def least_loss(self, pick: int) -> float:
+        del pick
+        return 0.0
+
+
+def _offsets(values_M: Tensor) -> Tensor:
+    """How far each is from the median, which is the mean of the middle two for an even number."""
+    ordered_M = values_M.sort().values
+    low, high = ordered_M[(len(ordered_M) - 1) // 2], ordered_M[len(ordered_M) // 2]
+    offsets_M = (values_M - (low + high) / 2).abs()
+    # The middle two are equally far: rounding must not decide.
+    return offsets_M.where((values_M != low) & (values_M != high), (high - low) / 2)

@@ -1,0 +1,153 @@
+"""GradMatch: a weighted subset whose gradients add up to those of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lipt.errors import UsageError
+from lipt.selection.gradients import LastLayer, last_layers, precision, sum_of
+from lipt.selection.memory import memory_bytes
+from lipt.selection.pursuit import Problem, matching_pursuit, side_by_side
+from lipt.selection.registry import Group, Picks, Task, register, require
+from lipt.selection.ties import lowest_first
+from lipt.selection.types import Candidates
+
+#: The ridge by default: about what the published code's .5, an absolute number, is of the squared gradients of an
+#: untrained model. Of trained ones, whose gradients are small, that would be so much that the ridge alone decides.
+LAM = 0.03
+#: The dense gradients of mini-batches may take so much memory.
+DENSE_BYTES = 4 << 30
+
+
+@register("gradmatch", models=1)
+def gradmatch(
+    task: Task,
+    *,
+    lam: float = LAM,
+    target: Literal["sum", "mean"] = "sum",
+    per: Literal["class", "class_gradient", "batch"] = "class",
+    batch_size: int = 128,
+) -> Picks:
+    """Weighted samples whose gradients add up to that of their group (Killamsetty et al. ICML 2021, eq. 5, Algorithm
+    2).
+
+    Minimises |sum_S w_i g_i - b|^2 + lam u |w|^2 over w >= 0 greedily, where u is the mean |g_i|^2 of the group: so
+    neither picks nor weights depend on how large the gradients are. Always k distinct samples: one whose best weight
+    is zero stays chosen with weight 0. A group whose weights all vanish (no gradient at all) gets weights 1.
+
+    Args:
+        lam: ridge on the weights, in units of the mean squared norm of what is chosen from (samples, their rows of the
+            classifier, or mini-batches).
+        target: b is the `sum` (weights near n / k) or the `mean` (weights near 1 / k) of the group's gradients.
+        per: `class` matches whole gradients within each group; `class_gradient` only the row of the classifier that
+            belongs to the sample's own class, which is C times smaller (section 4.1); `batch` chooses whole random
+            mini-batches by their summed gradients (GradMatchPB), whose samples share a weight.
+        batch_size: samples per mini-batch, `per: batch` only.
+
+    Raises:
+        UsageError: an option out of range, or mini-batch gradients beyond 4 GiB, or a problem larger than the memory.
+    """
+    require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}")
+    require(batch_size >= 1, f"gradmatch: batch_size must be at least 1, not {batch_size}")
+    outputs = task.candidates.outputs
+    parts = [_mini_batches(task, group, batch_size) if per == "batch" else None for group in task.groups]
+    sizes = [_size(group, own) for group, own in zip(task.groups, parts, strict=True)]
+    width = sum(1 + each.num_features + (each.num_classes if per == "class" else 1) for each in outputs)
+    _check_memory(sizes, width, task.candidates.labels_N.device)
+    solved: dict[int, tuple[Tensor, Tensor]] = {}
+    for chosen in side_by_side(sizes, width, task.candidates.labels_N.device):
+        problems = [
+            Problem(
+                layers=_atoms(task.candidates, task.groups[index], parts[index], own_row=per == "class_gradient"),
+                k=sizes[index][1],
+                goal_scale=1.0 if target == "sum" else 1 / len(task.groups[index].members_M),
+            )
+            for index in chosen
+        ]
+        solved.update(zip(chosen, matching_pursuit(problems, lam=lam, dtype=precision(outputs)), strict=True))
+    indices, weights = [], []
+    for index, (group, own) in enumerate(zip(task.groups, parts, strict=True)):
+        order_T, w_T = solved[index]
+        if own is None:
+            order_T = lowest_first(task.candidates, group.members_M, order_T, gradients=True)
+        w_T = w_T.float()
+        if not bool(w_T.any()):
+            w_T = torch.ones_like(w_T)
+        if own is not None:
+            w_T = torch.cat([w.expand(len(own[t])) for t, w in zip(order_T.tolist(), w_T, strict=True)])
+            order_T = torch.cat([own[t] for t in order_T.tolist()])
+        indices.append(group.members_M[order_T[: group.budget]])
+        weights.append(w_T[: group.budget])
+    return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights))
+
+
+def _mini_batches(task: Task, group: Group, batch_size: int) -> Sequence[Tensor]:
+    """Positions in the group of random batches of sizes that differ by 1 at most, larger ones first."""
+    n = len(group.members_M)
+    order_M = torch.randperm(n, generator=task.generator).to(group.members_M.device)
+    return order_M.tensor_split(max(1, round(n / batch_size)))
+
+
+def _check_memory(sizes: Sequence[tuple[int, int]], width: int, device: torch.device) -> None:
+    """Raise UsageError where the largest problem cannot fit."""
+    # Gradients in float64 and float32; a Gram row per pick; the least squares of all picks, twice.
+    needed, (n, k) = max((12 * n * width + 4 * n * k + 16 * k * k, (n, k)) for n, k in sizes)
+    has = memory_bytes(device)
+    if needed > has:
+        raise UsageError(
+            f"gradmatch: {k:,} picks out of {n:,} as one problem take about {needed / 2**30:,.0f} GiB, there are "
+            f"{has / 2**30:,.0f}",
+            "select class by class (balanced), set per: batch, or keep fewer",
+        )
+
+
+def _size(group: Group, parts: Sequence[Tensor] | None) -> tuple[int, int]:
+    """What there is to choose from, and how much is enough for the budget, whichever are picked."""
+    if parts is None:
+        return len(group.members_M), group.budget
+    return len(parts), min(len(parts), -(-group.budget // len(parts[-1])))
+
+
+def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None, *, own_row: bool) -> list[LastLayer]:
+    """What is chosen from, float64 and of mean squared norm 1: the gradients of samples, or their row of the
+    classifier, or sums of batches."""
+    layers = last_layers(candidates, group.members_M, torch.float64)
+    if own_row:
+        own_M1 = candidates.labels_N[group.members_M][:, None]
+        return _of_norm_1([LastLayer(layer.delta_NC.gather(1, own_M1), layer.features_NE) for layer in layers])
+    if parts is None:
+        return _of_norm_1(layers)
+    numbers = sum(layer.delta_NC.shape[1] * layer.features_NE.shape[1] for layer in layers)
+    require(
+        8 * len(parts) * numbers <= DENSE_BYTES,
+        f"gradmatch: {len(parts):,} mini-batch gradients of {numbers:,} numbers do not fit into {DENSE_BYTES >> 30} "
+        "GiB; choose larger batches, or per: class",
+    )
+    dense = []
+    for layer in layers:
+        sums_BP = torch.stack([(layer.delta_NC[part].T @ layer.features_NE[part]).flatten() for part in parts])
+        dense.append(LastLayer(sums_BP.new_ones(len(parts), 1), sums_BP))  # <G_a, G_b> = 1 * <G_a, G_b>
+    return _of_norm_1(dense)
+
+
+def _of_norm_1(layers: Sequence[LastLayer]) -> list[LastLayer]:
+    """The same gradients, of mean squared norm 1 over all models together; as they are where all are zero.
+
+    Their largest entries become 1 first: squares of what a confident model leaves are nothing even in float64, and so
+    would be the products in float32.
+    """
+    tall = [layer.features_NE.abs().amax() for layer in layers]
+    tall = [each.where(each > 0, 1.0) for each in tall]
+    peak = torch.stack([layer.delta_NC.abs().amax() * each for layer, each in zip(layers, tall, strict=True)]).max()
+    peak = peak.where(peak > 0, 1.0)
+    even = [
+        LastLayer(layer.delta_NC * (each / peak), layer.features_NE / each)
+        for layer, each in zip(layers, tall, strict=True)
+    ]
+    norm = sum_of([layer.square_norms_N() for layer in even]).mean().sqrt()
+    norm = norm.where(norm > 0, 1.0)
+    return [LastLayer(layer.delta_NC / norm, layer.features_NE) for layer in even]

@@ -1,0 +1,99 @@
+"""Algorithms that give every candidate a score and keep the highest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from lipt.selection.gradients import as_float, error_vectors, lengths, probabilities, sum_of
+from lipt.selection.passes import per_sample
+from lipt.selection.registry import Picks, Task, register, top
+from lipt.selection.rows import per_row
+from lipt.selection.types import Candidates, Outputs, check_forgetting, check_scores
+
+Uncertainty = Literal["entropy", "margin", "least_confidence"]
+Difficulty = Literal["el2n", "grand", "forgetting", "entropy", "margin", "least_confidence", "scores"]
+
+
+@register("grand", models=1, passes=1)
+def grand(task: Task) -> Picks:
+    """Largest expected norm of the last-layer gradient (Paul et al. 2021, Definition 2.1), the mean over the models."""
+    return top(task, difficulty(task.candidates, "grand"))
+
+
+@register("el2n", models=1, passes=1, features=False)
+def el2n(task: Task) -> Picks:
+    """Largest expected |softmax(z) - onehot(y)| (Paul et al. 2021, Definition 2.2), the mean over the models."""
+    return top(task, difficulty(task.candidates, "el2n"))
+
+
+@register("forgetting", forgetting=True)
+def forgetting(task: Task) -> Picks:
+    """Most often forgotten (correct, then wrong) in training (Toneva et al. 2018); never learned = +inf, so first."""
+    return top(task, difficulty(task.candidates, "forgetting"))
+
+
+@register("uncertainty", models=1, passes=1, features=False)
+def uncertainty(task: Task, *, measure: Uncertainty = "entropy") -> Picks:
+    """Most uncertain predictions; probabilities are averaged over the models."""
+    return top(task, difficulty(task.candidates, measure))
+
+
+@register("scores", scores=True)
+def scores(task: Task) -> Picks:
+    """Highest scores of your own (`Candidates.scores_N`); negate them to keep the lowest."""
+    return top(task, difficulty(task.candidates, "scores"))
+
+
+def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
+    """The score called `score` (N,), higher = harder.
+
+    Raises:
+        UsageError: there are no counts, or no scores of your own.
+    """
+    if score == "forgetting":
+        return as_float(check_forgetting(candidates))
+    if score == "scores":
+        return check_scores(candidates)
+    if score in get_args(Uncertainty):
+        return per_sample(candidates, lambda block: uncertainty_scores(block.outputs, score))
+    return per_sample(candidates, lambda block: _mean_norms(block, of_gradients=score == "grand"))
+
+
+def _mean_norms(block: Candidates, *, of_gradients: bool) -> Tensor:
+    norms = (_norms(each, block.labels_N, of_gradients=of_gradients) for each in block.outputs)
+    return sum_of(norms) / len(block.outputs)
+
+
+def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:
+    """|g_i| (N,) or, without the features, |delta_i|."""
+
+    def norms_B(block: slice) -> Tensor:
+        error_B = lengths(error_vectors(outputs.logits(block), labels_N[block]))
+        if of_gradients:  # |delta (x) h~| = |delta| |h~|, and h~ = [h, 1]
+            error_B *= (as_float(outputs.features_ND[block]).square().sum(1) + 1).sqrt()
+        return error_B
+
+    return per_row(len(labels_N), outputs.num_classes + outputs.num_features, norms_B)
+
+
+def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:
+    """Uncertainty (N,) of the mean predicted probabilities, higher = less certain.
+
+    `entropy`: -sum p log p in nats; `margin`: second minus first probability; `least_confidence`: 1 - max p.
+    """
+
+    def uncertainty_B(block: slice) -> Tensor:
+        p_BC = sum_of(probabilities(each.logits(block)) for each in outputs) / len(outputs)
+        if measure == "entropy":
+            entropies_BC: Tensor = torch.special.entr(p_BC)
+            return entropies_BC.sum(1)
+        if measure == "least_confidence":  # 1 - max p, without losing the digits where max p rounds to 1
+            return p_BC.scatter_(1, p_BC.argmax(1, keepdim=True), 0.0).sum(1)
+        top_B2 = p_BC.topk(min(2, p_BC.shape[1]), dim=1).values
+        return top_B2[:, -1] - top_B2[:, 0]
+
+    return per_row(len(outputs[0].features_ND), sum(each.num_classes for each in outputs), uncertainty_B)

@@ -1,0 +1,132 @@
+"""Algorithms that draw: uniformly, evenly over a score, or with a score-dependent probability."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lipt.selection.algorithms.ranking import Difficulty, difficulty
+from lipt.selection.auto import default_beta
+from lipt.selection.gradients import probabilities
+from lipt.selection.passes import per_sample
+from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares
+from lipt.selection.rows import members_by_class, per_row
+from lipt.selection.types import Candidates, Requirements
+
+
+@register("random")
+def random(task: Task) -> Picks:
+    """Uniform over all candidates, whatever their class; with the same seed smaller fractions nest in larger ones."""
+    order_N = torch.randperm(len(task.candidates), generator=task.generator)
+    return Picks(indices_K=order_N[: task.budget].to(task.candidates.labels_N.device))
+
+
+@register("stratified")
+def stratified(task: Task) -> Picks:
+    """Uniform within each class, whatever the grouping of the task."""
+    order_N = torch.randperm(len(task.candidates), generator=task.generator).to(task.candidates.labels_N.device)
+    members = members_by_class(task.candidates.labels_N[order_N], task.candidates.num_classes)
+    budgets = shares(task.budget, [len(positions_M) for positions_M in members])
+    picked = [positions_M[:budget] for positions_M, budget in zip(members, budgets, strict=True)]
+    return Picks(indices_K=order_N[torch.cat(picked)])
+
+
+@register("ccs", models=1, passes=1, features=False, option="score", by_value={
+    "grand": Requirements(models=1, logits=True, features=True, passes=1), "forgetting": Requirements(forgetting=True),
+    "scores": Requirements(scores=True),
+})  # fmt: skip
+def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, strata: int = 50) -> Picks:
+    """Coverage-centric selection (Zheng et al. ICLR 2023, Algorithm 1): drop the hardest, then cover the scores evenly.
+
+    Args:
+        score: difficulty, higher = harder; `forgetting` needs forgetting counts and `scores` your own scores, but
+            neither a model.
+        beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction
+            (`default_beta`).
+        strata: equally wide score ranges that share the budget; at most one per sample of the budget.
+    """
+    dropped = default_beta(task.fraction) if beta is None else beta
+    require(0 <= dropped < 1, f"ccs: beta must be in [0, 1), not {beta}")
+    require(strata >= 1, f"ccs: strata must be at least 1, not {strata}")
+    scores_N = difficulty(task.candidates, score)
+
+    def pick(group: Group) -> tuple[Tensor, None]:
+        n, k = len(group.members_M), group.budget
+        scores_M = scores_N[group.members_M].cpu()
+        easy_M = highest(scores_M, n)[min(round(dropped * n), n - k) :]
+        local_K = _cover(scores_M[easy_M], k, min(strata, k), task.generator)
+        return easy_M[local_K].to(scores_N.device), None
+
+    return per_group(task, pick, scores_N)
+
+
+@register("dual", models=2, passes=1, features=False)
+def dual(
+    task: Task,
+    *,
+    window: int | None = None,
+    sampling: Literal["beta", "top"] = "beta",
+    c_d: float = 4.0,
+    concentration: float = 15.0,
+) -> Picks:
+    """Difficulty times uncertainty over several models, sampled by a Beta density (Cho et al. ICML 2025, eq. 3-6).
+
+    Args:
+        window: consecutive models (checkpoints of early epochs) per score; None = all of them (jigsaws of a swarm).
+        sampling: `beta` draws with probability score * Beta density of the mean prediction, easier as the fraction
+            shrinks;
+            `top` keeps the highest scores.
+        c_d: larger for simpler data; the paper uses 5.5 (CIFAR-10), 4 (CIFAR-100), 11 (ImageNet).
+        concentration: C of the paper.
+    """
+    require(c_d > 0 and concentration > 0, "dual: c_d and concentration must be positive")
+    models = task.candidates.num_models
+    width = models if window is None else window
+    require(2 <= width <= models, f"dual: window must be between 2 and the number of models, {models}; not {window}")
+    mean_N, scores_N = per_sample(task.candidates, lambda block: dual_scores(block, width)).unbind(1)
+    if sampling == "beta":
+        anchor = mean_N[highest(scores_N, 10)].mean()
+        b = concentration * (1 - anchor) * (1 - (1 - task.fraction) ** c_d)
+        a = concentration + 1 - b
+        p_N = mean_N.double().clamp(1e-6, 1 - 1e-6)
+        log_weights_N = (a - 1) * p_N.log() + (b - 1) * (1 - p_N).log() + scores_N.double().clamp_min(1e-12).log()
+        # The k highest of log w + Gumbel noise are a draw without replacement with probabilities proportional to w.
+        uniform_N = torch.rand(len(p_N), generator=task.generator, dtype=torch.float64).clamp_min(1e-300)
+        keys_N = log_weights_N - (-uniform_N.log()).log().to(p_N.device)
+    else:
+        keys_N = scores_N
+    return per_group(task, lambda group: (highest(keys_N[group.members_M], group.budget), None), scores_N)
+
+
+def dual_scores(candidates: Candidates, window: int) -> Tensor:
+    """(N, 2): mean p_y over the models, and the score, the mean over windows of (1 - mean p_y) * sd p_y."""
+
+    def scores_B2(block: slice) -> Tensor:
+        labels_B1 = candidates.labels_N[block, None]
+        p_BR = torch.cat([probabilities(each.logits(block)).gather(1, labels_B1) for each in candidates.outputs], 1)
+        windows_BWJ = p_BR.unfold(1, window, 1)
+        mean_BW1 = windows_BWJ.mean(2, keepdim=True)
+        # Not `std`, which rounds a single sample otherwise than one of many.
+        sd_BW = ((windows_BWJ - mean_BW1).square().sum(2) / (window - 1)).sqrt()
+        return torch.stack([p_BR.mean(1), ((1 - mean_BW1.squeeze(2)) * sd_BW).mean(1)], 1)
+
+    return per_row(len(candidates), sum(each.num_classes for each in candidates.outputs), scores_B2)
+
+
+def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:
+    """Positions (k,) drawn from equally wide ranges of the score, the same number from each where it has so many."""
+    finite_M = scores_M.isfinite()
+    low, high = scores_M[finite_M].aminmax() if finite_M.any() else (scores_M.new_zeros(()), scores_M.new_zeros(()))
+    width = (high - low) / strata
+    scaled_M = (scores_M - low) / width if width > 0 else torch.zeros_like(scores_M)
+    # Never-learned samples (+inf) form the hardest stratum together with the highest finite scores.
+    stratum_M = scaled_M.nan_to_num(posinf=strata).floor().clamp_(0, strata - 1).long()
+    order_M = torch.randperm(len(scores_M), generator=generator)
+    pools = [order_M[positions] for positions in members_by_class(stratum_M[order_M], strata)]
+    picked, rest = [], k
+    for index, pool in enumerate(sorted(pools, key=len)):  # what a small stratum cannot give goes to the larger ones
+        picked.append(pool[: rest // (strata - index)])
+        rest -= len(picked[-1])
+    return torch.cat(picked)

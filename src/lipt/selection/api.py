@@ -1,0 +1,188 @@
+"""`select`: the one entry point of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lipt.errors import UsageError
+from lipt.selection import registry
+from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
+from lipt.selection.auto import AUTO, UNUSED, auto_rule
+from lipt.selection.passes import in_memory
+from lipt.selection.registry import Group, Task, plain, require
+from lipt.selection.result import Selection, check_notes
+from lipt.selection.rows import members_by_class
+from lipt.selection.types import Candidates, Requirements
+
+
+def resolve(algorithm: str, fraction: float, *, balanced: bool = True) -> str:
+    """The algorithm that runs at this share of the data: another one only for `auto`.
+
+    Raises:
+        UsageError: no such algorithm.
+    """
+    name = auto_rule(fraction, balanced=balanced)[0] if algorithm == AUTO else algorithm
+    registry.lookup(name)
+    return name
+
+
+def requirements(algorithm: str, fraction: float, options: Mapping[str, Any] | None = None) -> Requirements:
+    """What `algorithm` needs besides labels at this share of the data, with these options; lets a pipeline skip
+    scoring.
+
+    Raises:
+        UsageError: no such algorithm.
+    """
+    return registry.lookup(resolve(algorithm, fraction)).needs_with(options or {})
+
+
+def select(
+    algorithm: str, candidates: Candidates, *, fraction: float | None = None, k: int | None = None, seed: int = 0,
+    balanced: bool = True, options: Mapping[str, Any] | None = None, validation: Candidates | None = None,
+    initial: ArrayLike | None = None, notes: Mapping[str, Any] | None = None,
+) -> Selection:  # fmt: skip
+    """Choose a share, or a number, of the candidates: exactly one of `fraction` and `k`.
+
+    Args:
+        fraction: share that is kept, 0 < fraction <= 1: round(fraction * n) samples, at least 1.
+        k: number of samples that are kept, 1 <= k <= n.
+        balanced: the budget is split over the classes in proportion to their size, so that it adds up exactly (largest
+            remainder): with less than one sample per class some get none, which `remarks` says. Else one problem.
+            `random` ignores it (always the latter), so does `stratified` (always the former).
+        options: of the algorithm; unknown ones are an error.
+        validation: outputs of held-out samples, for algorithms whose requirements name it; else the candidates are
+            used.
+        initial: positions (I,) in the candidates of samples that are selected already, for algorithms whose
+            requirements name it: they count as covered and are not picked again. The budget is of new samples, and the
+            result holds these alone.
+        notes: go into the selection's provenance, for example {"checkpoint": its digest}.
+
+    Raises:
+        UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.
+        RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
+    """
+    seed, balanced = _seed(plain(seed)), bool(plain(balanced))
+    require(len(candidates) > 0, "there are no candidates to select from")
+    budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
+    asked = algorithm
+    if algorithm == AUTO:
+        require(not options, "algorithm auto takes no options; name the algorithm to set them")
+        algorithm, options = auto_rule(fraction, balanced=balanced)
+    found = registry.lookup(algorithm)
+    bound = registry.bind_options(algorithm, found.function, options or {})
+    needs = found.needs_with(bound)
+    notes = {name: plain(value) for name, value in (notes or {}).items()}
+    check_notes(notes)  # before the work, not after it
+    if candidates.num_models < needs.models:
+        raise UsageError(
+            f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
+            "score the candidates first, or choose random or stratified",
+        )
+    registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
+    if needs.outputs and not needs.passes:
+        candidates = in_memory(candidates, "candidate")
+    initial_I = _initial(initial, candidates, budget, algorithm, needs)
+    task = Task(
+        candidates=candidates, validation=_judges(candidates, validation) if needs.validation else None,
+        budget=budget, fraction=fraction, groups=groups(candidates, budget, initial_I, balanced=balanced),
+        generator=torch.Generator().manual_seed(seed),
+    )  # fmt: skip
+    picks = found.function(task, **bound)
+    weights_K = (
+        torch.ones_like(picks.indices_K, dtype=torch.float32) if picks.weights_K is None else picks.weights_K.float()
+    )
+    unused = [UNUSED] if asked == AUTO and candidates.num_models and not needs.outputs else []
+    return Selection(
+        indices_K=picks.indices_K, weights_K=weights_K, scores_N=None if picks.scores_N is None else
+        picks.scores_N.float(), labels_N=candidates.labels_N, positions_N=torch.arange(len(candidates)),
+        algorithm=algorithm, options=bound, fraction=fraction, balanced=balanced, seed=seed, notes=notes,
+        remarks=(*unused, *_without_any(candidates, picks.indices_K, initial_I)),
+    )  # fmt: skip
+
+
+def groups(candidates: Candidates, budget: int, initial_I: Tensor, *, balanced: bool) -> list[Group]:
+    """The groups that share the budget in proportion to what is not selected yet, without those that get nothing."""
+    if not balanced:
+        everyone_N = torch.arange(len(candidates), device=candidates.labels_N.device)
+        return [Group(label=None, members_M=everyone_N, budget=budget, initial_I=initial_I)]
+    members = members_by_class(candidates.labels_N, candidates.num_classes)
+    barred_N = torch.zeros_like(candidates.labels_N, dtype=torch.bool)
+    barred_N[initial_I] = True
+    initial = [barred_N[members_M].nonzero().flatten() for members_M in members]
+    free = [len(members_M) - len(each) for members_M, each in zip(members, initial, strict=True)]
+    return [
+        Group(label=label, members_M=members[label], budget=share, initial_I=initial[label])
+        for label, share in enumerate(registry.shares(budget, free))
+        if share
+    ]
+
+
+def _initial(
+    initial: ArrayLike | None, candidates: Candidates, budget: int, algorithm: str, needs: Requirements
+) -> Tensor:
+    """Int64 (I,), ascending; empty where nothing is selected yet."""
+    n, device = len(candidates), candidates.labels_N.device
+    if initial is None or not as_tensor(initial, "initial").numel():
+        return torch.empty(0, dtype=torch.int64, device=device)
+    require(needs.initial, f"algorithm {algorithm} takes no initial samples: leave them out of the candidates")
+    initial_I = as_integers(initial, "initial", "hand over positions in the candidates").to(device)
+    require(initial_I.ndim == 1, f"initial must be positions (I,), not {tuple(initial_I.shape)}")
+    outside_K = initial_I[(initial_I < 0) | (initial_I >= n)]
+    require(
+        not len(outside_K), f"initial: position {int(outside_K[0]) if len(outside_K) else ''} is outside 0..{n - 1}"
+    )
+    distinct_I: Tensor = initial_I.unique()
+    free = n - len(distinct_I)
+    require(budget <= free, f"{budget:,} samples cannot be picked: {free:,} candidates are not in initial")
+    return distinct_I
+
+
+def _budget(fraction: Any, k: Any, n: int) -> tuple[int, float]:
+    """The number of samples, and the share that it is of n."""
+    if (fraction is None) == (k is None):
+        raise UsageError("the budget is either a fraction or a number k", "give one of the two, such as fraction=0.05")
+    if k is None:
+        require(_is(fraction, (int, float)) and 0 < fraction <= 1, f"fraction must be in (0, 1], not {fraction!r}")
+        return max(1, round(fraction * n)), float(fraction)
+    require(_is(k, int) and 1 <= k <= n, f"k must be an integer from 1 to the number of candidates, {n:,}, not {k!r}")
+    return k, k / n
+
+
+def _seed(seed: Any) -> int:
+    require(_is(seed, int) and -(2**63) <= seed < 2**64, f"seed must be an integer of 64 bits, not {seed!r}")
+    return int(seed)
+
+
+def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:
+    """A remark where classes that have candidates get no sample, and have none yet."""
+    there_C = torch.bincount(candidates.labels_N, minlength=candidates.num_classes) > 0
+    taken_C = (
+        torch.bincount(candidates.labels_N[torch.cat([indices_K, initial_I])], minlength=candidates.num_classes) > 0
+    )
+    lost = (there_C & ~taken_C).nonzero().flatten().tolist()
+    if not lost:
+        return []
+    named = ", ".join(map(str, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    share = f"{len(lost)} of {int(there_C.sum())} classes get none of the {len(indices_K)} samples"
+    return [f"{share}: {named}; raise the budget to train on them"]
+
+
+def _judges(candidates: Candidates, validation: Candidates | None) -> Candidates | None:
+    """The validation samples, if any, with all their outputs."""
+    if validation is None:
+        return None
+    require(len(validation) > 0, "the validation set is empty")
+    validation = in_memory(validation, "validation")
+    shapes = [
+        [(o.logits_NC.shape[1], o.features_ND.shape[1]) for o in each.outputs] for each in (candidates, validation)
+    ]
+    require(shapes[0] == shapes[1], "validation and candidates must be scored by the same models")
+    return validation

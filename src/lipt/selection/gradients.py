@@ -1,0 +1,142 @@
+"""Last-layer gradients in factored form: never materialised.
+
+For logits z and penultimate features h the gradient of one sample's cross-entropy with respect to the classifier
+(weight and bias) is the outer product g = delta (x) h~, with delta = softmax(z) - onehot(y) in R^C and h~ = [h, 1] in
+R^E. So
+  <g_i, g_j> = (delta_i . delta_j) (h~_i . h~_j),   |g_i| = |delta_i| |h~_i|,   sum_i g_i = Delta^T H~  (C x E),
+and n (C + E) numbers do the work of n C E. Gradients are those of the per-sample loss, never of a batch mean: nothing
+depends on the batch size of the scoring pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from lipt.selection.rows import as_slice
+from lipt.selection.types import Candidates, Outputs
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """Per-sample gradients g_i = delta_i (x) h~_i of one model's classifier layer."""
+
+    delta_NC: Tensor
+    features_NE: Tensor
+
+    def gram_BN(self, rows_B: Tensor, start: int = 0) -> Tensor:
+        """<g_b, g_i> for the samples `rows_B` against all from `start` on."""
+        delta_NC, features_NE = self.delta_NC, self.features_NE
+        return (delta_NC[rows_B] @ delta_NC[start:].T).mul_(features_NE[rows_B] @ features_NE[start:].T)
+
+    def square_norms_N(self) -> Tensor:
+        """|g_i|^2."""
+        return self.delta_NC.square().sum(1) * self.features_NE.square().sum(1)
+
+    def dot_N(self, matrix_CE: Tensor) -> Tensor:
+        """<g_i, B> = delta_i^T B h~_i for a gradient-shaped matrix B."""
+        return (matrix_CE @ self.features_NE.T).mul_(self.delta_NC.T).sum(0)
+
+    def rows(self, rows_S: Tensor) -> LastLayer:
+        """Those of the samples `rows_S`."""
+        return LastLayer(self.delta_NC[rows_S], self.features_NE[rows_S])
+
+
+def sum_of(terms: Iterable[Tensor]) -> Tensor:
+    """Their sum, in this order for every element; the tensor itself where there is one."""
+    return reduce(torch.add, terms)
+
+
+def as_float(x: Tensor) -> Tensor:
+    """Float64 stays, everything else is computed in float32."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def lengths(x_MD: Tensor) -> Tensor:
+    """|x_i| (M,), also where its squares underflow; of a row the same whatever the others are."""
+    lengths_M: Tensor = torch.linalg.vector_norm(x_MD, dim=1)
+    small_S = (lengths_M < smallest(x_MD.dtype)).nonzero().flatten()
+    if len(small_S):
+        rows_SD = x_MD[small_S]
+        most_S1 = rows_SD.abs().amax(1, keepdim=True)
+        divisor_S1 = most_S1.where(most_S1 > 0, 1.0)
+        lengths_M[small_S] = torch.linalg.vector_norm(rows_SD / divisor_S1, dim=1) * most_S1[:, 0]
+    return lengths_M
+
+
+def smallest(dtype: torch.dtype) -> float:
+    """The squares of smaller numbers lose digits."""
+    return 1e-140 if dtype == torch.float64 else 1e-12
+
+
+def squarable(x_MD: Tensor) -> Tensor:
+    """`x_MD`, or where all of it is so small that squares underflow, times a power of two, which is exact."""
+    most = float(torch.stack(x_MD.aminmax()).abs().amax()) if x_MD.numel() else 0.0
+    if not 0 < most < smallest(x_MD.dtype):
+        return x_MD
+    return x_MD * 2.0 ** min(100, -math.frexp(most)[1])
+
+
+def precision(outputs: Iterable[Outputs]) -> torch.dtype:
+    """What gradients are computed in: float64 where logits or features of any model are, else float32."""
+    found = {dtype for each in outputs for dtype in (each.logits_NC.dtype, each.features_ND.dtype)}
+    return torch.float64 if torch.float64 in found else torch.float32
+
+
+def probabilities(logits_NC: Tensor) -> Tensor:
+    """softmax(z) (N, C); bit by bit the same for a sample whatever the others are."""
+    z_NC = as_float(logits_NC)
+    if z_NC.shape[1] >= 16:
+        return z_NC.softmax(1)
+    # `softmax` vectorises within a row: not over so few classes, where this is 6 times faster. Nor over the samples, as
+    # the last ones of a block would be rounded otherwise.
+    p_NC = (z_NC - z_NC.amax(1, keepdim=True)).exp_()
+    return p_NC.div_(p_NC.sum(1, keepdim=True))
+
+
+def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+    """delta (N, C) = softmax(z) - onehot(y), the gradient of the cross-entropy with respect to the logits."""
+    delta_NC = probabilities(logits_NC)
+    # p_y - 1 as minus the sum of the others: keeps all digits where p_y rounds to 1, so confident samples still rank.
+    delta_NC.scatter_(1, labels_N[:, None], 0.0)
+    return delta_NC.scatter_(1, labels_N[:, None], -delta_NC.sum(1, keepdim=True))
+
+
+def with_bias(features_ND: Tensor) -> Tensor:
+    """h~ (N, E) = [h, 1]."""
+    features_ND = as_float(features_ND)
+    return torch.cat([features_ND, features_ND.new_ones(len(features_ND), 1)], dim=1)
+
+
+def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | None = None) -> list[LastLayer]:
+    """Gradients of the samples `rows_M`, one entry per model: together one long gradient, divided by sqrt(R).
+
+    Computed in `dtype`; None = their common `precision`.
+    """
+    dtype = dtype or precision(candidates.outputs)
+    labels_M = candidates.labels_N[rows_M]
+    scale = len(candidates.outputs) ** -0.5
+    layers = [
+        LastLayer(
+            error_vectors(each.logits(rows_M).to(dtype), labels_M),
+            with_bias(each.features_ND[rows_M].to(dtype)),
+        )
+        for each in candidates.outputs
+    ]
+    return layers if scale == 1 else [LastLayer(layer.delta_NC * scale, layer.features_NE) for layer in layers]
+
+
+def joint_features(outputs: Sequence[Outputs], rows_M: Tensor | slice) -> Tensor:
+    """Features (M, R D) of the samples `rows_M`: those of all models side by side, divided by sqrt(R).
+
+    Float32 or float64; not to be changed in place, it may be the stored tensor itself.
+    """
+    if isinstance(rows_M, Tensor):
+        rows_M = as_slice(rows_M)
+    parts = [as_float(each.features_ND[rows_M]) for each in outputs]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) / len(parts) ** 0.5

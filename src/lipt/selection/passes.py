@@ -1,0 +1,116 @@
+"""Passes over the outputs of all candidates, block by block: each stored block is dropped before the next is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lipt.errors import RunError, UsageError
+from lipt.selection.compressed import TopLogits
+from lipt.selection.rows import RowBuffer, row_blocks
+from lipt.selection.types import Candidates, Outputs, StoredOutputs
+
+
+def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None], name: str = "candidate") -> None:
+    """Call `visit(position of the first sample, samples)` for every block, in order.
+
+    A visitor, since the variable of a loop would keep a block while the next one is read.
+
+    Raises:
+        RunError: logits or features are not finite; names the sample as one of the `name` samples.
+    """
+    start = 0
+    for index, size in enumerate(_outputs(candidates).sizes):
+        visit(start, _block(candidates, index, slice(start, start + size), name))
+        start += size
+
+
+def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) -> Tensor:
+    """The results (N, ...) of `compute`, which gives a row for each sample of a block, whatever the others are."""
+    results = RowBuffer(len(candidates))
+    each_block(candidates, lambda start, block: results.put(start, {"": compute(block)}))
+    return results.tensors[""]
+
+
+def in_memory(candidates: Candidates, name: str) -> Candidates:
+    """The candidates with all their outputs: memory for the whole and for one block; a single block stays where it is.
+
+    Raises:
+        RunError: as `each_block`.
+    """
+    if len(_outputs(candidates).sizes) == 1:
+        return _block(candidates, 0, slice(0, len(candidates)), name)
+    whole = [RowBuffer(len(candidates)) for _ in range(candidates.num_models)]
+
+    def put(start: int, block: Candidates) -> None:
+        for buffer, outputs in zip(whole, block.outputs, strict=True):
+            buffer.put(start, outputs.tensors())
+
+    each_block(candidates, put, name)
+    outputs = [Outputs.of(buffer.tensors, candidates.num_classes) for buffer in whole]
+    return replace(candidates, outputs=outputs, stored=None)
+
+
+def _outputs(candidates: Candidates) -> StoredOutputs:
+    """Those in memory as one block."""
+    return candidates.stored or StoredOutputs(
+        models=candidates.num_models, sizes=[len(candidates)], read=lambda _: candidates.outputs
+    )
+
+
+def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candidates:
+    outputs = _outputs(candidates).read(index)
+    counts_N, own_N = candidates.forgetting_N, candidates.scores_N
+    if len(outputs) != candidates.num_models:
+        raise UsageError(f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}")
+    block = replace(
+        candidates, labels_N=candidates.labels_N[rows], outputs=outputs, stored=None,
+        forgetting_N=None if counts_N is None else counts_N[rows], scores_N=None if own_N is None else own_N[rows],
+    )  # fmt: skip
+    check_finite(block, name, rows.start)
+    return block
+
+
+#: Features up to here can be squared, summed over their dimensions and over a million samples.
+LARGEST = {torch.float32: 1e12, torch.float64: 1e140}
+
+
+def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
+    """Raise RunError naming the first sample whose logits or features are NaN or infinite, or whose features are too
+    large for the precision that they are computed in, counted from `start`."""
+    for index, outputs in enumerate(candidates.outputs):
+        logits = outputs.logits_NC
+        stored = {
+            "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits, "features": outputs.features_ND
+        }  # fmt: skip
+        for what, values_NX in stored.items():
+            limit = _largest(values_NX.dtype) if what == "features" else math.inf
+            for block in row_blocks(*values_NX.shape):
+                values_BX = values_NX[block]
+                # Twenty times faster than isfinite; NaN comes through.
+                if values_BX.numel() and not float(torch.stack(values_BX.aminmax()).abs().amax()) < limit:
+                    _refuse(values_BX, limit, what, name, start + block.start, index)
+
+
+def _largest(dtype: torch.dtype) -> float:
+    return LARGEST[torch.float64 if dtype == torch.float64 else torch.float32]
+
+
+def _refuse(values_BX: Tensor, limit: float, what: str, name: str, start: int, model: int) -> None:
+    """Raise RunError naming the first row that is not finite, else the first that reaches the limit."""
+    wrong_B = (~values_BX.isfinite()).any(1)
+    if bool(wrong_B.any()):
+        raise RunError(
+            f"{what} of {name} sample {start + int(wrong_B.nonzero()[0])}, model {model}, are not finite",
+            "the scoring model diverged: lower its learning rate, or exclude the model",
+        )
+    row = int((values_BX.abs() >= limit).any(1).nonzero()[0])
+    raise RunError(
+        f"{what} of {name} sample {start + row}, model {model}, reach {float(values_BX[row].abs().max()):.3g}: from "
+        f"{limit:g} on their squares overflow",
+        "divide all of them by a constant" + ("" if values_BX.dtype == torch.float64 else ", or use float64"),
+    )

@@ -1,0 +1,252 @@
+"""One selection problem, split into groups with exact budgets, and the registry of those who solve it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lipt.errors import UsageError, did_you_mean
+from lipt.selection.ties import lowest_first
+from lipt.selection.types import Candidates, Requirements
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Candidates that share one budget: a class where the selection is balanced, else everybody."""
+
+    label: int | None
+    members_M: Tensor
+    """Int64 (M,), ascending positions into the candidates."""
+    budget: int
+    """1 <= budget <= M, less those that are selected already."""
+    initial_I: Tensor
+    """Int64 (I,), positions into `members_M` of samples that are selected already: never picked again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What an algorithm is given."""
+
+    candidates: Candidates
+    validation: Candidates | None
+    budget: int
+    """Samples in all; the groups share it."""
+    fraction: float
+    """The same as a share of the candidates."""
+    groups: Sequence[Group]
+    generator: torch.Generator
+    """On the CPU, so that draws do not depend on the device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picks:
+    """What an algorithm returns; fields as in `Selection`."""
+
+    indices_K: Tensor
+    weights_K: Tensor | None = None
+    scores_N: Tensor | None = None
+
+
+#: Gains this close (relative) are equal.
+TIE = 1e-6
+
+Algorithm = Callable[..., Picks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """An algorithm and what it needs."""
+
+    function: Algorithm
+    needs: Requirements
+    option: str = ""
+    """The option that it needs something else for, with one of these values."""
+    by_value: Mapping[str, Requirements] = field(default_factory=dict)
+
+    def needs_with(self, options: Mapping[str, Any]) -> Requirements:
+        """What it needs with these options."""
+        value = options.get(self.option)
+        return self.by_value.get(value, self.needs) if isinstance(value, str) else self.needs
+
+
+_REGISTRY: dict[str, Registered] = {}
+
+
+def register(
+    name: str,
+    *,
+    models: int = 0,
+    logits: bool = True,
+    features: bool = True,
+    forgetting: bool = False,
+    scores: bool = False,
+    initial: bool = False,
+    validation: bool = False,
+    passes: int = 0,
+    option: str = "",
+    by_value: Mapping[str, Requirements] | None = None,
+) -> Callable[[Algorithm], Algorithm]:
+    """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
+
+    The others are its `Requirements`; `logits` and `features` count where there are models. `by_value` replaces them
+    where the option called `option` has one of its values.
+    """
+    needs = Requirements(
+        models=models, logits=models > 0 and logits, features=models > 0 and features, forgetting=forgetting,
+        scores=scores, initial=initial, validation=validation, passes=passes,
+    )  # fmt: skip
+
+    def add(function: Algorithm) -> Algorithm:
+        _REGISTRY[name] = Registered(function=function, needs=needs, option=option, by_value=by_value or {})
+        return function
+
+    return add
+
+
+def names() -> tuple[str, ...]:
+    """All registered algorithms, in order of registration."""
+    return tuple(_REGISTRY)
+
+
+def lookup(name: str) -> Registered:
+    """The algorithm called `name` and what it needs.
+
+    Raises:
+        UsageError: there is none; names the closest.
+    """
+    if name not in _REGISTRY:
+        raise UsageError(f"unknown selection algorithm {name!r}", did_you_mean(name, _REGISTRY))
+    return _REGISTRY[name]
+
+
+def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of the algorithm: its defaults, overridden by `options`.
+
+    Raises:
+        UsageError: an unknown option, or a value of the wrong type.
+    """
+    options = {key: plain(value) for key, value in options.items()}
+    parameters = signature(function).parameters.values()
+    defaults = {
+        parameter.name: parameter.default for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY
+    }
+    hints = get_type_hints(function)
+    for key, value in options.items():
+        if key not in defaults:
+            remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
+            raise UsageError(f"algorithm {name} has no option {key!r}", remedy)
+        if not _fits(value, hints[key]):
+            raise UsageError(f"option {key} of {name}: {value!r} is not {_describe(hints[key])}")
+    return defaults | options
+
+
+def plain(value: Any) -> Any:
+    """The number or truth value of a numpy scalar or of a tensor with one element; everything else as it is."""
+    if isinstance(value, np.generic) or (isinstance(value, (np.ndarray, Tensor)) and value.ndim == 0):
+        return value.item()
+    return value
+
+
+def shares(total: int, sizes: Sequence[int]) -> list[int]:
+    """`total` split in proportion to the sizes, so that it adds up exactly (largest remainder; the first of equal ones
+    comes first). No share exceeds its size where the total does not exceed their sum."""
+    whole = sum(sizes)
+    parts = [total * size // whole for size in sizes]
+    by_remainder = sorted(range(len(sizes)), key=lambda index: -(total * sizes[index] % whole))
+    for index in by_remainder[: total - sum(parts)]:
+        parts[index] += 1
+    return parts
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise UsageError unless an option or argument is in its range."""
+    if not condition:
+        raise UsageError(message)
+
+
+def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, features: bool) -> None:
+    """Raise UsageError where outputs that the algorithm needs are not known."""
+    known: list[tuple[object, object]] = [(each.num_classes, each.num_features) for each in candidates.outputs]
+    if candidates.stored is not None:
+        known = [(candidates.stored.logits, candidates.stored.features)]
+    for index, (has_logits, has_features) in enumerate(known):
+        for what, needed, there in (("logits", logits, has_logits), ("features", features, has_features)):
+            if needed and not there:
+                raise UsageError(f"{algorithm} needs the {what} of model {index}", f"hand over the {what} as well")
+
+
+def top(task: Task, scores_N: Tensor) -> Picks:
+    """The highest scores of every group; equal scores by lowest index."""
+    return per_group(task, lambda group: (highest(scores_N[group.members_M], group.budget), None), scores_N)
+
+
+def highest(scores_M: Tensor, k: int) -> Tensor:
+    """Positions (k,) of the k highest scores, highest first; equal scores by lowest position."""
+    return torch.sort(scores_M, descending=True, stable=True).indices[:k]
+
+
+def best(gains_M: Tensor) -> Tensor:
+    """Position (1,) of the highest gain; the lowest of those that are equal up to rounding.
+
+    Samples that are equal gain the same, but products round differently from row to row.
+    """
+    most = gains_M.max()
+    return (gains_M >= most - TIE * most.abs()).int().argmax(keepdim=True)
+
+
+def stochastic_size(n: int, k: int, epsilon: float) -> int:
+    """Candidates per step of the stochastic greedy, (n / k) ln(1 / epsilon) (Mirzasoleiman et al. 2015): its expected
+    value is at most epsilon below that of the greedy.
+
+    Raises:
+        UsageError: epsilon outside (0, 1).
+    """
+    require(0 < epsilon < 1, f"epsilon must be in (0, 1), not {epsilon}")
+    return max(1, math.ceil(n / k * math.log(1 / epsilon)))
+
+
+def per_group(
+    task: Task, pick: Callable[[Group], tuple[Tensor, Tensor | None]], scores_N: Tensor | None = None, *,
+    compares: Literal["features", "gradients"] | None = None,
+) -> Picks:  # fmt: skip
+    """Solve every group by itself; `pick` returns positions into `group.members_M` and their weights or None.
+
+    Args:
+        compares: what samples are to a greedy; those that are equal in it are picked in their order.
+    """
+    indices, weights = [], []
+    for group in task.groups:
+        local_K, weights_K = pick(group)
+        if compares:
+            local_K = lowest_first(
+                task.candidates, group.members_M, local_K, gradients=compares == "gradients", barred_I=group.initial_I
+            )
+        indices.append(group.members_M[local_K])
+        weights.append(torch.ones(len(local_K), device=local_K.device) if weights_K is None else weights_K.float())
+    return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights), scores_N=scores_N)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_args(hint):  # X | None
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint in (bool, NoneType):
+        return isinstance(value, hint)
+    return isinstance(value, (int, float) if hint is float else hint) and not isinstance(value, bool) and value == value
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_args(hint):
+        return " or ".join(_describe(part) for part in get_args(hint))
+    return {int: "an integer", float: "a number", bool: "true or false", NoneType: "null"}.get(hint, str(hint))

@@ -1,0 +1,76 @@
+"""What the steps of a greedy are made of: few operations on small arrays, which numpy starts sooner on a CPU.
+
+`view` gives a numpy array for a tensor on a CPU and the tensor itself on a GPU; operators, `minimum` and indexing by
+what `leader` returns are the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lipt.selection.registry import TIE
+
+#: A numpy array in the memory of a tensor, or a tensor on a GPU.
+View: TypeAlias = Any
+#: A number, or (1,) on a GPU: so the host need not wait for it.
+Pick: TypeAlias = int | Tensor
+
+
+def view(x: Tensor) -> View:
+    """The same numbers in the same memory."""
+    return x.numpy() if x.device.type == "cpu" else x
+
+
+def large(like: Tensor, *shape: int) -> Tensor:
+    """An empty tensor; on a CPU in large pages, which numpy asks the kernel for: it is filled and read sooner."""
+    if like.device.type != "cpu":
+        return like.new_empty(shape)
+    return torch.from_numpy(np.empty(shape, dtype=like[:0].numpy().dtype))
+
+
+def features_first(x_MD: Tensor) -> Tensor:
+    """A copy (D, M): products with it stream through memory."""
+    return large(x_MD, x_MD.shape[1], x_MD.shape[0]).copy_(x_MD.T)
+
+
+def product(v_D: View, x_DM: View, out_M: View) -> None:
+    """out = v x."""
+    if isinstance(out_M, Tensor):
+        torch.mv(x_DM.T, v_D.view(-1), out=out_M)
+    else:
+        np.dot(v_D, x_DM, out=out_M)
+
+
+def minimum(a_M: View, b_M: View, out_M: View) -> None:
+    """out = the smaller ones."""
+    (torch if isinstance(out_M, Tensor) else np).minimum(a_M, b_M, out=out_M)
+
+
+def leader(gains_M: View, scale_M: View | None = None) -> Pick:
+    """Position of the highest gain, the lowest of those that are equal up to rounding.
+
+    Samples that are equal gain the same, but products round differently from row to row.
+
+    Args:
+        scale_M: what gains that may cancel out are differences of; their rounding errors are in proportion to it.
+    """
+    if isinstance(gains_M, Tensor):
+        most_1, at_1 = gains_M.max(0, keepdim=True)
+        slack_1 = TIE * (most_1.abs() + (0.0 if scale_M is None else scale_M[at_1].abs()))
+        return (gains_M >= most_1 - slack_1).int().argmax(keepdim=True)
+    at = int(gains_M.argmax())
+    most = float(gains_M[at])
+    slack = TIE * (abs(most) + (0.0 if scale_M is None else abs(float(scale_M[at]))))
+    return int((gains_M >= most - slack).argmax())
+
+
+def positions(picks: Sequence[Pick], device: torch.device) -> Tensor:
+    """Int64 (K,) of what `leader` gave."""
+    if all(isinstance(pick, int) for pick in picks):
+        return torch.tensor(picks, dtype=torch.int64, device=device)
+    return torch.cat([torch.as_tensor(pick, device=device).view(1) for pick in picks])

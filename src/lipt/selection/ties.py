@@ -1,0 +1,77 @@
+"""Samples that are equal are picked in their order: which of them a greedy took first was decided by rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lipt.selection.rows import per_row
+from lipt.selection.types import Candidates
+
+#: Columns of the features that are compared first; samples that agree in them are compared in full.
+FEW = 16
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def lowest_first(
+    candidates: Candidates, members_M: Tensor, picked_K: Tensor, *, gradients: bool, barred_I: Tensor | None = None
+) -> Tensor:
+    """The picks (K,), positions in `members_M`, with equal samples in ascending order.
+
+    Whatever a greedy computes of equal samples is equal, so any of them may stand for any other. Products of matrices
+    round differently from row to row, and would decide otherwise.
+
+    Args:
+        gradients: samples are equal where labels and logits are, too; else where the features of all models are.
+        barred_I: positions in `members_M` that cannot be picked.
+    """
+    if not candidates.outputs:
+        return picked_K
+    features = [each.features_ND[:, :: max(1, each.num_features // FEW)] for each in candidates.outputs]
+    maybe_S = _shared(_prints([few[members_M] for few in features])).nonzero().flatten()
+    rows_S = members_M[maybe_S]
+    width = 2 * sum(each.num_features + each.num_classes for each in candidates.outputs)
+
+    def prints_B(block: slice) -> Tensor:
+        rows_B = rows_S[block]
+        parts = [each.features_ND[rows_B] for each in candidates.outputs]
+        if gradients:
+            parts += [each.logits(rows_B) for each in candidates.outputs] + [candidates.labels_N[rows_B, None]]
+        return _prints(parts)
+
+    groups_M = torch.full_like(members_M, -1)
+    groups_M[maybe_S] = per_row(len(rows_S), width, prints_B).unique(return_inverse=True)[1]
+    if barred_I is not None:
+        groups_M[barred_I] = -1
+    return _relabel(picked_K, groups_M)
+
+
+def _relabel(picked_K: Tensor, groups_M: Tensor) -> Tensor:
+    """The t-th pick of a group becomes its t-th member; -1 is no group."""
+    groups, picks = groups_M.tolist(), picked_K.tolist()
+    touched: dict[int, list[int]] = {groups[pick]: [] for pick in picks if groups[pick] >= 0}
+    for position, group in enumerate(groups):
+        if group in touched:
+            touched[group].append(position)
+    turns = {group: iter(positions) for group, positions in touched.items()}
+    return picked_K.new_tensor([next(turns[groups[pick]]) if groups[pick] >= 0 else pick for pick in picks])
+
+
+def _shared(prints_M: Tensor) -> Tensor:
+    """Where a value occurs more than once."""
+    _, inverse_M, counts_U = prints_M.unique(return_inverse=True, return_counts=True)
+    shared_M: Tensor = counts_U[inverse_M] > 1
+    return shared_M
+
+
+def _prints(parts: Sequence[Tensor]) -> Tensor:
+    """A hash (B,) of every row of the parts side by side: the bits of its values times odd numbers, modulo 2^64."""
+    generator = torch.Generator().manual_seed(0)
+    prints_B = torch.zeros(len(parts[0]), dtype=torch.int64, device=parts[0].device)
+    for values_BX in parts:
+        bits_BX = (values_BX + 0).view(_BITS[values_BX.element_size()]).long()  # -0.0 + 0 = 0.0
+        factors_X = 2 * torch.randint(2**61, (values_BX.shape[1],), generator=generator) + 1
+        prints_B += (bits_BX * factors_X.to(bits_BX.device)).sum(1)
+    return prints_B

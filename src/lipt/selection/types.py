@@ -1,0 +1,236 @@
+"""What goes into a selection.
+
+Shape legend: N candidates, C classes, D features, E = D + 1 (features and a constant 1 for the bias), R models,
+K chosen, M members of a group, V validation samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lipt.errors import RunError, UsageError
+from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
+from lipt.selection.compressed import TopLogits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """What one scoring pass of one model stores; the last-layer gradients follow from it (gradients.py)."""
+
+    logits_NC: Tensor | TopLogits
+    """Float (N, C), any precision, in memory or memory-mapped; or compressed. (N, 0) where they are not known."""
+    features_ND: Tensor
+    """Float (N, D): the input of the classifier layer. (N, 0) where they are not known."""
+
+    def __post_init__(self) -> None:
+        shapes = tuple(self.logits_NC.shape), tuple(self.features_ND.shape)
+        if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != shapes[1][0]:
+            raise UsageError(
+                "logits and features must be (N, C) and (N, D) of the same N; "
+                f"got logits {shapes[0]}, features {shapes[1]}"
+            )
+        if not (self.logits_NC.dtype.is_floating_point and self.features_ND.dtype.is_floating_point):
+            raise UsageError(
+                f"logits and features must be floating point, not {self.logits_NC.dtype}, {self.features_ND.dtype}"
+            )
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> Outputs:
+        """From what `tensors` gave."""
+        logits = tensors["logits"] if "logits" in tensors else TopLogits.of(tensors, num_classes)
+        return cls(logits_NC=logits, features_ND=tensors["features"])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is stored, by name."""
+        logits = self.logits_NC
+        stored = logits.tensors() if isinstance(logits, TopLogits) else {"logits": logits}
+        return stored | {"features": self.features_ND}
+
+    def logits(self, rows_M: Tensor | slice) -> Tensor:
+        """Logits (M, C) of the samples `rows_M`, as stored; compressed ones as float32 log-probabilities."""
+        return self.logits_NC[rows_M]
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.logits_NC.shape[1]
+
+    @property
+    def num_features(self) -> int:
+        """D."""
+        return self.features_ND.shape[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredOutputs:
+    """Outputs that lie elsewhere, and are read one block of consecutive samples at a time."""
+
+    models: int
+    sizes: Sequence[int]
+    """Samples of each block."""
+    read: Callable[[int], Sequence[Outputs]]
+    """The outputs of a block by its number, one entry per model; may be asked for again."""
+    logits: bool = True
+    """Whether the blocks hold logits; (N, 0) otherwise."""
+    features: bool = True
+    """The same of features."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """The samples to choose from, and what is known about them.
+
+    Raises:
+        UsageError: lengths, shapes, devices or labels do not fit together.
+    """
+
+    labels_N: Tensor
+    """Int64 (N,), 0 <= label < num_classes."""
+    num_classes: int
+    outputs: Sequence[Outputs] = ()
+    """One per model (theta_p: 1; classic GraNd: 10); empty where no scores are needed."""
+    stored: StoredOutputs | None = None
+    """Instead of `outputs`: algorithms that allow it (`Requirements.passes`) then hold one block at a time."""
+    forgetting_N: Tensor | None = None
+    """Forgetting events seen in training (N,); +inf for samples that were never learned."""
+    scores_N: Tensor | None = None
+    """Scores (N,) of your own, higher = to be kept first (`scores`), or harder (`ccs`)."""
+
+    def __post_init__(self) -> None:
+        labels_N = self.labels_N
+        if labels_N.ndim != 1 or labels_N.dtype != torch.int64:
+            raise UsageError(f"labels must be int64 (N,), not {labels_N.dtype} {tuple(labels_N.shape)}")
+        outside_K = ((labels_N < 0) | (labels_N >= self.num_classes)).nonzero().flatten()
+        if len(outside_K):
+            first = int(outside_K[0])
+            raise UsageError(f"label {int(labels_N[first])} of sample {first} is outside 0..{self.num_classes - 1}")
+        for index, outputs in enumerate(self.outputs):
+            if tuple(outputs.logits_NC.shape) not in ((len(labels_N), self.num_classes), (len(labels_N), 0)):
+                expected = (len(labels_N), self.num_classes)
+                raise UsageError(
+                    f"logits of model {index} have shape {tuple(outputs.logits_NC.shape)}, expected {expected}"
+                )
+            if {outputs.logits_NC.device, outputs.features_ND.device} != {labels_N.device}:
+                raise UsageError(f"labels and the outputs of model {index} are on different devices")
+        if self.stored is not None and (self.outputs or sum(self.stored.sizes) != len(labels_N)):
+            raise UsageError(
+                f"outputs of {sum(self.stored.sizes)} samples are stored, {len(self.outputs)} more are in memory; "
+                f"there are {len(labels_N)} labels"
+            )
+        if self.forgetting_N is not None and self.forgetting_N.shape != labels_N.shape:
+            raise UsageError(f"{len(self.forgetting_N)} forgetting counts for {len(labels_N)} candidates")
+        if self.scores_N is not None and self.scores_N.shape != labels_N.shape:
+            raise UsageError(f"scores have shape {tuple(self.scores_N.shape)}, expected {tuple(labels_N.shape)}")
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+    @property
+    def num_models(self) -> int:
+        """R."""
+        return len(self.outputs) if self.stored is None else self.stored.models
+
+    @classmethod
+    def of(
+        cls, labels: ArrayLike, *, logits: ArrayLike | TopLogits | Sequence[ArrayLike | TopLogits] | None = None,
+        features: ArrayLike | Sequence[ArrayLike] | None = None, num_classes: int | None = None,
+        forgetting: ArrayLike | None = None, scores: ArrayLike | None = None,
+    ) -> Candidates:  # fmt: skip
+        """From numpy arrays, tensors of any device, or lists; memory-mapped arrays stay memory-mapped.
+
+        Args:
+            labels: integers (N,) of any size; they go to the device of the logits.
+            logits: float (N, C) of any precision, or compressed. Of several models: a list or tuple, one each.
+            features: float (N, D) as the logits, one of each model: the input of its classifier layer. Either may be
+                left out where the algorithm does not need it.
+            num_classes: C; None = the columns of the logits, else the largest label + 1.
+            forgetting: forgetting events (N,).
+            scores: your own (N,), for `scores` and for `ccs` with `score="scores"`.
+
+        Raises:
+            UsageError: not numbers, or they do not fit together.
+        """
+        scored = [each if isinstance(each, TopLogits) else as_tensor(each, "logits") for each in per_model(logits)]
+        seen = [as_tensor(each, "features") for each in per_model(features)]
+        if scored and seen and len(scored) != len(seen):
+            raise UsageError(
+                f"there are logits of {len(scored)} model(s) and features of {len(seen)}",
+                "give both of each model, or only one of the two for algorithms that do not need the other",
+            )
+        known: list[Tensor | TopLogits] = [*(scored or seen)]
+        nothing = [torch.empty(each.shape[0], 0, device=each.device) for each in known]
+        outputs = [Outputs(logits_NC=z, features_ND=h) for z, h in zip(scored or nothing, seen or nothing, strict=True)]
+        labels_N = as_labels(labels)
+        device = outputs[0].logits_NC.device if outputs else labels_N.device
+        if num_classes is None:
+            largest = int(labels_N.max()) if labels_N.numel() else -1
+            num_classes = outputs[0].num_classes if scored else largest + 1
+        return cls(
+            labels_N=labels_N.to(device), num_classes=num_classes, outputs=outputs,
+            forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
+            scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """What must be computed before an algorithm can run."""
+
+    models: int = 0
+    """The smallest number of scored models (entries of `Candidates.outputs`)."""
+    logits: bool = False
+    """Whether it looks at their logits."""
+    features: bool = False
+    """Whether it looks at their features."""
+    forgetting: bool = False
+    """Needs `Candidates.forgetting_N`."""
+    scores: bool = False
+    """Needs `Candidates.scores_N`."""
+    initial: bool = False
+    """Takes samples that are selected already (`select(initial=...)`)."""
+    validation: bool = False
+    """Uses validation outputs where they are given; never mandatory."""
+    passes: int = 0
+    """How often the outputs are looked through, a block at a time, where that is enough; 0 where all must be in memory,
+    since candidates are compared with each other."""
+
+    @property
+    def outputs(self) -> bool:
+        """Whether a scoring pass is needed at all."""
+        return self.models > 0
+
+
+def check_forgetting(candidates: Candidates) -> Tensor:
+    """The forgetting counts (N,).
+
+    Raises:
+        UsageError: there are none.
+        RunError: a count is NaN or negative.
+    """
+    if candidates.forgetting_N is None:
+        raise UsageError("forgetting counts are missing", "record them while the scoring model trains")
+    wrong_K = (~(candidates.forgetting_N >= 0)).nonzero().flatten()  # NaN compares false
+    if len(wrong_K):
+        raise RunError(f"forgetting count of sample {int(wrong_K[0])} is {float(candidates.forgetting_N[wrong_K[0]])}")
+    return candidates.forgetting_N
+
+
+def check_scores(candidates: Candidates) -> Tensor:
+    """The own scores (N,) in float64.
+
+    Raises:
+        UsageError: there are none.
+        RunError: a score is NaN.
+    """
+    if candidates.scores_N is None:
+        raise UsageError(
+            "own scores are missing", "hand them over: Candidates.of(labels, scores=...), or lipt select --scores"
+        )
+    wrong_K = candidates.scores_N.isnan().nonzero().flatten()
+    if len(wrong_K):
+        raise RunError(f"the score of sample {int(wrong_K[0])} is NaN", "give every sample a number, or leave it out")
+    return candidates.scores_N.double()

@@ -1,0 +1,235 @@
+"""From jigsaws to theta_p: in one merge, or in groups side by side and then their soups (method.md section 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from lipt.config import Config
+from lipt.data.images import ResidentImages, StreamedImages, image_shape
+from lipt.errors import RunError, UsageError
+from lipt.run.context import WEIGHTS, Context
+from lipt.run.workspace import Artifact, Step
+from lipt.stages.pretrain import DELTA, shard_images
+from lipt.training.loop import accuracies
+from lipt.training.networks import on_device
+from lipt.training.scoring import recalibrate_batchnorm
+from lipt.training.soup import Arena, Soup
+from lipt.training.soup import merge as merge_states
+from lipt.training.tensor_files import State, decode_delta, encode_delta, pack, state_of
+
+
+def merge(
+    ctx: Context,
+    dataset: Artifact,
+    theta: Artifact,
+    plans: Artifact,
+    jigsaws: Sequence[Artifact],
+    groups: Sequence[Artifact] = (),
+) -> Artifact:
+    """Merge what arrived into theta_p; in which order it is listed does not matter.
+
+    Args:
+        jigsaws: all that arrived; the quorum is theirs.
+        groups: the soups that are merged in their place, where the jigsaws were dealt into groups.
+
+    Raises:
+        RunError: fewer than the quorum arrived; names the missing ones.
+        UsageError: groups are configured and none is there, or the other way round.
+    """
+    if (ctx.config.merge.groups > 1) != bool(groups):
+        raise UsageError(
+            f"merge.groups is {ctx.config.merge.groups}, {len(groups)} soups of groups were handed over",
+            "hand over what `lipt stage group` prints, where it is above 1",
+        )
+    missing = check_quorum(ctx.config, jigsaws)
+    present = _by_index(jigsaws)
+
+    def body(step: Step) -> dict[str, Any]:
+        soup = _merged(ctx, step, dataset, theta, plans, groups or jigsaws, shard=min(present), confirm=True)
+        step.put(WEIGHTS, pack(soup.state), kind="model")
+        counts = {"missing": missing, "densities": {str(i): found.summary["density"] for i, found in present.items()}}
+        return _summary(soup, "group" if groups else "jigsaw") | counts
+
+    inputs = [dataset, theta, plans, *present.values(), *_by_index(groups).values()]
+    return ctx.step("merge", _settings(ctx), inputs, body)
+
+
+def group(
+    ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact], *, index: int
+) -> Artifact:
+    """Merge the jigsaws of one group. File: the difference of their soup to theta_*, as a jigsaw's.
+
+    It is judged on the images of the search alone: `merge` confirms. A group in which nothing beats theta_* hands on
+    theta_* itself, an ingredient like another: it is kept where it helps, and its file is next to nothing.
+    """
+
+    def body(step: Step) -> dict[str, Any]:
+        shard = min(_by_index(jigsaws))
+        soup = _merged(ctx, step, dataset, theta, plans, jigsaws, shard=shard, confirm=False)
+        step.put(DELTA, encode_delta(soup.state, ctx.weights(step, theta)), kind="model")
+        return _summary(soup, "jigsaw")
+
+    inputs = _group_inputs(dataset, theta, plans, jigsaws)
+    return ctx.step("group", _settings(ctx, index=index), inputs, body, label=f"group[{index}]")
+
+
+def group_ref(
+    ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact], *, index: int
+) -> str:
+    """Where `group` leaves the soup of these jigsaws."""
+    return ctx.ref("group", _settings(ctx, index=index), _group_inputs(dataset, theta, plans, jigsaws))
+
+
+def _group_inputs(dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact]) -> list[Artifact]:
+    return [dataset, theta, plans, *_by_index(jigsaws).values()]
+
+
+def members(config: Config, index: int) -> range:
+    """The jigsaws that are dealt into a group, whether they arrive or not."""
+    return range(index, config.dispatch.jigsaws, config.merge.groups)
+
+
+def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact]]:
+    """The jigsaws that arrived, by group; groups that lost all of theirs are left out. Empty where all are one group.
+
+    Raises:
+        RunError: fewer than the quorum arrived; names the missing ones.
+    """
+    check_quorum(config, jigsaws)
+    if config.merge.groups == 1:
+        return {}
+    present = _by_index(jigsaws)
+    dealt = {
+        index: [present[member] for member in members(config, index) if member in present]
+        for index in range(config.merge.groups)
+    }
+    return {index: found for index, found in dealt.items() if found}
+
+
+def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> list[int]:
+    """The indices that are missing.
+
+    Raises:
+        RunError: too many are.
+    """
+    present, count = _by_index(jigsaws), config.dispatch.jigsaws
+    missing = sorted(set(range(count)) - set(present))
+    needed = math.ceil(config.merge.quorum * count)
+    if len(present) < needed:
+        raise RunError(
+            f"{len(present)} of {count} jigsaws arrived, the quorum is {needed}; "
+            f"missing: {', '.join(map(str, missing))}",
+            "run again: only the missing ones are trained; or lower merge.quorum",
+        )
+    return missing
+
+
+def _by_index(ingredients: Sequence[Artifact]) -> dict[int, Artifact]:
+    """Jigsaws, or soups of groups, in ascending order."""
+    return dict(sorted((int(found.settings["index"]), found) for found in ingredients))
+
+
+def _settings(ctx: Context, **more: Any) -> dict[str, Any]:
+    settings = ctx.settings("model", "merge", view=ctx.view(), **more)
+    del settings["merge"]["groups"]  # how many there are shows in the inputs
+    return settings
+
+
+def _merged(
+    ctx: Context,
+    step: Step,
+    dataset: Artifact,
+    theta: Artifact,
+    plans: Artifact,
+    ingredients: Sequence[Artifact],
+    *,
+    shard: int,
+    confirm: bool,
+) -> Soup:
+    """The soup of jigsaws or of groups.
+
+    Args:
+        shard: of which worker, for the images that recalibrate BatchNorm statistics.
+        confirm: judge the outcome on all validation images, not on those of the search.
+    """
+    settings, present = ctx.config.merge, _by_index(ingredients)
+    star = ctx.weights(step, theta)
+    packed = {index: step.read(found, DELTA, kind="model") for index, found in present.items()}
+    judge = _Judge(ctx, step, dataset, plans, shard=shard, confirm=confirm)
+    assert settings.method != "none"
+    soup = merge_states(
+        star,
+        list(present),
+        lambda index: decode_delta(packed[index], star, origin=f"{present[index].ref}/{DELTA}"),
+        judge.arena(),
+        method=settings.method,
+        search=settings.search,
+        batchnorm=settings.batchnorm,
+        fallback=settings.fallback,
+    )
+    step.flops += judge.images * ctx.flops(judge.model, image_shape(judge.validation))[0]
+    return soup
+
+
+class _Judge:
+    """Judges states on the validation set, whose images stay where they are decoded; counts the images it forwarded."""
+
+    def __init__(
+        self, ctx: Context, step: Step, dataset: Artifact, plans: Artifact, *, shard: int, confirm: bool
+    ) -> None:
+        settings = ctx.config.merge
+        data = ctx.dataset(step, dataset)
+        positions, _ = ctx.split(data)
+        # Any window of the stratified order is a stratified sample, so the first images are as good as a random draw.
+        few = positions[: settings.search_images]
+        self.validation = ctx.images(data, "train", positions if confirm else few)
+        self.searched = self.validation.subset(torch.arange(len(few)))
+        if isinstance(self.searched, StreamedImages):  # every candidate looks at them: where they fit, read once
+            self.searched = ctx.images(data, "train", few)
+        training = shard_images(ctx, step, dataset, plans, shard)
+        self.training = training.subset(torch.arange(min(settings.recalibration_images, len(training))))
+        self.model = on_device(ctx.model(len(data.manifest.classes), 0), ctx.device)
+        self.ctx, self.step = ctx, step
+        self.images = 0
+        self.candidates = 0
+
+    def arena(self) -> Arena:
+        return Arena(
+            search=lambda state: self._accuracies([state], self.searched)[0],
+            confirm=lambda states: self._accuracies(states, self.validation),
+            recalibrate=self._recalibrate,
+        )
+
+    def _accuracies(self, states: Sequence[State], images: ResidentImages | StreamedImages) -> list[float]:
+        models = [self.model, *(deepcopy(self.model) for _ in states[1:])]
+        for model, state in zip(models, states, strict=True):
+            model.load_state_dict(state)
+        self.images += len(states) * len(images)
+        self.candidates += len(states)
+        self.step.reporter.advance(self.step.label, self.candidates, 0, "candidates")
+        return accuracies(models, images, device=self.ctx.device)
+
+    def _recalibrate(self, state: State) -> State:
+        self.model.load_state_dict(state)
+        recalibrate_batchnorm(self.model, self.training, device=self.ctx.device)
+        self.images += len(self.training)
+        return state_of(self.model)
+
+
+def _summary(soup: Soup, of: str) -> dict[str, Any]:
+    """Of a soup of jigsaws or of groups."""
+    return {
+        "chosen": f"{of}-{soup.best_single}" if soup.chosen == "best_single" else soup.chosen,
+        "accuracy": soup.accuracy,
+        "theta_star_accuracy": soup.theta_star_accuracy,
+        "best_single_accuracy": soup.best_single_accuracy,
+        "best_single": soup.best_single,
+        "uniform_accuracy": soup.uniform_accuracy,
+        "steps": [asdict(step) for step in soup.steps],
+    }

@@ -1,0 +1,1 @@
+"""Networks and what is done with their weights: train, prune, merge, score, write."""

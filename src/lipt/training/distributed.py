@@ -1,0 +1,178 @@
+"""Several processes that train one model: each takes its part of every batch, the result is that of one process.
+
+Data-parallel training equals training on one device up to rounding when the samples of a batch, the mean over them and
+BatchNorm's statistics stay global. DistributedDataParallel averages the gradients, `SyncedBatchNorm` does the rest.
+
+Shape legend: B batch, P a process's part of it, C channels, R processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from lipt.data.augmentation import Part
+
+# Not a limit on hanging: processes wait for the first one while it selects or writes, and the launcher ends all of them
+# as soon as one is gone.
+_PATIENCE = timedelta(days=7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """This process among those that train together; by default there is no other.
+
+    Every method but `part` must be called by all processes, in the same order.
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    def part(self, rows_B: Tensor) -> Part:
+        """The part of a batch that this process takes: sizes differ by at most one, small batches leave some empty.
+
+        Neighbours in the data set stay together: of a streamed set, each process then reads runs of its own.
+        """
+        if self.count == 1:
+            return Part.whole(len(rows_B))
+        return Part(rows_P=rows_B.argsort(stable=True).tensor_split(self.count)[self.rank], size=len(rows_B))
+
+    def replicate(self, model: nn.Module) -> nn.Module:
+        """The network to train: backward leaves the mean of the processes' gradients in the parameters of `model`,
+        whose BatchNorm layers become synchronised ones in place."""
+        if self.count == 1:
+            return model
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.__class__ = SyncedBatchNorm  # keeps parameters, buffers, name and place
+        # find_unused_parameters: a model of the user's own may have some. It also keeps the layout of the buckets,
+        # which would otherwise change after the first step, and with it the rounding of a resumed run.
+        network: nn.Module = DistributedDataParallel(model, find_unused_parameters=True)
+        return network
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, on the tensor's device."""
+        if self.count > 1:
+            tensor = tensor.clone()
+            dist.all_reduce(tensor)
+        return tensor
+
+    def broadcast(self, data: bytes, *, source: int = 0) -> bytes:
+        """What process `source` hands over; what the others do is ignored."""
+        if self.count == 1:
+            return data
+        length = torch.tensor(len(data))
+        dist.broadcast(length, source)
+        content = torch.empty(int(length), dtype=torch.uint8)
+        if self.rank == source and data:
+            content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if len(content):
+            dist.broadcast(content, source)
+        return content.numpy().tobytes()
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """What each process hands over, by rank."""
+        return [self.broadcast(data, source=rank) for rank in range(self.count)]
+
+
+@contextmanager
+def joined(device: torch.device, *, rank: int) -> Iterator[Ranks]:
+    """Meet the other processes, as torchrun's environment variables say; on CUDA, process `rank` gets GPU `rank`."""
+    if device.type == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+    yield Ranks(rank=dist.get_rank(), count=dist.get_world_size())
+    dist.destroy_process_group()
+
+
+class SyncedBatchNorm(_BatchNorm):
+    """BatchNorm over the batch of all processes, parts of any size; on every device, unlike torch's SyncBatchNorm."""
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        """Any (P, C, ...)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(x)
+        with torch.no_grad():
+            mean_C, var_C, count = _moments(x)
+            if self.running_mean is not None and self.running_var is not None:
+                assert self.num_batches_tracked is not None
+                self.num_batches_tracked.add_(1)
+                momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+                self.running_mean.lerp_(mean_C, momentum)
+                self.running_var.lerp_(var_C * (count / (count - 1)), momentum)
+        normalised: Tensor = _Normalise.apply(x, self.weight, self.bias, mean_C, var_C, count, self.eps)
+        return normalised
+
+
+def _moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean (C,), biased variance (C,) and number of values per channel () over all processes, float32."""
+    own = x.new_zeros(3, x.shape[1], dtype=torch.float32)
+    if len(x):
+        dims = _all_but_channels(x)
+        own[0] = x.mean(dims, dtype=torch.float32)
+        own[1] = (x - own[0].view(_per_channel(x))).square_().mean(dims)  # torch.var_mean is four times slower
+        own[2] = x.numel() / x.shape[1]
+    stats = own.new_empty(dist.get_world_size() * len(own), x.shape[1])
+    dist.all_gather_into_tensor(stats, own)
+    means, variances, counts = stats.view(-1, *own.shape).unbind(1)
+    count = counts[:, 0].sum()
+    shares = counts / count
+    mean = (shares * means).sum(0)
+    # From differences of means, not as E[x^2] - E[x]^2, which cancels.
+    return mean, (shares * (variances + (means - mean).square())).sum(0), count
+
+
+class _Normalise(torch.autograd.Function):
+    """(x - mean) / sqrt(var + eps) * weight + bias, where mean and var came from the x of all processes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean_C: Tensor,
+        var_C: Tensor,
+        count: Tensor,
+        eps: float,
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, mean_C, (var_C + eps).rsqrt(), count)
+        return F.batch_norm(x, mean_C, var_C, weight, bias, training=False, eps=eps)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean_C, inverse_C, count = ctx.saved_tensors
+        per_channel, dims = _per_channel(x), _all_but_channels(x)
+        dy = gradients[0].float()
+        x_hat = (x - mean_C.view(per_channel)).mul_(inverse_C.view(per_channel))
+        own = torch.stack([dy.sum(dims), (dy * x_hat).sum(dims)])
+        sums = own.clone()
+        dist.all_reduce(sums)
+        mean_dy, mean_dy_x_hat = (sums / count).unbind(0)
+        scale = inverse_C if weight is None else inverse_C * weight
+        # scale * (dy - mean_dy - x_hat * mean_dy_x_hat), in place: a fresh tensor per operation costs more than the sum
+        dx = x_hat.mul_(-mean_dy_x_hat.view(per_channel)).add_(dy).sub_(mean_dy.view(per_channel))
+        dx = dx.mul_(scale.view(per_channel))
+        # Weight and bias get this process's share: DistributedDataParallel averages it, like every gradient.
+        affine = (None, None) if weight is None else (own[1], own[0])
+        return dx.to(x.dtype), *affine, None, None, None, None
+
+
+def _per_channel(x: Tensor) -> list[int]:
+    return [1, -1, *[1] * (x.dim() - 2)]
+
+
+def _all_but_channels(x: Tensor) -> list[int]:
+    return [dim for dim in range(x.dim()) if dim != 1]

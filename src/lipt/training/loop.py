@@ -1,0 +1,282 @@
+"""The training loop: one function for theta_*, for a jigsaw and for the main training.
+
+Everything random is a function of (seed, epoch, step), so a resumed run repeats an uninterrupted one bit by bit on the
+same number of CPU threads, and nothing about generators needs saving.
+
+Shape legend: N samples of the set, K samples drawn in an epoch, B batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lipt.data.augmentation import Augment, batch_seed, normalise
+from lipt.data.images import ImageSet
+from lipt.errors import RunError
+from lipt.rng import derive, permutation
+from lipt.training.distributed import Ranks
+from lipt.training.networks import on_device
+from lipt.training.tensor_files import State, state_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """SGD with Nesterov momentum."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    schedule: Literal["constant", "cosine"]
+    augment: Augment
+    epoch_size: int | None = None
+    """K, samples drawn per epoch; None = all N."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+    def lr_at(self, progress: float) -> float:
+        """Learning rate after the share `progress` of all steps; cosine from `lr` to 0."""
+        return self.lr if self.schedule == "constant" else self.lr * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What a checkpoint holds besides weights and momentum."""
+
+    epoch: int = 0
+    images: int = 0
+    """Images trained on so far; times FLOPs per image = cost."""
+    loss: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Dynamics:
+    """Forgetting events (Toneva et al. 2019, Algorithm 1): bookkeeping on predictions that training makes anyway."""
+
+    correct_N: Tensor
+    learned_N: Tensor
+    forgotten_N: Tensor
+
+    @classmethod
+    def empty(cls, n: int) -> Dynamics:
+        return cls(
+            correct_N=torch.zeros(n, dtype=torch.bool),
+            learned_N=torch.zeros(n, dtype=torch.bool),
+            forgotten_N=torch.zeros(n, dtype=torch.int64),
+        )
+
+    def update(self, rows_K: Tensor, correct_K: Tensor) -> None:
+        """Once per epoch: which rows were trained on, each once, and whether they were classified correctly."""
+        self.forgotten_N[rows_K] += (self.correct_N[rows_K] & ~correct_K).long()
+        self.learned_N[rows_K] |= correct_K
+        self.correct_N[rows_K] = correct_K
+
+    def scores(self) -> Tensor:
+        """float32 (N,): number of events, +inf for samples that were never learned."""
+        return torch.where(self.learned_N, self.forgotten_N.float(), torch.full((), math.inf))
+
+
+class Trainer:
+    """Trains `model`; holds what a checkpoint must hold.
+
+    Args:
+        ranks: the processes that train it together. All call the same methods and end up with the same state, which up
+            to rounding is that of a single process.
+    """
+
+    def __init__(
+        self, model: nn.Module, recipe: Recipe, *, seed: int, device: torch.device, ranks: Ranks | None = None
+    ) -> None:
+        self.ranks = ranks or Ranks()
+        self.model = on_device(model, device)
+        self.network = self.ranks.replicate(self.model)
+        self.recipe = recipe
+        self.seed = seed
+        self.device = device
+        self.progress = Progress()
+        self.advance: Callable[[int, int], None] = lambda _done, _total: None
+        """Told after each batch how many images are done in this epoch, and how many it has."""
+        self.optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.momentum > 0,
+        )
+
+    def run_epoch(self, images: ImageSet, *, weights_N: Tensor | None = None, dynamics: Dynamics | None = None) -> None:
+        """One epoch over a fresh draw from `images`.
+
+        Args:
+            weights_N: float32 (N,) loss weights; normalised to mean 1 over the set.
+            dynamics: updated with the predictions of the epoch, of all processes.
+
+        Raises:
+            RunError: the loss is not finite, or a batch has fewer images than there are processes.
+        """
+        recipe, epoch, ranks = self.recipe, self.progress.epoch, self.ranks
+        rows_K = images.epoch_order(
+            draw(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch)
+        )
+        sizes = batch_sizes(len(rows_K), recipe.batch_size)
+        if sizes[0] < ranks.count:
+            raise RunError(
+                f"a batch of {sizes[0]} images cannot be divided over {ranks.count} processes", "use fewer processes"
+            )
+        parts = [ranks.part(rows_B) for rows_B in rows_K.split(sizes)]
+        own = [rows_B[part.rows_P] for rows_B, part in zip(rows_K.split(sizes), parts, strict=True)]
+        batches = images.batches(torch.cat(own), [len(rows_P) for rows_P in own])
+        if weights_N is not None:
+            weights_N = weights_N * (len(weights_N) / weights_N.sum())
+        loss_sum = torch.zeros((), device=self.device)
+        hits: list[Tensor] = []
+        done = 0
+        self.network.train()
+        for step, (rows_P, part, batch) in enumerate(zip(own, parts, batches, strict=True)):
+            for group in self.optimizer.param_groups:
+                group["lr"] = recipe.lr_at((epoch + step / len(sizes)) / recipe.epochs)
+            x = normalise(recipe.augment(batch, batch_seed(self.seed, epoch, step), part).to(self.device))
+            y_P = images.labels_N[rows_P].to(self.device)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+                logits_PC = self.network(x)
+            losses_P = F.cross_entropy(logits_PC.float(), y_P, reduction="none")
+            if weights_N is not None:
+                losses_P = losses_P * weights_N[rows_P].to(self.device)
+            # The mean over the processes of these losses, and so of their gradients, is the mean over the whole batch.
+            loss = losses_P.sum() / part.size * ranks.count
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimizer.step()
+            hits.append(logits_PC.detach().argmax(1) == y_P)
+            loss_sum += losses_P.detach().sum()
+            done += part.size
+            self.advance(done, len(rows_K))
+        hit_P = torch.cat(hits)
+        if dynamics is not None:
+            hit_N = torch.zeros(len(images), dtype=torch.uint8)
+            hit_N[torch.cat(own)] = hit_P.cpu().byte()
+            dynamics.update(rows_K, ranks.sum(hit_N)[rows_K].bool())  # a row occurs once in an epoch
+        self._finish_epoch(len(rows_K), *ranks.sum(torch.stack([loss_sum, hit_P.sum()])).tolist())
+
+    def _finish_epoch(self, count: int, loss_sum: float, correct: float) -> None:
+        if not math.isfinite(loss_sum):
+            raise RunError(
+                f"the training loss is {loss_sum} in epoch {self.progress.epoch + 1}", "lower the learning rate (lr)"
+            )
+        self.progress.epoch += 1
+        self.progress.images += count
+        self.progress.loss.append(loss_sum / count)
+        self.progress.accuracy.append(correct / count)
+
+    def tensors(self) -> State:
+        """Weights and momentum, for a checkpoint."""
+        momentum = {
+            f"momentum/{index}": state["momentum_buffer"].detach().cpu()
+            for index, state in self.optimizer.state_dict()["state"].items()
+            if state.get("momentum_buffer") is not None
+        }
+        return {f"model/{name}": tensor for name, tensor in state_of(self.model).items()} | momentum
+
+    def restore(self, tensors: State, progress: Progress) -> None:
+        """Continue from a checkpoint of the same model and recipe."""
+        self.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")})
+        document = self.optimizer.state_dict()
+        document["state"] = {
+            int(name[9:]): {"momentum_buffer": tensor}
+            for name, tensor in tensors.items()
+            if name.startswith("momentum/")
+        }
+        self.optimizer.load_state_dict(document)
+        self.progress = progress
+
+
+#: What the coming epoch trains on: images, and loss weights (N,) or None. Called with the trainer before each epoch.
+Feed = Callable[["Trainer"], tuple[ImageSet, Tensor | None]]
+
+
+def train(
+    trainer: Trainer,
+    feed: Feed,
+    *,
+    dynamics: Dynamics | None = None,
+    after_epoch: Callable[[Trainer], None] = lambda _trainer: None,
+) -> None:
+    """Run the epochs that `trainer` has still to run."""
+    while trainer.progress.epoch < trainer.recipe.epochs:
+        images, weights_N = feed(trainer)
+        trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics)
+        after_epoch(trainer)
+
+
+def draw(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
+    """Rows of one epoch, int64 (K,): a fresh draw without replacement, also across the epochs of one pass over the set.
+
+    With `size` = n (or None) this is an ordinary reshuffled epoch; smaller, it is RS2 without replacement
+    (Okanovic et al. 2024, Algorithm 1).
+    """
+    if size is None or size >= n:
+        return permutation(n, seed, "order", epoch)
+    epochs_per_pass = n // size
+    cycle, part = divmod(epoch, epochs_per_pass)
+    return permutation(n, seed, "order", "pass", cycle)[part * size : (part + 1) * size]
+
+
+def batch_sizes(n: int, batch_size: int) -> list[int]:
+    """Sizes of consecutive batches; a last batch of one joins its predecessor, since BatchNorm cannot train on one."""
+    sizes = [batch_size] * (n // batch_size) + ([n % batch_size] if n % batch_size else [])
+    if len(sizes) > 1 and sizes[-1] == 1:
+        sizes[-2:] = [sizes[-2] + 1]
+    return sizes
+
+
+def forward_batches(images: ImageSet, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Normalised clean batches on `device` with their labels, in the set's own order."""
+    rows_N = torch.arange(len(images))
+    sizes = [len(part) for part in rows_N.split(batch_size)]
+    for rows_B, batch in zip(rows_N.split(sizes), images.batches(rows_N, sizes), strict=True):
+        yield normalise(batch.to(device)), images.labels_N[rows_B].to(device)
+
+
+def evaluation_batch(device: torch.device) -> int:
+    """Images per forward pass without gradients: 128 fit a CPU's cache (512 run at half the speed), 512 fill a GPU."""
+    return 128 if device.type == "cpu" else 512
+
+
+@torch.no_grad()
+def predictions(
+    models: Sequence[nn.Module],
+    images: ImageSet,
+    *,
+    device: torch.device,
+    batch_size: int | None = None,
+    advance: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Tensor:
+    """Class that each model predicts for each image in eval mode, int64 (models, N) on the CPU.
+
+    However many models there are, images are read and decoded once. `advance` is told of each batch how many images are
+    done, and how many there are.
+    """
+    for model in models:
+        model.eval()
+    predicted_MN, done = torch.empty(len(models), len(images), dtype=torch.int64), 0
+    for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device):
+        predicted_MN[:, done : done + len(x)] = torch.stack([model(x).argmax(1) for model in models]).cpu()
+        done += len(x)
+        advance(done, len(images))
+    return predicted_MN
+
+
+def accuracies(
+    models: Sequence[nn.Module], images: ImageSet, *, device: torch.device, batch_size: int | None = None
+) -> list[float]:
+    """Share of images that each model classifies correctly in eval mode."""
+    correct_MN = predictions(models, images, device=device, batch_size=batch_size) == images.labels_N
+    return [float(share) for share in correct_MN.float().mean(1)]

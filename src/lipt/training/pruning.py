@@ -1,0 +1,81 @@
+"""One-shot pruning of convolution and linear weights; biases and BatchNorm are never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from lipt.rng import generator
+
+Method = Literal["magnitude", "random", "snip", "none"]
+
+
+def prunable(model: nn.Module) -> dict[str, Tensor]:
+    """The weights that pruning may zero, by name."""
+    return {
+        f"{name}.weight": module.weight
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d | nn.Linear)
+    }
+
+
+def draw_density(low: float, high: float, *, seed: int) -> float:
+    """The worker's density ~ U[low, high]."""
+    return low + (high - low) * float(torch.rand((), generator=generator(seed, "density")))
+
+
+@torch.no_grad()
+def prune(
+    model: nn.Module,
+    method: Method,
+    density: float,
+    *,
+    seed: int,
+    scope: Literal["global", "layer"] = "global",
+    loss: Callable[[], Tensor] | None = None,
+) -> float:
+    """Keep the share `density` of the weights with the highest saliency, zero the rest in place.
+
+    Args:
+        method: `magnitude` |w| (one-shot magnitude pruning), `random`, `snip` |w dL/dw| (Lee et al. 2019, eq. 5),
+            `none`.
+        density: share kept, in (0, 1].
+        scope: one threshold for the whole model, or one per layer.
+        loss: for snip, the loss of one batch as a function of the model.
+
+    Returns:
+        The density reached: non-zero share of the prunable weights.
+    """
+    weights = prunable(model)
+    if method != "none":
+        saliency = _saliency(model, weights, method, seed, loss)
+        groups = [list(weights)] if scope == "global" else [[name] for name in weights]
+        for names in groups:
+            flat = torch.cat([saliency[name].flatten() for name in names])
+            dropped = len(flat) - round(density * len(flat))
+            mask = torch.ones_like(flat)
+            mask[flat.argsort(stable=True)[:dropped]] = 0  # exact count, also when saliencies tie
+            for name, part in zip(names, mask.split([weights[name].numel() for name in names]), strict=True):
+                weights[name].mul_(part.view_as(weights[name]))
+    total = sum(weight.numel() for weight in weights.values())
+    return sum(int(weight.count_nonzero()) for weight in weights.values()) / total
+
+
+def _saliency(
+    model: nn.Module, weights: dict[str, Tensor], method: Method, seed: int, loss: Callable[[], Tensor] | None
+) -> dict[str, Tensor]:
+    if method == "magnitude":
+        return {name: weight.abs() for name, weight in weights.items()}
+    if method == "random":
+        rng = generator(seed, "prune")
+        return {name: torch.rand(weight.shape, generator=rng).to(weight.device) for name, weight in weights.items()}
+    if loss is None:
+        raise ValueError("snip needs the loss of a batch")
+    with torch.enable_grad():
+        gradients = torch.autograd.grad(loss(), list(weights.values()))
+    return {
+        name: (weight * gradient).abs() for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
+    }

@@ -1,0 +1,94 @@
+"""A location in memory and a source of random images."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+from PIL import Image
+
+from lipt.data.chunks import (
+    Manifest,
+    write_dataset,
+)  # fmt: skip
+from lipt.data.sources import Source
+
+
+class Memory:
+    """A location in memory that can fail at a chosen write."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.files: dict[str, bytes] = {}
+        self.order: list[str] = []
+        self.reads: list[tuple[str, int, int | None]] = []
+        self.fail_at = fail_at
+
+    def put(self, file: str, data: bytes) -> None:
+        if self.fail_at == len(self.order):
+            raise KeyboardInterrupt
+        self.order.append(file)
+        self.files[file] = data
+
+    def get(self, file: str) -> bytes | None:
+        return self.files.get(file)
+
+    def delete(self, file: str) -> None:
+        self.files.pop(file, None)
+
+    def read(self, file: str, start: int, length: int | None) -> bytes:
+        self.reads.append((file, start, length))
+        return self.files[file][start : None if length is None else start + length]
+
+
+class Noise(Source):
+    """Random images of 4x6 pixels, `counts[split][c]` of class c; the first pixel of an image spells its row."""
+
+    name = "noise"
+
+    def __init__(self, counts: dict[str, list[int]], *, jpeg: bool = False) -> None:
+        self.classes = [f"class {label}" for label in range(len(counts["train"]))]
+        self.splits = {split: np.repeat(np.arange(len(per)), per) for split, per in counts.items()}
+        self.names = {split: [f"{split}/{i}" for i in range(len(rows))] for split, rows in self.splits.items()}
+        self.jpeg = jpeg
+        self.num_read = 0
+
+    def pixels(self, split: str, i: int) -> np.ndarray:
+        pixels = np.random.default_rng([i, len(split)]).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+        pixels[0, 0] = i // 65536, i // 256 % 256, i % 256
+        return pixels
+
+    def read(self, split: str, i: int) -> tuple[bytes, str]:
+        self.num_read += 1
+        buffer = io.BytesIO()
+        Image.fromarray(self.pixels(split, i)).save(buffer, format="JPEG" if self.jpeg else "PNG")
+        return buffer.getvalue(), "jpg" if self.jpeg else "png"
+
+    def fingerprint(self) -> str:
+        return f"noise {[labels.tolist() for labels in self.splits.values()]}"
+
+
+def write(memory: Memory, source: Source, *, seed: int = 0, chunk_bytes: int = 40_000) -> Manifest:
+    return write_dataset(
+        source, memory.put, seed=seed, chunk_bytes=chunk_bytes, test_fraction=0.2, get=memory.get, delete=memory.delete
+    )
+
+
+def as_format_1(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of a dataset as the first format had them: no names of images, and what is in the digest differs."""
+    document = json.loads(files["manifest.json"])
+    document["recipe"] |= {"source": document["name"], "fingerprint": document.pop("fingerprint")}
+    document["format_version"] = 1
+    old = dict(files)
+    for split in document["splits"].values():
+        name = split["index"]["file"]
+        buffer = io.BytesIO()
+        pq.write_table(pq.read_table(io.BytesIO(files[name])).drop_columns("source"), buffer, compression="zstd")
+        old[name] = buffer.getvalue()
+        split["index"]["sha256"] = hashlib.sha256(old[name]).hexdigest()
+    del document["digest"]
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    old["manifest.json"] = json.dumps(document | {"digest": hashlib.sha256(text.encode()).hexdigest()}).encode()
+    return old

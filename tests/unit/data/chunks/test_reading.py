@@ -1,0 +1,129 @@
+"""Plans, samples and images."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from lipt.data.chunks import (
+    Dataset,
+    ShardPlan,
+    decode_image,
+    load_images,
+    read_samples,
+)  # fmt: skip
+from lipt.errors import RunError
+from tests.unit.data.chunks.helpers import Memory, Noise, write
+
+
+def test_contiguous_shard_is_one_request(memory: Memory) -> None:
+    big = Memory()
+    manifest = write(big, Noise({"train": [300, 300], "test": [1, 1]}), chunk_bytes=10**9)
+    dataset = Dataset(big.read)
+    plan = dataset.plan("train", np.arange(100, 356))
+    assert len(plan.ranges) == 1
+    big.reads.clear()
+    samples = list(read_samples(plan, big.read))
+    assert [sample.position for sample in samples] == list(range(100, 356))
+    assert big.reads == [("train-00000.tar", plan.ranges[0].start, plan.num_bytes)]
+    assert plan.num_bytes == sum(dataset.index("train").size[100:356])
+    assert manifest.digest == plan.digest
+
+
+def test_contiguous_shard_across_a_border_is_two_requests(memory: Memory, dataset: Dataset) -> None:
+    border = dataset.manifest.splits["train"].chunks[0].count
+    plan = dataset.plan("train", np.arange(border - 3, border + 4))
+    assert [(item.file, item.num_samples) for item in plan.ranges] == [("train-00000.tar", 3), ("train-00001.tar", 4)]
+    assert plan.ranges[1].start == 0
+
+
+# The fixtures are only read, so that they may outlive an example.
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(positions=st.lists(st.integers(0, 99), unique=True, max_size=40), gap=st.sampled_from([0, 2048, 10**9]))
+def test_any_subset_is_read_exactly(memory: Memory, dataset: Dataset, positions: list[int], gap: int) -> None:
+    plan = dataset.plan("train", positions, gap_bytes=gap)
+    plan = ShardPlan.from_dict(json.loads(json.dumps(plan.as_dict())))
+    memory.reads.clear()
+    samples = list(read_samples(plan, memory.read))
+    assert [sample.position for sample in samples] == sorted(positions)
+    assert [sample.label for sample in samples] == dataset.index("train").label[sorted(positions)].tolist()
+    assert sum(length or 0 for _, _, length in memory.reads) == plan.num_bytes
+    exact = int(dataset.index("train").size[positions].sum())
+    assert plan.num_bytes == exact if gap == 0 else plan.num_bytes >= exact
+    assert len(memory.reads) == len(plan.ranges) <= len(positions)
+
+
+def test_images_come_in_the_order_of_the_plan(memory: Memory, dataset: Dataset) -> None:
+    positions = np.random.default_rng(0).permutation(100)[:70]
+    images = load_images(dataset.plan("train", positions), memory.read, image_size=None)
+    assert len(images) == 70
+    assert images.positions_N.tolist() == positions.tolist()
+    by_position = {sample.position: sample for sample in read_samples(dataset.plan("train", positions), memory.read)}
+    for row, position in enumerate(positions):
+        assert torch.equal(images.images_NCHW[row], decode_image(by_position[position].image, "x"))
+        assert images.labels_N[row] == by_position[position].label
+
+
+def test_empty_plan(memory: Memory, dataset: Dataset) -> None:
+    images = load_images(dataset.plan("train", []), memory.read, image_size=8)
+    assert images.images_NCHW.shape == (0, 3, 8, 8)
+
+
+def test_positions_are_checked(dataset: Dataset) -> None:
+    with pytest.raises(RunError, match=r"position 100 is outside split 'train', which has 100 samples\n  -> "):
+        dataset.plan("train", [3, 100])
+    with pytest.raises(RunError, match="asked for twice"):
+        dataset.plan("train", [3, 3])
+    with pytest.raises(RunError, match=r"no split 'tset'\n  -> did you mean 'test'"):
+        dataset.plan("tset", [0])
+
+
+def encoded(mode: str, size: tuple[int, int], form: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.new(mode, size, 255 if mode == "L" else None).save(buffer, format=form)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("mode", "form"), [("L", "PNG"), ("RGB", "JPEG"), ("RGBA", "PNG"), ("P", "PNG"), ("CMYK", "JPEG")]
+)
+def test_every_mode_decodes_to_rgb(mode: str, form: str) -> None:
+    image_CHW = decode_image(encoded(mode, (6, 4), form), "x")
+    assert (image_CHW.dtype, image_CHW.shape) == (torch.uint8, (3, 4, 6))
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", encoded("L", (6, 4))[:40], encoded("RGB", (6, 4), "GIF")])
+def test_unreadable_image_is_named(data: bytes) -> None:
+    with pytest.raises(RunError, match=r"cat 7 is no readable image: .*\n  -> remove or replace"):
+        decode_image(data, "cat 7")
+
+
+class Sizes(Noise):
+    """Images of several sizes, the red channel grows from left to right."""
+
+    def read(self, split: str, i: int) -> tuple[bytes, str]:
+        width, height = [(8, 8), (16, 8), (8, 24), (5, 3)][i % 4]
+        pixels = np.zeros((height, width, 3), dtype=np.uint8)
+        pixels[:, :, 0] = np.linspace(0, 255, width)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, format="PNG")
+        return buffer.getvalue(), "png"
+
+
+def test_sizes_are_brought_to_one() -> None:
+    memory = Memory()
+    write(memory, Sizes({"train": [8], "test": [1]}))
+    plan = Dataset(memory.read).plan("train", np.arange(8))
+    with pytest.raises(RunError, match=r"sample \d has \d+x\d+ pixels, others .*\n  -> set image_size"):
+        load_images(plan, memory.read, image_size=None)
+    images = load_images(plan, memory.read, image_size=8)
+    assert images.images_NCHW.shape == (8, 3, 8, 8)
+    centre = images.images_NCHW[:, 0, :, 3:5].float().mean(dim=(1, 2))
+    assert (centre - 127.5).abs().max() < 20  # centre crop: the middle of the ramp stays in the middle

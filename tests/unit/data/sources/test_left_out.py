@@ -1,0 +1,33 @@
+"""What a source leaves out is told to whoever ingests it."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from lipt.cli import main
+from lipt.config import parse_config
+from lipt.progress import Reporter
+from lipt.run.context import Context
+from lipt.stages.ingest import ingest
+from tests.unit.data.sources.files import image, tree
+
+FILES = {f"{name}/{i}.png": image(i) for name in ("cat", "dog") for i in range(4)} | {"cat/a.txt": b"", "dog/b": b""}
+TOLD = "ingest           left out: 1 .txt file, 1 file without a suffix\n"
+
+
+def test_lipt_ingest_says_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["ingest", str(tree(tmp_path / "pets", FILES)), str(tmp_path / "store")])
+    told = capsys.readouterr()
+    assert told.err == f"{TOLD}pets: 6 train, 2 test images of 2 classes, 0.0 MB\n"
+    assert told.out == f"file://{tmp_path}/store\n"
+
+
+def test_the_ingest_stage_says_and_keeps_what_it_leaves_out(tmp_path: Path) -> None:
+    source, said = tree(tmp_path / "pets", FILES), StringIO()
+    config = parse_config({"data": {"source": str(source)}, "workspace": str(tmp_path / "work")})
+    artifact = ingest(Context.of(config, Reporter(said)))
+    assert artifact.summary["left_out"] == {".txt files": 1, "files without a suffix": 1}
+    assert said.getvalue().startswith(TOLD)

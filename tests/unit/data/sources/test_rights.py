@@ -1,0 +1,65 @@
+"""Images that the user who runs this must not read."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lipt.data.sources import open_source
+from lipt.errors import RunError
+from tests.unit.data.sources.files import image, tree
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that every user can reach, unlike `tmp_path`; its content belongs to the user of the tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@contextmanager
+def someone_else() -> Iterator[None]:
+    """Root may read everything, so it becomes `nobody`; anyone else is denied what has no rights at all."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    ("closed", "spec"),
+    [
+        (".", "photos"),
+        ("photos", "photos"),
+        ("photos/train", "photos"),
+        ("photos/train/cat", "photos"),
+        ("photos/train/cat/deeper", "photos"),
+        ("tars", "wds:tars/*.tar"),
+        ("tars/a.tar", "wds:tars/*.tar"),
+    ],
+)
+def test_what_must_not_be_read_is_named_and_does_not_pass_for_absent(readable: Path, closed: str, spec: str) -> None:
+    files = [
+        f"photos/{split}/{name}/{i}.png" for split in ("train", "test") for name in ("cat", "dog") for i in range(2)
+    ]
+    tree(readable / "data", dict.fromkeys([*files, "photos/train/cat/deeper/2.png"], image()))
+    (readable / "data/tars").mkdir()
+    (readable / "data/tars/a.tar").write_bytes(b"")
+    at = readable / "data" / closed
+    at.chmod(0)
+    head, _, path = spec.rpartition(":")
+    with someone_else(), pytest.raises(RunError, match=r"permission denied") as caught:
+        open_source(f"{head}{':' * bool(head)}{readable}/data/{path}")
+    at.chmod(0o755)
+    assert caught.value.message.startswith(str(readable / "data"))
+    assert "let user" in caught.value.remedy

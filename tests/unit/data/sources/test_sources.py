@@ -1,0 +1,250 @@
+"""Every kind of source, and what is told when one is unusable."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lipt.data.chunks import write_dataset
+from lipt.data.sources import Source, open_source
+from lipt.errors import RunError, UsageError
+from tests.unit.data.sources.files import image, tree
+
+
+def pixels(source: Source, split: str, i: int) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(source.read(split, i)[0])))
+
+
+# Choice
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "told"),
+    [
+        ("digits", "digit", "unknown source format 'digit'\n  -> did you mean 'digits'?"),
+        ("digts", "auto", "digts: no such folder\n  -> name a folder or did you mean 'digits'?"),
+        ("/no/such/folder", "auto", "no such folder"),
+        ("/no/such/folder", "imagefolder", "is not a folder"),
+        ("wds:/no/such/*.tar", "auto", "no such tar"),
+        ("/no/such/x-*.tar", "auto", "no such tar"),
+    ],
+)
+def test_nothing_there(spec: str, kind: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_source(spec, kind)
+    assert told in str(caught.value)
+
+
+# Digits
+
+
+def test_digits() -> None:
+    source = open_source("digits")
+    assert (source.name, list(source.classes)) == ("digits", list("0123456789"))
+    assert list(source.splits) == ["train"]
+    assert len(source.splits["train"]) == 1797
+    data, ext = source.read("train", 0)
+    grey = Image.open(io.BytesIO(data))
+    assert (ext, grey.mode, grey.size) == ("png", "L", (8, 8))
+    assert np.asarray(grey)[0].tolist() == [0, 0, 80, 207, 143, 16, 0, 0]
+    assert source.fingerprint() == "0b7e9c3202d7bcd255d6a19a238d3743bf5e320ba74812a6679958a017c55382"
+
+
+def test_digest_of_the_digits() -> None:
+    """Earlier runs on the digits are found again; a Pillow that compresses otherwise changes it too."""
+    manifest = write_dataset(open_source("digits"), lambda _file, _data: None, seed=0, test_fraction=0.2)
+    assert manifest.digest == "e6cf0d4ec5914aa026594e972f5538cad741803f083ee86965940d7e1f2515cc"
+
+
+# Folders
+
+
+TWO_CLASSES = {"cat/1.png": image(1), "cat/2.png": image(2), "dog/1.png": image(3)}
+
+
+def test_folder_without_splits(tmp_path: Path) -> None:
+    source = open_source(str(tree(tmp_path / "pets", TWO_CLASSES)))
+    assert (source.name, list(source.classes)) == ("pets", ["cat", "dog"])
+    assert {split: labels.tolist() for split, labels in source.splits.items()} == {"train": [0, 0, 1]}
+    assert [pixels(source, "train", i)[0, 0, 0] for i in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["test", "val", "valid"])
+def test_folder_with_splits(tmp_path: Path, name: str) -> None:
+    tree(tmp_path / "train", TWO_CLASSES)
+    tree(tmp_path / name, {"cat/deep/er/9.png": image(9), "dog/8.png": image(8)})
+    source = open_source(str(tmp_path), "imagefolder")
+    assert {split: labels.tolist() for split, labels in source.splits.items()} == {"train": [0, 0, 1], "test": [0, 1]}
+    assert [pixels(source, "test", i)[0, 0, 0] for i in range(2)] == [9, 8]
+
+
+def test_unlabelled_test_images_are_passed_over_for_val(tmp_path: Path) -> None:
+    tree(tmp_path / "train", TWO_CLASSES)
+    tree(tmp_path / "test", {"1.png": image()})
+    with pytest.raises(RunError, match=r"test: no class folders\n  -> "):
+        open_source(str(tmp_path))
+    tree(tmp_path / "val", TWO_CLASSES)
+    assert open_source(str(tmp_path)).splits["test"].tolist() == [0, 0, 1]
+
+
+def test_jpeg_and_png_keep_their_bytes_and_the_rest_becomes_png(tmp_path: Path) -> None:
+    files = {"a/1.JPG": image(9, "JPEG"), "a/2.png": image(9), "a/3.bmp": image(9, "BMP"), "b/4.png": image(9, "JPEG")}
+    source = open_source(str(tree(tmp_path, files)))
+    read = [source.read("train", i) for i in range(4)]
+    assert read[0] == (files["a/1.JPG"], "jpg")
+    assert read[1] == (files["a/2.png"], "png")
+    assert read[2] == (files["a/2.png"], "png")
+    assert read[3] == (files["b/4.png"], "jpg")  # what it is, not what it is called
+
+
+def test_other_files_are_passed_over(tmp_path: Path) -> None:
+    tree(tmp_path, TWO_CLASSES | {"cat/notes.txt": b"x", "cat/._1.png": b"x", ".git/x.png": b"x", "README": b"x"})
+    source = open_source(str(tmp_path))
+    assert list(source.classes) == ["cat", "dog"]
+    assert len(source.splits["train"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"1.png": image()}, "no class folders"),
+        ({"cat/1.txt": b"x", "dog/1.txt": b"x"}, "no images"),
+        ({**TWO_CLASSES, "empty/x.txt": b"x"}, "split 'train' has no image of class 'empty'"),
+        (
+            {"train/cat/1.png": image(), "train/dog/1.png": image(), "test/cat/1.png": image()},
+            "test: no folder for class 'dog', which",
+        ),
+        (
+            {"train/cat/1.png": image(), "test/cat/1.png": image(), "test/dog/1.png": image()},
+            "train: no folder for class 'dog', which",
+        ),
+        (
+            {"train/cat/1.png": image(), "train/dog/1.png": image(), "val/cat/x.txt": b"", "val/dog/1.png": image()},
+            "split 'test' has no image of class 'cat'",
+        ),
+    ],
+)
+def test_unusable_folder(tmp_path: Path, files: dict[str, bytes], told: str) -> None:
+    with pytest.raises(RunError) as caught:
+        open_source(str(tree(tmp_path, files)))
+    assert told in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", image(5)[:50], image(5, "JPEG")[:300]])
+def test_unreadable_image_stops_the_ingest_by_name(tmp_path: Path, data: bytes) -> None:
+    tree(tmp_path, {**TWO_CLASSES, "dog/broken.png": data})
+    written: list[str] = []
+    with pytest.raises(RunError, match=r"dog/broken.png is no readable image: .*\n  -> remove or replace"):
+        write_dataset(open_source(str(tmp_path)), lambda file, _data: written.append(file), seed=0, test_fraction=0.5)
+    assert "manifest.json" not in written
+
+
+def test_image_that_vanishes(tmp_path: Path) -> None:
+    source = open_source(str(tree(tmp_path, TWO_CLASSES)))
+    (tmp_path / "dog/1.png").unlink()
+    with pytest.raises(RunError, match=r"dog/1.png: No such file"):
+        source.read("train", 2)
+
+
+# WebDataset
+
+
+def make_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> None:
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+PAIRS = {"a.png": image(1), "a.cls": b"0", "b.jpg": image(2, "JPEG"), "b.cls": b"1\n", "b.json": b"{}"}
+
+
+@pytest.mark.parametrize("prefix", ["", "wds:"])
+def test_tars(tmp_path: Path, prefix: str) -> None:
+    make_tar(tmp_path / "x-0.tar", PAIRS)
+    make_tar(tmp_path / "x-1.tar", {"sub/c.cls": b"1", "sub/c.seg.txt": b"", "sub/c.png": image(3)})
+    source = open_source(f"{prefix}{tmp_path}/x-*.tar")
+    assert {split: labels.tolist() for split, labels in source.splits.items()} == {"train": [0, 1, 1]}
+    assert list(source.classes) == ["0", "1"]
+    assert source.read("train", 1) == (PAIRS["b.jpg"], "jpg")
+    assert pixels(source, "train", 2)[0, 0, 0] == 3
+
+
+def test_tars_with_a_test_split_and_names(tmp_path: Path) -> None:
+    make_tar(tmp_path / "train-0.tar", PAIRS)
+    make_tar(tmp_path / "test-0.tar", PAIRS)
+    for file, text in (("classes.json", json.dumps(["cat", "dog"])), ("classes.txt", "cat\ndog\n")):
+        (tmp_path / file).write_text(text)
+        source = open_source(f"{tmp_path}/*.tar")
+        assert list(source.classes) == ["cat", "dog"]
+        assert list(source.splits) == ["train", "test"]
+        (tmp_path / file).unlink()
+
+
+def test_our_own_chunks_are_a_source(tmp_path: Path) -> None:
+    digits = open_source("digits")
+    write_dataset(digits, lambda file, data: (tmp_path / file).write_bytes(data) and None, seed=0, test_fraction=0.2)
+    source = open_source(f"wds:{tmp_path}/*.tar")
+    assert {split: len(labels) for split, labels in source.splits.items()} == {"train": 1438, "test": 359}
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ({"a.png": image()}, "sample 'a' has no label (KEY.cls)"),
+        ({"a.cls": b"0"}, "sample 'a' has no image"),
+        ({"a.png": image(), "a.cls": b"cat"}, "a.cls holds b'cat'"),
+        ({"a.png": image(), "a.cls": b"-1"}, "a.cls holds b'-1'"),
+        ({"a.png": image(), "a.cls": b"1"}, "no image of class '0'"),
+        ({"notes.txt": b"x"}, "no images"),
+    ],
+)
+def test_unusable_tar(tmp_path: Path, members: dict[str, bytes], told: str) -> None:
+    make_tar(tmp_path / "x.tar", members)
+    with pytest.raises(RunError) as caught:
+        open_source(f"{tmp_path}/x.tar")
+    assert told in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_damaged_and_compressed_tars(tmp_path: Path) -> None:
+    make_tar(tmp_path / "x.tar", PAIRS)
+    whole = (tmp_path / "x.tar").read_bytes()
+    make_tar(tmp_path / "z.tar", PAIRS, "w:gz")
+    for name, data in (("cut.tar", whole[:700]), ("noise.tar", bytes(range(256)) * 40)):
+        (tmp_path / name).write_bytes(data)
+    told = {"cut": "cut at byte 700, in a.png", "noise": "no readable uncompressed", "z": "no readable uncompressed"}
+    for name, text in told.items():
+        with pytest.raises(RunError, match=rf"{name}.tar: {text}"):
+            open_source(f"{tmp_path}/{name}.tar")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("classes.txt", "cat\n", "label 1 for 1 classes"),
+        ("classes.txt", "cat\ndog\nfox\n", "no image of class 'fox'"),
+        ("classes.json", "{", "classes.json"),
+        ("classes.json", '{"cat": 0}', "classes.json: not a list of names"),
+    ],
+)
+def test_class_names_must_fit(tmp_path: Path, file: str, text: str, told: str) -> None:
+    make_tar(tmp_path / "x.tar", PAIRS)
+    (tmp_path / file).write_text(text)
+    with pytest.raises(RunError, match=told):
+        open_source(f"{tmp_path}/x.tar")
+
+
+def test_image_in_a_tar_is_checked(tmp_path: Path) -> None:
+    make_tar(tmp_path / "x.tar", {**PAIRS, "a.png": image()[:40]})
+    with pytest.raises(RunError, match=r"x.tar: a is no readable image"):
+        open_source(f"{tmp_path}/x.tar").read("train", 0)

@@ -1,0 +1,50 @@
+"""Validation carve-out and dispatch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lipt.data.chunks import stratified_order
+from lipt.data.shards import shards, split
+from lipt.errors import RunError
+
+
+def test_split_is_a_partition_that_the_seed_moves() -> None:
+    validation, candidates = split(1000, 0.1, seed=1)
+    assert len(validation) == 100
+    assert sorted([*validation, *candidates]) == list(range(1000))
+    assert set(validation) != set(split(1000, 0.1, seed=2)[0])
+    assert np.array_equal(validation, split(1000, 0.1, seed=1)[0])
+
+
+@pytest.mark.parametrize("stratified", [True, False])
+def test_shards_are_disjoint_and_from_the_candidates(stratified: bool) -> None:
+    _, candidates = split(1000, 0.1, seed=1)
+    parts = shards(candidates, count=6, size=64, stratified=stratified, seed=3)
+    together = np.concatenate(parts)
+    assert [len(part) for part in parts] == [64] * 6
+    assert len(set(together.tolist())) == 6 * 64
+    assert set(together) <= set(candidates)
+    assert not np.array_equal(
+        together, np.concatenate(shards(candidates, count=6, size=64, stratified=stratified, seed=4))
+    )
+
+
+def test_stratified_shards_hold_every_class_in_proportion() -> None:
+    labels = np.repeat(np.arange(10), [50, 50, 100, 100, 100, 100, 100, 100, 150, 150])
+    order = stratified_order(labels, np.random.Generator(np.random.PCG64(0)))
+    _, candidates = split(1000, 0.1, seed=5)
+    for part in shards(candidates, count=9, size=100, stratified=True, seed=0):
+        counts = np.bincount(labels[order][part], minlength=10)
+        assert np.abs(counts - np.array([5, 5, 10, 10, 10, 10, 10, 10, 15, 15])).max() <= 2
+
+
+def test_too_few_candidates_is_one_error_with_the_numbers() -> None:
+    with pytest.raises(RunError, match=r"10 jigsaws of 100 images need 1,000 candidates, the data set has 900"):
+        shards(np.arange(900), count=10, size=100, stratified=True, seed=0)
+
+
+def test_no_validation_images_is_an_error() -> None:
+    with pytest.raises(RunError, match="no validation set"):
+        split(4, 0.1, seed=0)

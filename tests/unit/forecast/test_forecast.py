@@ -1,0 +1,200 @@
+"""How long a run is foreseen to take and what breaks first: what must hold at any size, and what runs teach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lipt.config import override, parse_config
+from lipt.errors import UsageError
+from lipt.forecast.sizes import Data
+from lipt.forecast.stages import work_of
+from lipt.forecast.time import Engine, Fit, Forecast, Machine, breaks, calibrate, forecast, measured
+from lipt.forecast.work import Work
+from lipt.ledger import Cost
+from lipt.run.context import Context
+from tests.tiny import tiny_context
+
+BIG: dict[str, Any] = {
+    "data": {"image_size": 32},
+    "model": {"name": "resnet18", "width": 4},
+    "dispatch": {"jigsaws": 64},
+    "train": {"epochs": 2},
+}
+
+
+def foreseen(
+    nodes: int, images: int, *, changes: dict[str, Any] | None = None, **machine: Any
+) -> tuple[list[Forecast], list[str]]:
+    config = override(parse_config(BIG), changes or {})
+    ctx = tiny_context("runs")  # nothing is read or written there
+    data = Data.described(config, images=images, image_kb=2, classes=10)
+    works = work_of(replace(ctx, config=config), data)
+    model = Machine(engine=machine.pop("engine", "argo"), nodes=nodes, **machine)
+    stages = forecast(works, model, config, data.side)
+    return stages, breaks(works, stages, model, config)
+
+
+def test_more_nodes_never_slow_a_stage_that_is_spread() -> None:
+    walls: dict[str, list[float]] = {"pretrain": [], "score": []}
+    for nodes in (2, 3, 8, 64, 200):
+        for stage in foreseen(nodes, 10_000_000, gpu_tflops=1e-3)[0]:
+            if stage.stage in walls:
+                walls[stage.stage].append(stage.wall_s)
+                assert stage.pods == min(nodes, stage.pieces)
+    for times in walls.values():
+        assert times == sorted(times, reverse=True)
+        assert times[-1] < times[0] / 5  # what is left is mostly the start of the pods
+
+
+def test_a_full_store_stops_the_gain() -> None:
+    def score_s(nodes: int) -> Forecast:
+        stages, _ = foreseen(nodes, 50_000_000, gpu_tflops=1000, store_gbps=8, node_gbps=8)
+        return next(stage for stage in stages if stage.stage == "score")
+
+    assert score_s(64).bottleneck == "store"
+    moved = sum(score_s(64).read.values()) + sum(score_s(64).written.values())
+    assert score_s(64).wall_s > moved / 1e9  # no faster than the store, whatever the nodes
+    assert score_s(16).wall_s < 1.5 * score_s(64).wall_s
+
+
+@pytest.mark.parametrize(("engine", "step_s"), [("argo", 10), ("kubeflow", 20)])
+def test_an_engine_costs_a_start_per_box(engine: Engine, step_s: float) -> None:
+    stages, _ = foreseen(1, 100_000, engine=engine, pod_start_s=7)
+    assert sum(stage.start_s for stage in stages) == 5 * (step_s + 7)
+    assert sum(stage.start_s for stage in foreseen(1, 100_000, engine="local")[0]) == 0
+
+
+def test_processes_share_the_batches_of_a_training_and_the_pieces_of_a_stage() -> None:
+    one, four = (
+        {stage.stage: stage for stage in foreseen(1, 1_000_000, changes={"processes": count})[0]} for count in (1, 4)
+    )
+    for stage in ("initialise", "train"):
+        assert four[stage].wall_s < one[stage].wall_s / 2
+        assert four[stage].gpu_hours >= 0.9 * one[stage].gpu_hours
+        index = 52 * 1_000_000  # each process imports torch and holds the index; the images are in memory once
+        assert four[stage].memory_bytes - one[stage].memory_bytes == pytest.approx(3 * (0.9e9 + index), rel=0.02)
+    for stage in ("pretrain", "score"):
+        rounds = math.ceil(one[stage].pieces / 4) / one[stage].pieces
+        assert four[stage].wall_s - four[stage].start_s < (rounds + 0.1) * (one[stage].wall_s - one[stage].start_s)
+        assert four[stage].gpu_hours == pytest.approx(one[stage].gpu_hours, rel=0.1)
+        assert four[stage].memory_bytes == 4 * one[stage].memory_bytes
+        assert four[stage].read["model"] == one[stage].read["model"]  # fetched once for all
+    assert all(four[stage] == one[stage] for stage in ("dispatch", "merge", "select", "evaluate"))
+
+
+def test_a_pod_has_no_more_processes_than_pieces() -> None:
+    changes = {"processes": 8, "dispatch": {"jigsaws": 16}}
+    on = {
+        nodes: {stage.stage: stage for stage in foreseen(nodes, 1_000_000, changes=changes)[0]} for nodes in (1, 4, 16)
+    }
+    assert on[4]["pretrain"].memory_bytes == 4 * on[16]["pretrain"].memory_bytes
+    assert on[1]["pretrain"].memory_bytes == 8 * on[16]["pretrain"].memory_bytes
+
+
+def test_groups_divide_time_and_memory_of_a_merge() -> None:
+    """Linear in n in one pod; with the square root in groups, their merge and the last one are alike."""
+    changes = {"dispatch": {"jigsaws": 1024}, "data": {"validation_fraction": 0.001}}  # of the search
+    whole, grouped = (
+        {stage.stage: stage for stage in foreseen(100, 1_000_000, changes=changes | more)[0]}
+        for more in ({}, {"merge": {"groups": 32}})
+    )
+    assert "group" not in whole
+    assert (grouped["group"].pods, grouped["group"].pieces) == (32, 32)
+    assert grouped["group"].memory_bytes == grouped["merge"].memory_bytes < whole["merge"].memory_bytes
+    assert grouped["merge"].flops == grouped["group"].flops / 32 < whole["merge"].flops / 20
+    assert grouped["group"].flops == pytest.approx(whole["merge"].flops, rel=0.1)
+    delta = whole["pretrain"].written["model"] / 1024
+    assert whole["merge"].memory_bytes - grouped["merge"].memory_bytes == pytest.approx((1024 - 32) * delta)
+    few = foreseen(10, 1_000_000, changes=changes | {"merge": {"groups": 32}}, gpu_tflops=1e-3)[0]
+    many = foreseen(32, 1_000_000, changes=changes | {"merge": {"groups": 32}}, gpu_tflops=1e-3)[0]
+    rounds = {stage.stage: stage.wall_s for stage in few}["group"] / {stage.stage: stage.wall_s for stage in many}[
+        "group"
+    ]
+    assert rounds == pytest.approx(4, rel=0.2)  # 10 pods for 32 groups
+
+
+def test_what_breaks_is_said() -> None:
+    assert not [text for text in foreseen(2, 1_000_000)[1] if "memory" in text or "block" in text]
+    stages, found = foreseen(8, 2_000_000_000)
+    text = "\n".join(found)
+    assert "select needs" in text
+    assert "score blocks exceeds one argument" in text
+    assert {stage.stage: stage.bottleneck for stage in stages}["select"] == "memory"
+    assert "dispatch will refuse" in "\n".join(foreseen(2, 10_000)[1])
+    assert "merge.groups merges them" in "\n".join(foreseen(64, 1_000_000, gpu_tflops=0.1)[1])
+    assert "merge.groups" not in "\n".join(foreseen(64, 1_000_000, gpu_tflops=0.1, changes={"merge": {"groups": 8}})[1])
+    larger = foreseen(8, 2_000_000_000, changes={"score": {"block_images": 10_000_000}})[1]
+    assert not [text for text in larger if "score block" in text and "memory" not in text]
+
+
+def test_memory_of_select_is_one_block_unless_candidates_are_compared() -> None:
+    def select_bytes(images: int, algorithm: str, **options: Any) -> float:
+        changes = {"model": {"width": 16}, "select": {"algorithm": algorithm, **options}}
+        return next(s for s in foreseen(1, images, changes=changes)[0] if s.stage == "select").memory_bytes
+
+    rows = 10**6 * (10 + 128) * 4  # fp32: 10 classes, 128 features; more than name, label and score of a sample
+    for algorithm in ("ccs", "el2n", "moderate"):
+        grown = select_bytes(2 * 10**6, algorithm) - select_bytes(10**6, algorithm)
+        assert grown < 0.8 * rows, algorithm
+        assert grown == pytest.approx(select_bytes(2 * 10**6, "stratified") - select_bytes(10**6, "stratified"))
+    grown = select_bytes(2 * 10**6, "gradmatch") - select_bytes(10**6, "gradmatch")
+    assert grown > rows
+    assert select_bytes(10**6, "gradmatch", balanced=False) > select_bytes(10**6, "gradmatch") + 0.8 * rows
+
+
+def test_without_a_cluster_nothing_is_spread() -> None:
+    with pytest.raises(UsageError, match="nodes 4"):
+        Machine(nodes=4)
+
+
+# Calibration
+
+
+def made(
+    flops: Sequence[float], steps: float, pieces: int, seconds: Sequence[float]
+) -> list[tuple[list[Work], dict[str, list[Cost]]]]:
+    return [
+        ([Work(stage="pretrain", pieces=pieces, flops=size, steps=steps, once={"model": 100})],
+         {"pretrain": [Cost(wall_s=wall, flops=int(size)) for _ in range(pieces)]})
+        for size, wall in zip(flops, seconds, strict=True)
+    ]  # fmt: skip
+
+
+def test_two_sizes_tell_steps_from_flops() -> None:
+    # 0.02 s a step and 10 GFLOP/s
+    fit = calibrate(made([1e9, 2e10], 50, 3, [1.1, 3.0]), Machine())["pretrain"]
+    assert (fit.per_step, fit.per_flop) == pytest.approx((0.02, 1e-10), rel=1e-6)
+    assert fit.first_s == 0
+    assert fit.done == 1
+
+
+def test_one_size_gives_seconds_per_flop_and_the_first_piece() -> None:
+    runs = made([1e9], 50, 4, [2.0])
+    first = runs[0][1]["pretrain"][0]
+    first.wall_s = 5.0
+    assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=2e-9)  # each in a pod of its own: one was slow
+    first.read["model"] = 100  # all in one process: the first warms up
+    assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=2e-9, first_s=3.0)
+
+
+def test_boxes_without_work_start_too() -> None:
+    stages, _ = foreseen(1, 100_000, changes={"select": {"algorithm": "random"}}, pod_start_s=7)
+    assert [stage.stage for stage in stages] == ["ingest", "select", "train", "evaluate"]
+    assert sum(stage.start_s for stage in stages) == 5 * (10 + 7)
+
+
+def test_a_run_is_foreseen_from_itself(ran: Context) -> None:
+    data, costs = Data.stored(ran), measured(ran)
+    works = work_of(ran, data)
+    fits = calibrate([(works, costs)], Machine())
+    assert fits["group"] == fits["merge"]  # to plan groups for
+    for stage in forecast(works, Machine(fits=fits), ran.config, data.side):
+        rows = costs[stage.stage]
+        if len(rows) < 3:  # of more pieces the median counts
+            assert stage.wall_s == pytest.approx(sum(cost.wall_s for cost in rows), rel=0.05, abs=0.05), stage.stage
+        assert stage.flops == pytest.approx(sum(cost.flops for cost in rows), rel=1e-9), stage.stage

@@ -1,0 +1,108 @@
+"""`lipt plan`: prediction beside measurement, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from lipt.cli.plan import plan
+from lipt.errors import UsageError
+from lipt.flow.report import report_key
+from lipt.report.document import Document
+from lipt.run.context import Context
+from tests.tiny import TINY
+
+
+def configured(ctx: Context, folder: Path, **changes: Any) -> str:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": ctx.config.workspace} | changes))
+    return str(path)
+
+
+def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Path) -> None:
+    path = configured(ran, tmp_path)
+    shown = CliRunner().invoke(plan, [path, "--calibrate", path])
+    assert shown.exit_code == 0, shown.output
+    for text in ("measured", "pretrain x 3", "total", "train x 2"):
+        assert text in shown.output
+    document = json.loads(CliRunner().invoke(plan, [path, "--calibrate", path, "-o", "json"]).output)
+    assert document["wall_s"] == pytest.approx(sum(document["measured_wall_s"].values()), rel=0.5)
+    assert document["wall_s"] == pytest.approx(sum(stage["wall_s"] for stage in document["stages"]))
+    assert document["machine"]["fits"]["train"]["per_flop"] > 0
+    report = Document.from_json(
+        ran.workspace.store.read(report_key(ran.config, "json"), kind="other"), origin="the report"
+    )
+    walls = report.rows[0].stage_wall_s
+    assert {stage: document["measured_wall_s"][stage] for stage in ("pretrain", "merge")} == {
+        stage: pytest.approx(walls[stage]) for stage in ("pretrain", "merge")
+    }
+
+
+def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:
+    path = configured(ran, tmp_path)
+    arguments = [path, "--calibrate", path, "-m", "gpu_tflops=1000", "-o", "json"]
+    document = json.loads(CliRunner().invoke(plan, arguments).output)
+    assert set(document["machine"]["fits"]) == {"ingest", "dispatch", "select"}
+    assert document["machine"]["gpu_tflops"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [("latency=5", "did you mean 'latency_ms'"), ("latency_ms=x", "above 0"), ("store_gbps=0", "above 0")],
+)
+def test_what_is_wrong_with_a_machine_is_said(pair: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    refused = CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), "-m", pair]).exception
+    assert isinstance(refused, UsageError)
+    assert message in str(refused)
+
+
+def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none")}))
+    refused = CliRunner().invoke(plan, [str(path)])
+    assert isinstance(refused.exception, UsageError)
+    assert "--images" in (refused.exception.remedy or "")
+    options = ["--images", "1000000", "--image-kb", "2", "--classes", "10", "--engine", "argo", "--nodes", "10"]
+    refused = CliRunner().invoke(plan, [str(path), *options])
+    assert isinstance(refused.exception, UsageError)
+    assert "image_size" in (refused.exception.remedy or "")
+    shown = CliRunner().invoke(plan, [str(path), *options, "--set", "data.image_size=32"])
+    assert shown.exit_code == 0, shown.output
+    assert "initialise" in shown.output
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_that_did_not_finish_calibrates_nothing(tmp_path: Path, ran: Context) -> None:
+    path = configured(ran, tmp_path, seed=7)
+    refused = CliRunner().invoke(plan, [path, "--calibrate", path])
+    assert isinstance(refused.exception, UsageError)
+    assert "no report" in refused.exception.message
+
+
+def test_what_is_assumed_is_said_and_this_machine_is_measured(ran: Context, tmp_path: Path) -> None:
+    """A GPU is assumed for a cluster alone; here the model is timed, stage by stage."""
+    path = configured(ran, tmp_path)
+    here = json.loads(CliRunner().invoke(plan, [path, "-o", "json"]).output)
+    assert set(here["machine"]["rates"]) == {"initialise", "pretrain", "merge", "score", "train", "evaluate"}
+    assert all(0 < rate < 5 for rate in here["machine"]["rates"].values())  # TFLOP/s; the assumption is 50
+    assert any("measured just now with this model on this machine (CPU, " in note for note in here["assumptions"])
+    cluster = CliRunner().invoke(plan, [path, "--engine", "argo", "-m", "latency_ms=7"]).output
+    assert "compute: 50 TFLOP/s by a GPU (assumed, -m gpu_tflops=…)" in cluster
+    assert "store: 10 Gbit/s (assumed, -m store_gbps=…), 10 Gbit/s to a node (assumed, -m node_gbps=…), " in cluster
+    assert "7 ms a request\n" in cluster
+    given = CliRunner().invoke(plan, [path, "-m", "gpu_tflops=2"]).output
+    assert "compute: 2 TFLOP/s by a GPU\n" in given
+
+
+def test_large_images_are_timed_in_a_smaller_batch(tmp_path: Path) -> None:
+    """A plan for what this machine could never train must not try to."""
+    (tmp_path / "run.yaml").write_text(f"workspace: {tmp_path}/runs\nmodel: {{name: resnet18, width: 16}}\n")
+    size = ["--images", "1000000", "--classes", "1000", "--set", "data.image_size=160"]
+    document = json.loads(CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), *size, "-o", "json"]).output)
+    assert document["machine"]["rates"]["train"] > 0

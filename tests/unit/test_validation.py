@@ -1,0 +1,204 @@
+"""One validation: what a run would stumble over late is said at once, by every verb, before anything is ingested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+from lipt.cli import main
+from lipt.config import override, parse_config
+from lipt.data.sources import open_source
+from lipt.errors import LiptError, RunError, UsageError
+from lipt.flow.facts import Facts
+from lipt.flow.validation import check_comparison, check_from_afar, check_model, check_run, problems
+from lipt.pods.boxes import dispatch_box
+from lipt.progress import Reporter
+from lipt.run.context import Context
+from lipt.stages.ingest import ingest
+from tests.tiny import TINY, tiny_context
+
+WRONG = [
+    ("select.options={bta: 0.1}", UsageError, "algorithm ccs has no option 'bta'"),
+    ("select.options={beta: 3}", UsageError, "beta must be in [0, 1), not 3"),
+    ("select.options={beta: high}", UsageError, "'high' is not a number or null"),
+    ("select.algorithm=dual", UsageError, "dual needs the outputs of 2 models or more, it would get 1"),
+    ("select={algorithm: ccs, options: {score: forgetting}}", LiptError, "forgetting"),
+    ("select.algorithm=forgetting", UsageError, "counts forgetting events during training"),
+    ("model.name=resnet81", UsageError, "no model 'resnet81'"),
+    ("model.classifier=fc", UsageError, "'fc' is not a linear layer"),
+    ("model={name: torchvision.resnet18, width: 3}", UsageError, "has a fixed width"),
+    ("dispatch.jigsaws=1000", RunError, "1000 jigsaws of 32 images need 32,000 candidates, the data set has 1,294"),
+    ("data.validation_fraction=0.0001", RunError, "leave no validation set"),
+    ("select.fraction=1e-9", UsageError, "1e-09 of 1,294 candidates are 0 images for 10 classes"),
+    ("train.epoch_fraction=0.0001", UsageError, "train.epoch_fraction: 0.0001 of 1,294 candidates are 0 images"),
+    ("train={reselect_every: 2, start: continue}", UsageError, "continue needs theta_p"),
+]
+
+
+def changed(setting: str) -> dict[str, Any]:
+    path, _, value = setting.partition("=")
+    nested = yaml.safe_load(value)
+    for key in reversed(path.split(".")):
+        nested = {key: nested}
+    return dict(nested)
+
+
+def context(folder: Path, setting: str) -> Context:
+    changes = changed(setting)
+    if "start" in str(changes):
+        changes |= {"select": {"algorithm": "random"}}
+    return tiny_context(folder, changes)
+
+
+@pytest.mark.parametrize(("setting", "kind", "message"), WRONG, ids=[setting for setting, *_ in WRONG])
+def test_all_that_is_wrong_is_said_before_anything_runs(
+    tmp_path: Path, setting: str, kind: type[LiptError], message: str
+) -> None:
+    ctx = context(tmp_path, setting)
+    checks: list[Callable[[], Any]] = [
+        lambda: check_run(ctx),
+        lambda: check_comparison(ctx),
+        lambda: check_from_afar(ctx.config),
+        lambda: dispatch_box(ctx.config, engine="argo", image="lipt:1"),
+    ]
+    for check in checks:
+        with pytest.raises(kind) as caught:
+            check()
+        assert message in caught.value.message
+        assert caught.value.remedy
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_right_passes(tmp_path: Path) -> None:
+    for changes in (
+        {}, {"select": {"algorithm": "glister"}}, {"score": {"model": "jigsaws"}, "select": {"algorithm": "dual"}},
+        {"score": {"model": "classic", "runs": 1, "epochs": 2}, "select": {"algorithm": "forgetting"}},
+        {"select": {"algorithm": "random", "fraction": 1}, "train": {"epoch_fraction": 0.01}},
+        {"model": {"name": "torchvision.resnet18", "width": None}},
+    ):  # fmt: skip
+        ctx = tiny_context(tmp_path, changes)
+        check_run(ctx)
+        assert check_from_afar(ctx.config) == []
+
+
+def test_several_mistakes_are_one_error(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"model": {"name": "resnet81"}, "select": {"fraction": 1e-9}})
+    with pytest.raises(UsageError, match=r"no model 'resnet81'.*; select.fraction: 1e-09 of 1,294"):
+        check_run(ctx)
+
+
+def test_variants_that_cannot_be_made_are_left_out_or_refused(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"score": {"model": "jigsaws"}})
+    said = StringIO()
+    ctx = Context.of(ctx.config, Reporter(said))
+    chosen = check_comparison(ctx)
+    assert "lipt" in chosen
+    assert "theta-star" not in chosen
+    assert said.getvalue().startswith("left out: variant theta-star: ")
+    named = Context.of(override(ctx.config, {"compare": {"variants": ["lipt", "theta-star"]}}))
+    with pytest.raises(UsageError, match=r"variant theta-star: .*needs a swarm"):
+        check_comparison(named)
+
+
+def test_the_figures_of_known_data_are_right(tmp_path: Path) -> None:
+    source = open_source("digits")
+    summary = ingest(tiny_context(tmp_path)).summary
+    for changes in ({}, {"image_size": 12}):
+        facts = Facts.of(parse_config({"data": TINY["data"] | changes}).data)
+        assert (facts.train, facts.classes) == (summary["train"], len(source.classes))
+        assert facts.size == ((12, 12) if changes else (8, 8))
+    (store,) = tmp_path.glob("chunks/*/store")
+    assert Facts.of(parse_config({"data": {"source": str(store)}}).data).train == summary["train"]
+
+
+def folder_of(root: Path, counts: dict[str, int], size: tuple[int, int] = (9, 7)) -> Path:
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("L", size, number).save(root / name / f"{number}.png")
+    return root
+
+
+def test_a_folder_is_counted_as_it_is_ingested(tmp_path: Path) -> None:
+    data = folder_of(tmp_path / "data", {"a": 13, "b": 5, "c": 2})
+    ctx = tiny_context(tmp_path / "runs", {"data": {"source": str(data)}})
+    facts = Facts.of(ctx.config.data, ctx.listing)
+    assert (facts.train, facts.classes, facts.size) == (ingest(ctx).summary["train"], 3, (7, 9))
+
+
+def test_one_class_is_refused() -> None:
+    (problem,) = problems(parse_config(TINY), Facts(train=2000, classes=1, size=(8, 8)))
+    assert problem.message == "the data set has one class, so there is nothing to tell apart"
+
+
+OWN = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, classes, pixels):
+        super().__init__()
+        self.fc = nn.Linear(3 * pixels, classes)
+        self.scale = float(self.fc.weight.abs().mean().item())  # needs numbers, which `meta` has not
+    def forward(self, x):
+        return self.fc(x.flatten(1)) / self.scale
+class Folded(Net):
+    def forward(self, x):
+        return super().forward(x).view(-1)
+def fits(num_classes): return Net(num_classes, 64)
+def large(num_classes): return Net(num_classes, 32 * 32)
+def folded(num_classes): return Folded(num_classes, 64)
+"""
+
+
+def test_an_own_model_gets_two_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_nets.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    facts = Facts(train=100, classes=10, size=(8, 8))
+
+    def check(name: str) -> int:
+        model = parse_config({"model": {"name": f"own_nets:{name}", "classifier": "fc"}}).model
+        return check_model(model, facts)
+
+    assert check("fits") == 3 * 64 * 10 + 10
+    with pytest.raises(UsageError, match=r"cannot take images of 8x8 pixels: RuntimeError: .*mat1 and mat2"):
+        check("large")
+    with pytest.raises(UsageError, match=r"gives \(20,\) for 2 images and 10 classes"):
+        check("folded")
+
+
+def test_from_afar_it_is_said_what_was_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LIPT_S3_ENDPOINT", raising=False)
+    config = parse_config(TINY | {"data": {"source": "s3://bucket/data"}, "model": {"name": "in_the_image:net"}})
+    unknown = check_from_afar(config)
+    assert [what.partition(":")[0] for what in unknown] == ["the data set", "the model"]
+    assert "LIPT_S3_ENDPOINT" in unknown[0]
+    with pytest.raises(UsageError, match="no option 'bta'"):
+        check_from_afar(override(config, {"select": {"options": {"bta": 1}}}))
+
+
+@pytest.mark.parametrize("verb", [["run"], ["run", "--dry-run"], ["compare"], ["compare", "--dry-run"],
+                                  ["submit", "--engine", "argo"]], ids=" ".join)  # fmt: skip
+def test_every_verb_refuses_it(tmp_path: Path, verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.yaml"
+    workspace = "s3://bucket/runs" if verb[0] == "submit" else str(tmp_path / "runs")
+    path.write_text(yaml.safe_dump(TINY | {"workspace": workspace}))
+    with pytest.raises(SystemExit) as stop:
+        main([*verb, str(path), "--set", "select.options.bta=1"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "lipt: algorithm ccs has no option 'bta'\n  -> did you mean 'beta'?\n"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_doctor_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "runs")}))
+    with pytest.raises(SystemExit):
+        main(["doctor", str(path), "--set", "select.options.bta=1"])
+    assert "FAIL  selection  algorithm ccs has no option 'bta'" in capsys.readouterr().out
+    main(["doctor", str(path)])
+    assert "ok    comparison 10 variants, 3 seeds" in capsys.readouterr().out

@@ -1,0 +1,123 @@
+"""Two and three processes against one: BatchNorm, gradients, curves, resumption."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lipt.data.augmentation import RandAugment, Standard, unchanged
+from lipt.errors import RunError
+from lipt.training.distributed import Ranks
+from lipt.training.loop import train
+from tests.programs import run_python
+from tests.unit.training import rank_program
+from tests.unit.training.helpers import blocks
+from tests.unit.training.rank_program import NORMS, SETS, Tensors, make_trainer, norm_inputs, outcome, run_norm
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Tensors]]:
+    """What each process left, by number of processes."""
+    folder = tmp_path_factory.mktemp("ranks")
+    run_python("-m", rank_program.__name__, str(folder))
+    return {count: [load_file(folder / f"{rank}-of-{count}.safetensors") for rank in range(count)] for count in SETS}
+
+
+def select(tensors: Tensors, prefix: str) -> Tensors:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_batchnorm_is_that_of_the_whole_batch(name: str, found: dict[int, list[Tensors]]) -> None:
+    layer, x, dy = norm_inputs(name)
+    expected = run_norm(layer, layer, x, dy)
+    parts = [select(tensors, f"{name}/") for tensors in found[2]]
+    joined = {key: torch.cat([part[key] for part in parts]) for key in ("y", "eval") if key in expected}
+    joined["dx"] = torch.cat([part["dx"] for part in parts]) / 2
+    for key, tensor in expected.items():
+        for value in [joined[key]] if key in joined else [part[key] for part in parts]:
+            torch.testing.assert_close(value, tensor, rtol=1e-4, atol=2e-4, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("count", SETS)
+def test_training_together_equals_training_alone(count: int, found: dict[int, list[Tensors]]) -> None:
+    """Batches and parts of unequal size, sample weights, augmentation, BatchNorm, momentum; five epochs."""
+    trainer, images, weights_N = make_trainer(count, Ranks())
+    start = outcome(trainer)
+    train(trainer, lambda _trainer: (images, weights_N))
+    expected, together = outcome(trainer), select(found[count][0], "straight/")
+    assert together.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(
+            together[name], tensor, rtol=1e-5, atol=2e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
+    assert torch.equal(together["accuracy"], expected["accuracy"])
+    assert not torch.allclose(expected["classifier.weight"], start["classifier.weight"], atol=1e-3)
+
+
+@pytest.mark.parametrize("count", SETS)
+def test_all_processes_end_with_the_same_bits(count: int, found: dict[int, list[Tensors]]) -> None:
+    first, *others = [select(tensors, "straight/") for tensors in found[count]]
+    for other in others:
+        assert all(torch.equal(other[name], tensor) for name, tensor in first.items())
+
+
+@pytest.mark.parametrize("count", SETS)
+def test_resuming_together_repeats_the_run_bit_by_bit(count: int, found: dict[int, list[Tensors]]) -> None:
+    straight, resumed = (select(found[count][0], prefix) for prefix in ("straight/", "resumed/"))
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in straight.items())
+
+
+def test_sums(found: dict[int, list[Tensors]]) -> None:
+    assert [tensors["sum"].tolist() for tensors in found[3]] == [[3.0, 3.0]] * 3
+
+
+def test_parts_divide_a_batch_evenly_and_keep_neighbours_together() -> None:
+    rows = torch.randperm(1000, generator=torch.Generator().manual_seed(0))[:50]
+    parts = [Ranks(rank=rank, count=8).part(rows) for rank in range(8)]
+    assert sorted(torch.cat([part.rows_P for part in parts]).tolist()) == list(range(50))
+    assert {len(part.rows_P) for part in parts} == {6, 7}
+    own = [rows[part.rows_P] for part in parts]
+    assert all(before.max() < after.min() for before, after in pairwise(own))
+    assert Ranks().part(rows).rows_P.tolist() == list(range(50))
+
+
+@pytest.mark.parametrize(
+    "augment",
+    [
+        Standard(padding=2, flip=True, resized=False),
+        Standard(padding=0, flip=True, resized=True),
+        RandAugment(num_ops=1, magnitude=9, first=Standard(padding=0, flip=True, resized=True)),
+        unchanged,
+    ],
+    ids=["shift", "crop", "randaugment", "unchanged"],
+)
+def test_an_image_looks_the_same_whoever_trains_on_it(augment: object) -> None:
+    images = blocks(n=13).images_NCHW
+    rows = torch.randperm(13, generator=torch.Generator().manual_seed(0))
+    whole = augment(images, 5)  # type: ignore[operator]
+    for rank in range(3):
+        part = Ranks(rank=rank, count=3).part(rows)
+        assert torch.equal(augment(images[part.rows_P], 5, part), whole[part.rows_P])  # type: ignore[operator]
+
+
+def test_crops_are_those_of_torchvision() -> None:
+    """The draws are made apart from the resizing; torchvision makes them image by image."""
+    from torchvision.transforms.v2 import RandomResizedCrop
+
+    from lipt.rng import global_seed
+
+    images = blocks(n=6, side=16).images_NCHW
+    with global_seed(5, "crop"):
+        expected = torch.stack([RandomResizedCrop((16, 16), antialias=True)(image) for image in images])
+    assert torch.equal(Standard(padding=0, flip=False, resized=True)(images, 5), expected)
+
+
+def test_a_batch_smaller_than_the_team_is_one_clear_error() -> None:
+    trainer, images, _ = make_trainer(2, Ranks())
+    trainer.ranks = Ranks(rank=0, count=64)
+    with pytest.raises(RunError, match="batch of 32 images cannot be divided over 64 processes"):
+        trainer.run_epoch(images)

@@ -1,0 +1,158 @@
+"""The training loop: draws, resumption, weights, forgetting events."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lipt.data.augmentation import Standard, normalise, unchanged
+from lipt.data.images import ResidentImages
+from lipt.errors import RunError
+from lipt.training.loop import Dynamics, Progress, Recipe, Trainer, accuracies, batch_sizes, draw, train
+from lipt.training.networks import build_model
+from lipt.training.tensor_files import state_of
+from tests.unit.training.helpers import blocks
+
+CPU = torch.device("cpu")
+
+
+def make_trainer(seed: int = 0, **changes: object) -> Trainer:
+    settings: dict[str, object] = {
+        "epochs": 4,
+        "batch_size": 16,
+        "lr": 0.05,
+        "schedule": "cosine",
+        "augment": Standard(padding=1, flip=True, resized=False),
+    }
+    model = build_model("resnet18", num_classes=4, seed=seed, width=4)
+    return Trainer(model, Recipe(**(settings | changes)), seed=seed, device=CPU)  # type: ignore[arg-type]
+
+
+def fixed(images: ResidentImages, weights: Tensor | None = None):
+    return lambda _trainer: (images, weights)
+
+
+def test_it_learns() -> None:
+    trainer = make_trainer(epochs=10, augment=Standard(padding=1, flip=False, resized=False))
+    train(trainer, fixed(blocks()))
+    assert accuracies([trainer.model], blocks(seed=1), device=CPU)[0] > 0.9
+    assert trainer.progress.loss[-1] < trainer.progress.loss[0] / 2
+    assert trainer.progress.images == 10 * 96
+
+
+def test_resuming_repeats_the_run_bit_by_bit() -> None:
+    images, straight = blocks(), make_trainer()
+    train(straight, fixed(images))
+    first = make_trainer()
+    first.run_epoch(images)
+    first.run_epoch(images)
+    tensors = {name: tensor.clone() for name, tensor in first.tensors().items()}
+    resumed = make_trainer(seed=0)
+    resumed.restore(tensors, Progress(**vars(first.progress)))
+    train(resumed, fixed(images))
+    assert resumed.progress == straight.progress
+    expected = state_of(straight.model)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in state_of(resumed.model).items())
+
+
+def test_one_step_equals_the_textbook() -> None:
+    """SGD with Nesterov momentum and weight decay on the mean loss of one batch, written out."""
+    images = blocks(n=8)
+    trainer = make_trainer(epochs=1, batch_size=8, schedule="constant", augment=unchanged)
+    reference = build_model("resnet18", num_classes=4, seed=0, width=4)
+    reference.train()
+    order = draw(8, None, trainer.seed, 0)
+    F.cross_entropy(reference(normalise(images.images_NCHW[order])), images.labels_N[order]).backward()
+    trainer.run_epoch(images)
+    for (name, parameter), updated in zip(reference.named_parameters(), trainer.model.parameters(), strict=True):
+        assert parameter.grad is not None
+        gradient = parameter.grad + 5e-4 * parameter
+        torch.testing.assert_close(updated, parameter - 0.05 * (1 + 0.9) * gradient, msg=name, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_are_normalised_and_matter() -> None:
+    images = blocks()
+    results = []
+    for weights in (None, torch.full((96,), 7.0), torch.linspace(0.1, 2, 96)):
+        trainer = make_trainer(epochs=1)
+        train(trainer, fixed(images, weights))
+        results.append(state_of(trainer.model)["classifier.weight"])
+    torch.testing.assert_close(results[0], results[1])
+    assert not torch.allclose(results[0], results[2])
+
+
+def test_a_fresh_draw_covers_the_pool_before_it_repeats() -> None:
+    pool, size = 100, 25
+    rows = [draw(pool, size, seed=3, epoch=epoch) for epoch in range(8)]
+    assert all(len(set(part.tolist())) == size for part in rows)
+    assert Counter(torch.cat(rows[:4]).tolist()) == Counter(range(pool))
+    assert Counter(torch.cat(rows[4:]).tolist()) == Counter(range(pool))
+    assert not torch.equal(rows[0], rows[4])
+
+
+def test_a_draw_of_everything_is_a_reshuffle() -> None:
+    first, second = draw(50, None, 1, 0), draw(50, 50, 1, 1)
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(("n", "size", "expected"), [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (1, 4, [1]), (8, 4, [4, 4])])
+def test_no_batch_of_one(n: int, size: int, expected: list[int]) -> None:
+    assert batch_sizes(n, size) == expected
+
+
+def test_cosine_ends_at_zero() -> None:
+    recipe = Recipe(epochs=1, batch_size=1, lr=0.2, schedule="cosine", augment=unchanged)
+    assert [recipe.lr_at(x) for x in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.1, 0.0])
+
+
+def test_forgetting_events() -> None:
+    """Sample 0: right, wrong, right, wrong = 2 events; 1: always right; 2: never right = inf; 3: right at last = 0."""
+    dynamics = Dynamics.empty(4)
+    history = [
+        [True, True, False, False],
+        [False, True, False, False],
+        [True, True, False, False],
+        [False, True, False, True],
+    ]
+    rows = torch.tensor([2, 0, 3, 1])
+    for correct in history:
+        dynamics.update(rows, torch.tensor(correct)[rows])
+    assert dynamics.scores().tolist() == [2, 0, math.inf, 0]
+
+
+def test_divergence_is_one_clear_error() -> None:
+    trainer = make_trainer(lr=1e12, schedule="constant", epochs=3)
+    with pytest.raises(RunError, match=r"loss is .* in epoch"):
+        train(trainer, fixed(blocks()))
+
+
+def test_models_are_judged_in_eval_mode_each_for_itself_on_images_that_are_read_once() -> None:
+    class Constant(nn.Module):
+        def __init__(self, answer: int) -> None:
+            super().__init__()
+            self.answer = answer
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert not self.training
+            return nn.functional.one_hot(torch.tensor(self.answer), 4).float().expand(len(x), 4)
+
+    read = []
+
+    class Counted(ResidentImages):
+        def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
+            read.append(len(rows_K))
+            return super().batches(rows_K, sizes)
+
+    images = blocks(n=40)
+    labels_N = torch.tensor([0] * 25 + [1] * 10 + [2] * 5)
+    counted = Counted(images_NCHW=images.images_NCHW, labels_N=labels_N)
+    shares = accuracies([Constant(answer) for answer in (1, 0, 3)], counted, device=CPU, batch_size=7)
+    assert shares == pytest.approx([10 / 40, 25 / 40, 0])
+    assert read == [40]

@@ -1,0 +1,132 @@
+"""Networks: sizes of the paper, seeds, the user's own model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from lipt.errors import UsageError
+from lipt.selection.dataset import logits_and_features
+from lipt.training.networks import build_model, train_flops_per_image
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "parameters"),
+    [("resnet18", 10, 11_173_962), ("wrn28_10", 100, 36_536_884), ("torchvision.wide_resnet50_2", 1000, 68_883_240)],
+)
+def test_parameter_counts_of_the_literature(name: str, classes: int, parameters: int) -> None:
+    model = build_model(name, num_classes=classes, seed=0)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_resnet18_flops() -> None:
+    forward, both = train_flops_per_image(build_model("resnet18", num_classes=10, seed=0), (3, 32, 32))
+    assert forward == pytest.approx(2 * 0.5554e9, rel=0.01)  # 0.56 GMAC (Kuangliu's CIFAR ResNet-18)
+    assert both == pytest.approx(3 * forward, rel=0.01)
+
+
+def test_weights_depend_on_the_seed_alone() -> None:
+    torch.manual_seed(1)
+    first = build_model("resnet18", num_classes=3, seed=5, width=8).state_dict()
+    torch.manual_seed(2)
+    before = torch.rand(1)
+    torch.manual_seed(2)
+    again = build_model("resnet18", num_classes=3, seed=5, width=8).state_dict()
+    assert torch.equal(torch.rand(1), before)  # the global generator is left alone
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    other = build_model("resnet18", num_classes=3, seed=6, width=8).state_dict()
+    assert not torch.equal(first["stem.weight"], other["stem.weight"])
+
+
+@pytest.mark.parametrize("name", ["resnet18", "wrn28_10"])
+def test_features_are_the_classifiers_input(name: str) -> None:
+    model = build_model(name, num_classes=4, seed=0, width=8).eval()
+    logits, features = logits_and_features(model, torch.randn(3, 3, 16, 16))
+    classifier = model.get_submodule("classifier")
+    torch.testing.assert_close(classifier(features), logits)
+    assert features.shape == (3, classifier.in_features)
+
+
+def own_model(num_classes: int) -> nn.Module:
+    """A user's model, named by `test_nets:own_model`."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, num_classes))
+
+
+def one_layer(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, num_classes))
+
+
+def no_layer(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(num_classes))
+
+
+def not_a_model(num_classes: int) -> int:
+    return num_classes
+
+
+def takes_nothing() -> nn.Module:
+    return one_layer(3)
+
+
+def wants_more(num_classes: int, depth: int) -> nn.Module:
+    return one_layer(num_classes * depth)
+
+
+def raises(num_classes: int) -> nn.Module:
+    return one_layer([][num_classes])
+
+
+def test_own_model_by_import_path() -> None:
+    model = build_model(f"{__name__}:own_model", num_classes=5, seed=0, classifier="3")
+    logits, features = logits_and_features(model, torch.randn(2, 3, 2, 2))
+    assert (logits.shape, features.shape) == ((2, 5), (2, 6))
+
+
+def test_the_only_linear_layer_needs_no_name() -> None:
+    assert build_model(f"{__name__}:one_layer", num_classes=5, seed=0).classifier_name == "1"
+
+
+def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_layers.py").write_text("from torch import nn\n")
+    (tmp_path / "my_nets.py").write_text(
+        "def net(num_classes):\n    from my_layers import nn\n    return nn.Sequential(nn.Linear(3, num_classes))\n"
+    )
+    (tmp_path / "broken.py").write_text("def net(:\n")
+    path = list(sys.path)
+    with pytest.raises(UsageError, match="cannot import my_nets:net"):
+        build_model("my_nets:net", num_classes=5, seed=0)
+    monkeypatch.chdir(tmp_path)
+    assert build_model("my_nets:net", num_classes=5, seed=0).classifier_name == "0"
+    with pytest.raises(UsageError, match=r"importing broken raised SyntaxError: .*broken\.py, line 1"):
+        build_model("broken:net", num_classes=5, seed=0)
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet81", {}, "did you mean 'resnet18'"),
+        ("torchvision.resnet18", {"width": 8}, "fixed width"),
+        ("no.such.module:net", {}, "cannot import"),
+        (f"{__name__}:nothing", {}, "cannot import"),
+        (f"{__name__}:not_a_model", {}, "not an nn.Module"),
+        (":net", {}, "':net' is not of the form package.module:function"),
+        ("os:path", {}, "os:path is no function"),
+        (f"{__name__}:takes_nothing", {}, "cannot be called with num_classes=5: got an unexpected keyword"),
+        (f"{__name__}:wants_more", {}, "cannot be called with num_classes=5: missing a required argument: 'depth'"),
+        (f"{__name__}:raises", {}, "raised IndexError: list index out of range"),
+        (f"{__name__}:no_layer", {}, "has no linear layer"),
+        (f"{__name__}:own_model", {}, "has 2 linear layers\n  -> name the last one, of ['1', '3']"),
+        (f"{__name__}:own_model", {"classifier": "2"}, "is not a linear layer"),
+        (f"{__name__}:own_model", {"classifier": "1"}, "6 outputs for 5 classes"),
+    ],
+)
+def test_errors_name_the_remedy(name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_model(name, num_classes=5, seed=0, **options)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+    assert caught.value.remedy
