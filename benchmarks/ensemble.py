@@ -59,8 +59,9 @@ def compare(ctx: Context) -> None:
         trainer = Trainer(
             ctx.model(classes, ctx.seed("ensemble")),
             replace(recipe(count, config.initialise.lr, config.initialise.batch_size), schedule="constant"),
-            seed=ctx.seed("ensemble"), device=ctx.device,
-        )  # fmt: skip
+            seed=ctx.seed("ensemble"),
+            device=ctx.device,
+        )
         seen: list[Outputs] = []
 
         def remember(each: Trainer) -> None:

@@ -212,10 +212,18 @@ def gradmatch(z: Array, y: Labels, h: Array, k: int, lam: float) -> Array:
 
 
 RIVALS: dict[str, Callable[..., Array]] = {
-    "grand": grand, "el2n": el2n, "moderate": moderate, "ccs": ccs, "herding": herding, "k_center": k_center,
-    "graph_cut": graph_cut, "facility_location": facility_location, "craig": craig, "glister": glister,
+    "grand": grand,
+    "el2n": el2n,
+    "moderate": moderate,
+    "ccs": ccs,
+    "herding": herding,
+    "k_center": k_center,
+    "graph_cut": graph_cut,
+    "facility_location": facility_location,
+    "craig": craig,
+    "glister": glister,
     "gradmatch": gradmatch,
-}  # fmt: skip
+}
 
 
 def cpu_seconds(function: Callable[[], object]) -> float:

@@ -39,14 +39,21 @@ IMAGENET = {"images": 1_281_167, "classes": 1000, "features": 512}
 BLOCK = 65536
 #: What runs at the size of ImageNet, with its options.
 AT_SCALE: dict[str, dict[str, Any]] = {
-    "grand": {}, "el2n": {}, "ccs": {}, "moderate": {}, "gradmatch": {}, "craig": {"greedy": "stochastic"},
-}  # fmt: skip
+    "grand": {},
+    "el2n": {},
+    "ccs": {},
+    "moderate": {},
+    "gradmatch": {},
+    "craig": {"greedy": "stochastic"},
+}
 GROWING: dict[str, dict[str, Any]] = AT_SCALE | {"glister": {}, "herding": {}, "k_center": {}, "graph_cut": {}}
 _TYPICAL = {"n": 20_000, "C": 100, "d": 512, "k": 2_000}
 _SWEEPS = {
-    "n": [10_000, 31_623, 100_000, 316_228, 1_000_000], "C": [10, 32, 100, 316, 1000], "d": [64, 181, 512, 1448, 2048],
+    "n": [10_000, 31_623, 100_000, 316_228, 1_000_000],
+    "C": [10, 32, 100, 316, 1000],
+    "d": [64, 181, 512, 1448, 2048],
     "k": [200, 632, 2_000, 6_325],
-}  # fmt: skip
+}
 
 
 class Source:
@@ -140,11 +147,16 @@ def one(folder: Path, algorithm: str, classes: int | None, top: int | None, *, w
     np.save(folder / _picks(algorithm, classes, top), selection.indices_K.numpy())
     errors_N = torch.cat([error_B for _, error_B in stored.logits.values()])
     return {
-        "n": len(candidates), "k": len(selection.indices_K), "read_s": stored.wall_s,
-        "select_s": seconds - stored.wall_s, "cpu_s": cpu_s - stored.cpu_s, "peak_gib": _peak_gib(),
+        "n": len(candidates),
+        "k": len(selection.indices_K),
+        "read_s": stored.wall_s,
+        "select_s": seconds - stored.wall_s,
+        "cpu_s": cpu_s - stored.cpu_s,
+        "peak_gib": _peak_gib(),
         "logits_gib": sum(size for size, _ in stored.logits.values()) / 2**30,
-        "error_max": float(errors_N.max()), "error_mean": float(errors_N.double().mean()),
-    }  # fmt: skip
+        "error_max": float(errors_N.max()),
+        "error_mean": float(errors_N.double().mean()),
+    }
 
 
 def _peak_gib() -> float:
@@ -175,8 +187,9 @@ def run(
             same = f"{len(np.intersect1d(*picks)) / len(picks[0]):.1%}"
         print(
             f"| {algorithm} | {took['n']:,} | {took['k']:,} | {took['read_s']:.1f} s | {took['select_s']:.1f} s "
-            f"| {took['cpu_s']:.1f} s | {took['peak_gib']:.2f} GiB | {same} |", flush=True,
-        )  # fmt: skip
+            f"| {took['cpu_s']:.1f} s | {took['peak_gib']:.2f} GiB | {same} |",
+            flush=True,
+        )
         if took["peak_gib"] > limit_gib:
             sys.exit(f"{algorithm} took {took['peak_gib']:.2f} GiB, more than {limit_gib:g}")
     if top:
@@ -244,17 +257,30 @@ def plot(folder: Path) -> None:
     with (folder / "selection-scaling.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     titles = {"n": "samples n", "C": "classes C", "d": "features d", "k": "samples kept, k"}
-    with mpl.rc_context({"svg.hashsalt": "lipt", "svg.fonttype": "none", "font.size": 9, "axes.grid": True,
-                         "grid.color": "#e4e4e4", "axes.axisbelow": True}):  # fmt: skip
+    with mpl.rc_context(
+        {
+            "svg.hashsalt": "lipt",
+            "svg.fonttype": "none",
+            "font.size": 9,
+            "axes.grid": True,
+            "grid.color": "#e4e4e4",
+            "axes.axisbelow": True,
+        }
+    ):
         figure = Figure(figsize=(9.5, 6.2), layout="constrained")
         all_axes = figure.subplots(2, 2, sharey=True).flat
         for axis, axes in zip(titles, all_axes, strict=True):
             for index, algorithm in enumerate(GROWING):
                 own = [line for line in lines if line["axis"] == axis and line["algorithm"] == algorithm]
                 axes.loglog(
-                    [int(line[axis]) for line in own], [float(line["seconds"]) for line in own],
-                    "o-" if index < 6 else "s--", color=f"C{index}", markersize=3, linewidth=1.3, label=algorithm,
-                )  # fmt: skip
+                    [int(line[axis]) for line in own],
+                    [float(line["seconds"]) for line in own],
+                    "o-" if index < 6 else "s--",
+                    color=f"C{index}",
+                    markersize=3,
+                    linewidth=1.3,
+                    label=algorithm,
+                )
             fixed = ", ".join(f"{name} = {_TYPICAL[name]:,}" for name in _TYPICAL if name not in (axis, "k"))
             axes.set_xlabel(f"{titles[axis]}   ({fixed}, {'k = n / 10' if axis != 'k' else 'balanced'})")
             axes.minorticks_off()

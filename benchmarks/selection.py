@@ -161,13 +161,16 @@ def textbook_k_center(c: Candidates, k: int) -> list[int]:
 
 #: algorithm, its loop, what the loop is, and the ratio that we want to hold
 TEXTBOOK: list[tuple[str, Callable[[Candidates, int], list[int]], str, int | None]] = [
-    ("grand", textbook_grand, "numpy", 20), ("gradmatch", published_gradmatch, "numpy, as published", 100),
+    ("grand", textbook_grand, "numpy", 20),
+    ("gradmatch", published_gradmatch, "numpy, as published", 100),
     ("gradmatch", float32_gradmatch, "numpy, the same in float32", None),
     ("gradmatch", textbook_gradmatch, "numpy, NNLS of the Gram matrix", None),
-    ("gradmatch", torch_gradmatch, "torch, unconstrained", 10), ("glister", textbook_glister, "numpy", 30),
-    ("craig", textbook_craig, "torch", None), ("herding", textbook_herding, "torch", None),
+    ("gradmatch", torch_gradmatch, "torch, unconstrained", 10),
+    ("glister", textbook_glister, "numpy", 30),
+    ("craig", textbook_craig, "torch", None),
+    ("herding", textbook_herding, "torch", None),
     ("k_center", textbook_k_center, "torch", 15),
-]  # fmt: skip
+]
 
 
 def timed(function: Callable[[], Tensor | list[int]], repeats: int = 1) -> tuple[float, list[int]]:
@@ -272,10 +275,13 @@ def whole_cifar() -> None:
     row("one forward pass of ResNet-18 (from 5,120 images)", "", *(f"{seconds:.0f} s" for seconds in passes.values()))
     variants: list[tuple[str, dict[str, object]]] = [(name, {}) for name in ALGORITHMS]
     variants += [
-        ("glister", {"greedy": "r_greedy"}), ("glister", {"greedy": "stochastic"}),
-        ("gradmatch", {"per": "class_gradient"}), ("gradmatch", {"per": "batch"}),
-        ("craig", {"greedy": "stochastic"}), ("facility_location", {"greedy": "stochastic"}),
-    ]  # fmt: skip
+        ("glister", {"greedy": "r_greedy"}),
+        ("glister", {"greedy": "stochastic"}),
+        ("gradmatch", {"per": "class_gradient"}),
+        ("gradmatch", {"per": "batch"}),
+        ("craig", {"greedy": "stochastic"}),
+        ("facility_location", {"greedy": "stochastic"}),
+    ]
     for name, options in variants:
         given = two if name == "dual" else full
         ours_s, _ = timed(lambda name=name, o=options, g=given: select(name, g, fraction=0.1, options=o).indices_K, 2)

@@ -1,4 +1,4 @@
-"""Kubeflow components: a file per box, each a signature and a body of at most ten lines over `lipt.pods.boxes`.
+"""Kubeflow components: a file per box, each a signature and a body of at most ten statements over `lipt.pods.boxes`.
 
 KFP copies a body alone into the pod, so it imports what it uses; and it reads annotations as objects, so these files do
 without `from __future__ import annotations`.

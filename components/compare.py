@@ -7,10 +7,24 @@ from components import box
 
 @box
 def compare(
-    data: str, workspace: str, model: str, width: int, algorithm: str, fraction: float, epoch_fraction: float,
-    jigsaws: int, batches: int, passes: int, epochs: int, seeds: list[int], profile: str, config: str,
-    metrics: dsl.Output[dsl.Metrics], report: dsl.Output[dsl.HTML], verdict: dsl.Output[dsl.Markdown],
-) -> None:  # fmt: skip
+    data: str,
+    workspace: str,
+    model: str,
+    width: int,
+    algorithm: str,
+    fraction: float,
+    epoch_fraction: float,
+    jigsaws: int,
+    batches: int,
+    passes: int,
+    epochs: int,
+    seeds: list[int],
+    profile: str,
+    config: str,
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    verdict: dsl.Output[dsl.Markdown],
+) -> None:
     """Run a configuration and its baselines over seeds; what they have in common runs once.
 
     Args:
@@ -22,10 +36,24 @@ def compare(
     from lipt.pods.spec import configure
 
     with pod():
-        end = compare_box(configure(
-            config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
-            epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seeds=seeds,
-            profile=profile))  # fmt: skip
+        end = compare_box(
+            configure(
+                config,
+                data=data,
+                workspace=workspace,
+                model=model,
+                width=width,
+                algorithm=algorithm,
+                fraction=fraction,
+                epoch_fraction=epoch_fraction,
+                jigsaws=jigsaws,
+                batches=batches,
+                passes=passes,
+                epochs=epochs,
+                seeds=seeds,
+                profile=profile,
+            )
+        )
         metrics.metadata.update(end.figures())
         save(report, end.html)
         save(verdict, end.markdown)

@@ -5,11 +5,31 @@ from components import box
 
 @box
 def dispatch(
-    data: str, workspace: str, model: str, width: int, algorithm: str, fraction: float, epoch_fraction: float,
-    jigsaws: int, batches: int, passes: int, epochs: int, seed: int, profile: str, random_baseline: bool, config: str,
-    image: str, gpus: str, tolerations: list[dict[str, str]], node_selector: dict[str, str], cpu: str, memory: str,
-    s3: str, nodes: int, deadline: int,
-) -> str:  # fmt: skip
+    data: str,
+    workspace: str,
+    model: str,
+    width: int,
+    algorithm: str,
+    fraction: float,
+    epoch_fraction: float,
+    jigsaws: int,
+    batches: int,
+    passes: int,
+    epochs: int,
+    seed: int,
+    profile: str,
+    random_baseline: bool,
+    config: str,
+    image: str,
+    gpus: str,
+    tolerations: list[dict[str, str]],
+    node_selector: dict[str, str],
+    cpu: str,
+    memory: str,
+    s3: str,
+    nodes: int,
+    deadline: int,
+) -> str:
     """Check the settings, ingest the data if need be, train theta_* and cut the shards.
 
     Returns:
@@ -19,9 +39,33 @@ def dispatch(
     from lipt.pods.spec import configure
 
     with pod():
-        settings = configure(config, data=data, workspace=workspace, model=model, width=width, algorithm=algorithm,
-            fraction=fraction, epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes,
-            epochs=epochs, seed=seed, profile=profile, random_baseline=random_baseline)  # fmt: skip
-        return dispatch_box(settings, engine="kubeflow",
-            image=image, gpus=gpus, tolerations=tolerations, node_selector=node_selector, cpu=cpu, memory=memory,
-            s3=s3, nodes=nodes, deadline=deadline)  # fmt: skip
+        settings = configure(
+            config,
+            data=data,
+            workspace=workspace,
+            model=model,
+            width=width,
+            algorithm=algorithm,
+            fraction=fraction,
+            epoch_fraction=epoch_fraction,
+            jigsaws=jigsaws,
+            batches=batches,
+            passes=passes,
+            epochs=epochs,
+            seed=seed,
+            profile=profile,
+            random_baseline=random_baseline,
+        )
+        return dispatch_box(
+            settings,
+            engine="kubeflow",
+            image=image,
+            gpus=gpus,
+            tolerations=tolerations,
+            node_selector=node_selector,
+            cpu=cpu,
+            memory=memory,
+            s3=s3,
+            nodes=nodes,
+            deadline=deadline,
+        )

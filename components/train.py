@@ -7,10 +7,15 @@ from components import box
 
 @box
 def train(
-    plan: str, merged: dsl.Input[dsl.Model], subset: dsl.Input[dsl.Dataset],
-    model: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics], confusion: dsl.Output[dsl.ClassificationMetrics],
-    report: dsl.Output[dsl.HTML], verdict: dsl.Output[dsl.Markdown],
-) -> None:  # fmt: skip
+    plan: str,
+    merged: dsl.Input[dsl.Model],
+    subset: dsl.Input[dsl.Dataset],
+    model: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+    confusion: dsl.Output[dsl.ClassificationMetrics],
+    report: dsl.Output[dsl.HTML],
+    verdict: dsl.Output[dsl.Markdown],
+) -> None:
     """Train on the subset, and on a random one beside it; evaluate both on the test data, once, and report.
 
     Args:

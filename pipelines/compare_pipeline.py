@@ -60,11 +60,29 @@ def lipt_compare(
         s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
     """
     compared = compare(
-        data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
-        epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seeds=seeds,
-        profile=profile, config=config,
-    )  # fmt: skip
+        data=data,
+        workspace=workspace,
+        model=model,
+        width=width,
+        algorithm=algorithm,
+        fraction=fraction,
+        epoch_fraction=epoch_fraction,
+        jigsaws=jigsaws,
+        batches=batches,
+        passes=passes,
+        epochs=epochs,
+        seeds=seeds,
+        profile=profile,
+        config=config,
+    )
     as_pod(
-        compared, hours=14 * 24, image=image, s3=s3, cpu=cpu, memory=memory, gpus=gpus, tolerations=tolerations,
+        compared,
+        hours=14 * 24,
+        image=image,
+        s3=s3,
+        cpu=cpu,
+        memory=memory,
+        gpus=gpus,
+        tolerations=tolerations,
         node_selector=node_selector,
-    )  # fmt: skip
+    )

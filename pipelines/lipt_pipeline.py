@@ -72,12 +72,31 @@ def lipt(
         deadline: Minutes for pre-training; then the merge goes on with the jigsaws that arrived, if they are enough.
     """
     dispatched = dispatch(
-        data=data, workspace=workspace, model=model, width=width, algorithm=algorithm, fraction=fraction,
-        epoch_fraction=epoch_fraction, jigsaws=jigsaws, batches=batches, passes=passes, epochs=epochs, seed=seed,
-        profile=profile, random_baseline=random_baseline, config=config, image=image, gpus=gpus,
-        tolerations=tolerations, node_selector=node_selector, cpu=cpu, memory=memory, s3=s3, nodes=nodes,
+        data=data,
+        workspace=workspace,
+        model=model,
+        width=width,
+        algorithm=algorithm,
+        fraction=fraction,
+        epoch_fraction=epoch_fraction,
+        jigsaws=jigsaws,
+        batches=batches,
+        passes=passes,
+        epochs=epochs,
+        seed=seed,
+        profile=profile,
+        random_baseline=random_baseline,
+        config=config,
+        image=image,
+        gpus=gpus,
+        tolerations=tolerations,
+        node_selector=node_selector,
+        cpu=cpu,
+        memory=memory,
+        s3=s3,
+        nodes=nodes,
         deadline=deadline,
-    )  # fmt: skip
+    )
     plan = dispatched.output
     pretrained = pretrain(plan=plan)
     merged = merge(plan=plan).after(pretrained)
@@ -85,7 +104,14 @@ def lipt(
     trained = train(plan=plan, merged=merged.outputs["merged"], subset=selected.outputs["subset"])
     for task, hours in ((dispatched, 24), (merged, 12), (selected, 24), (trained, 7 * 24)):
         as_pod(
-            task, hours=hours, image=image, s3=s3, cpu=cpu, memory=memory, gpus=gpus, tolerations=tolerations,
+            task,
+            hours=hours,
+            image=image,
+            s3=s3,
+            cpu=cpu,
+            memory=memory,
+            gpus=gpus,
+            tolerations=tolerations,
             node_selector=node_selector,
-        )  # fmt: skip
+        )
     as_pod(pretrained, hours=7 * 24, image=image, s3=s3, cpu="100m", memory="1Gi")  # it waits for its Job

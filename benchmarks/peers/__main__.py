@@ -62,15 +62,23 @@ def main() -> None:
     error = libraries.import_error()
     p = problem(seed=arguments.seed)
     sections = [
-        gradients.batch_size(p), gradients.gradmatch(p), gradients.glister(p), coverage.craig(p),
-        coverage.facility_location(p), coverage.duplicates(p), rankings.geometry(p), rankings.scores(p),
+        gradients.batch_size(p),
+        gradients.gradmatch(p),
+        gradients.glister(p),
+        coverage.craig(p),
+        coverage.facility_location(p),
+        coverage.duplicates(p),
+        rankings.geometry(p),
+        rankings.scores(p),
         rankings.contract(arguments.seed),
-    ]  # fmt: skip
+    ]
     head = HEAD.format(
         versions=", ".join(f"{name} {number}" for name, number in libraries.VERSIONS.items()),
-        threads=arguments.threads, cpu=time.process_time(), draws=DRAWS,
+        threads=arguments.threads,
+        cpu=time.process_time(),
+        draws=DRAWS,
         import_note=IMPORT_NOTE.format(error=error.replace("`", "")) if error else "",
-    )  # fmt: skip
+    )
     print("\n".join([head, *(section.markdown() for section in sections), TAIL]), end="")
 
 

@@ -69,30 +69,65 @@ def craig(p: Problem) -> Section:
         "and submodlib have no CRAIG; they run facility location on the gradient distances. Re-implemented: weights "
         "start at 1 instead of 0.",
         [
-            Line("value between random and exact greedy", lambda v: v > 0.99,
-                 {OURS: score(indices, linear, "linear"), one: score(theirs[0], squared, "squared"),
-                  two: score(all_at_once[0], squared, "squared"),
-                  **{name: score(picks, linear, "linear") for name, picks in peers.items()}, RANDOM: 0.0},
-                 "cords fills the rows of its distance matrix in random order but reads them as if they were in order: "
-                 "it is no better than random. On the same distances apricot and submodlib are right", percent),
-            Line("same picks with another seed", lambda v: v == 1,
-                 {OURS: overlap(indices, select("craig", p.candidates(), fraction=FRACTION, seed=1).indices_K),
-                  one: overlap(theirs[0], reseeded), RANDOM: random_overlap}, "", percent),
-            Line("same picks with the rows permuted", lambda v: v > 0.95,  # ties go to the lowest row
-                 {OURS: overlap(indices, moved), one: overlap(theirs[0], their_moved), RANDOM: random_overlap},
-                 "", percent),
-            Line("sum of the weights", lambda v: v == len(p),
-                 {OURS: float(mine.weights_K.sum()), one: sum(theirs[1]), two: sum(all_at_once[1]),
-                  DEEPCORE: off_by_one},
-                 "the weights of cords add up, but belong to other samples than it returns", whole),
-            Line("exactly k distinct", lambda v: v == k,
-                 {OURS: len(set(indices.tolist())), one: len(set(theirs[0])), two: len(set(all_at_once[0]))}, "",
-                 whole),
-            Line("CPU time, memory", None,
-                 {OURS: cost(seconds, memory), one: cost(their_s, their_mb), two: cost(all_s, all_mb)},
-                 "lipt: without the pass that computes logits and features"),
+            Line(
+                "value between random and exact greedy",
+                lambda v: v > 0.99,
+                {
+                    OURS: score(indices, linear, "linear"),
+                    one: score(theirs[0], squared, "squared"),
+                    two: score(all_at_once[0], squared, "squared"),
+                    **{name: score(picks, linear, "linear") for name, picks in peers.items()},
+                    RANDOM: 0.0,
+                },
+                "cords fills the rows of its distance matrix in random order but reads them as if they were in order: "
+                "it is no better than random. On the same distances apricot and submodlib are right",
+                percent,
+            ),
+            Line(
+                "same picks with another seed",
+                lambda v: v == 1,
+                {
+                    OURS: overlap(indices, select("craig", p.candidates(), fraction=FRACTION, seed=1).indices_K),
+                    one: overlap(theirs[0], reseeded),
+                    RANDOM: random_overlap,
+                },
+                "",
+                percent,
+            ),
+            Line(
+                "same picks with the rows permuted",
+                lambda v: v > 0.95,  # ties go to the lowest row
+                {OURS: overlap(indices, moved), one: overlap(theirs[0], their_moved), RANDOM: random_overlap},
+                "",
+                percent,
+            ),
+            Line(
+                "sum of the weights",
+                lambda v: v == len(p),
+                {
+                    OURS: float(mine.weights_K.sum()),
+                    one: sum(theirs[1]),
+                    two: sum(all_at_once[1]),
+                    DEEPCORE: off_by_one,
+                },
+                "the weights of cords add up, but belong to other samples than it returns",
+                whole,
+            ),
+            Line(
+                "exactly k distinct",
+                lambda v: v == k,
+                {OURS: len(set(indices.tolist())), one: len(set(theirs[0])), two: len(set(all_at_once[0]))},
+                "",
+                whole,
+            ),
+            Line(
+                "CPU time, memory",
+                None,
+                {OURS: cost(seconds, memory), one: cost(their_s, their_mb), two: cost(all_s, all_mb)},
+                "lipt: without the pass that computes logits and features",
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 def class_medoids(distances: list[Tensor]) -> list[list[int]]:
@@ -165,29 +200,68 @@ def facility_location(p: Problem) -> Section:
         "Value: 0 % = random, 100 % = the exact greedy, which computes every gain again in every step. Stochastic "
         "runs: mean over five seeds (submodlib accepts none).",
         [
-            Line("lazy greedy, value", lambda v: v > 0.9999, {n: v[0] for n, v in lazy.items()} | {RANDOM: 0.0},
-                 "all three are right", percent),
-            Line("lazy greedy, samples shared with the exact greedy", None,  # ties: equal value, other samples
-                 {n: v[1] for n, v in lazy.items()} | {RANDOM: shared}, "", percent),
-            Line("lazy greedy, CPU time and memory", None, {n: v[2] for n, v in lazy.items()},
-                 "the time of submodlib excludes the matrix, which it is given; the time of lipt includes it"),
-            Line("stochastic greedy by default, value", None,
-                 {n: v[0] for n, v in stochastic.items()} | {RANDOM: 0.0},
-                 "default epsilon: .01 (lipt), .9 (apricot, and cords, which uses it), .1 (submodlib); at .9 each pick "
-                 "considers a single candidate", percent),
-            Line("stochastic greedy, epsilon .01, value", None,
-                 {n: v[0] for n, v in equal.items()} | {RANDOM: 0.0}, "apricot is right with this epsilon", percent),
-            Line("stochastic greedy by default, loss of facility-location value", lambda v: v < 0.01,
-                 {n: loss(v[0]) for n, v in stochastic.items()} | {RANDOM: loss(0)},
-                 "compared with the exact greedy; allowed: 1 %", lambda v: f"{v:.2%}"),
-            Line("stochastic greedy, epsilon .01, loss of facility-location value", lambda v: v < 0.01,
-                 {n: loss(v[0]) for n, v in equal.items()} | {RANDOM: loss(0)}, "", lambda v: f"{v:.2%}"),
-            Line("graph cut, lam .5, value", lambda v: v > 0.9999, cut_values | {RANDOM: 0.0},
-                 "all three are right; lipt never forms the matrix", percent),
+            Line(
+                "lazy greedy, value",
+                lambda v: v > 0.9999,
+                {n: v[0] for n, v in lazy.items()} | {RANDOM: 0.0},
+                "all three are right",
+                percent,
+            ),
+            Line(
+                "lazy greedy, samples shared with the exact greedy",
+                None,  # ties: equal value, other samples
+                {n: v[1] for n, v in lazy.items()} | {RANDOM: shared},
+                "",
+                percent,
+            ),
+            Line(
+                "lazy greedy, CPU time and memory",
+                None,
+                {n: v[2] for n, v in lazy.items()},
+                "the time of submodlib excludes the matrix, which it is given; the time of lipt includes it",
+            ),
+            Line(
+                "stochastic greedy by default, value",
+                None,
+                {n: v[0] for n, v in stochastic.items()} | {RANDOM: 0.0},
+                "default epsilon: .01 (lipt), .9 (apricot, and cords, which uses it), .1 (submodlib); at .9 each pick "
+                "considers a single candidate",
+                percent,
+            ),
+            Line(
+                "stochastic greedy, epsilon .01, value",
+                None,
+                {n: v[0] for n, v in equal.items()} | {RANDOM: 0.0},
+                "apricot is right with this epsilon",
+                percent,
+            ),
+            Line(
+                "stochastic greedy by default, loss of facility-location value",
+                lambda v: v < 0.01,
+                {n: loss(v[0]) for n, v in stochastic.items()} | {RANDOM: loss(0)},
+                "compared with the exact greedy; allowed: 1 %",
+                lambda v: f"{v:.2%}",
+            ),
+            Line(
+                "stochastic greedy, epsilon .01, loss of facility-location value",
+                lambda v: v < 0.01,
+                {n: loss(v[0]) for n, v in equal.items()} | {RANDOM: loss(0)},
+                "",
+                lambda v: f"{v:.2%}",
+            ),
+            Line(
+                "graph cut, lam .5, value",
+                lambda v: v > 0.9999,
+                cut_values | {RANDOM: 0.0},
+                "all three are right; lipt never forms the matrix",
+                percent,
+            ),
         ],
-        [f"cords offers both as `SubmodularSelectionStrategy`. Constructing it gives: "
-         f"`{outcome(lambda: libraries.cords_submodular(p))}`"],
-    )  # fmt: skip
+        [
+            f"cords offers both as `SubmodularSelectionStrategy`. Constructing it gives: "
+            f"`{outcome(lambda: libraries.cords_submodular(p))}`"
+        ],
+    )
 
 
 def cuts(candidates: Candidates, similarity: np.ndarray, k: int) -> list[tuple[str, list[int]]]:
@@ -235,18 +309,43 @@ def duplicates(p: Problem) -> Section:
         "pick. Re-implemented: a log-determinant gain that lost its sign and the term of the sample itself, s_xA S_A⁻¹ "
         "s_Ax.",
         [
-            Line("facility location", none,
-                 {OURS: ours("facility_location"), APRICOT: repeats(libraries.apricot_facility(similarity, k)),
-                  SUBMODLIB: repeats(libraries.submodlib_facility(similarity, k)), RANDOM: chance}, "", whole),
+            Line(
+                "facility location",
+                none,
+                {
+                    OURS: ours("facility_location"),
+                    APRICOT: repeats(libraries.apricot_facility(similarity, k)),
+                    SUBMODLIB: repeats(libraries.submodlib_facility(similarity, k)),
+                    RANDOM: chance,
+                },
+                "",
+                whole,
+            ),
             Line("CRAIG", none, {OURS: repeats(craig_picks), RANDOM: chance}, "", whole),
-            Line("farthest first", none,
-                 {OURS: ours("k_center"), SUBMODLIB: repeats(libraries.submodlib_farthest(similarity, k)),
-                  RANDOM: chance}, "lipt: k_center; submodlib: DisparityMin", whole),
-            Line("log-determinant", none,
-                 {SUBMODLIB: repeats(libraries.submodlib_logdet(similarity, k, 0.01)), DEEPCORE: repeats(wrong),
-                  RANDOM: chance}, "lipt has none; with the wrong sign the most redundant sample is picked", whole),
+            Line(
+                "farthest first",
+                none,
+                {
+                    OURS: ours("k_center"),
+                    SUBMODLIB: repeats(libraries.submodlib_farthest(similarity, k)),
+                    RANDOM: chance,
+                },
+                "lipt: k_center; submodlib: DisparityMin",
+                whole,
+            ),
+            Line(
+                "log-determinant",
+                none,
+                {
+                    SUBMODLIB: repeats(libraries.submodlib_logdet(similarity, k, 0.01)),
+                    DEEPCORE: repeats(wrong),
+                    RANDOM: chance,
+                },
+                "lipt has none; with the wrong sign the most redundant sample is picked",
+                whole,
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 def none(value: float) -> bool:

@@ -17,7 +17,7 @@ from benchmarks.peers.inputs import (
     overlap,
     problem,
     stratified_sets,
-)  # fmt: skip
+)
 from benchmarks.peers.page import CORDS, DEEPCORE, OURS, RANDOM, Line, Section, cost, percent, whole
 from lipt.selection import select
 from lipt.selection.algorithms.gradmatch import LAM
@@ -88,31 +88,70 @@ def batch_size(p: Problem) -> Section:
         "equal in both cases. Re-implemented: each gradient comes from the mean loss of its batch, so it is divided by "
         "the batch size. The last batch of a class is smaller than the others.",
         [
-            Line("largest error of \\|g_i\\| against autograd, relative", lambda v: v < 1e-5,
-                 {OURS: relative(scores, autograd_norms(p)), CORDS: relative(cords_g, autograd_norms(p)),
-                  DEEPCORE: relative(wrong, autograd_norms(p))},
-                 "lipt and cords compute the same gradients; the re-implemented ones are divided by the batch "
-                 "size", lambda v: f"{v:.1e}"),
-            Line("GraNd independent of the batch", lambda v: v == 1,
-                 {OURS: ours("grand"), DEEPCORE: overlap(right, picks)}, "", percent),
-            Line("GradMatch independent of the batch", lambda v: v == 1,
-                 {OURS: ours("gradmatch"), CORDS: theirs("gradmatch", selection_type="PerClass"),
-                  DEEPCORE: overlap(true_order, order)},
-                 "cords uses the loss per sample; all its picks but the random ones (below) are right", percent),
-            Line("Glister independent of the batch", lambda v: v == 1,
-                 {OURS: ours("glister"), CORDS: theirs("glister", selection_type="PerClass", greedy="Naive", eta=0.01)},
-                 same, percent),
-            Line("CRAIG independent of the batch", lambda v: v == 1, {OURS: ours("craig")},
-                 "cords: see CRAIG; there the error has another cause", percent),
-            Line("GraNd picks from the last batch of each class", lambda v: v < 3 * everyone,
-                 {OURS: overlap(grand, last), DEEPCORE: overlap(picks, last), RANDOM: everyone},
-                 "the smallest batch gets the longest gradients", percent),
-            Line("GradMatch picks from the last batch of each class", lambda v: v < 3 * everyone,
-                 {OURS: overlap(select("gradmatch", small, fraction=FRACTION).indices_K, last),
-                  CORDS: overlap(matched, last), DEEPCORE: overlap(order, last), RANDOM: everyone},
-                 "", percent),
+            Line(
+                "largest error of \\|g_i\\| against autograd, relative",
+                lambda v: v < 1e-5,
+                {
+                    OURS: relative(scores, autograd_norms(p)),
+                    CORDS: relative(cords_g, autograd_norms(p)),
+                    DEEPCORE: relative(wrong, autograd_norms(p)),
+                },
+                "lipt and cords compute the same gradients; the re-implemented ones are divided by the batch size",
+                lambda v: f"{v:.1e}",
+            ),
+            Line(
+                "GraNd independent of the batch",
+                lambda v: v == 1,
+                {OURS: ours("grand"), DEEPCORE: overlap(right, picks)},
+                "",
+                percent,
+            ),
+            Line(
+                "GradMatch independent of the batch",
+                lambda v: v == 1,
+                {
+                    OURS: ours("gradmatch"),
+                    CORDS: theirs("gradmatch", selection_type="PerClass"),
+                    DEEPCORE: overlap(true_order, order),
+                },
+                "cords uses the loss per sample; all its picks but the random ones (below) are right",
+                percent,
+            ),
+            Line(
+                "Glister independent of the batch",
+                lambda v: v == 1,
+                {OURS: ours("glister"), CORDS: theirs("glister", selection_type="PerClass", greedy="Naive", eta=0.01)},
+                same,
+                percent,
+            ),
+            Line(
+                "CRAIG independent of the batch",
+                lambda v: v == 1,
+                {OURS: ours("craig")},
+                "cords: see CRAIG; there the error has another cause",
+                percent,
+            ),
+            Line(
+                "GraNd picks from the last batch of each class",
+                lambda v: v < 3 * everyone,
+                {OURS: overlap(grand, last), DEEPCORE: overlap(picks, last), RANDOM: everyone},
+                "the smallest batch gets the longest gradients",
+                percent,
+            ),
+            Line(
+                "GradMatch picks from the last batch of each class",
+                lambda v: v < 3 * everyone,
+                {
+                    OURS: overlap(select("gradmatch", small, fraction=FRACTION).indices_K, last),
+                    CORDS: overlap(matched, last),
+                    DEEPCORE: overlap(order, last),
+                    RANDOM: everyone,
+                },
+                "",
+                percent,
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 def largest(p: Problem, scores: Tensor) -> Tensor:
@@ -184,66 +223,125 @@ def gradmatch(p: Problem) -> Section:
     return Section(
         "GradMatch",
         f"{k} of {len(p)} samples in {p.classes} classes. cords has two solvers. The first runs only if the device is "
-        "the string \"cpu\", and fixes lam at 0. On every other device the second one runs. Re-implemented: OMP "
+        'the string "cpu", and fixes lam at 0. On every other device the second one runs. Re-implemented: OMP '
         "towards the mean with lam 1, then NNLS, then samples of weight zero are dropped. It runs on gradients divided "
         "by the batch size (in brackets: on correct gradients).",
         [
-            Line("samples chosen by the algorithm", lambda v: v == k,
-                 {OURS: len(set(indices)), **{name: k - run[0][2] for name, run in runs.items()},
-                  DEEPCORE: kept},
-                 "cords drops picks whose weight becomes negative. A repeated pick ends the search (CPU) or wastes a "
-                 "step (torch). It adds random samples up to k. DeepCore loses samples of weight 0", whole),
-            Line("of them with weight 0", None,
-                 {OURS: f"{int((mine.weights_K == 0).sum())}",
-                  **{name: f"{sum(w == 0 for w in run[0][1])}" for name, run in runs.items()}},
-                 "lipt keeps them to return k samples. In cords, random samples weigh 1 and chosen ones about n / k"),
-            Line("samples returned, distinct", lambda v: v == k,
-                 {OURS: len(set(indices)), **{name: len(set(run[0][0])) for name, run in runs.items()},
-                  DEEPCORE: kept},
-                 "with its random samples, cords returns k distinct ones", whole),
-            Line("largest deviation of a class from its budget", lambda v: v == 0,
-                 {OURS: class_errors(p, indices, k), **{n: class_errors(p, r[0][0], k) for n, r in runs.items()}},
-                 "the random samples of cords come from any class", whole),
-            Line("same picks with another seed", lambda v: v == 1,
-                 {OURS: overlap(indices, twice), "cords, CPU solver": overlap(first, again)},
-                 "OMP uses no random numbers; the random samples of cords do", percent),
-            Line("share of a static top-k by \\<g_i, mean g\\>", lambda v: v < 0.9,
-                 {OURS: overlap(indices, static), **{n: overlap(r[0][0], static) for n, r in runs.items()},
-                  DEEPCORE: f"{percent(overlap(shrunk, shrunk_static))} ({percent(overlap(order, static))})"},
-                 "with tiny gradients an absolute ridge dominates: the residual stays constant and OMP becomes a "
-                 "ranking", percent),
-            Line("objective above that of NNLS on the same samples", lambda v: v < 1e-3,
-                 {OURS: nnls_excess(p, indices, mine.weights_K, LAM, relative=True),
-                  **{name: nnls_excess(p, run[0][0], run[0][1], lam)
-                     for (name, run), lam in zip(runs.items(), (0.0, 0.5), strict=True)}},
-                 "reference: the best weights for the returned samples, by scipy; each side with its own lam",
-                 lambda v: f"{v:.1%}"),
-            Line("matching error, weights as in training", lambda v: v < chance,
-                 {OURS: matching_error(p, indices, mine.weights_K),
-                  **{n: matching_error(p, r[0][0], r[0][1]) for n, r in runs.items()},
-                  DEEPCORE: matching_error(p, shrunk, shrunk_weights), RANDOM: chance},
-                 "\\|mean g − weighted mean g_S\\| / \\|mean g\\|; here the defects of cords have little effect"),
-            Line("the same, lam 0 on both sides", lambda v: v < chance,
-                 {OURS: matching_error(p, plain.indices_K, plain.weights_K),
-                  "cords, CPU solver": matching_error(p, first, runs["cords, CPU solver"][0][1]), RANDOM: chance},
-                 "no important difference"),
-            Line("residual \\|Σ w g_S − Σ g\\| / \\|Σ g\\|, lam 0", lambda v: v < chance,
-                 {OURS: residual(p, plain.indices_K, plain.weights_K),
-                  "cords, CPU solver": residual(p, first, runs["cords, CPU solver"][0][1]), RANDOM: residual_chance},
-                 "OMP minimises this residual; random has weights n / k"),
-            Line("the same for a confident model, each side with its own lam", lambda v: v < residual_chance,
-                 {OURS: residual(sure, of_sure.indices_K, of_sure.weights_K),
-                  "cords, torch solver": residual(sure, theirs_of_sure[0], theirs_of_sure[1]),
-                  DEEPCORE: residual(sure, order_of_sure, weights_of_sure * len(p) / p.classes)},
-                 f"mean \\|g\\|² is {float(sure.gradients().square().sum(1).mean()):.2g} instead of "
-                 f"{float(g.square().sum(1).mean()):.2g}. lam is a constant in cords (.5) and DeepCore (1). In "
-                 f"lipt it is {LAM} times the mean \\|g\\|² of a class. Earlier versions of lipt used a constant .5 "
-                 "and had the same defect"),
-            Line("CPU time, memory", None,
-                 {OURS: cost(seconds, memory), **{name: cost(*run[1:]) for name, run in runs.items()}},
-                 "lipt: without the pass that computes logits and features"),
+            Line(
+                "samples chosen by the algorithm",
+                lambda v: v == k,
+                {OURS: len(set(indices)), **{name: k - run[0][2] for name, run in runs.items()}, DEEPCORE: kept},
+                "cords drops picks whose weight becomes negative. A repeated pick ends the search (CPU) or wastes a "
+                "step (torch). It adds random samples up to k. DeepCore loses samples of weight 0",
+                whole,
+            ),
+            Line(
+                "of them with weight 0",
+                None,
+                {
+                    OURS: f"{int((mine.weights_K == 0).sum())}",
+                    **{name: f"{sum(w == 0 for w in run[0][1])}" for name, run in runs.items()},
+                },
+                "lipt keeps them to return k samples. In cords, random samples weigh 1 and chosen ones about n / k",
+            ),
+            Line(
+                "samples returned, distinct",
+                lambda v: v == k,
+                {OURS: len(set(indices)), **{name: len(set(run[0][0])) for name, run in runs.items()}, DEEPCORE: kept},
+                "with its random samples, cords returns k distinct ones",
+                whole,
+            ),
+            Line(
+                "largest deviation of a class from its budget",
+                lambda v: v == 0,
+                {OURS: class_errors(p, indices, k), **{n: class_errors(p, r[0][0], k) for n, r in runs.items()}},
+                "the random samples of cords come from any class",
+                whole,
+            ),
+            Line(
+                "same picks with another seed",
+                lambda v: v == 1,
+                {OURS: overlap(indices, twice), "cords, CPU solver": overlap(first, again)},
+                "OMP uses no random numbers; the random samples of cords do",
+                percent,
+            ),
+            Line(
+                "share of a static top-k by \\<g_i, mean g\\>",
+                lambda v: v < 0.9,
+                {
+                    OURS: overlap(indices, static),
+                    **{n: overlap(r[0][0], static) for n, r in runs.items()},
+                    DEEPCORE: f"{percent(overlap(shrunk, shrunk_static))} ({percent(overlap(order, static))})",
+                },
+                "with tiny gradients an absolute ridge dominates: the residual stays constant and OMP becomes a "
+                "ranking",
+                percent,
+            ),
+            Line(
+                "objective above that of NNLS on the same samples",
+                lambda v: v < 1e-3,
+                {
+                    OURS: nnls_excess(p, indices, mine.weights_K, LAM, relative=True),
+                    **{
+                        name: nnls_excess(p, run[0][0], run[0][1], lam)
+                        for (name, run), lam in zip(runs.items(), (0.0, 0.5), strict=True)
+                    },
+                },
+                "reference: the best weights for the returned samples, by scipy; each side with its own lam",
+                lambda v: f"{v:.1%}",
+            ),
+            Line(
+                "matching error, weights as in training",
+                lambda v: v < chance,
+                {
+                    OURS: matching_error(p, indices, mine.weights_K),
+                    **{n: matching_error(p, r[0][0], r[0][1]) for n, r in runs.items()},
+                    DEEPCORE: matching_error(p, shrunk, shrunk_weights),
+                    RANDOM: chance,
+                },
+                "\\|mean g − weighted mean g_S\\| / \\|mean g\\|; here the defects of cords have little effect",
+            ),
+            Line(
+                "the same, lam 0 on both sides",
+                lambda v: v < chance,
+                {
+                    OURS: matching_error(p, plain.indices_K, plain.weights_K),
+                    "cords, CPU solver": matching_error(p, first, runs["cords, CPU solver"][0][1]),
+                    RANDOM: chance,
+                },
+                "no important difference",
+            ),
+            Line(
+                "residual \\|Σ w g_S − Σ g\\| / \\|Σ g\\|, lam 0",
+                lambda v: v < chance,
+                {
+                    OURS: residual(p, plain.indices_K, plain.weights_K),
+                    "cords, CPU solver": residual(p, first, runs["cords, CPU solver"][0][1]),
+                    RANDOM: residual_chance,
+                },
+                "OMP minimises this residual; random has weights n / k",
+            ),
+            Line(
+                "the same for a confident model, each side with its own lam",
+                lambda v: v < residual_chance,
+                {
+                    OURS: residual(sure, of_sure.indices_K, of_sure.weights_K),
+                    "cords, torch solver": residual(sure, theirs_of_sure[0], theirs_of_sure[1]),
+                    DEEPCORE: residual(sure, order_of_sure, weights_of_sure * len(p) / p.classes),
+                },
+                f"mean \\|g\\|² is {float(sure.gradients().square().sum(1).mean()):.2g} instead of "
+                f"{float(g.square().sum(1).mean()):.2g}. lam is a constant in cords (.5) and DeepCore (1). In "
+                f"lipt it is {LAM} times the mean \\|g\\|² of a class. Earlier versions of lipt used a constant .5 "
+                "and had the same defect",
+            ),
+            Line(
+                "CPU time, memory",
+                None,
+                {OURS: cost(seconds, memory), **{name: cost(*run[1:]) for name, run in runs.items()}},
+                "lipt: without the pass that computes logits and features",
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 def brute_glister(p: Problem, label: int, k: int, eta: float) -> list[int]:
@@ -291,22 +389,50 @@ def glister(p: Problem) -> Section:
         f"size eta = {eta:.2g}. Brute force: dense float64 gradients; every gain is computed again after every Taylor "
         "step. Re-implemented: the Taylor step never runs.",
         [
-            Line("positions equal to the brute-force greedy", lambda v: v == 1,
-                 {OURS: positions(indices), one: positions(naive[0][0]), DEEPCORE: positions(static)},
-                 "cords Naive is right; without the Taylor step the greedy is a fixed ranking", percent),
-            Line("samples shared with the brute-force greedy", lambda v: v > 0.99,
-                 {OURS: overlap(exact, indices), one: overlap(exact, naive[0][0]), two: overlap(exact, groups[0][0]),
-                  DEEPCORE: overlap(exact, static),
-                  RANDOM: float(np.mean([overlap(exact, each) for each in stratified_sets(p)]))},
-                 "RGreedy makes several picks per step: an intended approximation", percent),
-            Line("indices − weights returned", lambda v: v == 0,
-                 {OURS: len(indices) - len(mine.weights_K), one: len(naive[0][0]) - len(naive[0][1]),
-                  two: len(groups[0][0]) - len(groups[0][1])},
-                 f"RGreedy picks int(k / 15) per round and exceeds the budget; with all classes at once it returns "
-                 f"{len(all_at_once[0])} indices and {len(all_at_once[1])} weights", whole),
-            Line("indices returned − budget", lambda v: v == 0,
-                 {OURS: len(indices) - k, one: len(naive[0][0]) - k, two: len(groups[0][0]) - k}, "", whole),
-            Line("CPU time, memory", None,
-                 {OURS: cost(seconds, memory), one: cost(*naive[1:]), two: cost(*groups[1:])}, ""),
+            Line(
+                "positions equal to the brute-force greedy",
+                lambda v: v == 1,
+                {OURS: positions(indices), one: positions(naive[0][0]), DEEPCORE: positions(static)},
+                "cords Naive is right; without the Taylor step the greedy is a fixed ranking",
+                percent,
+            ),
+            Line(
+                "samples shared with the brute-force greedy",
+                lambda v: v > 0.99,
+                {
+                    OURS: overlap(exact, indices),
+                    one: overlap(exact, naive[0][0]),
+                    two: overlap(exact, groups[0][0]),
+                    DEEPCORE: overlap(exact, static),
+                    RANDOM: float(np.mean([overlap(exact, each) for each in stratified_sets(p)])),
+                },
+                "RGreedy makes several picks per step: an intended approximation",
+                percent,
+            ),
+            Line(
+                "indices − weights returned",
+                lambda v: v == 0,
+                {
+                    OURS: len(indices) - len(mine.weights_K),
+                    one: len(naive[0][0]) - len(naive[0][1]),
+                    two: len(groups[0][0]) - len(groups[0][1]),
+                },
+                f"RGreedy picks int(k / 15) per round and exceeds the budget; with all classes at once it returns "
+                f"{len(all_at_once[0])} indices and {len(all_at_once[1])} weights",
+                whole,
+            ),
+            Line(
+                "indices returned − budget",
+                lambda v: v == 0,
+                {OURS: len(indices) - k, one: len(naive[0][0]) - k, two: len(groups[0][0]) - k},
+                "",
+                whole,
+            ),
+            Line(
+                "CPU time, memory",
+                None,
+                {OURS: cost(seconds, memory), one: cost(*naive[1:]), two: cost(*groups[1:])},
+                "",
+            ),
         ],
-    )  # fmt: skip
+    )

@@ -61,19 +61,38 @@ def geometry(p: Problem) -> Section:
         "sample to its nearest pick, on features of length 1. submodlib runs DisparityMin on cosines: farthest-first "
         "from another start. Re-implemented: argmax instead of argmin.",
         [
-            Line("herding, \\|mean − mean of the picks\\|", lambda v: v < chance,
-                 {OURS: error(herding), DEEPCORE: error(herd(features, k, largest=True)), RANDOM: chance},
-                 "argmax moves the mean away"),
-            Line("herding, picks shared with the definition in float64", lambda v: v > 0.99,
-                 {OURS: overlap(exact, herding), DEEPCORE: overlap(exact, herd(features, k, largest=True)),
-                  RANDOM: float(np.mean([overlap(exact, s) for s in sets]))}, "", percent),
-            Line("k-center, radius", lambda v: v < far,
-                 {OURS: radius(center), SUBMODLIB: radius(theirs), RANDOM: far}, "both are right"),
-            Line("k-center, picks shared with brute force", lambda v: v > 0.99,
-                 {OURS: overlap(brute, center), RANDOM: float(np.mean([overlap(brute, s) for s in sets]))}, "",
-                 percent),
+            Line(
+                "herding, \\|mean − mean of the picks\\|",
+                lambda v: v < chance,
+                {OURS: error(herding), DEEPCORE: error(herd(features, k, largest=True)), RANDOM: chance},
+                "argmax moves the mean away",
+            ),
+            Line(
+                "herding, picks shared with the definition in float64",
+                lambda v: v > 0.99,
+                {
+                    OURS: overlap(exact, herding),
+                    DEEPCORE: overlap(exact, herd(features, k, largest=True)),
+                    RANDOM: float(np.mean([overlap(exact, s) for s in sets])),
+                },
+                "",
+                percent,
+            ),
+            Line(
+                "k-center, radius",
+                lambda v: v < far,
+                {OURS: radius(center), SUBMODLIB: radius(theirs), RANDOM: far},
+                "both are right",
+            ),
+            Line(
+                "k-center, picks shared with brute force",
+                lambda v: v > 0.99,
+                {OURS: overlap(brute, center), RANDOM: float(np.mean([overlap(brute, s) for s in sets]))},
+                "",
+                percent,
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 def scores(p: Problem) -> Section:
@@ -101,23 +120,53 @@ def scores(p: Problem) -> Section:
         "most certain sample comes first (DeepCore's uncertainty without balancing), and samples that were never "
         "learned (50 of them) count as never forgotten.",
         [
-            Line("uncertainty: picks among the k least certain", lambda v: v == 1,
-                 {OURS: overlap(exact, picks), DEEPCORE: overlap(exact, reversed_), RANDOM: FRACTION}, "", percent),
-            Line("uncertainty: mean entropy of the picks, nats", lambda v: v > float(entropy.mean()),
-                 {OURS: float(entropy[picks].mean()), DEEPCORE: float(entropy[reversed_].mean()),
-                  RANDOM: float(entropy.mean())}, ""),
-            Line("forgetting: never-learned samples picked, of 50", lambda v: v == 50,
-                 {OURS: overlap(never, forgotten) * 50, DEEPCORE: overlap(never, lost) * 50, RANDOM: 50 * FRACTION},
-                 "lipt scores them +inf, so they come first; scored 0 they come last", whole),
-            Line("GraNd: picks among the k largest gradients", lambda v: v == 1,
-                 {OURS: overlap(norms, grand), RANDOM: FRACTION}, "the norms are checked above", percent),
-            Line("EL2N: picks among the k largest errors", lambda v: v == 1,
-                 {OURS: overlap(p.errors().norm(dim=1).topk(k).indices, el2n), RANDOM: FRACTION}, "", percent),
-            Line("EL2N scores against float64, largest relative error", lambda v: v < 1e-5,
-                 {OURS: float((difficulty(candidates, "el2n") / p.errors().norm(dim=1) - 1).abs().max())}, "",
-                 lambda v: f"{v:.1e}"),
+            Line(
+                "uncertainty: picks among the k least certain",
+                lambda v: v == 1,
+                {OURS: overlap(exact, picks), DEEPCORE: overlap(exact, reversed_), RANDOM: FRACTION},
+                "",
+                percent,
+            ),
+            Line(
+                "uncertainty: mean entropy of the picks, nats",
+                lambda v: v > float(entropy.mean()),
+                {
+                    OURS: float(entropy[picks].mean()),
+                    DEEPCORE: float(entropy[reversed_].mean()),
+                    RANDOM: float(entropy.mean()),
+                },
+                "",
+            ),
+            Line(
+                "forgetting: never-learned samples picked, of 50",
+                lambda v: v == 50,
+                {OURS: overlap(never, forgotten) * 50, DEEPCORE: overlap(never, lost) * 50, RANDOM: 50 * FRACTION},
+                "lipt scores them +inf, so they come first; scored 0 they come last",
+                whole,
+            ),
+            Line(
+                "GraNd: picks among the k largest gradients",
+                lambda v: v == 1,
+                {OURS: overlap(norms, grand), RANDOM: FRACTION},
+                "the norms are checked above",
+                percent,
+            ),
+            Line(
+                "EL2N: picks among the k largest errors",
+                lambda v: v == 1,
+                {OURS: overlap(p.errors().norm(dim=1).topk(k).indices, el2n), RANDOM: FRACTION},
+                "",
+                percent,
+            ),
+            Line(
+                "EL2N scores against float64, largest relative error",
+                lambda v: v < 1e-5,
+                {OURS: float((difficulty(candidates, "el2n") / p.errors().norm(dim=1) - 1).abs().max())},
+                "",
+                lambda v: f"{v:.1e}",
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 def contract(seed: int) -> Section:
@@ -163,36 +212,65 @@ def contract(seed: int) -> Section:
         f"The first row uses {len(uneven)} samples in classes of 333, 501, 499 and 667, and fraction {FRACTION:g}. The "
         f"rows on k = n, NaN and a budget of 10 use {n} samples. For the row on NaN, one feature of sample 17 is NaN.",
         [
-            Line(f"picks in total and per class; correct: {sum(goal)}: {', '.join(map(str, goal))}", None,
-                 {OURS: budget(select("gradmatch", uneven.candidates(), fraction=FRACTION).indices_K),
-                  solver: budget(cords("gradmatch", uneven, k)), naive: budget(cords("glister", uneven, k, **glister))},
-                 "cords rounds every class up; its GradMatch adds random samples from any class"),
-            Line("k = n returns everything", None,
-                 {OURS: everything(select("gradmatch", small.candidates(), fraction=1).indices_K),
-                  solver: outcome(lambda: everything(cords("gradmatch", small, n))),
-                  naive: outcome(lambda: everything(cords("glister", small, n, **glister))),
-                  stochastic: outcome(lambda: everything(cords("glister", small, n, greedy="Stochastic", eta=0.01))),
-                  APRICOT: outcome(lambda: everything(libraries.apricot_facility(matrix, n))),
-                  SUBMODLIB: outcome(lambda: everything(libraries.submodlib_facility(matrix, n)))},
-                 "submodlib refuses by design; cords GradMatch reaches n with random samples; cords Stochastic draws "
-                 "more samples than are left"),
-            Line("a total budget of 10", None,
-                 {OURS: outcome(lambda: ten(select("glister", small.candidates(), fraction=0.1).indices_K)),
-                  naive: outcome(lambda: ten(cords("glister", small, 10, **glister))),
-                  "cords, Glister RGreedy": outcome(
-                      lambda: ten(cords("glister", small, 10, greedy="RGreedy", eta=0.01)))},
-                 "RGreedy picks int(k / 15) samples per round: none for k < 15"),
-            Line("NaN is an error that names the sample", None,
-                 {OURS: outcome(lambda: silent(select("gradmatch", broken.candidates(), fraction=0.1).indices_K)),
-                  solver: outcome(lambda: silent(cords("gradmatch", broken, 10))),
-                  naive: outcome(lambda: silent(cords("glister", broken, 10, **glister))),
-                  APRICOT: outcome(lambda: silent(libraries.apricot_facility(nan, 10))),
-                  SUBMODLIB: outcome(lambda: silent(libraries.submodlib_facility(nan, 10)))}, ""),
-            Line("random: same seed, same picks; five seeds, five subsets", None,
-                 {OURS: f"{percent(overlap(list(draws[0]), list(again)))} same; at most {percent(shared)} shared"},
-                 "DeepCore's experiments use one seed for all repeats"),
-            Line("equal scores go to the lowest index", None,
-                 {OURS: str(select("forgetting", tied, fraction=0.4).indices_K.tolist())},
-                 "four picks out of nine equal scores"),
+            Line(
+                f"picks in total and per class; correct: {sum(goal)}: {', '.join(map(str, goal))}",
+                None,
+                {
+                    OURS: budget(select("gradmatch", uneven.candidates(), fraction=FRACTION).indices_K),
+                    solver: budget(cords("gradmatch", uneven, k)),
+                    naive: budget(cords("glister", uneven, k, **glister)),
+                },
+                "cords rounds every class up; its GradMatch adds random samples from any class",
+            ),
+            Line(
+                "k = n returns everything",
+                None,
+                {
+                    OURS: everything(select("gradmatch", small.candidates(), fraction=1).indices_K),
+                    solver: outcome(lambda: everything(cords("gradmatch", small, n))),
+                    naive: outcome(lambda: everything(cords("glister", small, n, **glister))),
+                    stochastic: outcome(lambda: everything(cords("glister", small, n, greedy="Stochastic", eta=0.01))),
+                    APRICOT: outcome(lambda: everything(libraries.apricot_facility(matrix, n))),
+                    SUBMODLIB: outcome(lambda: everything(libraries.submodlib_facility(matrix, n))),
+                },
+                "submodlib refuses by design; cords GradMatch reaches n with random samples; cords Stochastic draws "
+                "more samples than are left",
+            ),
+            Line(
+                "a total budget of 10",
+                None,
+                {
+                    OURS: outcome(lambda: ten(select("glister", small.candidates(), fraction=0.1).indices_K)),
+                    naive: outcome(lambda: ten(cords("glister", small, 10, **glister))),
+                    "cords, Glister RGreedy": outcome(
+                        lambda: ten(cords("glister", small, 10, greedy="RGreedy", eta=0.01))
+                    ),
+                },
+                "RGreedy picks int(k / 15) samples per round: none for k < 15",
+            ),
+            Line(
+                "NaN is an error that names the sample",
+                None,
+                {
+                    OURS: outcome(lambda: silent(select("gradmatch", broken.candidates(), fraction=0.1).indices_K)),
+                    solver: outcome(lambda: silent(cords("gradmatch", broken, 10))),
+                    naive: outcome(lambda: silent(cords("glister", broken, 10, **glister))),
+                    APRICOT: outcome(lambda: silent(libraries.apricot_facility(nan, 10))),
+                    SUBMODLIB: outcome(lambda: silent(libraries.submodlib_facility(nan, 10))),
+                },
+                "",
+            ),
+            Line(
+                "random: same seed, same picks; five seeds, five subsets",
+                None,
+                {OURS: f"{percent(overlap(list(draws[0]), list(again)))} same; at most {percent(shared)} shared"},
+                "DeepCore's experiments use one seed for all repeats",
+            ),
+            Line(
+                "equal scores go to the lowest index",
+                None,
+                {OURS: str(select("forgetting", tied, fraction=0.4).indices_K.tolist())},
+                "four picks out of nine equal scores",
+            ),
         ],
-    )  # fmt: skip
+    )

@@ -196,8 +196,12 @@ def test_dataset_is_written_and_a_shard_costs_one_request(store: Store) -> None:
         open_source("digits"), files.put, seed=3, test_fraction=0.2, get=files.get, delete=files.delete
     )
     assert store.list() == [
-        "manifest.json", "test-00000.tar", "test.index.parquet", "train-00000.tar", "train.index.parquet",
-    ]  # fmt: skip
+        "manifest.json",
+        "test-00000.tar",
+        "test.index.parquet",
+        "train-00000.tar",
+        "train.index.parquet",
+    ]
     assert store.traffic.written["data"] == sum(
         chunk.size for split in written.splits.values() for chunk in split.chunks
     )

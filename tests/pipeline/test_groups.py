@@ -68,9 +68,15 @@ class Hand:
             recalibrate=dict,
         )
         return merge_states(
-            self.star, list(states), states.__getitem__, arena,
-            method="greedy_interpolation", search="coarse_to_fine", batchnorm="averaged", fallback=True,
-        )  # fmt: skip
+            self.star,
+            list(states),
+            states.__getitem__,
+            arena,
+            method="greedy_interpolation",
+            search="coarse_to_fine",
+            batchnorm="averaged",
+            fallback=True,
+        )
 
 
 def test_groups_are_merged_like_jigsaws_and_their_soups_likewise(ran: tuple[Path, Outcome]) -> None:

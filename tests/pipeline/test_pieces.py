@@ -54,15 +54,23 @@ def test_two_processes_make_the_pieces_of_one(started: Path, tmp_path: Path) -> 
         make_all(ctx, prepared)
         made.append(digests(ctx.workspace))
         artifacts = [ctx.workspace.get(key.removesuffix("/artifact.json")) for key in made[-1]]
-        fetched.append({
-            stage: sum(ctx.workspace.cost(found).read["model"] for found in artifacts if found.stage == stage)
-            for stage in ("pretrain", "score")
-        })  # fmt: skip
+        fetched.append(
+            {
+                stage: sum(ctx.workspace.cost(found).read["model"] for found in artifacts if found.stage == stage)
+                for stage in ("pretrain", "score")
+            }
+        )
         lines = sorted(line.split("  ")[0].strip() for line in reported.getvalue().splitlines())
-        assert lines == sorted([
-            *(f"pretrain[{index}]" for index in range(4)), "group[0]", "group[1]", "merge",
-            *(f"score {start:,}" for start in (0, 400, 800, 1200)), "select ccs",
-        ])  # fmt: skip
+        assert lines == sorted(
+            [
+                *(f"pretrain[{index}]" for index in range(4)),
+                "group[0]",
+                "group[1]",
+                "merge",
+                *(f"score {start:,}" for start in (0, 400, 800, 1200)),
+                "select ccs",
+            ]
+        )
         assert "up to date" not in reported.getvalue()
         started_with = ("chunks", "ingest", "initialise", "dispatch")
         assert {ref.partition("/")[0] for ref in ctx.workspace.reused} <= set(started_with)

@@ -25,9 +25,13 @@ SECTIONS = {
     if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 }
 PLAIN = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
     | st.sampled_from([10**4000, -(2**63), 2**64, "auto", "digits", "s3://", "1e-9", "os:path", "~", "../..", ""])
-)  # fmt: skip
+)
 VALUES = st.recursive(
     PLAIN, lambda below: st.lists(below, max_size=3) | st.dictionaries(PLAIN, below, max_size=3), max_leaves=6
 )
@@ -108,11 +112,16 @@ def test_any_text_is_taken_or_refused(folder: Path, text: str) -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(document=st.dictionaries(
-    st.sampled_from(list(Config.model_fields)) | st.text(max_size=5),
-    VALUES | st.sampled_from(sorted(SECTIONS)).flatmap(
-        lambda name: st.dictionaries(st.sampled_from(SECTIONS[name]), VALUES, max_size=3)), max_size=3,
-))  # fmt: skip
+@given(
+    document=st.dictionaries(
+        st.sampled_from(list(Config.model_fields)) | st.text(max_size=5),
+        VALUES
+        | st.sampled_from(sorted(SECTIONS)).flatmap(
+            lambda name: st.dictionaries(st.sampled_from(SECTIONS[name]), VALUES, max_size=3)
+        ),
+        max_size=3,
+    )
+)
 def test_any_document_is_taken_or_refused(folder: Path, document: dict[str, Any]) -> None:
     check(yaml.safe_dump(document, allow_unicode=True), folder)
 

@@ -45,16 +45,34 @@ def test_select_from_files(tmp_path: Path, scored: dict[str, np.ndarray]) -> Non
     options = [item for name in scored for item in (f"--{name}", str(tmp_path / f"{name}.npy"))]
     to = str(tmp_path / "new" / "subset.parquet")
     ended = lipt(
-        "select", *options, "--algorithm", "gradmatch", "--fraction", "0.2", "--option", "lam=0.25", "--seed", "5",
-        "--note", "checkpoint=sha256:0a1b", "--to", to, "-o", "json",
-    )  # fmt: skip
+        "select",
+        *options,
+        "--algorithm",
+        "gradmatch",
+        "--fraction",
+        "0.2",
+        "--option",
+        "lam=0.25",
+        "--seed",
+        "5",
+        "--note",
+        "checkpoint=sha256:0a1b",
+        "--to",
+        to,
+        "-o",
+        "json",
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
     loaded = Selection.load(to)
     expected = select(
-        "gradmatch", Candidates.of(**scored), fraction=0.2, seed=5, options={"lam": 0.25},
+        "gradmatch",
+        Candidates.of(**scored),
+        fraction=0.2,
+        seed=5,
+        options={"lam": 0.25},
         notes={"checkpoint": "sha256:0a1b"},
-    )  # fmt: skip
+    )
     assert torch.equal(loaded.indices_K, expected.indices_K)
     assert torch.equal(loaded.weights_K, expected.weights_K)
     assert loaded.provenance == expected.provenance
@@ -65,9 +83,21 @@ def test_select_from_files(tmp_path: Path, scored: dict[str, np.ndarray]) -> Non
 def test_select_from_blocks_is_select_from_arrays(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
     first, second, to = (str(tmp_path / name) for name in ("0.safetensors", "1.safetensors", "subset.parquet"))
     here(
-        "select", "--outputs", first, "--outputs", second, "--validation", second, "--algorithm", "glister",
-        "--unbalanced", "--fraction", "0.1", "--to", to,
-    )  # fmt: skip
+        "select",
+        "--outputs",
+        first,
+        "--outputs",
+        second,
+        "--validation",
+        second,
+        "--algorithm",
+        "glister",
+        "--unbalanced",
+        "--fraction",
+        "0.1",
+        "--to",
+        to,
+    )
     held_out = Candidates.of(**{name: array[60:] for name, array in scored.items()})
     candidates = Candidates.of(**scored)
     expected = select("glister", candidates, fraction=0.1, balanced=False, validation=held_out)

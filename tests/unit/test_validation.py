@@ -77,11 +77,13 @@ def test_all_that_is_wrong_is_said_before_anything_runs(
 
 def test_what_is_right_passes(tmp_path: Path) -> None:
     for changes in (
-        {}, {"select": {"algorithm": "glister"}}, {"score": {"model": "jigsaws"}, "select": {"algorithm": "dual"}},
+        {},
+        {"select": {"algorithm": "glister"}},
+        {"score": {"model": "jigsaws"}, "select": {"algorithm": "dual"}},
         {"score": {"model": "classic", "runs": 1, "epochs": 2}, "select": {"algorithm": "forgetting"}},
         {"select": {"algorithm": "random", "fraction": 1}, "train": {"epoch_fraction": 0.01}},
         {"model": {"name": "torchvision.resnet18", "width": None}},
-    ):  # fmt: skip
+    ):
         ctx = tiny_context(tmp_path, changes)
         check_run(ctx)
         assert check_from_afar(ctx.config) == []
@@ -181,8 +183,11 @@ def test_from_afar_it_is_said_what_was_not_checked(monkeypatch: pytest.MonkeyPat
         check_from_afar(override(config, {"select": {"options": {"bta": 1}}}))
 
 
-@pytest.mark.parametrize("verb", [["run"], ["run", "--dry-run"], ["compare"], ["compare", "--dry-run"],
-                                  ["submit", "--engine", "argo"]], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "verb",
+    [["run"], ["run", "--dry-run"], ["compare"], ["compare", "--dry-run"], ["submit", "--engine", "argo"]],
+    ids=" ".join,
+)
 def test_every_verb_refuses_it(tmp_path: Path, verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.yaml"
     workspace = "s3://bucket/runs" if verb[0] == "submit" else str(tmp_path / "runs")

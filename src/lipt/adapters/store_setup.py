@@ -73,8 +73,12 @@ def rights(bucket: str) -> dict[str, Any]:
     """The policy: what `lipt.adapters.store.s3` asks of a store, on this bucket alone."""
     of_bucket = ["s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
     of_objects = [
-        "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts",
-    ]  # fmt: skip
+        "s3:GetObject",
+        "s3:PutObject",
+        "s3:DeleteObject",
+        "s3:AbortMultipartUpload",
+        "s3:ListMultipartUploadParts",
+    ]
     return {
         "Version": "2012-10-17",
         "Statement": [

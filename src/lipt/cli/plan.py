@@ -25,21 +25,45 @@ _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s"
 
 @click.command()
 @config_options
-@click.option("--calibrate", "runs", multiple=True, metavar="CONFIG", help="A finished run to take speeds from; again "
-              "for runs of other sizes.")  # fmt: skip
+@click.option(
+    "--calibrate",
+    "runs",
+    multiple=True,
+    metavar="CONFIG",
+    help="A finished run to take speeds from; again for runs of other sizes.",
+)
 @click.option("--engine", type=click.Choice(["local", "argo", "kubeflow"]), default="local", show_default=True)
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Nodes with a GPU.")
-@click.option("-m", "--machine", "pairs", multiple=True, metavar="NAME=VALUE",
-              help=f"What is known of node and store: {', '.join(_NUMBERS)}.")  # fmt: skip
+@click.option(
+    "-m",
+    "--machine",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"What is known of node and store: {', '.join(_NUMBERS)}.",
+)
 @click.option("--images", type=click.IntRange(min=2), help="Plan for so many training images that are not there,")
-@click.option("--image-kb", type=click.FloatRange(min=0, min_open=True), default=110, show_default=True,
-              help="of so many kB each,")  # fmt: skip
+@click.option(
+    "--image-kb",
+    type=click.FloatRange(min=0, min_open=True),
+    default=110,
+    show_default=True,
+    help="of so many kB each,",
+)
 @click.option("--classes", type=click.IntRange(min=2), default=1000, show_default=True, help="of so many classes.")
 @output_option
 def plan(
-    config_path: str, overrides: tuple[str, ...], runs: tuple[str, ...], engine: Engine, nodes: int,
-    pairs: tuple[str, ...], images: int | None, image_kb: float, classes: int, output: str,
-) -> None:  # fmt: skip
+    config_path: str,
+    overrides: tuple[str, ...],
+    runs: tuple[str, ...],
+    engine: Engine,
+    nodes: int,
+    pairs: tuple[str, ...],
+    images: int | None,
+    image_kb: float,
+    classes: int,
+    output: str,
+) -> None:
     """Predict what CONFIG takes: seconds, GPU hours, bytes and memory of each stage, and what breaks first.
 
     Beside what it took, where the workspace holds its report.
@@ -135,19 +159,29 @@ def _numbers(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _show(
-    stages: list[Forecast], costs: dict[str, list[Cost]], warnings: list[str], notes: list[str], machine: Machine,
+    stages: list[Forecast],
+    costs: dict[str, list[Cost]],
+    warnings: list[str],
+    notes: list[str],
+    machine: Machine,
     output: str,
-) -> None:  # fmt: skip
+) -> None:
     from lipt.ledger import elapsed_s
     from lipt.report.terminal import print_table
 
     measured_s = {stage.stage: elapsed_s(costs.get(stage.stage, [])) for stage in stages} if costs else {}
     if output == "json":
-        print_json({
-            "wall_s": sum(stage.wall_s for stage in stages), "gpu_hours": sum(stage.gpu_hours for stage in stages),
-            "stages": [asdict(stage) for stage in stages], "breaks": warnings, "measured_wall_s": measured_s,
-            "machine": asdict(machine), "assumptions": notes,
-        })  # fmt: skip
+        print_json(
+            {
+                "wall_s": sum(stage.wall_s for stage in stages),
+                "gpu_hours": sum(stage.gpu_hours for stage in stages),
+                "stages": [asdict(stage) for stage in stages],
+                "breaks": warnings,
+                "measured_wall_s": measured_s,
+                "machine": asdict(machine),
+                "assumptions": notes,
+            }
+        )
         return
     print_table(lambda shown: _table(stages, measured_s, shown), _IMPORTANCE, whole=is_verbose())
     for warning in warnings:

@@ -61,11 +61,15 @@ def show(document: Document, location: str, output: str) -> None:
     if output == "json":
         rows = [row.model_dump(mode="json") for row in document.rows]
         this_run, earlier = spent(document.ledger)
-        print_json({
-            "run_id": document.run_id, "report": location, "rows": rows,
-            "spent": {"this_run": this_run.as_dict(), "earlier_runs": earlier.as_dict()},
-            "verdict": {"level": verdict.level, "headline": verdict.headline, "sentences": verdict.sentences},
-        })  # fmt: skip
+        print_json(
+            {
+                "run_id": document.run_id,
+                "report": location,
+                "rows": rows,
+                "spent": {"this_run": this_run.as_dict(), "earlier_runs": earlier.as_dict()},
+                "verdict": {"level": verdict.level, "headline": verdict.headline, "sentences": verdict.sentences},
+            }
+        )
         return
     from rich.text import Text
 

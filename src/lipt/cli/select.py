@@ -19,31 +19,42 @@ _BLOCK = ("labels", "logits", "features")
 @click.option("--labels", type=click.Path(), help="int (N,), .npy")
 @click.option("--logits", multiple=True, type=click.Path(), help="float (N, C), .npy; repeatable, one per model.")
 @click.option(
-    "--features", multiple=True, type=click.Path(),
+    "--features",
+    multiple=True,
+    type=click.Path(),
     help="float (N, D), .npy: input of the last linear layer; repeatable, one per model.",
-)  # fmt: skip
+)
 @click.option(
-    "--outputs", multiple=True, type=click.Path(), metavar="BLOCK",
+    "--outputs",
+    multiple=True,
+    type=click.Path(),
+    metavar="BLOCK",
     help="Instead: .safetensors with labels, and logits, features or both, of a run of candidates; repeatable, in "
     "their order.",
-)  # fmt: skip
+)
 @click.option(
-    "--validation", multiple=True, type=click.Path(), metavar="BLOCK",
+    "--validation",
+    multiple=True,
+    type=click.Path(),
+    metavar="BLOCK",
     help="The same of held-out samples, for glister; repeatable.",
-)  # fmt: skip
+)
 @click.option(
-    "--scores", type=click.Path(),
+    "--scores",
+    type=click.Path(),
     help="Your own (N,), .npy, higher = kept first: for scores, and for ccs with score=scores.",
-)  # fmt: skip
+)
 @click.option(
-    "--initial", type=click.Path(),
+    "--initial",
+    type=click.Path(),
     help="Samples that are selected already: positions (I,), .npy, or a .parquet file of `lipt select`.",
-)  # fmt: skip
+)
 @click.option("--algorithm", default="auto", show_default=True)
 @click.option(
-    "--fraction", type=click.FloatRange(min=0, max=1, min_open=True),
+    "--fraction",
+    type=click.FloatRange(min=0, max=1, min_open=True),
     help="Share that is kept. Without it and --k: 0.05, as in a configuration.",
-)  # fmt: skip
+)
 @click.option("--k", type=click.IntRange(min=1), help="Instead: how many are kept.")
 @click.option("--balanced/--unbalanced", default=True, show_default=True, help="Split the budget over the classes.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of the algorithm; repeatable.")
@@ -169,9 +180,12 @@ def _candidates(paths: tuple[str, ...]) -> Candidates:
 
     labels_N = torch.cat(labels)
     stored = StoredOutputs(
-        models=1, sizes=[len(each) for each in labels], read=read, logits="logits" in shapes[0],
+        models=1,
+        sizes=[len(each) for each in labels],
+        read=read,
+        logits="logits" in shapes[0],
         features="features" in shapes[0],
-    )  # fmt: skip
+    )
     largest = int(labels_N.max()) if len(labels_N) else -1
     classes = read(0)[0].num_classes if stored.logits else largest + 1
     return Candidates(labels_N=labels_N, num_classes=classes, stored=stored)

@@ -105,8 +105,9 @@ def export(ctx: Context, target: str) -> Exported:
     dataset = ctx.dataset(step, ctx.workspace.get(subset.inputs[0]))
     classes = list(dataset.manifest.classes)
     table = read_subset(step, subset, sources=True).table
-    chosen = _Chosen(table=_columns(table.filter(pa.compute.is_valid(table["rank"])), classes), dataset=dataset,
-                     classes=classes)  # fmt: skip
+    chosen = _Chosen(
+        table=_columns(table.filter(pa.compute.is_valid(table["rank"])), classes), dataset=dataset, classes=classes
+    )
     named = "source" in table.column_names
     with _whole(Path(target)) as unfinished:
         _WRITERS[kind](
@@ -224,8 +225,11 @@ def _write_tar(chosen: _Chosen, target: Path, advance: Callable[[int], None]) ->
 
 
 _WRITERS: dict[Kind, Callable[[_Chosen, Path, Callable[[int], None]], None]] = {
-    "list": _write_list, "csv": _write_csv, "folder": _write_folder, "tar": _write_tar
-}  # fmt: skip
+    "list": _write_list,
+    "csv": _write_csv,
+    "folder": _write_folder,
+    "tar": _write_tar,
+}
 
 
 def safe_name(source: str, ext: str) -> str:

@@ -23,10 +23,15 @@ _EXAMPLES = 40
 _BINS = 30
 _THUMBNAIL = (96, 96)
 _SCORES = {
-    "el2n": "EL2N", "grand": "GraNd", "dual": "DUAL", "forgetting": "forgetting events",
-    "entropy": "entropy of the prediction", "margin": "second minus first probability",
-    "moderate": "closeness to the median distance", "least_confidence": "1 − first probability",
-}  # fmt: skip
+    "el2n": "EL2N",
+    "grand": "GraNd",
+    "dual": "DUAL",
+    "forgetting": "forgetting events",
+    "entropy": "entropy of the prediction",
+    "margin": "second minus first probability",
+    "moderate": "closeness to the median distance",
+    "least_confidence": "1 − first probability",
+}
 
 
 def subset_view(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:

@@ -217,9 +217,13 @@ def _try_selection(config: Config) -> None:
         samples = _samples(count, forgetting=scoring.model == "classic" and scoring.epochs > 1)
         try:
             run_selection(
-                settings.algorithm, samples, fraction=settings.fraction, balanced=settings.balanced,
-                options=settings.options, validation=samples if needs.validation else None,
-            )  # fmt: skip
+                settings.algorithm,
+                samples,
+                fraction=settings.fraction,
+                balanced=settings.balanced,
+                options=settings.options,
+                validation=samples if needs.validation else None,
+            )
         except UsageError as error:
             raise UsageError(error.message, error.remedy or "correct select.options") from error
         except (RuntimeError, ValueError, OverflowError) as error:  # an option so extreme that numbers overflow

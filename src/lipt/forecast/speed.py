@@ -38,9 +38,13 @@ def rates_here(ctx: Context, data: Data, stages: Iterable[str]) -> dict[str, flo
     def trains(batch_size: int, augment: Augment, precision: str) -> float:
         batch = images(batch_size, net.both)
         recipe = Recipe(
-            epochs=10**6, batch_size=batch_size, lr=1e-6, schedule="constant", augment=augment,
+            epochs=10**6,
+            batch_size=batch_size,
+            lr=1e-6,
+            schedule="constant",
+            augment=augment,
             precision="bf16" if precision == "bf16" else "fp32",
-        )  # fmt: skip
+        )
         trainer = Trainer(ctx.model(data.classes, 0), recipe, seed=0, device=ctx.device)
         return _rate(lambda: trainer.run_epoch(batch), net.both * len(batch))
 

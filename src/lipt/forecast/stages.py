@@ -161,41 +161,61 @@ class _Run:
         images = self.data.train + self.data.test
         stored, index = images * self.data.span_bytes, images / self.data.train * self.data.index_bytes
         return Work(
-            stage="ingest", items=images, decoded=images, written={"data": stored, "other": 2 * index},
-            requests=4 * stored / self.data.chunk_bytes, memory_bytes=self.memory + self.data.chunk_bytes,
-        )  # fmt: skip
+            stage="ingest",
+            items=images,
+            decoded=images,
+            written={"data": stored, "other": 2 * index},
+            requests=4 * stored / self.data.chunk_bytes,
+            memory_bytes=self.memory + self.data.chunk_bytes,
+        )
 
     def initialise(self) -> Work:
         classic, images = self.config.score.model == "classic", self.data.candidates
         epochs, streams = (self.config.score if classic else self.config.initialise).epochs, self.streams(images)
         looked = images * (epochs if streams else 1)
         return Work(
-            stage="initialise", pieces=self.config.score.runs if classic else 1, flops=epochs * images * self.net.both,
-            steps=epochs * math.ceil(images / self.config.initialise.batch_size), decoded=looked,
-            read={"data": looked * self.data.span_bytes}, once={"other": self.data.index_bytes},
-            written={"model": self.net.file_bytes, "other": 4 * images}, streams=streams,
-            requests=self.requests(looked, streams=streams), member_bytes=self.trainer,
+            stage="initialise",
+            pieces=self.config.score.runs if classic else 1,
+            flops=epochs * images * self.net.both,
+            steps=epochs * math.ceil(images / self.config.initialise.batch_size),
+            decoded=looked,
+            read={"data": looked * self.data.span_bytes},
+            once={"other": self.data.index_bytes},
+            written={"model": self.net.file_bytes, "other": 4 * images},
+            streams=streams,
+            requests=self.requests(looked, streams=streams),
+            member_bytes=self.trainer,
             memory_bytes=self.trainer + self.resident(images),
-            checkpoints=epochs - 1, checkpoint_bytes=2 * self.net.state_bytes + 10 * images,
-        )  # fmt: skip
+            checkpoints=epochs - 1,
+            checkpoint_bytes=2 * self.net.state_bytes + 10 * images,
+        )
 
     def dispatch(self) -> Work:
         count = self.config.dispatch.jigsaws
         return Work(
-            stage="dispatch", items=self.data.candidates, once={"other": self.data.index_bytes}, requests=count,
-            written={"other": count * self.plan_bytes}, memory_bytes=self.memory,
-        )  # fmt: skip
+            stage="dispatch",
+            items=self.data.candidates,
+            once={"other": self.data.index_bytes},
+            requests=count,
+            written={"other": count * self.plan_bytes},
+            memory_bytes=self.memory,
+        )
 
     def pretrain(self) -> Work:
         settings, dispatch, shard = self.config.pretrain, self.config.dispatch, self.shard
         return Work(
-            stage="pretrain", pieces=dispatch.jigsaws, spreads=True, flops=settings.passes * shard * self.net.both,
-            steps=settings.passes * dispatch.batches, decoded=shard, once={"model": self.net.file_bytes},
+            stage="pretrain",
+            pieces=dispatch.jigsaws,
+            spreads=True,
+            flops=settings.passes * shard * self.net.both,
+            steps=settings.passes * dispatch.batches,
+            decoded=shard,
+            once={"model": self.net.file_bytes},
             read={"data": shard * self.data.span_bytes, "other": self.plan_bytes},
             written={"model": self.net.delta_bytes},
             requests=4 + (self.requests(shard, streams=False) if dispatch.stratified else shard),
             memory_bytes=_PROCESS_BYTES + self.pixels(shard) + 5 * self.net.state_bytes,
-        )  # fmt: skip
+        )
 
     def merges(self) -> list[Work]:
         """Of the groups, where there are any, and the last."""
@@ -214,16 +234,24 @@ class _Run:
         streams = self.streams(validation)
         looked = self.shard + validation + (search if streams else 0)  # the images of the search are held
         return Work(
-            stage=stage, flops=judged * self.net.forward, steps=judged / _FORWARD_BATCH, decoded=looked,
+            stage=stage,
+            flops=judged * self.net.forward,
+            steps=judged / _FORWARD_BATCH,
+            decoded=looked,
             read={
-                "data": looked * self.data.span_bytes, "model": count * self.net.delta_bytes, "other": self.plan_bytes
+                "data": looked * self.data.span_bytes,
+                "model": count * self.net.delta_bytes,
+                "other": self.plan_bytes,
             },
-            written={"model": self.net.file_bytes}, streams=streams,
+            written={"model": self.net.file_bytes},
+            streams=streams,
             once={"model": self.net.file_bytes, "other": self.data.index_bytes},
             requests=count + self.requests(looked, streams=streams),
-            memory_bytes=self.memory + math.ceil(count) * self.net.delta_bytes + _MERGE_STATES * self.net.state_bytes
+            memory_bytes=self.memory
+            + math.ceil(count) * self.net.delta_bytes
+            + _MERGE_STATES * self.net.state_bytes
             + self.resident(validation),
-        )  # fmt: skip
+        )
 
     def score(self) -> Work:
         size, candidates = self.config.score.block_images, self.data.candidates
@@ -235,15 +263,22 @@ class _Run:
         weights = self.net.file_bytes if self.scorers == 1 or ensemble else 0
         models = self.scorers * (self.net.delta_bytes if ensemble else self.net.file_bytes * (self.scorers > 1))
         return Work(
-            stage="score", pieces=blocks, spreads=True, flops=self.scorers * images * self.net.forward,
-            steps=self.scorers * math.ceil(images / _FORWARD_BATCH), decoded=looked, streams=streams,
+            stage="score",
+            pieces=blocks,
+            spreads=True,
+            flops=self.scorers * images * self.net.forward,
+            steps=self.scorers * math.ceil(images / _FORWARD_BATCH),
+            decoded=looked,
+            streams=streams,
             read={"data": looked * self.data.span_bytes, "model": models},
             written={"other": images * (self.label_bytes + self.output_bytes)},
             once={"model": weights, "other": self.data.index_bytes},
             requests=self.requests(images, streams=streams),
-            memory_bytes=self.memory + self.resident(min(size, self.scored)) + images * self.output_bytes
+            memory_bytes=self.memory
+            + self.resident(min(size, self.scored))
+            + images * self.output_bytes
             + 2 * self.net.state_bytes,
-        )  # fmt: skip
+        )
 
     def select(self) -> Work:
         settings, candidates, size = self.config.select, self.data.candidates, self.config.score.block_images
@@ -254,12 +289,14 @@ class _Run:
         if needs.outputs and not needs.passes:  # all of it, and in float32 the problem that is solved
             held += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
         return Work(
-            stage="select", items=self.scored * numbers if needs.outputs else candidates,
+            stage="select",
+            items=self.scored * numbers if needs.outputs else candidates,
             read={"other": labels + passes * outputs + self.data.names_bytes * (1 + self.twice)},
-            once={"other": self.data.index_bytes}, written={"other": self.subset_bytes * (1 + self.twice)},
+            once={"other": self.data.index_bytes},
+            written={"other": self.subset_bytes * (1 + self.twice)},
             requests=(1 + passes) * (1 + self.scored / size),
             memory_bytes=self.memory + _SELECT_ROW * candidates + held,
-        )  # fmt: skip
+        )
 
     def train(self) -> Work:
         settings, candidates, runs = self.config.train, self.data.candidates, 1 + self.twice
@@ -278,23 +315,33 @@ class _Run:
             count * min(1.0, 1 - source / candidates + 1 / _RUN) for count, source in zip(seen, sources, strict=True)
         ]
         return Work(
-            stage="train", pieces=runs, streams=any(map(self.streams, sources)), decoded=looked,
+            stage="train",
+            pieces=runs,
+            streams=any(map(self.streams, sources)),
+            decoded=looked,
             member_bytes=self.trainer,
             flops=settings.epochs * drawn * self.net.both + again * self.net.forward,
             steps=settings.epochs * math.ceil(drawn / settings.batch_size),
             read={"data": looked * self.data.span_bytes, "other": self.subset_bytes},
-            written={"model": self.net.file_bytes}, requests=4 + sum(alone) / runs,
+            written={"model": self.net.file_bytes},
+            requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
             memory_bytes=self.trainer + self.resident(max(sources)),
-            checkpoints=settings.epochs - 1, checkpoint_bytes=2 * self.net.state_bytes,
-        )  # fmt: skip
+            checkpoints=settings.epochs - 1,
+            checkpoint_bytes=2 * self.net.state_bytes,
+        )
 
     def evaluate(self) -> Work:
         test, streams = self.data.test, self.streams(self.data.test)
         return Work(
-            stage="evaluate", pieces=1 + self.twice, flops=test * self.net.forward, streams=streams, decoded=test,
-            steps=math.ceil(test / _FORWARD_BATCH), requests=4 + self.requests(test, streams=False),
+            stage="evaluate",
+            pieces=1 + self.twice,
+            flops=test * self.net.forward,
+            streams=streams,
+            decoded=test,
+            steps=math.ceil(test / _FORWARD_BATCH),
+            requests=4 + self.requests(test, streams=False),
             read={"data": test * self.data.span_bytes, "model": self.net.file_bytes},
             once={"other": test / self.data.train * self.data.index_bytes},
             memory_bytes=self.memory + _ROW_MEMORY * test + self.resident(test) + self.net.state_bytes,
-        )  # fmt: skip
+        )

@@ -150,9 +150,12 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
         start += boxes * (STEP_S[machine.engine] + machine.pod_start_s)
         start += machine.pod_start_s + pods / _PODS_PER_S if work.spreads and pods > 1 else 0
     shares: dict[Bottleneck, float] = {
-        "compute": rounds * compute, "decode": rounds * decode, "store": rounds * transfer + first,
-        "requests": rounds * waiting, "orchestration": start,
-    }  # fmt: skip
+        "compute": rounds * compute,
+        "decode": rounds * decode,
+        "store": rounds * transfer + first,
+        "requests": rounds * waiting,
+        "orchestration": start,
+    }
     kinds = ("data", "model", "other")
     return Forecast(
         stage=work.stage,

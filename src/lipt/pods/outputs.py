@@ -80,11 +80,16 @@ class Finished:
         row = next(row for row in rows if row.role == "selected")
         accuracy = fmean(row.accuracy)
         figures = {
-            "accuracy": accuracy, "kept_fraction": row.kept_fraction, "epoch_fraction": row.epoch_fraction,
-            "epochs": row.epochs, "seeds": len(row.seeds), "wall_s": sum(row.stage_wall_s.values()),
-            "data_mb": (row.data_bytes or 0) / 1e6, "model_mb": (row.model_bytes or 0) / 1e6,
+            "accuracy": accuracy,
+            "kept_fraction": row.kept_fraction,
+            "epoch_fraction": row.epoch_fraction,
+            "epochs": row.epochs,
+            "seeds": len(row.seeds),
+            "wall_s": sum(row.stage_wall_s.values()),
+            "data_mb": (row.data_bytes or 0) / 1e6,
+            "model_mb": (row.model_bytes or 0) / 1e6,
             "gflop": (row.flops or 0) / 1e9,
-        }  # fmt: skip
+        }
         for other in rows:
             if other is not row:
                 name = other.name.replace("-", "_")

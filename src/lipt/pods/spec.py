@@ -19,14 +19,24 @@ if TYPE_CHECKING:  # the report imports matplotlib: a second that only the last 
 
 #: Pipeline parameter -> (the setting it stands for, its type).
 PARAMETERS: dict[str, tuple[str, type]] = {
-    "data": ("data.source", str), "workspace": ("workspace", str), "model": ("model.name", str),
-    "width": ("model.width", int), "algorithm": ("select.algorithm", str), "fraction": ("select.fraction", float),
-    "epoch_fraction": ("train.epoch_fraction", float), "jigsaws": ("dispatch.jigsaws", int),
-    "batches": ("dispatch.batches", int), "passes": ("pretrain.passes", int), "epochs": ("train.epochs", int),
-    "seed": ("seed", int), "seeds": ("compare.seeds", list), "profile": ("profile", str),
-    "random_baseline": ("train.random_baseline", bool), "chunk_mb": ("data.chunk_mb", float),
+    "data": ("data.source", str),
+    "workspace": ("workspace", str),
+    "model": ("model.name", str),
+    "width": ("model.width", int),
+    "algorithm": ("select.algorithm", str),
+    "fraction": ("select.fraction", float),
+    "epoch_fraction": ("train.epoch_fraction", float),
+    "jigsaws": ("dispatch.jigsaws", int),
+    "batches": ("dispatch.batches", int),
+    "passes": ("pretrain.passes", int),
+    "epochs": ("train.epochs", int),
+    "seed": ("seed", int),
+    "seeds": ("compare.seeds", list),
+    "profile": ("profile", str),
+    "random_baseline": ("train.random_baseline", bool),
+    "chunk_mb": ("data.chunk_mb", float),
     "shuffle_seed": ("data.shuffle_seed", int),
-}  # fmt: skip
+}
 #: Those whose 0 means "not set": engines have no null for numbers.
 UNSET_IF_ZERO = {"width", "epoch_fraction"}
 

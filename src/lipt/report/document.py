@@ -207,10 +207,14 @@ class LedgerRow(_Model):
         """The same as a cost, which can be added up."""
         kinds = ("data", "model", "other")
         return Cost(
-            wall_s=self.wall_s, ended=self.ended, flops=self.flops, peak_bytes=self.peak_bytes, requests=self.requests,
+            wall_s=self.wall_s,
+            ended=self.ended,
+            flops=self.flops,
+            peak_bytes=self.peak_bytes,
+            requests=self.requests,
             read={kind: getattr(self, f"{kind}_read") for kind in kinds},
             written={kind: getattr(self, f"{kind}_written") for kind in kinds},
-        )  # fmt: skip
+        )
 
 
 class Accounting(_Model):

@@ -153,10 +153,11 @@ def training_figures(curves: Sequence[Curve]) -> list[str]:
     return [
         draw(name, f"{label.capitalize()} by epoch", partial(_plot_curves, curves=curves, series=series, label=label))
         for name, label, series in (
-            ("loss", "training loss", "train_loss"), ("curves", "training accuracy", "train_accuracy")
+            ("loss", "training loss", "train_loss"),
+            ("curves", "training accuracy", "train_accuracy"),
         )
         if any(getattr(curve, series) for curve in curves)
-    ]  # fmt: skip
+    ]
 
 
 def _plot_curves(axes: Axes, curves: Sequence[Curve], series: str, label: str) -> None:

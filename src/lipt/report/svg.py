@@ -15,8 +15,16 @@ from matplotlib.figure import Figure
 INK, MUTED, LINE, PAPER = "#010101", "#010102", "#010103", "#010104"
 ACCENT, PLAIN, GOOD, BAD = "#010105", "#010106", "#010107", "#010108"
 SERIES = tuple(f"#0102{number:02d}" for number in range(1, 7))
-_VARIABLES = {INK: "ink", MUTED: "muted", LINE: "line", PAPER: "paper", ACCENT: "accent", PLAIN: "plain",
-              GOOD: "good", BAD: "bad"} | {color: f"s{n}" for n, color in enumerate(SERIES, start=1)}  # fmt: skip
+_VARIABLES = {
+    INK: "ink",
+    MUTED: "muted",
+    LINE: "line",
+    PAPER: "paper",
+    ACCENT: "accent",
+    PLAIN: "plain",
+    GOOD: "good",
+    BAD: "bad",
+} | {color: f"s{n}" for n, color in enumerate(SERIES, start=1)}
 
 _MAX_LEGEND_IN = 8.0
 _STYLE: dict[Any, Any] = {

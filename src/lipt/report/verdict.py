@@ -166,9 +166,11 @@ def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
 def _rival(other: Row, row: Row) -> str:
     delta = difference(other, row)
     meaning = {
-        "wins": " (better)", "loses": " (worse)", "tie": f" (within the noise of {delta.num_seeds} seeds)",
+        "wins": " (better)",
+        "loses": " (worse)",
+        "tie": f" (within the noise of {delta.num_seeds} seeds)",
         "unknown": " (both at chance)" if delta.at_chance else "",
-    }[delta.level]  # fmt: skip
+    }[delta.level]
     return f"{other.label} {format_points(delta.mean)} points{meaning}"
 
 

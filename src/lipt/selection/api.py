@@ -41,10 +41,18 @@ def requirements(algorithm: str, fraction: float, options: Mapping[str, Any] | N
 
 
 def select(
-    algorithm: str, candidates: Candidates, *, fraction: float | None = None, k: int | None = None, seed: int = 0,
-    balanced: bool = True, options: Mapping[str, Any] | None = None, validation: Candidates | None = None,
-    initial: ArrayLike | None = None, notes: Mapping[str, Any] | None = None,
-) -> Selection:  # fmt: skip
+    algorithm: str,
+    candidates: Candidates,
+    *,
+    fraction: float | None = None,
+    k: int | None = None,
+    seed: int = 0,
+    balanced: bool = True,
+    options: Mapping[str, Any] | None = None,
+    validation: Candidates | None = None,
+    initial: ArrayLike | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> Selection:
     """Choose a share, or a number, of the candidates: exactly one of `fraction` and `k`.
 
     Args:
@@ -87,21 +95,32 @@ def select(
         candidates = in_memory(candidates, "candidate")
     initial_I = _initial(initial, candidates, budget, algorithm, needs)
     task = Task(
-        candidates=candidates, validation=_judges(candidates, validation) if needs.validation else None,
-        budget=budget, fraction=fraction, groups=groups(candidates, budget, initial_I, balanced=balanced),
+        candidates=candidates,
+        validation=_judges(candidates, validation) if needs.validation else None,
+        budget=budget,
+        fraction=fraction,
+        groups=groups(candidates, budget, initial_I, balanced=balanced),
         generator=torch.Generator().manual_seed(seed),
-    )  # fmt: skip
+    )
     picks = found.function(task, **bound)
     weights_K = (
         torch.ones_like(picks.indices_K, dtype=torch.float32) if picks.weights_K is None else picks.weights_K.float()
     )
     unused = [UNUSED] if asked == AUTO and candidates.num_models and not needs.outputs else []
     return Selection(
-        indices_K=picks.indices_K, weights_K=weights_K, scores_N=None if picks.scores_N is None else
-        picks.scores_N.float(), labels_N=candidates.labels_N, positions_N=torch.arange(len(candidates)),
-        algorithm=algorithm, options=bound, fraction=fraction, balanced=balanced, seed=seed, notes=notes,
+        indices_K=picks.indices_K,
+        weights_K=weights_K,
+        scores_N=None if picks.scores_N is None else picks.scores_N.float(),
+        labels_N=candidates.labels_N,
+        positions_N=torch.arange(len(candidates)),
+        algorithm=algorithm,
+        options=bound,
+        fraction=fraction,
+        balanced=balanced,
+        seed=seed,
+        notes=notes,
         remarks=(*unused, *_without_any(candidates, picks.indices_K, initial_I)),
-    )  # fmt: skip
+    )
 
 
 def groups(candidates: Candidates, budget: int, initial_I: Tensor, *, balanced: bool) -> list[Group]:

@@ -67,15 +67,16 @@ class TopLogits:
     def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> TopLogits:
         """From what `tensors` gave."""
         return cls(
-            num_classes=num_classes, classes_NT=tensors["classes"], log_p_NT=tensors["log_p"],
-            log_rest_N=tensors["log_rest"], error_N=tensors["error"],
-        )  # fmt: skip
+            num_classes=num_classes,
+            classes_NT=tensors["classes"],
+            log_p_NT=tensors["log_p"],
+            log_rest_N=tensors["log_rest"],
+            error_N=tensors["error"],
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """What is stored, by name."""
-        return {
-            "classes": self.classes_NT, "log_p": self.log_p_NT, "log_rest": self.log_rest_N, "error": self.error_N
-        }  # fmt: skip
+        return {"classes": self.classes_NT, "log_p": self.log_p_NT, "log_rest": self.log_rest_N, "error": self.error_N}
 
     @classmethod
     def row_bytes(cls, num_classes: int, top: int) -> int:
@@ -128,10 +129,12 @@ def _compress(logits_BC: Tensor, labels_B: Tensor, kept: int) -> TopLogits:
     log_p_BT = log_p_BC.gather(1, classes_BT).clamp_min_(lowest)
     log_p_BT[~logits_BC.isfinite().all(1)] = torch.nan  # an infinite logit must not pass for a certain prediction
     top = TopLogits(
-        num_classes=num_classes, classes_NT=classes_BT.to(_class_ids(num_classes)),
-        log_p_NT=log_p_BT.to(_VALUES), log_rest_N=log_rest_B.clamp_min_(lowest).to(_VALUES),
+        num_classes=num_classes,
+        classes_NT=classes_BT.to(_class_ids(num_classes)),
+        log_p_NT=log_p_BT.to(_VALUES),
+        log_rest_N=log_rest_B.clamp_min_(lowest).to(_VALUES),
         error_N=torch.zeros(len(log_p_BC), device=log_p_BC.device),
-    )  # fmt: skip
+    )
     error_B = (log_p_BC.exp() - top[:].double().softmax(1)).norm(dim=1)
     # An upper bound in spite of rounding: of the probabilities here, and to float32.
     error_B = (error_B + 4 * torch.finfo(torch.float64).eps).float()

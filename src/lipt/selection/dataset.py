@@ -16,9 +16,15 @@ from lipt.selection.types import Candidates, Outputs
 
 
 def score_dataset(
-    model: nn.Module | Sequence[nn.Module], dataset: Dataset[Any], *, device: torch.device | str | None = None,
-    batch_size: int = 128, classifier: str | None = None, num_classes: int | None = None, num_workers: int = 0,
-) -> Candidates:  # fmt: skip
+    model: nn.Module | Sequence[nn.Module],
+    dataset: Dataset[Any],
+    *,
+    device: torch.device | str | None = None,
+    batch_size: int = 128,
+    classifier: str | None = None,
+    num_classes: int | None = None,
+    num_workers: int = 0,
+) -> Candidates:
     """Logits and penultimate features of every sample, float32 on the CPU, from one pass in eval mode.
 
     The result does not depend on `batch_size` beyond rounding: nothing is averaged over a batch. The model is left as

@@ -68,9 +68,13 @@ def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candid
     if len(outputs) != candidates.num_models:
         raise UsageError(f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}")
     block = replace(
-        candidates, labels_N=candidates.labels_N[rows], outputs=outputs, stored=None,
-        forgetting_N=None if counts_N is None else counts_N[rows], scores_N=None if own_N is None else own_N[rows],
-    )  # fmt: skip
+        candidates,
+        labels_N=candidates.labels_N[rows],
+        outputs=outputs,
+        stored=None,
+        forgetting_N=None if counts_N is None else counts_N[rows],
+        scores_N=None if own_N is None else own_N[rows],
+    )
     check_finite(block, name, rows.start)
     return block
 
@@ -85,8 +89,9 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
     for index, outputs in enumerate(candidates.outputs):
         logits = outputs.logits_NC
         stored = {
-            "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits, "features": outputs.features_ND
-        }  # fmt: skip
+            "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits,
+            "features": outputs.features_ND,
+        }
         for what, values_NX in stored.items():
             limit = _largest(values_NX.dtype) if what == "features" else math.inf
             for block in row_blocks(*values_NX.shape):

@@ -100,9 +100,15 @@ def register(
     where the option called `option` has one of its values.
     """
     needs = Requirements(
-        models=models, logits=models > 0 and logits, features=models > 0 and features, forgetting=forgetting,
-        scores=scores, initial=initial, validation=validation, passes=passes,
-    )  # fmt: skip
+        models=models,
+        logits=models > 0 and logits,
+        features=models > 0 and features,
+        forgetting=forgetting,
+        scores=scores,
+        initial=initial,
+        validation=validation,
+        passes=passes,
+    )
 
     def add(function: Algorithm) -> Algorithm:
         _REGISTRY[name] = Registered(function=function, needs=needs, option=option, by_value=by_value or {})
@@ -214,9 +220,12 @@ def stochastic_size(n: int, k: int, epsilon: float) -> int:
 
 
 def per_group(
-    task: Task, pick: Callable[[Group], tuple[Tensor, Tensor | None]], scores_N: Tensor | None = None, *,
+    task: Task,
+    pick: Callable[[Group], tuple[Tensor, Tensor | None]],
+    scores_N: Tensor | None = None,
+    *,
     compares: Literal["features", "gradients"] | None = None,
-) -> Picks:  # fmt: skip
+) -> Picks:
     """Solve every group by itself; `pick` returns positions into `group.members_M` and their weights or None.
 
     Args:

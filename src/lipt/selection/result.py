@@ -29,13 +29,22 @@ from lipt.selection.arrays import length_of
 T = TypeVar("T")
 
 _COLUMNS = {
-    "position": pa.int64(), "label": pa.int32(), "score": pa.float32(), "rank": pa.int32(), "weight": pa.float32()
-}  # fmt: skip
+    "position": pa.int64(),
+    "label": pa.int32(),
+    "score": pa.float32(),
+    "rank": pa.int32(),
+    "weight": pa.float32(),
+}
 _SOURCE = "source"
 _METADATA = b"lipt"
 _PROVENANCE: dict[str, type | tuple[type, ...]] = {
-    "algorithm": str, "options": dict, "fraction": (int, float), "balanced": bool, "seed": int, "version": str
-}  # fmt: skip
+    "algorithm": str,
+    "options": dict,
+    "fraction": (int, float),
+    "balanced": bool,
+    "seed": int,
+    "version": str,
+}
 _REMEDY = "choose a file that Selection.save, `lipt select` or a run has written"
 
 
@@ -81,9 +90,14 @@ class Selection:
     def provenance(self) -> dict[str, Any]:
         """How to choose these samples again: algorithm, options, fraction, balanced, seed, version, and the notes."""
         return {
-            **self.notes, "algorithm": self.algorithm, "options": dict(self.options), "fraction": float(self.fraction),
-            "balanced": bool(self.balanced), "seed": int(self.seed), "version": self.version,
-        }  # fmt: skip
+            **self.notes,
+            "algorithm": self.algorithm,
+            "options": dict(self.options),
+            "fraction": float(self.fraction),
+            "balanced": bool(self.balanced),
+            "seed": int(self.seed),
+            "version": self.version,
+        }
 
     def ascending(self) -> tuple[Tensor, Tensor]:
         """Positions (K,) of the chosen in the data set, int64 and ascending, which reads fastest, and their raw weights
@@ -238,8 +252,9 @@ class Selection:
             labels_N=torch.from_numpy(table["label"].to_numpy().astype(np.int64)),
             positions_N=torch.from_numpy(table["position"].to_numpy().copy()),
             sources_N=sources_N,
-            notes=notes, **how,
-        )  # fmt: skip
+            notes=notes,
+            **how,
+        )
 
 
 def check_notes(notes: Mapping[str, Any]) -> None:

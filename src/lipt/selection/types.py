@@ -136,10 +136,15 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, labels: ArrayLike, *, logits: ArrayLike | TopLogits | Sequence[ArrayLike | TopLogits] | None = None,
-        features: ArrayLike | Sequence[ArrayLike] | None = None, num_classes: int | None = None,
-        forgetting: ArrayLike | None = None, scores: ArrayLike | None = None,
-    ) -> Candidates:  # fmt: skip
+        cls,
+        labels: ArrayLike,
+        *,
+        logits: ArrayLike | TopLogits | Sequence[ArrayLike | TopLogits] | None = None,
+        features: ArrayLike | Sequence[ArrayLike] | None = None,
+        num_classes: int | None = None,
+        forgetting: ArrayLike | None = None,
+        scores: ArrayLike | None = None,
+    ) -> Candidates:
         """From numpy arrays, tensors of any device, or lists; memory-mapped arrays stay memory-mapped.
 
         Args:
@@ -170,10 +175,12 @@ class Candidates:
             largest = int(labels_N.max()) if labels_N.numel() else -1
             num_classes = outputs[0].num_classes if scored else largest + 1
         return cls(
-            labels_N=labels_N.to(device), num_classes=num_classes, outputs=outputs,
+            labels_N=labels_N.to(device),
+            num_classes=num_classes,
+            outputs=outputs,
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
             scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,13 @@ CHEAP = settings(max_examples=20, deadline=None)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @CHEAP
 @given(
-    n=st.integers(1, 40), classes=st.integers(1, 5), fraction=st.floats(0.01, 1), seed=st.integers(0, 99),
-    balanced=st.booleans(), dtype=st.sampled_from([torch.float32, torch.float64]),
-)  # fmt: skip
+    n=st.integers(1, 40),
+    classes=st.integers(1, 5),
+    fraction=st.floats(0.01, 1),
+    seed=st.integers(0, 99),
+    balanced=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
 def test_budgets_are_exact_and_indices_distinct(
     algorithm: str, n: int, classes: int, fraction: float, seed: int, balanced: bool, dtype: torch.dtype
 ) -> None:
@@ -78,9 +82,12 @@ def test_the_order_of_the_rows_does_not_matter(algorithm: str, seed: int, balanc
     candidates = make(35, 3, 5, models=2, seed=seed, labels=labels)
     distinct = torch.arange(35.0)[torch.randperm(35, generator=torch.Generator().manual_seed(seed))]
     candidates = Candidates(
-        labels_N=candidates.labels_N, num_classes=3, outputs=candidates.outputs, forgetting_N=distinct,
+        labels_N=candidates.labels_N,
+        num_classes=3,
+        outputs=candidates.outputs,
+        forgetting_N=distinct,
         scores_N=candidates.scores_N,
-    )  # fmt: skip
+    )
     order = torch.randperm(35, generator=torch.Generator().manual_seed(seed + 1))
     # Medoids tie as soon as a cluster is a pair (each would serve both), so only the first of each group is compared.
     fraction = 0.01 if algorithm in {"craig", "facility_location"} else 0.3
@@ -98,10 +105,12 @@ def test_balanced_classes_do_not_influence_each_other(algorithm: str) -> None:
     labels = torch.tensor([0] * 20 + [1] * 20)
     both = make(40, 3, models=2, labels=labels)
     alone = Candidates(
-        labels_N=labels[:20], num_classes=3, forgetting_N=None if both.forgetting_N is None else both.forgetting_N[:20],
+        labels_N=labels[:20],
+        num_classes=3,
+        forgetting_N=None if both.forgetting_N is None else both.forgetting_N[:20],
         outputs=[Outputs(logits_NC=o.logits_NC[:20], features_ND=o.features_ND[:20]) for o in both.outputs],
         scores_N=None if both.scores_N is None else both.scores_N[:20],
-    )  # fmt: skip
+    )
     first = select(algorithm, both, fraction=0.25).indices_K[:5]
     assert first.tolist() == select(algorithm, alone, fraction=0.25).indices_K.tolist()
 
@@ -118,9 +127,12 @@ def test_constant_and_duplicate_rows_give_distinct_picks(algorithm: str, constan
         for o in candidates.outputs
     ]
     same = Candidates(
-        labels_N=candidates.labels_N, num_classes=4, outputs=outputs, forgetting_N=torch.zeros(12),
+        labels_N=candidates.labels_N,
+        num_classes=4,
+        outputs=outputs,
+        forgetting_N=torch.zeros(12),
         scores_N=torch.zeros(12),
-    )  # fmt: skip
+    )
     selection = select(algorithm, same, fraction=0.5)
     assert len(selection.indices_K.unique()) == 6
     assert bool(selection.weights_K.isfinite().all())

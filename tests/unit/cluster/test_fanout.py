@@ -91,9 +91,15 @@ def test_pods_are_listed_when_the_job_has_changed(tmp_path: Path, monkeypatch: p
         (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
         lost = run_job(
-            Self(namespace="vision", pod="box"), Pods(image="lipt:1"), name="pretrain", arguments=["box"],
-            completions=2, may_fail=1, say=said.append, advance=lambda *at: advanced.append(at),
-        )  # fmt: skip
+            Self(namespace="vision", pod="box"),
+            Pods(image="lipt:1"),
+            name="pretrain",
+            arguments=["box"],
+            completions=2,
+            may_fail=1,
+            say=said.append,
+            advance=lambda *at: advanced.append(at),
+        )
         running.shutdown()
     assert lost == {1: "lipt: pretrain[1]: the loss is nan"}
     assert (handler.asked["job"], handler.asked["pods"]) == (10, 3)

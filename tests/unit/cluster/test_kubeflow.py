@@ -28,14 +28,18 @@ class Server(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = urlsplit(self.path).path.removeprefix(_API)
         version = {
-            "pipeline_id": "p1", "pipeline_version_id": "v1", "pipeline_spec": {"root": {"inputDefinitions": {}}},
-        }  # fmt: skip
-        self._answer({
-            "/pipelines": {"pipelines": [{"pipeline_id": "p1", "display_name": "lipt"}], "total_size": 1},
-            "/pipelines/p1/versions": {"pipeline_versions": [version], "total_size": 1},
-            "/experiments": {"experiments": [{"experiment_id": "e1", "display_name": "lipt"}], "total_size": 1},
-            "/runs": {"runs": [{"run_id": "another", "display_name": "tiny"}, *self.runs]},
-        }.get(path, {}))  # fmt: skip
+            "pipeline_id": "p1",
+            "pipeline_version_id": "v1",
+            "pipeline_spec": {"root": {"inputDefinitions": {}}},
+        }
+        self._answer(
+            {
+                "/pipelines": {"pipelines": [{"pipeline_id": "p1", "display_name": "lipt"}], "total_size": 1},
+                "/pipelines/p1/versions": {"pipeline_versions": [version], "total_size": 1},
+                "/experiments": {"experiments": [{"experiment_id": "e1", "display_name": "lipt"}], "total_size": 1},
+                "/runs": {"runs": [{"run_id": "another", "display_name": "tiny"}, *self.runs]},
+            }.get(path, {})
+        )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -16,9 +16,13 @@ PODS = Pods(image="lipt:1", gpus=1, tolerations=[{"key": "gpu"}], node_selector=
 
 def job(pods: Pods = PODS, **changes: Any) -> dict[str, Any]:
     chosen: dict[str, Any] = {
-        "run": "digits-x", "owner": None, "name": "pretrain", "arguments": ["box", "worker"], "completions": 4,
+        "run": "digits-x",
+        "owner": None,
+        "name": "pretrain",
+        "arguments": ["box", "worker"],
+        "completions": 4,
         "may_fail": 2,
-    }  # fmt: skip
+    }
     return job_manifest(pods, **chosen | changes)
 
 

@@ -159,10 +159,12 @@ def made(
     flops: Sequence[float], steps: float, pieces: int, seconds: Sequence[float]
 ) -> list[tuple[list[Work], dict[str, list[Cost]]]]:
     return [
-        ([Work(stage="pretrain", pieces=pieces, flops=size, steps=steps, once={"model": 100})],
-         {"pretrain": [Cost(wall_s=wall, flops=int(size)) for _ in range(pieces)]})
+        (
+            [Work(stage="pretrain", pieces=pieces, flops=size, steps=steps, once={"model": 100})],
+            {"pretrain": [Cost(wall_s=wall, flops=int(size)) for _ in range(pieces)]},
+        )
         for size, wall in zip(flops, seconds, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def test_two_sizes_tell_steps_from_flops() -> None:

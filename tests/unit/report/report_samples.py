@@ -129,10 +129,20 @@ def curve(name: str, num_epochs: int = 30, offset: float = 0.0) -> Curve:
 def ledger(num_workers: int = 10) -> list[LedgerRow]:
     """An initialise of an earlier run, a fan-out of which two at a time ran side by side, and what follows."""
     workers = [
-        LedgerRow(stage="pretrain", worker=at, wall_s=10.0 + at, ended=1000.0 + 20 * (at // 2) + 10 + at, flops=10**12,
-                  peak_bytes=10**9, data_read=790_000, model_read=44_700_000, model_written=15_600_000, requests=4)
+        LedgerRow(
+            stage="pretrain",
+            worker=at,
+            wall_s=10.0 + at,
+            ended=1000.0 + 20 * (at // 2) + 10 + at,
+            flops=10**12,
+            peak_bytes=10**9,
+            data_read=790_000,
+            model_read=44_700_000,
+            model_written=15_600_000,
+            requests=4,
+        )
         for at in range(num_workers)
-    ]  # fmt: skip
+    ]
     return [
         LedgerRow(stage="initialise", earlier=True, wall_s=60.0, flops=10**14, data_read=153_600_000, requests=3),
         *workers,
@@ -148,21 +158,77 @@ def comparison() -> list[Row]:
     """The comparison every run should show: ours, two random, classic, ablations, RS2 and full, three seeds each."""
     ours = {"initialise": 12.0, "pretrain": 19.0, "merge": 14.0, "score": 8.5, "select": 0.4, "train": 284.2}
     return [
-        row("lipt", [0.781, 0.787, 0.784], "selected", label="LiPT + CCS", stage_wall_s=ours, pretrain_cost=1.31,
-            data_bytes=176e6, model_bytes=894e6, flops=3.1e15),
-        row("random", [0.761, 0.764, 0.759], "random", label="uniform random", stage_wall_s={"train": 284.0},
-            data_bytes=15.4e6, model_bytes=44.7e6, flops=2.6e15),
-        row("stratified", [0.763, 0.766, 0.764], "random", label="class-balanced random", stage_wall_s={"train": 283.0},
-            data_bytes=15.4e6, model_bytes=44.7e6, flops=2.6e15),
-        row("classic", [0.779, 0.781, 0.776], "classic", label="classic GraNd, 10 runs", pretrain_cost=10.0,
-            stage_wall_s={"pretrain": 346.0, "score": 85.0, "train": 284.0}, data_bytes=1.6e9, flops=5.9e15),
-        row("theta-star", [0.780, 0.776, 0.785], label="θ* alone, no swarm", pretrain_cost=0.9,
-            stage_wall_s={"initialise": 12.0, "score": 8.5, "train": 284.0}, data_bytes=160e6, flops=2.9e15),
-        row("rs2", [0.848, 0.851, 0.846], label="RS2 (fresh random every epoch)", kept_fraction=1.0,
-            stage_wall_s={"train": 290.0}, data_bytes=153.6e6, flops=2.6e15),
-        row("full", [0.952, 0.953, 0.951], "full", label="all data", kept_fraction=1.0, epoch_fraction=1.0,
-            stage_wall_s={"train": 2476.0}, data_bytes=153.6e6, flops=2.6e16),
-    ]  # fmt: skip
+        row(
+            "lipt",
+            [0.781, 0.787, 0.784],
+            "selected",
+            label="LiPT + CCS",
+            stage_wall_s=ours,
+            pretrain_cost=1.31,
+            data_bytes=176e6,
+            model_bytes=894e6,
+            flops=3.1e15,
+        ),
+        row(
+            "random",
+            [0.761, 0.764, 0.759],
+            "random",
+            label="uniform random",
+            stage_wall_s={"train": 284.0},
+            data_bytes=15.4e6,
+            model_bytes=44.7e6,
+            flops=2.6e15,
+        ),
+        row(
+            "stratified",
+            [0.763, 0.766, 0.764],
+            "random",
+            label="class-balanced random",
+            stage_wall_s={"train": 283.0},
+            data_bytes=15.4e6,
+            model_bytes=44.7e6,
+            flops=2.6e15,
+        ),
+        row(
+            "classic",
+            [0.779, 0.781, 0.776],
+            "classic",
+            label="classic GraNd, 10 runs",
+            pretrain_cost=10.0,
+            stage_wall_s={"pretrain": 346.0, "score": 85.0, "train": 284.0},
+            data_bytes=1.6e9,
+            flops=5.9e15,
+        ),
+        row(
+            "theta-star",
+            [0.780, 0.776, 0.785],
+            label="θ* alone, no swarm",
+            pretrain_cost=0.9,
+            stage_wall_s={"initialise": 12.0, "score": 8.5, "train": 284.0},
+            data_bytes=160e6,
+            flops=2.9e15,
+        ),
+        row(
+            "rs2",
+            [0.848, 0.851, 0.846],
+            label="RS2 (fresh random every epoch)",
+            kept_fraction=1.0,
+            stage_wall_s={"train": 290.0},
+            data_bytes=153.6e6,
+            flops=2.6e15,
+        ),
+        row(
+            "full",
+            [0.952, 0.953, 0.951],
+            "full",
+            label="all data",
+            kept_fraction=1.0,
+            epoch_fraction=1.0,
+            stage_wall_s={"train": 2476.0},
+            data_bytes=153.6e6,
+            flops=2.6e16,
+        ),
+    ]
 
 
 def document(**changes: Any) -> Document:

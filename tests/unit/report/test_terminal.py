@@ -51,9 +51,10 @@ def test_the_longest_stages_stay() -> None:
     table, left_out = fitted(lambda shown: stage_table(rows, shown), importance, 70)
     assert left_out == importance[-len(left_out) :]
     assert [str(column.header) for column in table.columns][1:] == [
-        stage for stage in ("initialise", "dispatch", "pretrain", "merge", "score", "select", "train", "evaluate")
+        stage
+        for stage in ("initialise", "dispatch", "pretrain", "merge", "score", "select", "train", "evaluate")
         if stage in importance and stage not in left_out
-    ]  # fmt: skip
+    ]
 
 
 def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> None:

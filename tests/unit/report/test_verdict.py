@@ -159,10 +159,12 @@ def test_a_pool_and_its_budgets_are_named_separately():
 
 def test_several_selected_rows_are_each_judged_at_their_budget():
     rows = [
-        *(row(f"lipt {share}", [accuracy] * 3, "selected", kept_fraction=share, epoch_fraction=share)
-          for share, accuracy in ((0.1, 0.9), (0.2, 0.5))),
+        *(
+            row(f"lipt {share}", [accuracy] * 3, "selected", kept_fraction=share, epoch_fraction=share)
+            for share, accuracy in ((0.1, 0.9), (0.2, 0.5))
+        ),
         *(row("random", [0.7] * 3, "random", kept_fraction=share, epoch_fraction=share) for share in (0.1, 0.2)),
-    ]  # fmt: skip
+    ]
     verdict = judge(rows)
     assert verdict.level == "mixed"
     assert verdict.headline == "Beats random in 1 of 2 comparisons at equal budgets."

@@ -47,13 +47,14 @@ def one_class(n: int = 30, d: int = 5, classes: int = 4, *, seed: int = 0, model
 def permuted(candidates: Candidates, order_N: Tensor) -> Candidates:
     forgetting = candidates.forgetting_N
     return Candidates(
-        labels_N=candidates.labels_N[order_N], num_classes=candidates.num_classes,
+        labels_N=candidates.labels_N[order_N],
+        num_classes=candidates.num_classes,
         outputs=[
             Outputs(logits_NC=o.logits_NC[order_N], features_ND=o.features_ND[order_N]) for o in candidates.outputs
         ],
         forgetting_N=None if forgetting is None else forgetting[order_N],
         scores_N=None if candidates.scores_N is None else candidates.scores_N[order_N],
-    )  # fmt: skip
+    )
 
 
 def run(algorithm: str, candidates: Candidates, k: int, **options: object) -> Selection:
@@ -113,9 +114,10 @@ def glister(candidates: Candidates, validation: Candidates, k: int, eta: float) 
     picked: list[int] = []
     for _ in range(k):
         moved = Candidates(
-            labels_N=validation.labels_N, num_classes=validation.num_classes,
+            labels_N=validation.labels_N,
+            num_classes=validation.num_classes,
             outputs=[Outputs(logits_NC=z, features_ND=validation.outputs[0].features_ND)],
-        )  # fmt: skip
+        )
         gains = gradients @ dense_gradients(moved).mean(0)
         gains[picked] = -torch.inf
         picked.append(int(gains.argmax()))

@@ -60,9 +60,10 @@ def test_the_ridge_of_several_models_is_of_their_joint_gradient() -> None:
     candidates = one_class(40, 6, 3, models=2)
     first, second = candidates.outputs
     uneven = Candidates(
-        labels_N=candidates.labels_N, num_classes=3,
+        labels_N=candidates.labels_N,
+        num_classes=3,
         outputs=[first, Outputs(logits_NC=second.logits_NC, features_ND=second.features_ND * 50)],
-    )  # fmt: skip
+    )
     dense = torch.cat([dense_gradients(uneven, 0), dense_gradients(uneven, 1)], 1) / 2**0.5
     order, weights = omp(dense, 12, 0.5, dense.sum(0))
     selection = run("gradmatch", uneven, 12, lam=0.5)
@@ -101,9 +102,10 @@ def test_gradmatch_refreshes_without_changing_the_result_and_float32_keeps_the_o
     assert run("gradmatch", candidates, 60, lam=1e-3).indices_K.tolist() == order
     (o,) = candidates.outputs
     single = Candidates(
-        labels_N=candidates.labels_N, num_classes=4,
+        labels_N=candidates.labels_N,
+        num_classes=4,
         outputs=[Outputs(logits_NC=o.logits_NC.float(), features_ND=o.features_ND.float())],
-    )  # fmt: skip
+    )
     picked = run("gradmatch", single, 60, lam=1e-3)
     assert picked.indices_K.tolist() == order
     np.testing.assert_allclose(picked.weights_K, weights, rtol=1e-2, atol=2e-3)
@@ -247,9 +249,12 @@ def test_mini_batches_are_matched_by_their_sums_and_share_a_weight() -> None:
 def test_mini_batches_give_exactly_the_budget(n: int, k: int, batch_size: int, seed: int) -> None:
     k = min(n, k)
     picked = select(
-        "gradmatch", one_class(n, 3, 3, seed=seed), fraction=k / n, balanced=False,
+        "gradmatch",
+        one_class(n, 3, 3, seed=seed),
+        fraction=k / n,
+        balanced=False,
         options={"per": "batch", "batch_size": batch_size},
-    )  # fmt: skip
+    )
     assert len(picked.indices_K.unique()) == len(picked.indices_K) == len(picked.weights_K) == max(1, round(k / n * n))
 
 

@@ -38,9 +38,7 @@ def value(candidates: Candidates, algorithm: str) -> Callable[[list[int], int], 
     d = distances(candidates, algorithm)
     if algorithm == "graph_cut":
         s = 1 - d / 2
-        return lambda picked, j: float(
-            s[:, [*picked, j]].sum() - 0.5 * s[[*picked, j]][:, [*picked, j]].sum()
-        )  # fmt: skip
+        return lambda picked, j: float(s[:, [*picked, j]].sum() - 0.5 * s[[*picked, j]][:, [*picked, j]].sum())
     return lambda picked, j: float((d[picked].min(0).values - d[[*picked, j]].min(0).values).sum())
 
 

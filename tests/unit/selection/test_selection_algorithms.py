@@ -138,9 +138,8 @@ def test_ccs_drops_the_hardest_and_covers_the_rest_evenly() -> None:
 def test_ccs_gives_what_small_strata_lack_to_large_ones_and_never_runs_short() -> None:
     counts = torch.tensor([0.0] * 30 + [4] * 2 + [9] * 8)
     candidates = Candidates(
-        labels_N=torch.zeros(40, dtype=torch.int64), num_classes=1, forgetting_N=counts,
-        outputs=make(40, 1).outputs,
-    )  # fmt: skip
+        labels_N=torch.zeros(40, dtype=torch.int64), num_classes=1, forgetting_N=counts, outputs=make(40, 1).outputs
+    )
     picked = run("ccs", candidates, 18, score="forgetting", beta=0.0, strata=3).indices_K
     assert [int(((picked >= a) & (picked < b)).sum()) for a, b in ((0, 30), (30, 32), (32, 40))] == [8, 2, 8]
     # beta asks to drop 36 of 40, the budget of 18 allows 22

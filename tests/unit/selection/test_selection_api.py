@@ -37,9 +37,25 @@ def broken(what: str, value: float, sample: int = 7) -> Candidates:
 
 def test_the_public_names() -> None:
     assert set(ALGORITHMS) == {
-        "auto", "random", "stratified", "grand", "el2n", "forgetting", "uncertainty", "glister", "gradmatch", "ccs",
-        "herding", "moderate", "k_center", "dual", "craig", "facility_location", "graph_cut", "scores",
-    }  # fmt: skip
+        "auto",
+        "random",
+        "stratified",
+        "grand",
+        "el2n",
+        "forgetting",
+        "uncertainty",
+        "glister",
+        "gradmatch",
+        "ccs",
+        "herding",
+        "moderate",
+        "k_center",
+        "dual",
+        "craig",
+        "facility_location",
+        "graph_cut",
+        "scores",
+    }
 
 
 def test_requirements_say_what_to_compute() -> None:
@@ -53,8 +69,10 @@ def test_requirements_say_what_to_compute() -> None:
     assert needs["dual"].models == 2
     by_score = {score: requirements("ccs", 0.01, {"score": score}) for score in ("el2n", "grand", "margin")}
     assert {score: (each.models, each.features) for score, each in by_score.items()} == {
-        "el2n": (1, False), "grand": (1, True), "margin": (1, False)
-    }  # fmt: skip
+        "el2n": (1, False),
+        "grand": (1, True),
+        "margin": (1, False),
+    }
     assert requirements("ccs", 0.01, {"score": "forgetting"}) == requirements("forgetting", 0.01)
     assert requirements("ccs", 0.01, {"score": "scores"}) == requirements("scores", 0.01)
 
@@ -88,9 +106,13 @@ def test_provenance_holds_everything_to_do_it_again() -> None:
     assert how["epoch"] == 3
     assert how["version"] == __version__
     again = select(
-        how["algorithm"], candidates, fraction=how["fraction"], seed=how["seed"], balanced=how["balanced"],
+        how["algorithm"],
+        candidates,
+        fraction=how["fraction"],
+        seed=how["seed"],
+        balanced=how["balanced"],
         options=how["options"],
-    )  # fmt: skip
+    )
     assert torch.equal(again.indices_K, selection.indices_K)
     assert torch.equal(selection.labels_N, candidates.labels_N)
     assert selection.positions_N.tolist() == list(range(20))
@@ -205,9 +227,14 @@ def test_numpy_scalars_are_numbers() -> None:
     candidates = make(40, 3)
     plain = select("ccs", candidates, fraction=0.25, seed=3, options={"beta": 0.5, "strata": 4}, notes={"epoch": 2})
     scalars = select(
-        "ccs", candidates, fraction=np.float32(0.25), seed=np.int64(3), balanced=np.bool_(True),
-        options={"beta": np.float32(0.5), "strata": np.int32(4)}, notes={"epoch": np.int64(2)},
-    )  # fmt: skip
+        "ccs",
+        candidates,
+        fraction=np.float32(0.25),
+        seed=np.int64(3),
+        balanced=np.bool_(True),
+        options={"beta": np.float32(0.5), "strata": np.int32(4)},
+        notes={"epoch": np.int64(2)},
+    )
     same(scalars, plain)
     assert Selection.from_parquet(scalars.to_parquet(), origin="here").provenance == plain.provenance
     assert len(select("random", candidates, k=np.int64(5), seed=torch.tensor(1)).indices_K) == 5
@@ -230,9 +257,10 @@ def test_the_scale_of_the_features_does_not_matter(algorithm: str, power: int) -
     candidates = make(60, 3, dtype=torch.float32)
     (o,) = candidates.outputs
     scaled = Candidates(
-        labels_N=candidates.labels_N, num_classes=3,
+        labels_N=candidates.labels_N,
+        num_classes=3,
         outputs=[Outputs(logits_NC=o.logits_NC, features_ND=o.features_ND * 2.0**power)],
-    )  # fmt: skip
+    )
     plain, other = (select(algorithm, each, fraction=0.3).indices_K.tolist() for each in (candidates, scaled))
     assert plain == other
 
@@ -340,9 +368,10 @@ def test_every_usage_error_is_a_lipt_error() -> None:
 def test_half_precision_outputs_are_computed_in_float32(dtype: torch.dtype) -> None:
     half = make(30, 3, dtype=dtype)
     single = Candidates(
-        labels_N=half.labels_N, num_classes=3,
+        labels_N=half.labels_N,
+        num_classes=3,
         outputs=[Outputs(logits_NC=o.logits_NC.float(), features_ND=o.features_ND.float()) for o in half.outputs],
-    )  # fmt: skip
+    )
     for algorithm in ("grand", "gradmatch", "craig", "glister", "herding"):
         chosen = [select(algorithm, candidates, fraction=0.3).indices_K.tolist() for candidates in (half, single)]
         assert chosen[0] == chosen[1], algorithm

@@ -38,9 +38,12 @@ def compressed(candidates: Candidates, top: int) -> Candidates:
         for o in candidates.outputs
     ]
     return Candidates(
-        labels_N=candidates.labels_N, num_classes=candidates.num_classes, outputs=outputs,
-        forgetting_N=candidates.forgetting_N, scores_N=candidates.scores_N,
-    )  # fmt: skip
+        labels_N=candidates.labels_N,
+        num_classes=candidates.num_classes,
+        outputs=outputs,
+        forgetting_N=candidates.forgetting_N,
+        scores_N=candidates.scores_N,
+    )
 
 
 def error_of(top: TopLogits, logits_NC: Tensor) -> Tensor:

@@ -27,9 +27,13 @@ N, C = 60, 4
 @pytest.mark.parametrize("balanced", [True, False])
 def test_a_saved_selection_is_loaded_as_it_was(tmp_path: Path, algorithm: str, balanced: bool) -> None:
     selection = select(
-        algorithm, make(N, C), fraction=0.3, seed=7, balanced=balanced,
+        algorithm,
+        make(N, C),
+        fraction=0.3,
+        seed=7,
+        balanced=balanced,
         notes={"data": "sha256:0a1b", "epochs": [1, 2], "view": {"size": 32}},
-    )  # fmt: skip
+    )
     selection = replace(selection, positions_N=torch.randperm(900)[:N], version="0.0.9")
     path = tmp_path / "new folder" / "subset.parquet"
     selection.save(path)
@@ -114,12 +118,14 @@ GOOD = {"algorithm": "random", "options": {}, "fraction": 0.5, "balanced": True,
 def test_tables_that_are_no_selections(tmp_path: Path, change: Callable[[pa.Table], pa.Table], message: str) -> None:
     table = pa.table(
         {
-            "position": pa.array([3, 1, 2, 0], pa.int64()), "label": pa.array([0, 0, 1, 1], pa.int32()),
-            "score": pa.nulls(4, pa.float32()), "rank": pa.array([1, None, 0, None], pa.int32()),
+            "position": pa.array([3, 1, 2, 0], pa.int64()),
+            "label": pa.array([0, 0, 1, 1], pa.int32()),
+            "score": pa.nulls(4, pa.float32()),
+            "rank": pa.array([1, None, 0, None], pa.int32()),
             "weight": pa.array([1.0, None, 2.0, None], pa.float32()),
         },
         metadata={"lipt": json.dumps(GOOD)},
-    )  # fmt: skip
+    )
     path = tmp_path / "subset.parquet"
     pq.write_table(table, path)
     assert Selection.load(path).indices_K.tolist() == [2, 0]

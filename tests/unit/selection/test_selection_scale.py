@@ -80,12 +80,23 @@ def test_values_that_are_not_finite_are_found_in_any_block(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        ("el2n", {}), ("grand", {}), ("uncertainty", {"measure": "entropy"}), ("uncertainty", {"measure": "margin"}),
-        ("uncertainty", {"measure": "least_confidence"}), ("ccs", {}), ("moderate", {}), ("dual", {}), ("herding", {}),
-        ("k_center", {}), ("graph_cut", {}), ("gradmatch", {}), ("craig", {"greedy": "stochastic"}),
-        ("facility_location", {}), ("glister", {}),
+        ("el2n", {}),
+        ("grand", {}),
+        ("uncertainty", {"measure": "entropy"}),
+        ("uncertainty", {"measure": "margin"}),
+        ("uncertainty", {"measure": "least_confidence"}),
+        ("ccs", {}),
+        ("moderate", {}),
+        ("dual", {}),
+        ("herding", {}),
+        ("k_center", {}),
+        ("graph_cut", {}),
+        ("gradmatch", {}),
+        ("craig", {"greedy": "stochastic"}),
+        ("facility_location", {}),
+        ("glister", {}),
     ],
-)  # fmt: skip
+)
 def test_no_algorithm_copies_all_logits_or_features(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, options: dict[str, Any]
 ) -> None:

@@ -88,8 +88,9 @@ def test_streams_select_what_the_whole_selects(kind: str, classes: int, models: 
             same(select(algorithm, reader.candidates(), **arguments), select(algorithm, whole, **arguments))
             once = requirements(algorithm, 0.05, options).passes
             assert reader.reads == [once] * len(reader.sizes), algorithm
-            block = max(sum(t.nbytes for t in cut(each, slice(max(reader.sizes))).tensors().values())
-                        for each in whole.outputs)  # fmt: skip
+            block = max(
+                sum(t.nbytes for t in cut(each, slice(max(reader.sizes))).tensors().values()) for each in whole.outputs
+            )
             assert reader.most <= models * block, algorithm
 
 
@@ -192,9 +193,7 @@ def test_the_stage_selects_the_same_from_blocks_of_any_size(tmp_path: Path, algo
     picks, read = [], []
     # Whole batches, as the default: a convolution may round differently in a batch of another size.
     for size in (5120, 512):
-        changes = {
-            "select": {"algorithm": algorithm}, "merge": {"method": "none"}, "score": {"block_images": size},
-        }  # fmt: skip
+        changes = {"select": {"algorithm": algorithm}, "merge": {"method": "none"}, "score": {"block_images": size}}
         ctx = tiny_context(tmp_path, changes)
         blocks, subset = choose(ctx, prepare(ctx), None)
         stored = ctx.workspace.store.read(f"{subset.ref}/subset.parquet", kind="other")

@@ -13,9 +13,14 @@ from selection_samples import make
 from lipt.selection import Candidates, Outputs, select
 
 OF_FEATURES = [
-    ("herding", {}), ("k_center", {}), ("graph_cut", {}), ("facility_location", {}),
-    ("facility_location", {"metric": "euclidean"}), ("moderate", {}), ("moderate", {"variant": "authors"}),
-]  # fmt: skip
+    ("herding", {}),
+    ("k_center", {}),
+    ("graph_cut", {}),
+    ("facility_location", {}),
+    ("facility_location", {"metric": "euclidean"}),
+    ("moderate", {}),
+    ("moderate", {"variant": "authors"}),
+]
 
 
 def scaled(candidates: Candidates, power: int) -> Candidates:

@@ -87,9 +87,15 @@ def run_job(
         cluster.create(jobs, job)
     try:
         lost = _wait(
-            cluster, here.namespace, path, completions=completions, name=name, say=say, advance=advance,
+            cluster,
+            here.namespace,
+            path,
+            completions=completions,
+            name=name,
+            say=say,
+            advance=advance,
             room_within_s=room_within_s,
-        )  # fmt: skip
+        )
         if lost is None:
             cluster.delete(path)
             return dict.fromkeys(range(completions), "no node had room for it")

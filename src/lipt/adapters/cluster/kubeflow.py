@@ -19,8 +19,11 @@ T = TypeVar("T")
 _PIPELINE = "lipt"
 _UPLOAD = f"upload it: kfp pipeline create -p {_PIPELINE} pipelines/lipt.yaml (create-version when it exists)"
 _PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "RUNNING": "Running"} | {
-    "CANCELING": "Running", "PAUSED": "Running", "CACHED": "Succeeded", "SKIPPED": "Skipped",
-}  # fmt: skip
+    "CANCELING": "Running",
+    "PAUSED": "Running",
+    "CACHED": "Succeeded",
+    "SKIPPED": "Skipped",
+}
 
 
 class Kubeflow:

@@ -20,12 +20,17 @@ _RETRIES = 3
 SCRATCH = "5Gi"
 
 POD_SECURITY = {
-    "runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "runAsGroup": 65532,
+    "fsGroup": 65532,
     "seccompProfile": {"type": "RuntimeDefault"},
-}  # fmt: skip
+}
 CONTAINER_SECURITY = {
-    "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-}  # fmt: skip
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 VOLUME_MOUNTS = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]
 
 
@@ -70,9 +75,12 @@ def labels_of(component: str) -> dict[str, str]:
     """The recommended labels of something that belongs to a run."""
     prefix = "app.kubernetes.io"
     return {
-        f"{prefix}/name": "lipt", f"{prefix}/part-of": "lipt", f"{prefix}/component": component,
-        f"{prefix}/version": __version__, f"{prefix}/managed-by": "lipt",
-    }  # fmt: skip
+        f"{prefix}/name": "lipt",
+        f"{prefix}/part-of": "lipt",
+        f"{prefix}/component": component,
+        f"{prefix}/version": __version__,
+        f"{prefix}/managed-by": "lipt",
+    }
 
 
 def environment(s3: str) -> list[dict[str, Any]]:

@@ -65,8 +65,10 @@ def load_images(plan: ShardPlan, read: RangeRead, *, image_size: int | None) -> 
     batches = _batches(read_samples(plan, read, threads=_THREADS))
     decoded = ordered_map(
         lambda batch: [_pixels(sample, plan.split, image_size) for sample in batch],
-        batches, threads=_THREADS, window=2 * _THREADS,
-    )  # fmt: skip
+        batches,
+        threads=_THREADS,
+        window=2 * _THREADS,
+    )
     images_NCHW: Pixels = np.empty((0, 3, image_size or 0, image_size or 0), dtype=np.uint8)
     for row, pixels in zip(rows, (pixels for batch in decoded for pixels in batch), strict=True):
         if not len(images_NCHW):

@@ -87,13 +87,15 @@ class TarSource(Source):
     def fingerprint(self) -> str:
         entries = [entry for split in self.splits for entry in self._entries[split]]
         files = {entry.tar: os.stat(entry.tar) for entry in entries}
-        return digest_lines([
-            *self.classes,
-            *(f"{os.path.basename(tar)}\t{found.st_size}\t{found.st_mtime_ns}" for tar, found in files.items()),
-            *(f"{split}\t{name}" for split in self.splits for name in self.names[split]),
-            *(f"{entry.offset}\t{entry.size}\t{entry.label}" for entry in entries),
-            digest_sample([(entry.tar, entry.offset) for entry in entries]),
-        ])  # fmt: skip
+        return digest_lines(
+            [
+                *self.classes,
+                *(f"{os.path.basename(tar)}\t{found.st_size}\t{found.st_mtime_ns}" for tar, found in files.items()),
+                *(f"{split}\t{name}" for split in self.splits for name in self.names[split]),
+                *(f"{entry.offset}\t{entry.size}\t{entry.label}" for entry in entries),
+                digest_sample([(entry.tar, entry.offset) for entry in entries]),
+            ]
+        )
 
     def overlaps(self, folder: Path) -> bool:
         folders = {Path(tar).resolve().parent for tar in self._tars}

@@ -148,10 +148,17 @@ def _torchrun(folder: Path, program: str, processes: int) -> dict[int, int] | si
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=processes, max_restarts=0, run_id=uuid4().hex,
-        rdzv_backend="static", rdzv_endpoint=f"127.0.0.1:{_free_port()}", rdzv_configs={"rank": 0},
-        local_addr="127.0.0.1", logs_specs=DefaultLogsSpecs(log_dir=str(folder / "torchrun")),
-    )  # fmt: skip
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        max_restarts=0,
+        run_id=uuid4().hex,
+        rdzv_backend="static",
+        rdzv_endpoint=f"127.0.0.1:{_free_port()}",
+        rdzv_configs={"rank": 0},
+        local_addr="127.0.0.1",
+        logs_specs=DefaultLogsSpecs(log_dir=str(folder / "torchrun")),
+    )
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # we say what failed, once; each has a level of its own
     handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)

@@ -33,10 +33,18 @@ def stratified(task: Task) -> Picks:
     return Picks(indices_K=order_N[torch.cat(picked)])
 
 
-@register("ccs", models=1, passes=1, features=False, option="score", by_value={
-    "grand": Requirements(models=1, logits=True, features=True, passes=1), "forgetting": Requirements(forgetting=True),
-    "scores": Requirements(scores=True),
-})  # fmt: skip
+@register(
+    "ccs",
+    models=1,
+    passes=1,
+    features=False,
+    option="score",
+    by_value={
+        "grand": Requirements(models=1, logits=True, features=True, passes=1),
+        "forgetting": Requirements(forgetting=True),
+        "scores": Requirements(scores=True),
+    },
+)
 def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, strata: int = 50) -> Picks:
     """Coverage-centric selection (Zheng et al. ICLR 2023, Algorithm 1): drop the hardest, then cover the scores evenly.
 

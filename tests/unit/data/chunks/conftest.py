@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lipt.data.chunks import (
-    Dataset,
-)  # fmt: skip
+from lipt.data.chunks import Dataset
 from tests.unit.data.chunks.helpers import Memory, Noise, write
 
 

@@ -10,10 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from PIL import Image
 
-from lipt.data.chunks import (
-    Manifest,
-    write_dataset,
-)  # fmt: skip
+from lipt.data.chunks import Manifest, write_dataset
 from lipt.data.sources import Source
 
 

@@ -7,13 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lipt.data.chunks import (
-    Dataset,
-    Index,
-    Manifest,
-    load_images,
-    read_samples,
-)  # fmt: skip
+from lipt.data.chunks import Dataset, Index, Manifest, load_images, read_samples
 from lipt.errors import IntegrityError, RunError
 from tests.unit.data.chunks.helpers import Memory
 

@@ -18,15 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lipt.adapters.store import DatasetFiles, open_store
-from lipt.data.chunks import (
-    Dataset,
-    Manifest,
-    decode_image,
-    load_images,
-    read_samples,
-    stratified_order,
-    write_dataset,
-)  # fmt: skip
+from lipt.data.chunks import Dataset, Manifest, decode_image, load_images, read_samples, stratified_order, write_dataset
 from lipt.data.sources import Source, open_source
 from lipt.errors import RunError, UsageError
 from tests.unit.data.chunks.helpers import Memory, Noise, write
@@ -209,9 +201,14 @@ def test_ingest_survives_kill_9(tmp_path: Path) -> None:
     for name in ("resumed", "whole"):
         files = DatasetFiles(open_store(str(tmp_path / name)))
         write_dataset(
-            open_source("digits"), files.put, seed=0, chunk_bytes=300_000, test_fraction=0.2,
-            get=files.get, delete=files.delete,
-        )  # fmt: skip
+            open_source("digits"),
+            files.put,
+            seed=0,
+            chunk_bytes=300_000,
+            test_fraction=0.2,
+            get=files.get,
+            delete=files.delete,
+        )
     names = sorted(os.listdir(tmp_path / "whole"))
     assert sorted(os.listdir(tmp_path / "resumed")) == names
     for name in names:

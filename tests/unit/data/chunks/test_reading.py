@@ -12,13 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lipt.data.chunks import (
-    Dataset,
-    ShardPlan,
-    decode_image,
-    load_images,
-    read_samples,
-)  # fmt: skip
+from lipt.data.chunks import Dataset, ShardPlan, decode_image, load_images, read_samples
 from lipt.errors import RunError
 from tests.unit.data.chunks.helpers import Memory, Noise, write
 

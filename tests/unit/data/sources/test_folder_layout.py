@@ -61,8 +61,14 @@ def test_links_to_folders_and_files_elsewhere_are_followed(tmp_path: Path) -> No
     (root / "dog/one.png").symlink_to("../../elsewhere/cats/0.png")
     source = open_source(str(root))
     assert source.names["train"] == [
-        "cat/0.png", "cat/1.png", "dog/0.png", "dog/1.png", "dog/one.png", "dog/more/0.png", "dog/more/1.png",
-    ]  # fmt: skip
+        "cat/0.png",
+        "cat/1.png",
+        "dog/0.png",
+        "dog/1.png",
+        "dog/one.png",
+        "dog/more/0.png",
+        "dog/more/1.png",
+    ]
     assert source.left_out == {}
 
 
@@ -123,9 +129,15 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     source = open_source(str(root))
     assert len(source.splits["train"]) == 4
     assert source.left_out == {
-        ".txt files": 2, ".bak files": 1, "files without a suffix": 2, ".db files": 1, "hidden files": 2,
-        "images in hidden folders": 2, "images outside of class folders": 2, "non-regular files": 1,
-    }  # fmt: skip
+        ".txt files": 2,
+        ".bak files": 1,
+        "files without a suffix": 2,
+        ".db files": 1,
+        "hidden files": 2,
+        "images in hidden folders": 2,
+        "images outside of class folders": 2,
+        "non-regular files": 1,
+    }
     assert told(source.left_out) == (
         "2 .txt files, 2 files without a suffix, 2 hidden files, 2 images in hidden folders, "
         "2 images outside of class folders, 1 .bak file and 2 other kinds"

@@ -83,9 +83,12 @@ def test_a_cut_tar_is_refused(tmp_path: Path, where: str) -> None:
     data = packed(members())
     header, end = offsets(data)["005.png"], offsets(data)["009.cls"] + 2 * BLOCK
     at = {
-        "at a header": header, "in a header": header + 100, "in the data": header + BLOCK + 20,
-        "in the padding": header + BLOCK + len(image(5)) + 3, "in the end mark": end + BLOCK,
-    }[where]  # fmt: skip
+        "at a header": header,
+        "in a header": header + 100,
+        "in the data": header + BLOCK + 20,
+        "in the padding": header + BLOCK + len(image(5)) + 3,
+        "in the end mark": end + BLOCK,
+    }[where]
     message = refused(tmp_path / "x.tar", data[:at])
     assert (
         message.endswith(f"damaged header at byte {header:,}")
@@ -112,8 +115,13 @@ def test_two_images_or_labels_of_one_key_are_refused(tmp_path: Path, extra: tupl
 
 def test_what_is_no_image_and_no_label_is_counted(tmp_path: Path) -> None:
     extra = {
-        "000.json": b"{}", "001.json": b"{}", "000.seg.txt": b"", "000.left.jpg": b"x", "notes": b"x", "._0.png": b"",
-    }  # fmt: skip
+        "000.json": b"{}",
+        "001.json": b"{}",
+        "000.seg.txt": b"",
+        "000.left.jpg": b"x",
+        "notes": b"x",
+        "._0.png": b"",
+    }
     buffer = io.BytesIO(packed(members() | extra))
     with tarfile.open(fileobj=buffer, mode="a") as tar:
         for name, kind in (("deep", tarfile.DIRTYPE), ("000.txt", tarfile.SYMTYPE), ("pipe", tarfile.FIFOTYPE)):
@@ -124,9 +132,13 @@ def test_what_is_no_image_and_no_label_is_counted(tmp_path: Path) -> None:
     source = open_source(f"{tmp_path}/x.tar")
     assert len(source.splits["train"]) == SAMPLES
     assert source.left_out == {
-        ".json files": 2, ".seg.txt files": 1, ".left.jpg files": 1, "files without a suffix": 1, "hidden files": 1,
+        ".json files": 2,
+        ".seg.txt files": 1,
+        ".left.jpg files": 1,
+        "files without a suffix": 1,
+        "hidden files": 1,
         "non-regular files": 2,
-    }  # fmt: skip
+    }
 
 
 def test_a_sample_whose_images_have_longer_suffixes_is_refused_and_names_them(tmp_path: Path) -> None:

@@ -14,5 +14,8 @@ __all__ = ["CHECKS", "Site", "UnknownError", "pipeline", "pod", "server", "user_
 
 #: In the order in which they are shown; those that need nothing but the site.
 CHECKS: dict[str, Callable[[Site], str]] = {
-    "account": account_rights, "store": store_objects, "nodes": nodes, "image": image,
-}  # fmt: skip
+    "account": account_rights,
+    "store": store_objects,
+    "nodes": nodes,
+    "image": image,
+}
