@@ -91,6 +91,7 @@ def select(
             "score the candidates first, or choose random or stratified",
         )
     registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
+    candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
     if needs.outputs and not needs.passes:
         candidates = in_memory(candidates, "candidate")
     initial_I = _initial(initial, candidates, budget, algorithm, needs)
@@ -129,9 +130,11 @@ def groups(candidates: Candidates, budget: int, initial_I: Tensor, *, balanced: 
         everyone_N = torch.arange(len(candidates), device=candidates.labels_N.device)
         return [Group(label=None, members_M=everyone_N, budget=budget, initial_I=initial_I)]
     members = members_by_class(candidates.labels_N, candidates.num_classes)
-    barred_N = torch.zeros_like(candidates.labels_N, dtype=torch.bool)
-    barred_N[initial_I] = True
-    initial = [barred_N[members_M].nonzero().flatten() for members_M in members]
+    initial = [initial_I] * len(members)
+    if len(initial_I):
+        barred_N = torch.zeros_like(candidates.labels_N, dtype=torch.bool)
+        barred_N[initial_I] = True
+        initial = [barred_N[members_M].nonzero().flatten() for members_M in members]
     free = [len(members_M) - len(each) for members_M, each in zip(members, initial, strict=True)]
     return [
         Group(label=label, members_M=members[label], budget=share, initial_I=initial[label])
@@ -182,11 +185,10 @@ def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
 
 def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:
     """A remark where classes that have candidates get no sample, and have none yet."""
-    there_C = torch.bincount(candidates.labels_N, minlength=candidates.num_classes) > 0
-    taken_C = (
-        torch.bincount(candidates.labels_N[torch.cat([indices_K, initial_I])], minlength=candidates.num_classes) > 0
-    )
-    lost = (there_C & ~taken_C).nonzero().flatten().tolist()
+    labels_N, size = candidates.labels_N, candidates.num_classes
+    there_C = torch.bincount(labels_N, minlength=size) > 0
+    taken_C = torch.bincount(labels_N[torch.cat([indices_K, initial_I])], minlength=size) > 0
+    lost = (there_C > taken_C).nonzero().flatten().tolist()
     if not lost:
         return []
     named = ", ".join(map(str, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")

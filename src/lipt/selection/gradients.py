@@ -59,7 +59,7 @@ def as_float(x: Tensor) -> Tensor:
 
 def lengths(x_MD: Tensor) -> Tensor:
     """|x_i| (M,), also where its squares underflow; of a row the same whatever the others are."""
-    lengths_M: Tensor = torch.linalg.vector_norm(x_MD, dim=1)
+    lengths_M: Tensor = row_sums(x_MD.square()).sqrt_() if _few(x_MD) else torch.linalg.vector_norm(x_MD, dim=1)
     small_S = (lengths_M < smallest(x_MD.dtype)).nonzero().flatten()
     if len(small_S):
         rows_SD = x_MD[small_S]
@@ -91,12 +91,21 @@ def precision(outputs: Iterable[Outputs]) -> torch.dtype:
 def probabilities(logits_NC: Tensor) -> Tensor:
     """softmax(z) (N, C); bit by bit the same for a sample whatever the others are."""
     z_NC = as_float(logits_NC)
-    if z_NC.shape[1] >= 16:
-        return z_NC.softmax(1)
-    # `softmax` vectorises within a row: not over so few classes, where this is 6 times faster. Nor over the samples, as
-    # the last ones of a block would be rounded otherwise.
-    p_NC = (z_NC - z_NC.amax(1, keepdim=True)).exp_()
-    return p_NC.div_(p_NC.sum(1, keepdim=True))
+    if not _few(z_NC):
+        return z_NC.softmax(1)  # which vectorises within a row
+    p_CN = z_NC.T.clone(memory_format=torch.contiguous_format)
+    p_CN.sub_(p_CN.amax(0)).exp_()
+    return p_CN.div_(row_sums(p_CN.T)).T
+
+
+def _few(x_NC: Tensor) -> bool:
+    return 1 < x_NC.shape[1] < 16
+
+
+def row_sums(x_NC: Tensor) -> Tensor:
+    """Sums (N,) over each row, the same whatever the other rows are; few columns are added one by one, quick where they
+    lie in memory one after the other. (`sum` over the other dimension rounds the last samples of a block otherwise.)"""
+    return sum_of(x_NC.unbind(1)) if _few(x_NC) else x_NC.sum(1)
 
 
 def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
@@ -104,7 +113,7 @@ def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     delta_NC = probabilities(logits_NC)
     # p_y - 1 as minus the sum of the others: keeps all digits where p_y rounds to 1, so confident samples still rank.
     delta_NC.scatter_(1, labels_N[:, None], 0.0)
-    return delta_NC.scatter_(1, labels_N[:, None], -delta_NC.sum(1, keepdim=True))
+    return delta_NC.scatter_(1, labels_N[:, None], -row_sums(delta_NC)[:, None])
 
 
 def with_bias(features_ND: Tensor) -> Tensor:
@@ -123,7 +132,7 @@ def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | Non
     scale = len(candidates.outputs) ** -0.5
     layers = [
         LastLayer(
-            error_vectors(each.logits(rows_M).to(dtype), labels_M),
+            error_vectors(each.logits(rows_M).to(dtype), labels_M).contiguous(),
             with_bias(each.features_ND[rows_M].to(dtype)),
         )
         for each in candidates.outputs

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,6 +32,8 @@ def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None],
 
 def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) -> Tensor:
     """The results (N, ...) of `compute`, which gives a row for each sample of a block, whatever the others are."""
+    if candidates.stored is None:
+        return compute(_block(candidates, 0, slice(0, len(candidates)), "candidate"))
     results = RowBuffer(len(candidates))
     each_block(candidates, lambda start, block: results.put(start, {"": compute(block)}))
     return results.tensors[""]
@@ -63,6 +66,9 @@ def _outputs(candidates: Candidates) -> StoredOutputs:
 
 
 def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candidates:
+    if candidates.stored is None:
+        check_finite(candidates, name)
+        return candidates
     outputs = _outputs(candidates).read(index)
     counts_N, own_N = candidates.forgetting_N, candidates.scores_N
     if len(outputs) != candidates.num_models:
@@ -96,9 +102,19 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
             limit = _largest(values_NX.dtype) if what == "features" else math.inf
             for block in row_blocks(*values_NX.shape):
                 values_BX = values_NX[block]
-                # Twenty times faster than isfinite; NaN comes through.
-                if values_BX.numel() and not float(torch.stack(values_BX.aminmax()).abs().amax()) < limit:
+                if values_BX.numel() and not _below(values_BX, limit):
                     _refuse(values_BX, limit, what, name, start + block.start, index)
+
+
+def _below(values_BX: Tensor, limit: float) -> bool:
+    """Whether all are finite and below the limit; NaN is not."""
+    if values_BX.device.type == "cpu" and values_BX.is_contiguous() and values_BX.dtype in LARGEST:
+        flat_X = values_BX.numpy().reshape(-1)
+        with np.errstate(all="ignore"):
+            if float(np.dot(flat_X, flat_X)) < limit**2 / 2:  # twice as fast as the extremes
+                return True
+    # Twenty times faster than isfinite.
+    return float(torch.stack(values_BX.aminmax()).abs().amax()) < limit
 
 
 def _largest(dtype: torch.dtype) -> float:

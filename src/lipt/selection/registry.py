@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from inspect import Parameter, signature
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -140,11 +141,7 @@ def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> 
         UsageError: an unknown option, or a value of the wrong type.
     """
     options = {key: plain(value) for key, value in options.items()}
-    parameters = signature(function).parameters.values()
-    defaults = {
-        parameter.name: parameter.default for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY
-    }
-    hints = get_type_hints(function)
+    defaults, hints = _keywords(function)
     for key, value in options.items():
         if key not in defaults:
             remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
@@ -152,6 +149,14 @@ def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> 
         if not _fits(value, hints[key]):
             raise UsageError(f"option {key} of {name}: {value!r} is not {_describe(hints[key])}")
     return defaults | options
+
+
+@cache
+def _keywords(function: Algorithm) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Default and type of each option."""
+    parameters = signature(function).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.kind is Parameter.KEYWORD_ONLY}
+    return defaults, get_type_hints(function)
 
 
 def plain(value: Any) -> Any:
@@ -196,6 +201,9 @@ def top(task: Task, scores_N: Tensor) -> Picks:
 
 def highest(scores_M: Tensor, k: int) -> Tensor:
     """Positions (k,) of the k highest scores, highest first; equal scores by lowest position."""
+    if scores_M.device.type == "cpu" and k < len(scores_M):  # those that can be among them are soon found
+        could_S = (scores_M >= scores_M.topk(k).values[-1]).nonzero().flatten()
+        return could_S[torch.sort(scores_M[could_S], descending=True, stable=True).indices[:k]]
     return torch.sort(scores_M, descending=True, stable=True).indices[:k]
 
 

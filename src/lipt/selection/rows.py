@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,8 @@ def row_blocks(n: int, width: int) -> Iterator[slice]:
 
 def per_row(n: int, width: int, compute: Callable[[slice], Tensor]) -> Tensor:
     """The results (N,) of `compute`, which gives one value for each row of a block."""
+    if n <= block_rows(width):
+        return compute(slice(0, n))
     results = RowBuffer(n)
     for block in row_blocks(n, width):
         results.put(block.start, {"": compute(block)})
@@ -64,5 +67,10 @@ def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:
 
     One stable sort, whatever the number of classes.
     """
-    order_N = labels_N.sort(stable=True).indices
-    return list(order_N.split(torch.bincount(labels_N, minlength=num_classes).tolist()))
+    sizes = torch.bincount(labels_N, minlength=num_classes).tolist()
+    if labels_N.device.type == "cpu":  # numpy sorts small integers by their digits
+        small_N = labels_N.numpy().astype(np.int16 if num_classes < 2**15 else np.int64)
+        order_N = torch.from_numpy(small_N.argsort(kind="stable"))
+    else:
+        order_N = labels_N.sort(stable=True).indices
+    return list(order_N.split(sizes))

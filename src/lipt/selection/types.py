@@ -7,7 +7,7 @@ K chosen, M members of a group, V validation samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -104,9 +104,8 @@ class Candidates:
         labels_N = self.labels_N
         if labels_N.ndim != 1 or labels_N.dtype != torch.int64:
             raise UsageError(f"labels must be int64 (N,), not {labels_N.dtype} {tuple(labels_N.shape)}")
-        outside_K = ((labels_N < 0) | (labels_N >= self.num_classes)).nonzero().flatten()
-        if len(outside_K):
-            first = int(outside_K[0])
+        if len(labels_N) and not 0 <= int(labels_N.min()) <= int(labels_N.max()) < self.num_classes:
+            first = int(((labels_N < 0) | (labels_N >= self.num_classes)).nonzero()[0])
             raise UsageError(f"label {int(labels_N[first])} of sample {first} is outside 0..{self.num_classes - 1}")
         for index, outputs in enumerate(self.outputs):
             if tuple(outputs.logits_NC.shape) not in ((len(labels_N), self.num_classes), (len(labels_N), 0)):
@@ -133,6 +132,25 @@ class Candidates:
     def num_models(self) -> int:
         """R."""
         return len(self.outputs) if self.stored is None else self.stored.models
+
+    def looked_at(self, *, logits: bool, features: bool) -> Candidates:
+        """The same without outputs that nothing looks at, so that they need not be right."""
+
+        def without(outputs: Sequence[Outputs]) -> list[Outputs]:
+            return [
+                Outputs(
+                    logits_NC=each.logits_NC if logits else each.features_ND[:, :0],
+                    features_ND=each.features_ND if features else each.features_ND[:, :0],
+                )
+                for each in outputs
+            ]
+
+        if (logits and features) or not self.num_models:
+            return self
+        if self.stored is None:
+            return replace(self, outputs=without(self.outputs))
+        read = self.stored.read
+        return replace(self, stored=replace(self.stored, read=lambda index: without(read(index))))
 
     @classmethod
     def of(

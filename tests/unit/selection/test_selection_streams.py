@@ -120,8 +120,10 @@ def test_a_single_block_is_not_copied() -> None:
 # What is wrong is named
 
 
-@pytest.mark.parametrize("algorithm", ["el2n", "moderate", "herding"])
-@pytest.mark.parametrize(("what", "name"), [("logits_NC", "logits"), ("features_ND", "features")])
+@pytest.mark.parametrize(("algorithm", "what", "name"), [
+    ("el2n", "logits_NC", "logits"), ("grand", "features_ND", "features"), ("moderate", "features_ND", "features"),
+    ("glister", "logits_NC", "logits"), ("herding", "features_ND", "features"),
+])  # fmt: skip
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf])
 def test_values_that_are_not_finite_are_named_by_their_overall_position(
     algorithm: str, what: str, name: str, value: float

@@ -102,10 +102,10 @@ def _distances_from(block: Candidates, means_CD: Tensor) -> Tensor:
     centres_CD = means_CD.to(joint_features(block.outputs, slice(0)).dtype)
 
     def distances_B(rows: slice) -> Tensor:
-        offsets_BD = joint_features(block.outputs, rows) - centres_CD[block.labels_N[rows]]
-        return lengths(offsets_BD)
+        centres_BD = centres_CD.index_select(0, block.labels_N[rows])
+        return lengths(centres_BD.sub_(joint_features(block.outputs, rows)))
 
-    return per_row(len(block), means_CD.shape[1], distances_B)
+    return per_row(len(block), 16 * means_CD.shape[1], distances_B)  # small blocks, which stay in the cache
 
 
 def _features(task: Task, group: Group) -> Tensor:

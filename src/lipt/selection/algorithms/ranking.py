@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lipt.selection.gradients import as_float, error_vectors, lengths, probabilities, sum_of
+from lipt.selection.gradients import as_float, error_vectors, lengths, probabilities, row_sums, sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Picks, Task, register, top
 from lipt.selection.rows import per_row
@@ -74,7 +74,7 @@ def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:
     def norms_B(block: slice) -> Tensor:
         error_B = lengths(error_vectors(outputs.logits(block), labels_N[block]))
         if of_gradients:  # |delta (x) h~| = |delta| |h~|, and h~ = [h, 1]
-            error_B *= (as_float(outputs.features_ND[block]).square().sum(1) + 1).sqrt()
+            error_B *= (lengths(as_float(outputs.features_ND[block])).square_() + 1).sqrt_()
         return error_B
 
     return per_row(len(labels_N), outputs.num_classes + outputs.num_features, norms_B)
@@ -89,10 +89,9 @@ def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:
     def uncertainty_B(block: slice) -> Tensor:
         p_BC = sum_of(probabilities(each.logits(block)) for each in outputs) / len(outputs)
         if measure == "entropy":
-            entropies_BC: Tensor = torch.special.entr(p_BC)
-            return entropies_BC.sum(1)
+            return row_sums(torch.special.entr(p_BC))
         if measure == "least_confidence":  # 1 - max p, without losing the digits where max p rounds to 1
-            return p_BC.scatter_(1, p_BC.argmax(1, keepdim=True), 0.0).sum(1)
+            return row_sums(p_BC.scatter_(1, p_BC.argmax(1, keepdim=True), 0.0))
         top_B2 = p_BC.topk(min(2, p_BC.shape[1]), dim=1).values
         return top_B2[:, -1] - top_B2[:, 0]
 

@@ -132,9 +132,9 @@ def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) ->
     # Never-learned samples (+inf) form the hardest stratum together with the highest finite scores.
     stratum_M = scaled_M.nan_to_num(posinf=strata).floor().clamp_(0, strata - 1).long()
     order_M = torch.randperm(len(scores_M), generator=generator)
-    pools = [order_M[positions] for positions in members_by_class(stratum_M[order_M], strata)]
+    pools = members_by_class(stratum_M[order_M], strata)
     picked, rest = [], k
     for index, pool in enumerate(sorted(pools, key=len)):  # what a small stratum cannot give goes to the larger ones
         picked.append(pool[: rest // (strata - index)])
         rest -= len(picked[-1])
-    return torch.cat(picked)
+    return order_M[torch.cat(picked)]
