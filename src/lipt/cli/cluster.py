@@ -16,7 +16,7 @@ from lipt.cli.options import output_option, parse_pairs, print_json, set_option
 from lipt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from lipt.adapters.cluster.runs import Engine, RunState
+    from lipt.adapters.cluster.engine import EngineClient, RunState
     from lipt.config import Config
 
 _POLL_S = 2.0
@@ -45,14 +45,15 @@ def submit(
     lipt submit run.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
     """
     from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, engine_of
+    from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+    from lipt.adapters.cluster.runs import Handle, engine_client
     from lipt.config import load_config
 
     config = load_config(config_path, list(overrides))
     for what in check_submittable(config):
         click.echo(f"not checked: {what}", err=True)
-    namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
-    chosen = engine_of(engine, Cluster(), namespace)
+    namespace = namespace or DEFAULT_NAMESPACE[engine]
+    chosen = engine_client(engine, Cluster(), namespace)
     parameters = _parameters(config, chosen, pairs)
     if dry_run:
         if output == "json":
@@ -74,10 +75,10 @@ def submit(
 def status(handle: str, wait: bool, output: str) -> None:
     """Where the run HANDLE stands, box by box."""
     from lipt.adapters.cluster.api import Cluster, MissingError
-    from lipt.adapters.cluster.runs import Handle, engine_of, waiting
+    from lipt.adapters.cluster.runs import Handle, engine_client, waiting
 
     address, cluster = Handle.parse(handle), Cluster()
-    engine = engine_of(address.engine, cluster, address.namespace)
+    engine = engine_client(address.engine, cluster, address.namespace)
     state = engine.state(address.run)
     while wait and not state.over:
         time.sleep(_POLL_S)
@@ -101,10 +102,10 @@ def status(handle: str, wait: bool, output: str) -> None:
 def logs(handle: str, box: str | None, output: str) -> None:
     """What the pods of the run HANDLE printed, in the order in which they started."""
     from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, engine_of, pod_logs
+    from lipt.adapters.cluster.runs import Handle, engine_client, pod_logs
 
     address, cluster = Handle.parse(handle), Cluster()
-    workflow = engine_of(address.engine, cluster, address.namespace).workflow(address.run)
+    workflow = engine_client(address.engine, cluster, address.namespace).workflow(address.run)
     found = pod_logs(cluster, address.namespace, workflow, box=box)
     if output == "json":
         print_json([{"pod": name, "log": text} for name, text in found])
@@ -135,7 +136,7 @@ def check_submittable(config: Config) -> list[str]:
     return check_from_afar(config)
 
 
-def _parameters(config: Config, engine: Engine, pairs: tuple[str, ...]) -> dict[str, Any]:
+def _parameters(config: Config, engine: EngineClient, pairs: tuple[str, ...]) -> dict[str, Any]:
     """The configuration as parameters of the installed pipeline, and those given by hand."""
     from lipt.adapters.cluster.manifest import Pods
     from lipt.pods.spec import PARAMETERS, configure, parameters_of

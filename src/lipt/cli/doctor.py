@@ -77,12 +77,13 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
     """The workspace is tried from a pod, since pods use it; from here too where its address is set here."""
     from lipt.adapters.cluster import preflight
     from lipt.adapters.cluster.api import Cluster
+    from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
     from lipt.adapters.cluster.manifest import Pods
     from lipt.cli.cluster import check_submittable
 
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
     Pods.parse({"image": ""} | given)  # what is wrong with them is said before the cluster is asked
-    namespace = namespace or ("lipt" if engine == "argo" else "kubeflow")
+    namespace = namespace or DEFAULT_NAMESPACE[engine]
     findings = {"packages": _outcome(_packages, config), "model": _outcome(_model, config, None)}
 
     def settings() -> str:

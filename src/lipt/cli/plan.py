@@ -16,8 +16,9 @@ from lipt.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lipt.forecast.time import Engine, Forecast, Machine
+    from lipt.forecast.time import Forecast, Machine
     from lipt.ledger import Cost
+    from lipt.report.document import Engine
 
 #: The numbers of a `Machine`.
 _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s", "memory_gb")

@@ -22,7 +22,7 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
 
     CONFIG may be the handle of a run on a cluster: its report is then written into this folder too.
     """
-    from lipt.adapters.cluster.runs import ENGINES
+    from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.run import show
     from lipt.config import load_config
@@ -31,7 +31,7 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
     from lipt.report.render import render
     from lipt.run.workspace import Workspace
 
-    remote = config_path.startswith(tuple(f"{engine}/" for engine in ENGINES))
+    remote = config_path.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     config = _config_of_run(config_path, overrides) if remote else load_config(config_path, list(overrides))
     store, key = Workspace(config.workspace).store, report_key(config, "json")
     try:
@@ -50,12 +50,12 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
 def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
     """The configuration that a run on a cluster was started with."""
     from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, engine_of
+    from lipt.adapters.cluster.runs import Handle, engine_client
     from lipt.pods.spec import PARAMETERS, configure
 
     if overrides:
         raise UsageError("--set does not go with a run that is finished", "leave it out")
     address = Handle.parse(handle)
-    parameters = engine_of(address.engine, Cluster(), address.namespace).state(address.run).parameters
+    parameters = engine_client(address.engine, Cluster(), address.namespace).state(address.run).parameters
     settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
     return configure(str(parameters.get("config") or ""), **settings)

@@ -30,7 +30,6 @@ from lipt.run.workspace import Artifact, Step, canonical_json
 from lipt.selection.auto import AUTO, PAYS_UNTIL
 from lipt.stages.select import algorithm_of, needs_of
 
-Engine = Literal["local", "kubeflow", "argo"]
 _ORIGIN = {"merged": "LiPT", "jigsaws": "LiPT, ensemble", "classic": "classic", "theta_star": "theta_*"}
 _PRETRAINING = ("initialise", "dispatch", "pretrain", "group", "merge")
 
@@ -45,7 +44,7 @@ class Entry:
     outcomes: tuple[Outcome, ...]
 
 
-def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "local") -> doc.Document:
+def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine = "local") -> doc.Document:
     """Gather, render and store the report, at `report_key`; where this run made nothing, the one there is stays."""
     artifacts = _all_artifacts(entries)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
@@ -78,7 +77,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: Engine = "lo
     return document
 
 
-def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: Engine) -> doc.Document | None:
+def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: doc.Engine) -> doc.Document | None:
     """The report of this configuration as it lies there, if it tells of the same work and this run added none."""
     store, key = ctx.workspace.store, report_key(ctx.config, "json")
     if not all(row.earlier for row in ledger) or not store.size(report_key(ctx.config, "html")):

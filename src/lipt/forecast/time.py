@@ -24,11 +24,10 @@ from lipt.config import Config
 from lipt.errors import UsageError
 from lipt.forecast.work import Work
 from lipt.ledger import Cost
-from lipt.report.document import Document
+from lipt.report.document import Document, Engine
 from lipt.report.numbers import format_bytes, format_percent, format_seconds
 from lipt.run.context import Context
 
-Engine = Literal["local", "argo", "kubeflow"]
 Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "memory"]
 
 #: Seconds that an engine adds to a box; pods per second that a Job starts (kube-controller-manager's default).

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
@@ -37,13 +37,11 @@ from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
 from lipt.pods.spec import Plan
 from lipt.pods.workers import arrived, jigsaw_address, note_loss, open_run, spread
 from lipt.progress import Reporter
+from lipt.report.document import Engine
 from lipt.run.context import Context
 from lipt.run.workspace import Artifact
 from lipt.stages.ingest import write_chunks
 from lipt.stages.merge import deal, group_ref
-
-if TYPE_CHECKING:
-    from lipt.flow.report import Engine
 
 
 @contextmanager

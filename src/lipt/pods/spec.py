@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -13,9 +13,7 @@ from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import PROFILES, Config, as_settings, parse_config, read_yaml
 from lipt.errors import IntegrityError, UsageError
-
-if TYPE_CHECKING:  # the report imports matplotlib: a second that only the last box spends
-    from lipt.flow.report import Engine
+from lipt.report.document import Engine
 
 #: Pipeline parameter -> (the setting it stands for, its type).
 PARAMETERS: dict[str, tuple[str, type]] = {

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from lipt.adapters.cluster.fanout import Self, run_job
+from lipt.adapters.cluster.fanout import ThisPod, run_job
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
@@ -90,7 +90,7 @@ def spread(
     """
     if not items:
         return {}
-    here = Self.find()
+    here = ThisPod.find()
     if here is None or plan.pods is None:
         try:
             worker(address, stage, items, merged)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
 
+Engine = Literal["local", "kubeflow", "argo"]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0.0)]
@@ -255,7 +256,7 @@ class Document(_Model):
     run_id: str
     created: str
     """ISO 8601; the only time in the report, so that rendering twice gives the same bytes."""
-    engine: Literal["local", "kubeflow", "argo"]
+    engine: Engine
     profile: str = ""
     rows: list[Row] = Field(min_length=1)
     merge: MergeTable | None = None

@@ -15,7 +15,7 @@ import yaml
 from kubernetes.config import kube_config
 
 from lipt.adapters.cluster import fanout
-from lipt.adapters.cluster.fanout import Self, pause_s, run_job
+from lipt.adapters.cluster.fanout import ThisPod, pause_s, run_job
 from lipt.adapters.cluster.manifest import Pods
 
 PODS = "/api/v1/namespaces/vision/pods"
@@ -91,7 +91,7 @@ def test_pods_are_listed_when_the_job_has_changed(tmp_path: Path, monkeypatch: p
         (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
         lost = run_job(
-            Self(namespace="vision", pod="box"),
+            ThisPod(namespace="vision", pod="box"),
             Pods(image="lipt:1"),
             name="pretrain",
             arguments=["box"],

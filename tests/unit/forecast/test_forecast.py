@@ -13,9 +13,10 @@ from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.forecast.sizes import Data
 from lipt.forecast.stages import work_of
-from lipt.forecast.time import Engine, Fit, Forecast, Machine, breaks, calibrate, forecast, measured
+from lipt.forecast.time import Fit, Forecast, Machine, breaks, calibrate, forecast, measured
 from lipt.forecast.work import Work
 from lipt.ledger import Cost
+from lipt.report.document import Engine
 from lipt.run.context import Context
 from tests.tiny import tiny_context
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
+from lipt.adapters.cluster.engine import BOXES, BoxState, RunState, check_version
 from lipt.adapters.cluster.manifest import labels_of
-from lipt.adapters.cluster.runs import BOXES, BoxState, RunState, check_version
 from lipt.errors import UsageError
 
 _INSTALL = "kubectl apply -k manifests/overlays/kind (docs/operations.md)"

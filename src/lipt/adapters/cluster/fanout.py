@@ -28,21 +28,21 @@ _EXPLAINED = {"OOMKilled": "out of memory (OOMKilled): raise `memory`", "Evicted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Self:
+class ThisPod:
     """The pod that this process runs in, as its environment tells."""
 
     namespace: str
     pod: str
 
     @classmethod
-    def find(cls) -> Self | None:
+    def find(cls) -> ThisPod | None:
         """None outside a pod of a pipeline."""
         pod, namespace = os.environ.get("LIPT_POD"), os.environ.get("LIPT_NAMESPACE")
         return cls(namespace=namespace, pod=pod) if pod and namespace else None
 
 
 def run_job(
-    here: Self,
+    here: ThisPod,
     pods: Pods,
     *,
     name: str,
@@ -105,7 +105,7 @@ def run_job(
         raise
 
 
-def _owner(cluster: Cluster, here: Self) -> tuple[str, dict[str, Any]]:
+def _owner(cluster: Cluster, here: ThisPod) -> tuple[str, dict[str, Any]]:
     """The run's name, and who owns what it makes: the workflow, so that deleting it deletes everything."""
     pod = cluster.get(f"/api/v1/namespaces/{here.namespace}/pods/{here.pod}")["metadata"]
     run = pod.get("labels", {}).get("workflows.argoproj.io/workflow", here.pod)

@@ -2,73 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from lipt import __version__
 from lipt.adapters.cluster.api import Api
+from lipt.adapters.cluster.engine import BOXES, DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.manifest import RUN_LABEL
 from lipt.errors import LiptError, UsageError, did_you_mean
 
-#: In the order in which they run.
-BOXES = ("dispatch", "pretrain", "merge", "select", "train")
 
-
-@dataclass(frozen=True, kw_only=True)
-class BoxState:
-    """A box of a run. Times are ISO 8601, None where there is none yet."""
-
-    name: str
-    phase: str
-    """Pending, Running, Succeeded, Failed or Skipped."""
-    started: str | None = None
-    finished: str | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunState:
-    """A run as its engine knows it."""
-
-    phase: str
-    """Pending, Running, Succeeded or Failed."""
-    parameters: dict[str, Any]
-    boxes: list[BoxState] = field(default_factory=list)
-    message: str = ""
-
-    @property
-    def over(self) -> bool:
-        return self.phase in ("Succeeded", "Failed")
-
-
-class Engine(Protocol):
-    """What `lipt submit`, `status`, `logs` and `report` need of an engine."""
-
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of the installed pipeline with their defaults, None where there is none.
-
-        Raises:
-            UsageError: it is not installed, or belongs to another version of lipt.
-        """
-        ...
-
-    def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
-        """Start a run; returns its identifier."""
-        ...
-
-    def state(self, run: str) -> RunState:
-        """Where a run stands."""
-        ...
-
-    def workflow(self, run: str) -> str:
-        """The name of the workflow that executes a run."""
-        ...
-
-
-def engine_of(name: str, cluster: Api, namespace: str) -> Engine:
-    """The engine `argo` or `kubeflow` of a namespace."""
-    if name == "argo":
+def engine_client(engine: str, cluster: Api, namespace: str) -> EngineClient:
+    """The client of `argo` or `kubeflow` in a namespace."""
+    if engine == "argo":
         from lipt.adapters.cluster.argo import Argo
 
         return Argo(cluster, namespace)
@@ -92,25 +38,12 @@ class Handle:
     def parse(cls, text: str) -> Handle:
         """Raises UsageError when it is none."""
         parts = text.split("/")
-        if len(parts) != 3 or parts[0] not in ENGINES or not all(parts):
+        if len(parts) != 3 or parts[0] not in DEFAULT_NAMESPACE or not all(parts):
             raise UsageError(
                 f"{text!r} is not a run",
                 "it reads argo/NAMESPACE/NAME or kubeflow/NAMESPACE/ID, as `lipt submit` prints it",
             )
         return cls(engine=parts[0], namespace=parts[1], run=parts[2])
-
-
-ENGINES = ("argo", "kubeflow")
-
-
-def check_version(found: str, *, what: str, remedy: str) -> None:
-    """A pipeline of another version would misread what this one writes.
-
-    Raises:
-        UsageError: `found` is not this version.
-    """
-    if found != __version__:
-        raise UsageError(f"{what} is of lipt {found or '(unknown)'}, this is {__version__}", remedy)
 
 
 def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[tuple[str, str]]:

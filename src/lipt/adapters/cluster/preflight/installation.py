@@ -7,7 +7,7 @@ from typing import Any
 from lipt import __version__
 from lipt.adapters.cluster.api import Api, MissingError, RefusedError
 from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
-from lipt.adapters.cluster.runs import engine_of
+from lipt.adapters.cluster.runs import engine_client
 from lipt.errors import RunError
 
 #: A Job that repeats its indexes one by one is on by default since then.
@@ -37,7 +37,7 @@ def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, 
             cluster.get("/apis/argoproj.io/v1alpha1")
         except MissingError:
             raise RunError("the cluster has no Argo Workflows", _ARGO) from None
-    parameters = engine_of(engine, cluster, namespace).parameters()
+    parameters = engine_client(engine, cluster, namespace).parameters()
     kind = {"argo": "WorkflowTemplate", "kubeflow": "pipeline"}[engine]
     return f"{kind} lipt {__version__}", parameters
 
