@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lipt import __version__
-from lipt.adapters.store_setup import main as setup
+from lipt.adapters.minio_setup import main as setup
 from tests.manifests.objects import MANIFESTS, Object, built, each_pod, kinds, pods_of, with_defaults
 
 

@@ -11,10 +11,10 @@ import pytest
 from minio import Minio
 from minio.error import S3Error
 
-from lipt.adapters import store_setup as setup
+from lipt.adapters import minio_setup as setup
 from lipt.adapters.cluster.api import MissingError
+from lipt.adapters.minio_setup import Login, login_of, prepare
 from lipt.adapters.store import open_store
-from lipt.adapters.store_setup import Login, login_of, prepare
 from lipt.errors import RunError, TransientError, UsageError
 
 if TYPE_CHECKING:

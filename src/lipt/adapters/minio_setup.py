@@ -1,4 +1,4 @@
-"""Prepare a fresh MinIO in a cluster: `python -m lipt.adapters.store_setup`, run by the Job of manifests/base.
+"""Prepare a fresh MinIO in a cluster: `python -m lipt.adapters.minio_setup`, run by the Job of manifests/base.
 
 Makes random root credentials (a Secret that MinIO starts with), the bucket, a user who may use that bucket and nothing
 else, and her credentials (a Secret that every pod of a run reads). What exists is kept, so it may run at any time.
@@ -168,7 +168,7 @@ def _not_up(endpoint: str, reason: str) -> TransientError:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code; errors are one line."""
-    parser = argparse.ArgumentParser(prog="python -m lipt.adapters.store_setup")
+    parser = argparse.ArgumentParser(prog="python -m lipt.adapters.minio_setup")
     parser.add_argument("--bucket", default="lipt")
     parser.add_argument("--root-secret", default="minio-root", help="keys: user, password")
     parser.add_argument("--user-secret", default="lipt-s3", help="keys: accesskey, secretkey")
