@@ -205,9 +205,9 @@ def test_dataset_is_written_and_a_shard_costs_one_request(store: Store) -> None:
     assert store.traffic.written["data"] == sum(
         chunk.size for split in written.splits.values() for chunk in split.chunks
     )
-    plan = Dataset(files.read).plan("train", np.arange(256, 512))
+    wanted = Dataset(files.read).ranges_of("train", np.arange(256, 512))
     worker = store.metered()
-    images = load_images(plan, DatasetFiles(worker).read, image_size=None)
-    assert images.images_NCHW.shape == (256, 3, 8, 8)
+    images_NCHW = load_images(wanted, DatasetFiles(worker).read, image_size=None)
+    assert images_NCHW.shape == (256, 3, 8, 8)
     assert requests(worker) == {"read": 1}
-    assert worker.traffic.as_dict()["read"] == {"data": plan.num_bytes, "model": 0, "other": 0}
+    assert worker.traffic.as_dict()["read"] == {"data": wanted.num_bytes, "model": 0, "other": 0}

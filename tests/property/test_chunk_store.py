@@ -56,7 +56,7 @@ def contents(memory: Memory) -> Any:
     seen: list[Any] = [dataset.manifest.classes]
     for split, info in dataset.manifest.splits.items():
         names = dataset.names(split)
-        samples = list(read_samples(dataset.plan(split, np.arange(info.count)), memory.read))
+        samples = list(read_samples(dataset.ranges_of(split, np.arange(info.count)), memory.read))
         seen.append((split, samples, names and names.to_pylist()))
     return seen
 

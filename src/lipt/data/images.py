@@ -111,9 +111,9 @@ class StreamedImages:
         return self._load([torch.arange(len(self))])[0]
 
     def _load(self, parts: list[Tensor]) -> list[Tensor]:
-        plan = self.dataset.plan(self.split, self.positions_N[torch.cat(parts).numpy()])
-        images = load_images(plan, self.dataset.read, image_size=self.image_size).images_NCHW
-        return list(images.split([len(part) for part in parts]))
+        wanted = self.dataset.ranges_of(self.split, self.positions_N[torch.cat(parts).numpy()])
+        images_NCHW = load_images(wanted, self.dataset.read, image_size=self.image_size)
+        return list(images_NCHW.split([len(part) for part in parts]))
 
 
 def open_images(

@@ -64,9 +64,9 @@ class _Chosen:
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
         """Each with its name; read by range, checked."""
-        plan = self.dataset.plan("train", self.table["position"].to_numpy(), gap_bytes=_GAP_BYTES)
+        wanted = self.dataset.ranges_of("train", self.table["position"].to_numpy(), gap_bytes=_GAP_BYTES)
         names = (name.as_py() for name in self.table["source"])
-        return zip(names, read_samples(plan, self.dataset.read), strict=True)
+        return zip(names, read_samples(wanted, self.dataset.read), strict=True)
 
 
 def kind_of(target: str) -> Kind:

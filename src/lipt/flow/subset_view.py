@@ -86,7 +86,9 @@ def _examples(
     chosen = table.take(pa.array(rows))
     scores = dict(zip(chosen["position"].to_pylist(), chosen["score"].to_pylist(), strict=True))
     sources = names.take(chosen["row"]).to_pylist() if names is not None else [""] * len(chosen)
-    samples = {sample.position: sample for sample in read_samples(dataset.plan("train", list(scores)), dataset.read)}
+    samples = {
+        sample.position: sample for sample in read_samples(dataset.ranges_of("train", list(scores)), dataset.read)
+    }
     return [
         doc.Example(
             png_base64=_thumbnail(samples[position].image, f"sample {position}"),

@@ -60,7 +60,7 @@ class Data:
         store = ctx.workspace.store.metered().at(location) if location else open_store(source)
         data = Dataset(DatasetFiles(store).read)
         train = data.manifest.splits["train"]
-        one = load_images(data.plan("train", [0]), data.read, image_size=ctx.config.data.image_size)
+        first_NCHW = load_images(data.ranges_of("train", [0]), data.read, image_size=ctx.config.data.image_size)
         return cls(
             train=train.count,
             test=data.manifest.splits["test"].count,
@@ -68,7 +68,7 @@ class Data:
             classes=len(data.manifest.classes),
             span_bytes=float(data.index("train").size.mean()),
             chunk_bytes=sum(chunk.size for chunk in train.chunks) / len(train.chunks),
-            side=max(one.images_NCHW.shape[2:]),
+            side=max(first_NCHW.shape[2:]),
             index_bytes=sum(store.size(file) or 0 for file in (MANIFEST, train.index.file)),
             names_bytes=(store.size(train.index.file) or 0) if data.manifest.format_version > 1 else 0,
         )

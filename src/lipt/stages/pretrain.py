@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from lipt.data.augmentation import normalise
-from lipt.data.chunks import ShardPlan, load_images
+from lipt.data.chunks import SampleRanges, load_images
 from lipt.data.images import ResidentImages, image_shape
 from lipt.data.shards import shards
 from lipt.run.checkpoint import follow, resumable
@@ -85,7 +85,7 @@ def dispatch(ctx: Context, dataset: Artifact) -> Artifact:
             candidates, count=settings.jigsaws, size=size, stratified=settings.stratified, seed=ctx.seed("dispatch")
         )
         for index, positions in enumerate(parts):
-            step.put(_shard(index), json.dumps(data.plan("train", positions).as_dict()).encode(), kind="other")
+            step.put(_shard(index), json.dumps(data.ranges_of("train", positions).as_dict()).encode(), kind="other")
         share = settings.jigsaws * size / len(candidates)
         return {
             "jigsaws": settings.jigsaws,
@@ -147,9 +147,9 @@ def _shard(index: int) -> str:
 
 def shard_images(ctx: Context, step: Step, dataset: Artifact, plans: Artifact, index: int) -> ResidentImages:
     """The images of a worker's shard."""
-    plan = ShardPlan.from_dict(json.loads(step.read(plans, _shard(index), kind="other")))
-    loaded = load_images(plan, ctx.dataset(step, dataset).read, image_size=ctx.config.data.image_size)
-    return ResidentImages(images_NCHW=loaded.images_NCHW, labels_N=loaded.labels_N)
+    wanted = SampleRanges.from_dict(json.loads(step.read(plans, _shard(index), kind="other")))
+    images_NCHW = load_images(wanted, ctx.dataset(step, dataset).read, image_size=ctx.config.data.image_size)
+    return ResidentImages(images_NCHW=images_NCHW, labels_N=torch.from_numpy(wanted.labels_N))
 
 
 def _batch_loss(model: torch.nn.Module, images: ResidentImages, ctx: Context) -> Callable[[], torch.Tensor]:

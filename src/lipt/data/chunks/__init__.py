@@ -1,12 +1,12 @@
-"""The chunk store: a dataset as tars of about 64 MB in one stratified random order (format: docs/data.md)."""
+"""The chunk store: a data set as tars of about 64 MB in one stratified random order (format: docs/data.md)."""
 
-from lipt.data.chunks.images import Images, decode_image, load_images
+from lipt.data.chunks.images import decode_image, load_images
 from lipt.data.chunks.index import Index
 from lipt.data.chunks.ingest import carved, stratified_order, write_dataset
 from lipt.data.chunks.manifest import MANIFEST, ChunkInfo, Manifest, SplitInfo
-from lipt.data.chunks.reading import ByteRange, Dataset, RangeRead, Sample, ShardPlan, read_samples
+from lipt.data.chunks.reading import ByteRange, Dataset, RangeRead, Sample, SampleRanges, read_samples
 
 __all__ = [
-    "MANIFEST", "ByteRange", "ChunkInfo", "Dataset", "Images", "Index", "Manifest", "RangeRead", "Sample", "ShardPlan",
+    "MANIFEST", "ByteRange", "ChunkInfo", "Dataset", "Index", "Manifest", "RangeRead", "Sample", "SampleRanges",
     "SplitInfo", "carved", "decode_image", "load_images", "read_samples", "stratified_order", "write_dataset",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -13,45 +12,27 @@ from PIL import Image
 from torch import Tensor
 
 from lipt.data.chunks.parallel import ordered_map
-from lipt.data.chunks.reading import RangeRead, Sample, ShardPlan, read_samples
+from lipt.data.chunks.reading import RangeRead, Sample, SampleRanges, read_samples
 from lipt.data.decoding import read_stored
 from lipt.errors import RunError
 
 _THREADS = 8
-_BATCH = 64  # samples per decoding task: outweighs the cost of handing it over
+_BATCH = 64  # samples per decoding task: enough to outweigh the cost of starting a task
 
 Pixels = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True, eq=False)
-class Images:
-    """Images held in memory.
-
-    Attributes:
-        images_NCHW: uint8, RGB.
-        labels_N: int64.
-        positions_N: int64, in the split's global order.
-    """
-
-    images_NCHW: Tensor
-    labels_N: Tensor
-    positions_N: Tensor
-
-    def __len__(self) -> int:
-        return len(self.labels_N)
 
 
 def decode_image(data: bytes, name: str) -> Tensor:
     """uint8 (3, H, W), RGB: upright, transparency on white (docs/data.md says how an image is read).
 
     Raises:
-        RunError: `name` is no readable JPEG or PNG.
+        RunError: `name` is not a readable JPEG or PNG file.
     """
     return torch.from_numpy(np.array(read_stored(data, name)).transpose(2, 0, 1)).contiguous()
 
 
-def load_images(plan: ShardPlan, read: RangeRead, *, image_size: int | None) -> Images:
-    """Decode all samples of a plan, in the plan's order.
+def load_images(wanted: SampleRanges, read: RangeRead, *, image_size: int | None) -> Tensor:
+    """Read and decode samples: uint8 RGB (N, 3, H, W), in the order of `wanted.positions_N`.
 
     Args:
         image_size: side in pixels; an image of another size is resized (shorter side, bilinear) and centre-cropped.
@@ -61,10 +42,10 @@ def load_images(plan: ShardPlan, read: RangeRead, *, image_size: int | None) -> 
         RunError: an image is unreadable, or sizes differ and `image_size` is None.
         DamagedDataError: as `read_samples`.
     """
-    rows = np.argsort(plan.positions_N)
-    batches = _batches(read_samples(plan, read, threads=_THREADS))
+    rows = np.argsort(wanted.positions_N)
+    batches = _batches(read_samples(wanted, read, threads=_THREADS))
     decoded = ordered_map(
-        lambda batch: [_pixels(sample, plan.split, image_size) for sample in batch],
+        lambda batch: [_pixels(sample, wanted.split, image_size) for sample in batch],
         batches,
         threads=_THREADS,
         window=2 * _THREADS,
@@ -72,15 +53,15 @@ def load_images(plan: ShardPlan, read: RangeRead, *, image_size: int | None) -> 
     images_NCHW: Pixels = np.empty((0, 3, image_size or 0, image_size or 0), dtype=np.uint8)
     for row, pixels in zip(rows, (pixels for batch in decoded for pixels in batch), strict=True):
         if not len(images_NCHW):
-            images_NCHW = np.empty((len(plan), 3, *pixels.shape[:2]), dtype=np.uint8)
+            images_NCHW = np.empty((len(wanted), 3, *pixels.shape[:2]), dtype=np.uint8)
         if pixels.shape[:2] != images_NCHW.shape[2:]:
             raise RunError(
-                f"split {plan.split!r}: sample {plan.positions_N[row]} has {pixels.shape[1]}x{pixels.shape[0]} pixels, "
-                f"others {images_NCHW.shape[3]}x{images_NCHW.shape[2]}",
-                "set image_size, so that all images are brought to one size",
+                f"split {wanted.split!r}: sample {wanted.positions_N[row]} has {pixels.shape[1]}x{pixels.shape[0]} "
+                f"pixels, others {images_NCHW.shape[3]}x{images_NCHW.shape[2]}",
+                "set data.image_size: all images are then resized to it",
             )
         images_NCHW[row] = pixels.transpose(2, 0, 1)
-    return Images(torch.from_numpy(images_NCHW), torch.from_numpy(plan.labels_N), torch.from_numpy(plan.positions_N))
+    return torch.from_numpy(images_NCHW)
 
 
 def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:

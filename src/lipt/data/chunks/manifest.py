@@ -59,8 +59,8 @@ class Manifest:
         recipe: what determines every byte besides the source: shuffle seed, chunk size, test fraction.
         fingerprint: of the source, as it was when it was ingested; part of the recipe in format 1.
         format_version: 1 has no names of files in its index.
-        digest: sha256 over the canonical JSON of what the dataset holds; subsets and shard plans carry it. The same
-            images under the same names have the same digest, wherever and whenever they were ingested.
+        digest: sha256 over the canonical JSON of the contents; subsets and shards carry it. The same images under the
+            same names have the same digest, wherever and whenever they were ingested.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Reading a dataset: manifest, index, and exactly the byte ranges that a set of samples lies in."""
+"""Reading a data set: the manifest, the index, and exactly the bytes of the samples that are asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lipt.data.chunks.parallel import ordered_map
 from lipt.errors import DamagedDataError, RunError, did_you_mean
 
 RangeRead = Callable[[str, int, int | None], bytes]
-"""read(file, start, length): the bytes of a file from `start` on, `length` of them or (None) all."""
+"""read(file, start, length): `length` bytes of a file from byte `start` on; with length None, all of them."""
 
 _IN_FLIGHT_BYTES = 256 * 2**20
 
@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class ByteRange(NamedTuple):
-    """One request: `length` bytes at `start` of `file`, in which the next `num_samples` lie."""
+    """One request: `length` bytes from byte `start` of `file`. They hold the next `num_samples` samples."""
 
     file: str
     start: int
@@ -46,15 +46,15 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ShardPlan:
-    """What a worker needs to read exactly these N samples; neither manifest nor index.
+class SampleRanges:
+    """Where N samples lie: a worker reads its shard with this alone, without manifest and index.
 
     Attributes:
-        split: the split the positions refer to.
-        digest: the dataset's digest.
+        split: the split that the positions refer to.
+        digest: the digest of the data set.
         positions_N, labels_N: the samples, in the order in which they were asked for.
-        offsets_N, sizes_N, crcs_N: where each lies in its chunk, and its crc32.
-        ranges: the requests, by ascending position.
+        offsets_N, sizes_N, crcs_N: the first byte of each sample in its chunk, its bytes, and its crc32.
+        requests: the byte ranges to read, by ascending position.
     """
 
     split: str
@@ -64,67 +64,67 @@ class ShardPlan:
     offsets_N: Ints
     sizes_N: Ints
     crcs_N: Ints
-    ranges: tuple[ByteRange, ...]
+    requests: tuple[ByteRange, ...]
 
     def __len__(self) -> int:
         return len(self.positions_N)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that reading the plan transfers."""
-        return sum(byte_range.length for byte_range in self.ranges)
+        """Bytes that all requests transfer."""
+        return sum(request.length for request in self.requests)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able; `from_dict` is the inverse."""
+        """For JSON; `from_dict` is the inverse."""
         arrays = {name: getattr(self, f"{name}_N").tolist() for name in _ARRAYS}
-        return {"split": self.split, "digest": self.digest, "ranges": [list(item) for item in self.ranges], **arrays}
+        return {"split": self.split, "digest": self.digest, "ranges": [list(item) for item in self.requests], **arrays}
 
     @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> ShardPlan:
+    def from_dict(cls, document: dict[str, Any]) -> SampleRanges:
         arrays = {f"{name}_N": np.array(document[name], dtype=np.int64) for name in _ARRAYS}
-        ranges = tuple(ByteRange(*item) for item in document["ranges"])
-        return cls(split=document["split"], digest=document["digest"], ranges=ranges, **arrays)
+        requests = tuple(ByteRange(*item) for item in document["ranges"])
+        return cls(split=document["split"], digest=document["digest"], requests=requests, **arrays)
 
 
 _ARRAYS = ("positions", "labels", "offsets", "sizes", "crcs")
 
 
 @dataclass(kw_only=True)
-class _Fetched:
-    """What is read whole, and once."""
+class _Cache:
+    """Files that are read whole, and once."""
 
     manifest: Manifest | None = None
     indexes: dict[str, Index] = field(default_factory=dict)
 
 
 class Dataset:
-    """A dataset whose files `read` reads; manifest and index are fetched when first needed."""
+    """A data set whose files `read` reads. Manifest and index are fetched when they are first needed."""
 
     def __init__(self, read: RangeRead, *, like: Dataset | None = None) -> None:
         """
         Args:
-            like: the same dataset as another reader opened it: what one of the two fetched, the other has.
+            like: the same data set, opened by another reader. The two share the manifest and indexes that they fetch.
         """
         self.read = read
-        self._fetched: _Fetched = like._fetched if like else _Fetched()
+        self._cache: _Cache = like._cache if like else _Cache()
 
     @property
     def manifest(self) -> Manifest:
         """
         Raises:
-            DamagedDataError, RunError: as `Manifest.from_json`; also when there is no dataset.
+            DamagedDataError, RunError: as `Manifest.from_json`; also when there is no data set.
         """
-        if self._fetched.manifest is None:
-            self._fetched.manifest = Manifest.from_json(self.read(MANIFEST, 0, None))
-        return self._fetched.manifest
+        if self._cache.manifest is None:
+            self._cache.manifest = Manifest.from_json(self.read(MANIFEST, 0, None))
+        return self._cache.manifest
 
     def index(self, split: str) -> Index:
         """
         Raises:
-            RunError: no such split.
-            DamagedDataError: the file is not the one that the manifest names, or contradicts it.
+            RunError: there is no such split.
+            DamagedDataError: the file has another digest than in the manifest, or contradicts the manifest.
         """
-        indexes = self._fetched.indexes
+        indexes = self._cache.indexes
         if split not in indexes:
             info = self._split(split)
             file = info.index.file
@@ -134,9 +134,9 @@ class Dataset:
         return indexes[split]
 
     def names(self, split: str) -> pa.ChunkedArray | None:
-        """The name of each sample in the source, by position; read anew, since few need it and it may be large.
+        """The name of each sample in the source, by position; None if the data set has format 1, which has no names.
 
-        None in a data set of format 1, which has none.
+        Names are not cached: they may be large, and few callers need them.
 
         Raises:
             RunError, DamagedDataError: as `index`.
@@ -155,21 +155,21 @@ class Dataset:
             raise RunError(f"{MANIFEST}: no split {split!r}", did_you_mean(split, splits))
         return splits[split]
 
-    def plan(self, split: str, positions: npt.ArrayLike, *, gap_bytes: int = 0) -> ShardPlan:
-        """How to read the samples at `positions` of a split; contiguous ones take one request per chunk.
+    def ranges_of(self, split: str, positions: npt.ArrayLike, *, gap_bytes: int = 0) -> SampleRanges:
+        """The byte ranges of the samples at `positions` of a split; contiguous samples take one request per chunk.
 
         Args:
-            positions: (N,) distinct integers in any order, which the plan keeps.
-            gap_bytes: two ranges this close are fetched as one (more bytes, fewer requests).
+            positions: (N,) distinct integers in any order; the result keeps the order.
+            gap_bytes: two ranges with at most this many bytes between them become one request.
 
         Raises:
-            RunError: a position is outside the split, or comes twice.
+            RunError: a position is outside the split, or occurs twice.
         """
         index = self.index(split)
         positions_N = np.array(positions, dtype=np.int64)
         _check_positions(positions_N, split, len(index))
         files = [chunk.file for chunk in self.manifest.splits[split].chunks]
-        return ShardPlan(
+        return SampleRanges(
             split=split,
             digest=self.manifest.digest,
             positions_N=positions_N,
@@ -177,18 +177,21 @@ class Dataset:
             offsets_N=index.offset[positions_N],
             sizes_N=index.size[positions_N].astype(np.int64),
             crcs_N=index.crc32[positions_N].astype(np.int64),
-            ranges=_coalesce(index, np.sort(positions_N), files, gap_bytes),
+            requests=_coalesce(index, np.sort(positions_N), files, gap_bytes),
         )
 
 
 def _check_index(index: Index, info: SplitInfo) -> None:
-    """DamagedDataError where the index and the manifest contradict each other."""
+    """
+    Raises:
+        DamagedDataError: the index and the manifest contradict each other.
+    """
     if not (len(index) == info.count and _fits(index, info)):
         raise DamagedDataError(f"{info.index.file}: its rows do not fit the chunks in {MANIFEST}", _REMEDY)
 
 
 def _fits(index: Index, info: SplitInfo) -> bool:
-    """Whether labels are those that were counted, and samples lie side by side in their chunks."""
+    """Whether the labels have the counts of the manifest, and the samples lie side by side in their chunks."""
     if index.label.min() < 0 or index.label.max() >= len(info.class_counts):
         return False
     chunk_N = np.repeat(np.arange(len(info.chunks)), [chunk.count for chunk in info.chunks])
@@ -210,11 +213,11 @@ def _check_positions(positions_N: Ints, split: str, count: int) -> None:
         remedy = "use a selection that was made for this dataset"
         raise RunError(f"position {outside[0]} is outside split {split!r}, which has {count} samples", remedy)
     if len(np.unique(positions_N)) < len(positions_N):
-        raise RunError(f"a position of split {split!r} is asked for twice", "name each sample once")
+        raise RunError(f"a position of split {split!r} is asked for twice", "list each position once")
 
 
 def _coalesce(index: Index, positions_N: Ints, files: list[str], gap_bytes: int) -> tuple[ByteRange, ...]:
-    """Ranges of ascending positions, which lie in their chunks in this order."""
+    """Byte ranges of ascending positions; samples lie in their chunks in the same order."""
     if not len(positions_N):
         return ()
     chunk, start = index.chunk[positions_N], index.offset[positions_N]
@@ -228,33 +231,36 @@ def _coalesce(index: Index, positions_N: Ints, files: list[str], gap_bytes: int)
     )
 
 
-def read_samples(plan: ShardPlan, read: RangeRead, *, threads: int = 8) -> Iterator[Sample]:
-    """The samples of a plan by ascending position, each checked against its crc32; a few ranges are read ahead.
+def read_samples(wanted: SampleRanges, read: RangeRead, *, threads: int = 8) -> Iterator[Sample]:
+    """The samples by ascending position, each checked against its crc32; up to `threads` requests run ahead.
 
     Raises:
         DamagedDataError: a chunk is truncated or a sample's bytes changed.
     """
-    order = np.argsort(plan.positions_N)
-    ends = np.cumsum([byte_range.num_samples for byte_range in plan.ranges])
-    longest = max((byte_range.length for byte_range in plan.ranges), default=1)
+    order = np.argsort(wanted.positions_N)
+    ends = np.cumsum([request.num_samples for request in wanted.requests])
+    longest = max((request.length for request in wanted.requests), default=1)
     window = int(np.clip(_IN_FLIGHT_BYTES // longest, 1, threads))
     contents = ordered_map(
-        lambda wanted: read(wanted.file, wanted.start, wanted.length), plan.ranges, threads=threads, window=window
+        lambda request: read(request.file, request.start, request.length),
+        wanted.requests,
+        threads=threads,
+        window=window,
     )
     with closing(contents):
-        for byte_range, end, content in zip(plan.ranges, ends, contents, strict=True):
-            if len(content) != byte_range.length:
-                raise DamagedDataError(f"{byte_range.file}: the chunk is shorter than its index says", _REMEDY)
-            yield from _samples(plan, order[end - byte_range.num_samples : end], byte_range, memoryview(content))
+        for request, end, content in zip(wanted.requests, ends, contents, strict=True):
+            if len(content) != request.length:
+                raise DamagedDataError(f"{request.file}: the chunk is shorter than its index says", _REMEDY)
+            yield from _samples(wanted, order[end - request.num_samples : end], request, memoryview(content))
 
 
-def _samples(plan: ShardPlan, rows: Ints, byte_range: ByteRange, content: memoryview) -> Iterator[Sample]:
+def _samples(wanted: SampleRanges, rows: Ints, request: ByteRange, content: memoryview) -> Iterator[Sample]:
     for row in rows:
-        begin = int(plan.offsets_N[row]) - byte_range.start
-        span = content[begin : begin + int(plan.sizes_N[row])]
-        position = int(plan.positions_N[row])
-        if zlib.crc32(span) != plan.crcs_N[row]:
-            damage = f"sample {position} of split {plan.split!r} is damaged (crc32)"
-            raise DamagedDataError(f"{byte_range.file}: {damage}", _REMEDY)
+        begin = int(wanted.offsets_N[row]) - request.start
+        span = content[begin : begin + int(wanted.sizes_N[row])]
+        position = int(wanted.positions_N[row])
+        if zlib.crc32(span) != wanted.crcs_N[row]:
+            damage = f"sample {position} of split {wanted.split!r} is damaged (crc32)"
+            raise DamagedDataError(f"{request.file}: {damage}", _REMEDY)
         image, ext = unpack_image(span)
-        yield Sample(position, int(plan.labels_N[row]), image, ext)
+        yield Sample(position, int(wanted.labels_N[row]), image, ext)

@@ -17,18 +17,18 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 def test_flipped_bit_in_a_chunk(memory: Memory, dataset: Dataset) -> None:
-    plan = dataset.plan("train", np.arange(100))
+    wanted = dataset.ranges_of("train", np.arange(100))
     at = int(dataset.index("train").offset[5]) + 600
     memory.files["train-00000.tar"] = flipped(memory.files["train-00000.tar"], at)
     with pytest.raises(IntegrityError, match=r"train-00000.tar: sample 5 of split 'train' is damaged.*\n  -> restore"):
-        load_images(plan, memory.read, image_size=None)
+        load_images(wanted, memory.read, image_size=None)
 
 
 def test_truncated_chunk(memory: Memory, dataset: Dataset) -> None:
-    plan = dataset.plan("train", np.arange(100))
+    wanted = dataset.ranges_of("train", np.arange(100))
     memory.files["train-00001.tar"] = memory.files["train-00001.tar"][:20_000]
     with pytest.raises(IntegrityError, match=r"train-00001.tar: the chunk is shorter"):
-        list(read_samples(plan, memory.read))
+        list(read_samples(wanted, memory.read))
 
 
 def test_changed_index(memory: Memory, dataset: Dataset) -> None:

@@ -42,7 +42,7 @@ def test_files_of_a_dataset(memory: Memory, dataset: Dataset) -> None:
 def test_every_image_is_stored_once_as_it_was(source: Noise, memory: Memory, dataset: Dataset) -> None:
     for split, count in (("train", 100), ("test", 10)):
         rows = []
-        for sample in read_samples(dataset.plan(split, np.arange(count)), memory.read):
+        for sample in read_samples(dataset.ranges_of(split, np.arange(count)), memory.read):
             pixels = decode_image(sample.image, "x").permute(1, 2, 0).numpy()
             rows.append(int(pixels[0, 0] @ [65536, 256, 1]))
             assert np.array_equal(pixels, source.pixels(split, rows[-1]))
@@ -78,9 +78,10 @@ def test_the_webdataset_library_reads_the_chunks(tmp_path: Path, jpeg: bool) -> 
         (tmp_path / chunk.file).write_bytes(memory.files[chunk.file])
     paths = [str(tmp_path / chunk.file) for chunk in manifest.splits["train"].chunks]
     samples = list(webdataset.WebDataset(paths, shardshuffle=False).decode("rgb8").to_tuple("png;jpg", "cls"))
-    images = load_images(Dataset(memory.read).plan("train", np.arange(80)), memory.read, image_size=None)
-    assert [label for _, label in samples] == images.labels_N.tolist()
-    assert np.array_equal(np.stack([image for image, _ in samples]), images.images_NCHW.permute(0, 2, 3, 1).numpy())
+    wanted = Dataset(memory.read).ranges_of("train", np.arange(80))
+    images_NCHW = load_images(wanted, memory.read, image_size=None)
+    assert [label for _, label in samples] == wanted.labels_N.tolist()
+    assert np.array_equal(np.stack([image for image, _ in samples]), images_NCHW.permute(0, 2, 3, 1).numpy())
 
 
 @settings(deadline=None, max_examples=60)
@@ -121,7 +122,7 @@ def test_test_split_is_carved_out_of_each_class() -> None:
     rows = [
         int(decode_image(sample.image, "x")[:, 0, 0].int() @ torch.tensor([65536, 256, 1], dtype=torch.int32))
         for split, count in (("train", 66), ("test", 17))
-        for sample in read_samples(dataset.plan(split, np.arange(count)), memory.read)
+        for sample in read_samples(dataset.ranges_of(split, np.arange(count)), memory.read)
     ]
     assert sorted(rows) == list(range(83))
 

@@ -1,4 +1,4 @@
-"""Plans, samples and images."""
+"""Byte ranges, samples and images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lipt.data.chunks import Dataset, ShardPlan, decode_image, load_images, read_samples
+from lipt.data.chunks import Dataset, SampleRanges, decode_image, load_images, read_samples
 from lipt.errors import RunError
 from tests.unit.data.chunks.helpers import Memory, Noise, write
 
@@ -21,62 +21,65 @@ def test_contiguous_shard_is_one_request(memory: Memory) -> None:
     big = Memory()
     manifest = write(big, Noise({"train": [300, 300], "test": [1, 1]}), chunk_bytes=10**9)
     dataset = Dataset(big.read)
-    plan = dataset.plan("train", np.arange(100, 356))
-    assert len(plan.ranges) == 1
+    wanted = dataset.ranges_of("train", np.arange(100, 356))
+    assert len(wanted.requests) == 1
     big.reads.clear()
-    samples = list(read_samples(plan, big.read))
+    samples = list(read_samples(wanted, big.read))
     assert [sample.position for sample in samples] == list(range(100, 356))
-    assert big.reads == [("train-00000.tar", plan.ranges[0].start, plan.num_bytes)]
-    assert plan.num_bytes == sum(dataset.index("train").size[100:356])
-    assert manifest.digest == plan.digest
+    assert big.reads == [("train-00000.tar", wanted.requests[0].start, wanted.num_bytes)]
+    assert wanted.num_bytes == sum(dataset.index("train").size[100:356])
+    assert manifest.digest == wanted.digest
 
 
 def test_contiguous_shard_across_a_border_is_two_requests(memory: Memory, dataset: Dataset) -> None:
     border = dataset.manifest.splits["train"].chunks[0].count
-    plan = dataset.plan("train", np.arange(border - 3, border + 4))
-    assert [(item.file, item.num_samples) for item in plan.ranges] == [("train-00000.tar", 3), ("train-00001.tar", 4)]
-    assert plan.ranges[1].start == 0
+    wanted = dataset.ranges_of("train", np.arange(border - 3, border + 4))
+    assert [(item.file, item.num_samples) for item in wanted.requests] == [
+        ("train-00000.tar", 3),
+        ("train-00001.tar", 4),
+    ]
+    assert wanted.requests[1].start == 0
 
 
 # The fixtures are only read, so that they may outlive an example.
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(positions=st.lists(st.integers(0, 99), unique=True, max_size=40), gap=st.sampled_from([0, 2048, 10**9]))
 def test_any_subset_is_read_exactly(memory: Memory, dataset: Dataset, positions: list[int], gap: int) -> None:
-    plan = dataset.plan("train", positions, gap_bytes=gap)
-    plan = ShardPlan.from_dict(json.loads(json.dumps(plan.as_dict())))
+    wanted = dataset.ranges_of("train", positions, gap_bytes=gap)
+    wanted = SampleRanges.from_dict(json.loads(json.dumps(wanted.as_dict())))
     memory.reads.clear()
-    samples = list(read_samples(plan, memory.read))
+    samples = list(read_samples(wanted, memory.read))
     assert [sample.position for sample in samples] == sorted(positions)
     assert [sample.label for sample in samples] == dataset.index("train").label[sorted(positions)].tolist()
-    assert sum(length or 0 for _, _, length in memory.reads) == plan.num_bytes
+    assert sum(length or 0 for _, _, length in memory.reads) == wanted.num_bytes
     exact = int(dataset.index("train").size[positions].sum())
-    assert plan.num_bytes == exact if gap == 0 else plan.num_bytes >= exact
-    assert len(memory.reads) == len(plan.ranges) <= len(positions)
+    assert wanted.num_bytes == exact if gap == 0 else wanted.num_bytes >= exact
+    assert len(memory.reads) == len(wanted.requests) <= len(positions)
 
 
-def test_images_come_in_the_order_of_the_plan(memory: Memory, dataset: Dataset) -> None:
+def test_images_come_in_the_order_asked_for(memory: Memory, dataset: Dataset) -> None:
     positions = np.random.default_rng(0).permutation(100)[:70]
-    images = load_images(dataset.plan("train", positions), memory.read, image_size=None)
-    assert len(images) == 70
-    assert images.positions_N.tolist() == positions.tolist()
-    by_position = {sample.position: sample for sample in read_samples(dataset.plan("train", positions), memory.read)}
+    wanted = dataset.ranges_of("train", positions)
+    images_NCHW = load_images(wanted, memory.read, image_size=None)
+    assert len(images_NCHW) == 70
+    assert wanted.positions_N.tolist() == positions.tolist()
+    by_position = {sample.position: sample for sample in read_samples(wanted, memory.read)}
     for row, position in enumerate(positions):
-        assert torch.equal(images.images_NCHW[row], decode_image(by_position[position].image, "x"))
-        assert images.labels_N[row] == by_position[position].label
+        assert torch.equal(images_NCHW[row], decode_image(by_position[position].image, "x"))
+        assert wanted.labels_N[row] == by_position[position].label
 
 
-def test_empty_plan(memory: Memory, dataset: Dataset) -> None:
-    images = load_images(dataset.plan("train", []), memory.read, image_size=8)
-    assert images.images_NCHW.shape == (0, 3, 8, 8)
+def test_no_samples(memory: Memory, dataset: Dataset) -> None:
+    assert load_images(dataset.ranges_of("train", []), memory.read, image_size=8).shape == (0, 3, 8, 8)
 
 
 def test_positions_are_checked(dataset: Dataset) -> None:
     with pytest.raises(RunError, match=r"position 100 is outside split 'train', which has 100 samples\n  -> "):
-        dataset.plan("train", [3, 100])
+        dataset.ranges_of("train", [3, 100])
     with pytest.raises(RunError, match="asked for twice"):
-        dataset.plan("train", [3, 3])
+        dataset.ranges_of("train", [3, 3])
     with pytest.raises(RunError, match=r"no split 'tset'\n  -> did you mean 'test'"):
-        dataset.plan("tset", [0])
+        dataset.ranges_of("tset", [0])
 
 
 def encoded(mode: str, size: tuple[int, int], form: str = "PNG") -> bytes:
@@ -114,10 +117,10 @@ class Sizes(Noise):
 def test_sizes_are_brought_to_one() -> None:
     memory = Memory()
     write(memory, Sizes({"train": [8], "test": [1]}))
-    plan = Dataset(memory.read).plan("train", np.arange(8))
-    with pytest.raises(RunError, match=r"sample \d has \d+x\d+ pixels, others .*\n  -> set image_size"):
-        load_images(plan, memory.read, image_size=None)
-    images = load_images(plan, memory.read, image_size=8)
-    assert images.images_NCHW.shape == (8, 3, 8, 8)
-    centre = images.images_NCHW[:, 0, :, 3:5].float().mean(dim=(1, 2))
+    wanted = Dataset(memory.read).ranges_of("train", np.arange(8))
+    with pytest.raises(RunError, match=r"sample \d has \d+x\d+ pixels, others .*\n  -> set data.image_size"):
+        load_images(wanted, memory.read, image_size=None)
+    images_NCHW = load_images(wanted, memory.read, image_size=8)
+    assert images_NCHW.shape == (8, 3, 8, 8)
+    centre = images_NCHW[:, 0, :, 3:5].float().mean(dim=(1, 2))
     assert (centre - 127.5).abs().max() < 20  # centre crop: the middle of the ramp stays in the middle
