@@ -17,9 +17,9 @@ from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import Outcome, baseline_of, combine, has_swarm, prepare, run
 from lipt.flow.report import report_key
 from lipt.ledger import Cost
+from lipt.report.costs import spent
 from lipt.report.document import Document
 from lipt.report.verdict import judge
-from lipt.report.views import spent
 from lipt.run.workspace import Workspace
 from lipt.stages import merge, pretrain
 from lipt.stages.select import algorithm_of

@@ -28,7 +28,7 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
     from lipt.config import load_config
     from lipt.flow.report import report_key, run_id
     from lipt.report.document import Document
-    from lipt.report.render import render
+    from lipt.report.html_page import render
     from lipt.run.workspace import Workspace
 
     remote = config_path.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))

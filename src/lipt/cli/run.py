@@ -54,8 +54,8 @@ def location_of(ctx: Context) -> str:
 
 def show(document: Document, location: str, output: str) -> None:
     """Verdict and table; the last line on stdout is the report's location."""
+    from lipt.report.costs import spent
     from lipt.report.verdict import judge
-    from lipt.report.views import spent, spent_sentence
 
     verdict = judge(document.rows)
     if output == "json":
@@ -71,17 +71,7 @@ def show(document: Document, location: str, output: str) -> None:
             }
         )
         return
-    from rich.text import Text
+    from lipt.report.terminal import print_report
 
-    from lipt.report.terminal import print_table, print_text
-    from lipt.report.text import column_importance, comparison_table, stage_importance, stage_table, verdict_text
-
-    whole = is_verbose()
-    print_table(lambda shown: comparison_table(document.rows, shown), column_importance(), whole=whole)
-    click.echo()
-    print_table(lambda shown: stage_table(document.rows, shown), stage_importance(document.rows), whole=whole)
-    click.echo()
-    if sentence := spent_sentence(document.ledger):
-        print_text(Text(f"{sentence}\n"))
-    print_text(verdict_text(verdict))
+    print_report(document, verdict, whole=is_verbose())
     click.echo(f"\n{location}")

@@ -51,7 +51,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
     ledger = [_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in artifacts]
     if (stored := _stored(ctx, [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
-    from lipt.report.render import render  # imports matplotlib: a second
+    from lipt.report.html_page import render  # imports matplotlib: a second
 
     selected = next(entry for entry in entries if entry.role == "selected")
     first = selected.outcomes[0]

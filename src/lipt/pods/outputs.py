@@ -51,7 +51,7 @@ class Finished:
     @property
     def html(self) -> str:
         """The report."""
-        from lipt.report.render import render
+        from lipt.report.html_page import render
 
         return render(self.document)
 

@@ -1,1 +1,1 @@
-"""The report: what a run found (`document`), what it means (`verdict`), and how it is shown (`render`, `text`)."""
+"""The report: what a run found (`document`), what it means (`verdict`), how it looks (`html_page`, `terminal`)."""

@@ -8,9 +8,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lipt.report.compare import accuracy_interval, group_by_budgets, mean_accuracy
 from lipt.report.document import Curve, Histogram, MergeTable, Row
 from lipt.report.numbers import format_budget
+from lipt.report.significance import accuracy_interval, group_by_budgets, mean_accuracy
 from lipt.report.svg import ACCENT, BAD, INK, MUTED, PAPER, PLAIN, SERIES, draw
 
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.4g} %")

@@ -1,4 +1,4 @@
-"""Tables on a terminal: every figure is whole, columns go where there is no room for them all."""
+"""The comparison and the verdict on a terminal: every figure is whole, columns go where there is no room for all."""
 
 from __future__ import annotations
 
@@ -10,11 +10,33 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from lipt.report.comparison import COLUMNS, comparison_groups, stage_names
+from lipt.report.costs import spent_sentence
+from lipt.report.document import Document, Row
+from lipt.report.numbers import format_seconds
+from lipt.report.verdict import Verdict
+
 #: Wider than any table.
 _ENDLESS = 10_000
 
+_STYLES = {"wins": "green", "loses": "red", "tie": "yellow", "mixed": "yellow"}
+#: Headings of the comparison that matter most; those that are not named matter less.
+_FIRST = ("accuracy", "vs random", "data kept", "per epoch", "wall-clock", "FLOPs", "data", "pre-training")
+
 #: A table of some of its columns.
 Build = Callable[[Collection[str]], Table]
+
+
+def print_report(document: Document, verdict: Verdict, *, whole: bool) -> None:
+    """Print the comparison, the wall-clock of each stage and the verdict on stdout; `whole` as for `print_table`."""
+    rows = document.rows
+    print_table(lambda shown: comparison_table(rows, shown), column_importance(), whole=whole)
+    print()
+    print_table(lambda shown: stage_table(rows, shown), stage_importance(rows), whole=whole)
+    print()
+    if sentence := spent_sentence(document.ledger):
+        print_text(Text(f"{sentence}\n"))
+    print_text(verdict_text(verdict))
 
 
 def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None:
@@ -56,3 +78,58 @@ def fitted(build: Build, importance: Sequence[str], width: int | None) -> tuple[
 def _widths(table: Table) -> Measurement:
     console = Console(width=_ENDLESS)
     return Measurement.get(console, console.options, table)
+
+
+def column_importance() -> list[str]:
+    """The headings of the comparison, the most important first."""
+    headings = [column.heading for column in COLUMNS]
+    return sorted(headings, key=lambda heading: _FIRST.index(heading) if heading in _FIRST else len(_FIRST))
+
+
+def comparison_table(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
+    """One section per pair of budgets; labels are taken literally, never as markup.
+
+    Args:
+        shown: headings; None for all.
+    """
+    kept = [index for index, column in enumerate(COLUMNS) if shown is None or column.heading in shown]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("method")
+    for index in kept:
+        table.add_column(COLUMNS[index].heading, justify="right", no_wrap=True)
+    for group in comparison_groups(rows):
+        for line in group:
+            label = Text(line.label, style="bold" if line.role == "selected" else "")
+            cells = [Text(cell.text, style=_STYLES.get(cell.tone, "")) for cell in line.cells]
+            table.add_row(label, *(cells[index] for index in kept))
+        table.add_section()
+    return table
+
+
+def stage_importance(rows: Sequence[Row]) -> list[str]:
+    """The stages, the longest first."""
+    return sorted(stage_names(rows), key=lambda stage: -max(row.stage_wall_s.get(stage) or 0.0 for row in rows))
+
+
+def stage_table(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
+    """Wall-clock of each stage, mean over seeds.
+
+    Args:
+        shown: stages; None for all.
+    """
+    stages = [stage for stage in stage_names(rows) if shown is None or stage in shown]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("wall-clock")
+    for stage in stages:
+        table.add_column(stage, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(Text(row.label), *(format_seconds(row.stage_wall_s.get(stage)) for stage in stages))
+    return table
+
+
+def verdict_text(verdict: Verdict) -> Text:
+    """The headline, coloured by its level, and a line per sentence."""
+    text = Text(verdict.headline, style=f"bold {_STYLES.get(verdict.level, '')}".strip())
+    for sentence in verdict.sentences:
+        text.append(f"\n  {sentence}", style="not bold default")
+    return text

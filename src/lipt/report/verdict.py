@@ -2,22 +2,13 @@
 
 Rows are ranked only at equal data budget (share of the data kept), equal epoch budget (share trained on per epoch)
 and equal epochs. Where budgets differ, the sentence names the difference. "Beats" and "better" are said only of
-three seeds or more (`compare`); of fewer, and at chance, the difference is told and that it settles nothing.
+three seeds or more (`significance`); of fewer, and at chance, the difference is told and that it settles nothing.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lipt.report.compare import (
-    MIN_SEEDS,
-    Difference,
-    difference,
-    mean_accuracy,
-    same_budgets,
-    same_epoch_budget,
-    strongest_random,
-)
 from lipt.report.document import Row
 from lipt.report.numbers import (
     format_budget,
@@ -26,6 +17,15 @@ from lipt.report.numbers import (
     format_percent,
     format_points,
     format_seconds,
+)
+from lipt.report.significance import (
+    MIN_SEEDS,
+    Difference,
+    difference,
+    mean_accuracy,
+    same_budgets,
+    same_epoch_budget,
+    strongest_random,
 )
 
 Level = Literal["wins", "loses", "tie", "mixed", "unknown"]

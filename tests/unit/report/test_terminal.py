@@ -1,4 +1,4 @@
-"""Tables on terminals of different widths, and in a pipe."""
+"""The comparison and the verdict on terminals of different widths, and in a pipe."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import io
 from pathlib import Path
 
 import pytest
-from report_samples import comparison, document
+from report_samples import comparison, document, row
 from rich.console import Console
 
 from lipt.config import parse_config
 from lipt.flow.report import report_key
-from lipt.report.table import COLUMNS, comparison_groups
-from lipt.report.terminal import fitted
-from lipt.report.text import column_importance, comparison_table, stage_importance, stage_table
+from lipt.report.comparison import COLUMNS, comparison_groups
+from lipt.report.terminal import (
+    column_importance,
+    comparison_table,
+    fitted,
+    stage_importance,
+    stage_table,
+    verdict_text,
+)
+from lipt.report.verdict import judge
 from tests.programs import lipt, on_terminal
 
 
@@ -55,6 +62,33 @@ def test_the_longest_stages_stay() -> None:
         for stage in ("initialise", "dispatch", "pretrain", "merge", "score", "select", "train", "evaluate")
         if stage in importance and stage not in left_out
     ]
+
+
+def test_the_terminal_shows_both_budgets_and_the_distance_to_random() -> None:
+    lines = printed(comparison_table(comparison()), 180)
+    (ours,) = (line for line in lines if "LiPT + CCS" in line)
+    (rs2,) = (line for line in lines if "RS2" in line)
+    assert "78.40 ± 0.30 %" in ours
+    assert "+1.97 ± 0.38" in ours
+    cells = " ".join(rs2.split("epoch)")[1].split())
+    assert cells == "84.83 ± 0.25 % – 100 % 10 % 30 4 min 50 s – 154 MB – 2.6 PFLOP"
+
+
+def test_labels_are_not_markup() -> None:
+    rows = [row("a", [0.5], "selected", label="[red]a[/red] [/nope]")]
+    assert "[red]a[/red] [/nope]" in "".join(printed(comparison_table(rows), 180))
+
+
+def test_the_verdict_has_a_line_per_sentence() -> None:
+    verdict = judge(comparison())
+    assert verdict_text(verdict).plain.splitlines() == [verdict.headline, *(f"  {line}" for line in verdict.sentences)]
+
+
+def test_stages_stand_in_the_order_run_whatever_the_first_row_skipped() -> None:
+    short = row("random", [0.5], "random", stage_wall_s={"select": 1.0, "train": 2.0})
+    long = row("lipt", [0.5], "selected", stage_wall_s={"initialise": 3.0, "merge": 4.0, "select": 1.0, "train": 2.0})
+    table = stage_table([short, long])
+    assert [column.header for column in table.columns] == ["wall-clock", "initialise", "merge", "select", "train"]
 
 
 def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from report_samples import comparison, row
 
-from lipt.report.compare import accuracy_interval, at_chance, difference, group_by_budgets, strongest_random
+from lipt.report.significance import accuracy_interval, at_chance, difference, group_by_budgets, strongest_random
 from lipt.report.verdict import judge
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lipt.report.compare import deviation, difference, group_by_budgets, mean_accuracy, strongest_random
 from lipt.report.document import Row
 from lipt.report.numbers import (
     DASH,
@@ -16,6 +15,7 @@ from lipt.report.numbers import (
     format_points,
     format_seconds,
 )
+from lipt.report.significance import deviation, difference, group_by_budgets, mean_accuracy, strongest_random
 
 
 @dataclass(frozen=True)
@@ -107,3 +107,15 @@ def _delta_cell(row: Row, rows: Sequence[Row]) -> Cell:
         return Cell(f"{format_points(delta.mean)} (n={delta.num_seeds})", f"{against}; too few seeds to tell", tone)
     basis = "both at chance" if delta.at_chance else f"95 % interval, {delta.num_seeds} seeds, paired"
     return Cell(f"{format_points(delta.mean)} ± {100 * delta.half_width:.2f}", f"{against}, {basis}", tone)
+
+
+def stage_names(rows: Sequence[Row]) -> list[str]:
+    """Every stage that any row went through, in the order of the row that went through most."""
+    longest_first = sorted(rows, key=lambda row: len(row.stage_wall_s), reverse=True)
+    return list(dict.fromkeys(stage for row in longest_first for stage in row.stage_wall_s))
+
+
+def stage_cells(row: Row, stages: Sequence[str]) -> list[Cell]:
+    """Wall-clock of one row, a cell per stage."""
+    seconds = [row.stage_wall_s.get(stage) for stage in stages]
+    return [Cell(format_seconds(value), exact(value, "s")) for value in seconds]

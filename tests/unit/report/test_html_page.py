@@ -6,13 +6,13 @@ from html.parser import HTMLParser
 import pytest
 from report_samples import curve, document, ledger, merge, png, row, subset
 
-from lipt.report.compare import accuracy_interval
+from lipt.report.costs import stage_ledger
 from lipt.report.document import Example, JigsawRow, Provenance
 from lipt.report.figures import _plot_curves, accuracy_limits, shorten
-from lipt.report.render import render
+from lipt.report.html_page import render
+from lipt.report.significance import accuracy_interval
 from lipt.report.svg import draw
 from lipt.report.verdict import judge
-from lipt.report.views import stage_ledger
 
 # What matplotlib or the colours could choke on comes first, because figures shorten names.
 HOSTILE = '$\\frac{1$ #010299 <script>alert(1)</script>"><img src=x onerror=alert(2)> ]]> --> {{ 7*7 }} \x07'

@@ -1,0 +1,188 @@
+"""The report: one self-contained HTML file without scripts, fetches or clocks."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lipt.report import figures
+from lipt.report.comparison import COLUMNS, Cell, comparison_groups, stage_cells, stage_names
+from lipt.report.costs import LEDGER_COLUMNS, spent_sentence, stage_ledger, worker_ledger
+from lipt.report.document import (
+    Accounting,
+    Document,
+    Example,
+    JigsawRow,
+    MergeTable,
+    PaperAccounting,
+    Provenance,
+    Subset,
+)
+from lipt.report.numbers import DASH, exact, format_percent
+from lipt.report.significance import MIN_SEEDS
+from lipt.report.verdict import judge
+
+MAX_CLASS_BARS = 40
+_EXTREME_CLASSES = 10
+_MAX_MONTAGE_BASE64 = 500_000
+"""Characters per montage: two of them leave room for everything else in a page of 2 MB."""
+_TINY_PX = 64
+
+
+def render(document: Document) -> str:
+    """The page as text; the same document gives the same bytes."""
+    context = {
+        "document": document,
+        "verdict": judge(document.rows),
+        "columns": COLUMNS,
+        "groups": comparison_groups(document.rows),
+        "accuracy_figure": Markup(figures.accuracy_figure(document.rows)) if len(document.rows) > 1 else None,
+        "interval_of": _interval_of(document),
+        "stages": stage_names(document.rows),
+        "merge": _merge_view(document.merge),
+        "subset": _subset_view(document.subset),
+        "training_figures": [Markup(svg) for svg in figures.training_figures(document.curves)],
+        "ledger_columns": LEDGER_COLUMNS,
+        "stage_ledger": stage_ledger(document.ledger) if document.ledger else [],
+        "spent": spent_sentence(document.ledger),
+        "worker_ledger": worker_ledger(document.ledger),
+        "accounting": accounting_lines(document.paper_accounting) if document.paper_accounting else [],
+        "has_provenance": document.provenance != Provenance(),
+    }
+    return _environment().get_template("report.html").render(context)
+
+
+@cache
+def _environment() -> Environment:
+    """Every value is escaped; a name the template mistypes is an error, not a blank."""
+    environment = Environment(
+        loader=PackageLoader("lipt.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"percent": format_percent, "exact": exact}
+    environment.globals |= {"stage_cells": stage_cells, "jigsaw_state": jigsaw_state}
+    return environment
+
+
+def _interval_of(document: Document) -> str:
+    """Where the intervals of the first figure come from."""
+    enough = [len(row.seeds) >= MIN_SEEDS for row in document.rows]
+    if all(enough):
+        return "over seeds"
+    few = f"of the test images alone{' where' if any(enough) else ', since'} there are fewer than {MIN_SEEDS} seeds"
+    return f"over seeds, {few}" if any(enough) else few
+
+
+def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:
+    if merge is None:
+        return None
+    figure = figures.soup_figure(merge)
+    return {
+        "table": merge,
+        "figure": Markup(figure) if figure else None,
+        "references": [
+            ("θ* (before the swarm)", merge.theta_star_accuracy),
+            ("best group" if merge.groups else "best single worker", merge.best_single_accuracy),
+            ("uniform average of the groups" if merge.groups else "uniform average", merge.uniform_accuracy),
+            ("soup", merge.soup_accuracy),
+        ],
+    }
+
+
+def _subset_view(subset: Subset | None) -> dict[str, Any] | None:
+    if subset is None:
+        return None
+    many = len(subset.class_names) > MAX_CLASS_BARS
+    histogram = subset.score_histogram
+    return {
+        "table": subset,
+        "num_candidates": sum(subset.candidates_per_class),
+        "bars": class_bars(subset),
+        "class_figure": Markup(figures.class_figure(kept_shares(subset))) if many else None,
+        "score_figure": Markup(figures.score_figure(histogram, subset.score_name)) if histogram else None,
+        "montages": [
+            (title, examples, montage(examples))
+            for title, examples in (("Kept", subset.kept_examples), ("Dropped", subset.dropped_examples))
+            if examples
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class ClassBar:
+    """One class: how many were kept of how many, and both as per cent of the largest class for drawing."""
+
+    name: str
+    kept: int
+    candidates: int
+    kept_width: float
+    candidates_width: float
+
+
+def class_bars(subset: Subset) -> list[ClassBar]:
+    """A bar per class, or with many classes the ends of the ranking by share kept."""
+    largest = max(subset.candidates_per_class, default=0) or 1
+    counts = zip(subset.class_names, subset.kept_per_class, subset.candidates_per_class, strict=True)
+    bars = [ClassBar(name, kept, of, 100 * kept / largest, 100 * of / largest) for name, kept, of in counts]
+    if len(bars) <= MAX_CLASS_BARS:
+        return bars
+    ranked = sorted(bars, key=lambda bar: bar.kept / max(bar.candidates, 1), reverse=True)
+    return ranked[:_EXTREME_CLASSES] + ranked[-_EXTREME_CLASSES:]
+
+
+def kept_shares(subset: Subset) -> list[float]:
+    """Share kept of every class that has candidates."""
+    pairs = zip(subset.kept_per_class, subset.candidates_per_class, strict=True)
+    return [kept / candidates for kept, candidates in pairs if candidates]
+
+
+def montage(examples: Sequence[Example]) -> list[tuple[Example, bool]]:
+    """The examples that fit the page, each with whether it is tiny and should be enlarged without smoothing."""
+    shown, used = [], 0
+    for example in examples:
+        used += len(example.png_base64)
+        if used > _MAX_MONTAGE_BASE64:
+            break
+        shown.append((example, _png_width(example.png_base64) <= _TINY_PX))
+    return shown
+
+
+def _png_width(png_base64: str) -> int:
+    """Width in pixels from the header: 8 bytes of signature, then the length and name of the first chunk."""
+    return int.from_bytes(base64.b64decode(png_base64[:32])[16:20], "big")
+
+
+def jigsaw_state(step: JigsawRow) -> str:
+    """What the merge did with one worker."""
+    if step.missing:
+        return "missing"
+    return "kept" if step.kept else "not kept"
+
+
+def accounting_lines(accounting: PaperAccounting) -> list[tuple[str, Cell, Cell]]:
+    """A line per quantity: its name, the paper's number, ours."""
+    names = {
+        "pre-training": "pretrain_epochs",
+        "selection passes": "selection_epochs",
+        "main training": "main_epochs",
+        "classic pipeline": "classic_epochs",
+        "full training": "full_epochs",
+    }
+    lines = [
+        (label, _epochs(accounting.paper, name), _epochs(accounting.measured, name)) for label, name in names.items()
+    ]
+    saved = [format_percent(side.saved_vs_classic, 1) for side in (accounting.paper, accounting.measured)]
+    return [*lines, ("saved against classic", Cell(saved[0]), Cell(saved[1]))]
+
+
+def _epochs(side: Accounting, name: str) -> Cell:
+    value = getattr(side, name)
+    return Cell(DASH if value is None else f"{value:.4g}", exact(value, "epochs over all candidates"))
