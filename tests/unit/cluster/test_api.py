@@ -2,73 +2,51 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
-import yaml
-from kubernetes.config import kube_config
 
 from lipt.adapters.cluster import argo
 from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
 from lipt.adapters.cluster.argo import Argo
 from lipt.config import parse_config
+from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
 JOBS = "/apis/batch/v1/namespaces/vision/jobs"
 WORKFLOWS = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows"
 
 
-class Server(BaseHTTPRequestHandler):
+class Server(JsonHandler):
     """Keeps what is posted; the connection breaks before the first POST is answered."""
 
-    objects: dict[str, bytes]
+    objects: dict[str, dict[str, Any]]
     posts: int
 
     def do_GET(self) -> None:
         found = self.objects.get(self.path)
-        self._answer(200 if found else 404, found or b'{"message": "not found"}')
+        self.answer(found or {"message": "not found"}, 200 if found else 404)
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        path = f"{self.path}/{json.loads(body)['metadata']['name']}"
+        body = self.body()
+        path = f"{self.path}/{body['metadata']['name']}"
         type(self).posts += 1
         if path in self.objects:
-            self._answer(409, b'{"message": "already exists"}')
+            self.answer({"message": "already exists"}, 409)
             return
         self.objects[path] = body
         self.close_connection = True
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Not on the test's output."""
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
     """Running, and named by the kubeconfig."""
     handler = type("Handler", (Server,), {"objects": {}, "posts": 0})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        Thread(target=running.serve_forever, daemon=True).start()
-        kubeconfig = {
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{running.server_port}"}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
-        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
         yield handler
-        running.shutdown()
 
 
 def test_what_was_made_by_a_call_whose_answer_was_lost_is_found(server: type[Server]) -> None:
@@ -93,7 +71,7 @@ def test_another_workflow_of_the_name_that_was_drawn_is_not_taken_for_ours(
 ) -> None:
     names = iter(["tiny-aaaaa", "tiny-bbbbb"])
     monkeypatch.setattr(argo, "drawn_name", lambda _base: next(names))
-    other = json.dumps({"metadata": {"name": "tiny-aaaaa", "annotations": {argo.SUBMISSION: "another"}}}).encode()
+    other = {"metadata": {"name": "tiny-aaaaa", "annotations": {argo.SUBMISSION: "another"}}}
     server.objects[f"{WORKFLOWS}/tiny-aaaaa"] = other
     assert Argo(Cluster(patience_s=20), "vision").submit("tiny", {}) == "tiny-bbbbb"
     assert server.objects[f"{WORKFLOWS}/tiny-aaaaa"] == other

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
-from kubernetes.config import kube_config
 
 from lipt.adapters.cluster import fanout
 from lipt.adapters.cluster.fanout import ThisPod, pause_s, run_job
 from lipt.adapters.cluster.manifest import Pods
+from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
 PODS = "/api/v1/namespaces/vision/pods"
 
 
-class Server(BaseHTTPRequestHandler):
+class Server(JsonHandler):
     """A Job of two pods: one is done after five looks, the other has failed after ten, and with it the Job."""
 
     asked: Counter[str]
@@ -29,19 +25,19 @@ class Server(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
         if path == f"{PODS}/box":
-            self._answer({"metadata": {"name": "box", "uid": "1", "labels": {}}})
+            self.answer({"metadata": {"name": "box", "uid": "1", "labels": {}}})
         elif path == PODS:
             self.asked["pods"] += 1
-            self._answer({"items": [self._pod(0), self._pod(1)]})
+            self.answer({"items": [self._pod(0), self._pod(1)]})
         elif self.asked["made"]:
             self.asked["job"] += 1
-            self._answer({"status": self._status()})
+            self.answer({"status": self._status()})
         else:
             self.send_error(404)
 
     def do_POST(self) -> None:
         self.asked["made"] += 1
-        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.answer(self.body())
 
     def _status(self) -> dict[str, Any]:
         if self.asked["job"] < 5:
@@ -64,32 +60,14 @@ class Server(BaseHTTPRequestHandler):
             "status": status,
         }
 
-    def _answer(self, document: dict[str, Any]) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Not on the test's output."""
-
 
 def test_pods_are_listed_when_the_job_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
     handler = type("Handler", (Server,), {"asked": Counter()})
     said: list[str] = []
     advanced: list[tuple[int, int]] = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        Thread(target=running.serve_forever, daemon=True).start()
-        kubeconfig = {
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{running.server_port}"}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
-        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
         lost = run_job(
             ThisPod(namespace="vision", pod="box"),
             Pods(image="lipt:1"),
@@ -100,7 +78,6 @@ def test_pods_are_listed_when_the_job_has_changed(tmp_path: Path, monkeypatch: p
             say=said.append,
             advance=lambda *at: advanced.append(at),
         )
-        running.shutdown()
     assert lost == {1: "lipt: pretrain[1]: the loss is nan"}
     assert (handler.asked["job"], handler.asked["pods"]) == (10, 3)
     assert said == [
