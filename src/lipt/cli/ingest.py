@@ -33,6 +33,7 @@ def ingest(
     from lipt.adapters.store import open_store
     from lipt.config import parse_config
     from lipt.progress import make_reporter
+    from lipt.run.source import open_apart
     from lipt.stages.ingest import write_chunks
 
     document = {
@@ -46,7 +47,8 @@ def ingest(
     store, reporter = open_store(destination), make_reporter()
     reporter.started("ingest")
     try:
-        manifest = write_chunks(data, store, reporter, "ingest")
+        images = open_apart(data, store)
+        manifest = write_chunks(data, store, reporter, "ingest", images)
     finally:
         reporter.close()
     traffic = store.traffic.as_dict()
@@ -58,6 +60,7 @@ def ingest(
                 "digest": manifest.digest,
                 "classes": list(manifest.classes),
                 "splits": splits,
+                "left_out": dict(images.left_out),
                 "traffic": traffic,
             }
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from lipt.stages.ingest import ingest
 from tests.unit.data.sources.files import image, tree
 
 FILES = {f"{name}/{i}.png": image(i) for name in ("cat", "dog") for i in range(4)} | {"cat/a.txt": b"", "dog/b": b""}
+LEFT_OUT = {".txt files": 1, "files without a suffix": 1}
 TOLD = "ingest           left out: 1 .txt file, 1 file without a suffix\n"
 
 
@@ -23,11 +25,13 @@ def test_lipt_ingest_says_what_it_leaves_out(tmp_path: Path, capsys: pytest.Capt
     told = capsys.readouterr()
     assert told.err == f"{TOLD}pets: 6 train, 2 test images of 2 classes, 0.0 MB\n"
     assert told.out == f"file://{tmp_path}/store\n"
+    main(["ingest", str(tmp_path / "pets"), str(tmp_path / "again"), "-o", "json"])
+    assert json.loads(capsys.readouterr().out)["left_out"] == LEFT_OUT
 
 
 def test_the_ingest_stage_says_and_keeps_what_it_leaves_out(tmp_path: Path) -> None:
     source, said = tree(tmp_path / "pets", FILES), StringIO()
     config = parse_config({"data": {"source": str(source)}, "workspace": str(tmp_path / "work")})
     artifact = ingest(Context.of(config, Reporter(said)))
-    assert artifact.summary["left_out"] == {".txt files": 1, "files without a suffix": 1}
+    assert artifact.summary["left_out"] == LEFT_OUT
     assert said.getvalue().startswith(TOLD)
