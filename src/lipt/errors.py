@@ -1,13 +1,13 @@
-"""The error taxonomy: what went wrong decides the exit code, and the exit code decides whether a pod is retried.
+"""The error classes. The class decides the exit code, and the exit code decides whether a pod is retried.
 
 | code | class            | meaning                                             | retry |
 |------|------------------|-----------------------------------------------------|-------|
 | 0    |                  | done                                                |       |
 | 1    | `RunError`       | the run failed: data, quorum, numerical failure     | no    |
 | 2    | `UsageError`     | command line, configuration, credentials            | no    |
-| 3    | `TransientError` | store or API unreachable for now                    | yes   |
+| 3    | `TransientError` | store or API unreachable at the moment              | yes   |
 | 130  |                  | interrupted; the same command continues             |       |
-| 143  |                  | terminated, as a pod that is stopped                | yes   |
+| 143  |                  | terminated, like a pod that is stopped              | yes   |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 
 class LiptError(Exception):
-    """An error a user can act on: says what is wrong, where, and what to do next.
+    """An error that a user can fix: says what is wrong, where, and what to do next.
 
     Args:
         message: what is wrong, naming the file, key or object.
@@ -40,12 +40,12 @@ class LiptError(Exception):
 
 
 def printable(text: str) -> str:
-    """The text on one line: names of files and settings may hold line ends and what a terminal obeys."""
+    """The text on one line without control characters, which names of files and settings may contain."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class RunError(LiptError):
-    """The run cannot go on: retrying the same thing would fail the same way."""
+    """The run failed. A retry would fail in the same way."""
 
 
 class IntegrityError(RunError):
@@ -53,7 +53,7 @@ class IntegrityError(RunError):
 
 
 class DamagedDataError(IntegrityError):
-    """A file of a data set is missing, or not the one that was written."""
+    """A file of a data set is missing, or differs from the one that was written."""
 
 
 class UsageError(LiptError):
@@ -63,7 +63,7 @@ class UsageError(LiptError):
 
 
 class UnexpectedError(LiptError):
-    """An exception that no one foresaw, in another process or pod: a bug of ours, or of a model of the user's.
+    """An unexpected exception in another process or pod: a bug in lipt or in the user's model.
 
     Args:
         message: the exception in one line, and where it happened.
@@ -71,18 +71,18 @@ class UnexpectedError(LiptError):
     """
 
     def __init__(self, message: str, trace: str = "") -> None:
-        super().__init__(message, "correct the model where it is yours; otherwise report this, with the traceback")
+        super().__init__(message, "if the model is yours, correct it; otherwise report this with the traceback")
         self.trace = trace
 
 
 class TransientError(LiptError):
-    """A store or an API is out of reach for now; the same call may succeed later."""
+    """A store or an API is unreachable; the same call may succeed later."""
 
     exit_code = 3
 
 
 class Terminated(SystemExit):
-    """SIGTERM arrived: the process gives back what it holds, then ends with 143."""
+    """SIGTERM arrived: the process releases its resources, then exits with 143."""
 
     def __init__(self) -> None:
         super().__init__(143)
@@ -92,14 +92,14 @@ class Terminated(SystemExit):
 
 
 def say_why(error: BaseException) -> None:
-    """The error in one line, where `kubectl describe pod` and the engines show it; nothing outside a pod."""
+    """In a pod, write the error as its termination message, which `kubectl describe pod` and the engines show."""
     if os.access(_TERMINATION_LOG, os.W_OK):
         known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
         what = str(error) if known else f"{UNEXPECTED}{in_one_line(error)}"
         Path(_TERMINATION_LOG).write_text(" ".join(f"lipt: {what}".split())[:2000], encoding="utf-8")
 
 
-#: By this a box knows, of a worker pod that failed, that it met a bug, which no other pod escapes.
+#: Starts the message of a worker pod that met a bug. A box then fails, because every other pod would meet it too.
 UNEXPECTED = "unexpected "
 
 
@@ -112,9 +112,9 @@ _TERMINATION_LOG = "/dev/termination-log"
 
 
 def stop_on_sigterm() -> None:
-    """SIGTERM ends the process by an exception, so that it gives back what it holds; exit code 143.
+    """Turn SIGTERM into an exception, so that the process can release its resources; exit code 143.
 
-    As a container's first process it would ignore the signal otherwise, and be killed after the grace period.
+    Otherwise the first process of a container ignores the signal and is killed after the grace period.
     """
 
     def stop(_number: int, _frame: Any) -> None:

@@ -235,7 +235,7 @@ def test_a_store_of_format_1_is_exported_by_position(
     main(["run", "old.yaml"])
     capsys.readouterr()
     main(["export", "old.yaml", "--to", "list.txt"])
-    assert "ingested without names of images (format 1)" in capsys.readouterr().err
+    assert "ingested without image names (format 1)" in capsys.readouterr().err
     lines = (place / "list.txt").read_text().splitlines()
     assert all(len(line) == 8 and line.isdigit() for line in lines)
     main(["export", "old.yaml", "--to", "out"])

@@ -131,7 +131,7 @@ def test_reselection_scores_again_and_keeps_the_schedule(folder: Path) -> None:
     assert again.trained.model.summary["losses"][2:] != pytest.approx(
         plain.trained.model.summary["losses"][2:], rel=1e-4
     )
-    with pytest.raises(UsageError, match=r"does not go with score\.model: classic"):
+    with pytest.raises(UsageError, match=r"excludes score\.model: classic"):
         tiny_context(folder, {"train": {"reselect_every": 2}, "score": {"model": "classic"}})
 
 

@@ -77,7 +77,7 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
             "name=No Spaces",
             "it should be lower-case letters, digits and hyphens, with a letter or a digit",
         ),
-        ("select=5", "it holds settings of its own, write select.KEY: VALUE"),
+        ("select=5", "it is a section, write select.KEY: VALUE"),
         ("processes=0", "processes is 0; it should be greater than 0 or 'auto'"),
         ("train.epochs=true", "train.epochs: true is neither a number"),
         ("compare.seeds=[true]", "compare.seeds: true is neither a number"),
@@ -87,7 +87,7 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
         ("data.resident_mb=.nan", "it should be a finite number"),
         ("compare.seeds=[0,1,0]", "compare.seeds: 0 is named twice"),
         ("compare.seeds=[-1]", "compare.seeds[0] is -1"),
-        ("data={source: a, source: b}", "--set data: 'source' is given a second time"),
+        ("data={source: a, source: b}", "--set data: 'source' is given twice"),
         ("seed", "not of the form a.b=value"),
         ("seed=[", "not YAML"),
     ],
@@ -100,7 +100,9 @@ def test_errors_name_key_and_remedy(setting: str, message: str) -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(("text", "message"), [("a: [", "is not YAML"), ("- 1", "holds a list"), (None, "cannot read")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("a: [", "is not YAML"), ("- 1", "contains a list"), (None, "cannot read")]
+)
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "run.yaml"
     if text is not None:
@@ -123,7 +125,7 @@ def test_who_set_a_value_is_said(tmp_path: Path) -> None:
 def test_a_key_that_is_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("train:\n  lr: 1\n  epochs: 2\n  lr: 2\n")
-    with pytest.raises(UsageError, match="line 4: 'lr' is given a second time, first in line 2"):
+    with pytest.raises(UsageError, match="line 4: 'lr' is given twice, first in line 2"):
         load_config(str(path))
     path.write_text("train: &fast\n  lr: 1\ninitialise:\n  <<: *fast\n  lr: 2\n")  # this is what `<<` is for
     assert load_config(str(path)).initialise.lr == 2

@@ -1,6 +1,6 @@
 """The command line: one file per group of verbs.
 
-Only click is imported before a verb runs, so that `lipt --help` is quick; stdout carries the result alone, everything
+`lipt --help` must be fast, so only click is imported before a verb runs. stdout carries only the result; everything
 else goes to stderr.
 """
 
@@ -16,27 +16,27 @@ from lipt import __version__
 from lipt.cli.verbose import Wishes, print_traceback, verbose_option
 from lipt.errors import LiptError, Terminated, UnexpectedError, UsageError, did_you_mean, say_why, stop_on_sigterm
 
-#: verb -> (module that defines it, what `lipt --help` says)
+#: verb -> (module that defines it, text in `lipt --help`)
 _VERBS = {
     "run": ("run", "Run a configuration from data to report."),
-    "compare": ("run", "Run it beside the baselines, over seeds, in one table."),
-    "plan": ("plan", "Predict time, GPU hours, bytes and memory, and what breaks first."),
+    "compare": ("run", "Run LiPT and its baselines over several seeds; print one table."),
+    "plan": ("plan", "Predict time, GPU hours, bytes and memory, and the first bottleneck."),
     "submit": ("cluster", "Start a configuration on Kubeflow or Argo."),
-    "status": ("cluster", "Where a run on a cluster stands."),
-    "logs": ("cluster", "What the pods of a run printed."),
+    "status": ("cluster", "Show the state of a run on a cluster."),
+    "logs": ("cluster", "Show the logs of a run's pods."),
     "stage": ("stage", "Run one stage, as a pod does."),
-    "ingest": ("ingest", "Turn images into a chunk store."),
+    "ingest": ("ingest", "Write images into a chunk store."),
     "select": ("select", "Select a subset from files of labels, logits and features."),
     "export": ("export", "Write the selected images, or a list of them, for other programs."),
-    "report": ("report", "Show the verdict and the place of a finished run's report."),
+    "report": ("report", "Show the verdict of a finished run and the place of its report."),
     "config": ("config", "Show a configuration, or its JSON schema."),
-    "box": ("box", "Run a box of the pipeline, as a pod does."),
+    "box": ("box", "Run one box of the pipeline, as a pod does."),
     "doctor": ("doctor", "Check that a configuration can run here."),
 }
 
 
 class _Verbs(click.Group):
-    """Imports a verb's module when that verb is asked for."""
+    """Imports a verb's module only when that verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
@@ -65,12 +65,12 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: an error that a user can act on becomes one message and a documented exit code.
+    """Entry point. An error that a user can fix becomes one message and a documented exit code.
 
     Any other exception is a bug: its traceback is shown, and the exit code is 1.
     """
-    # Read when torch loads. Threads that wait spin briefly, then sleep: endless spinning stalls a run on shared cores,
-    # no spinning makes small models three times slower on free ones.
+    # torch reads this when it loads. Waiting threads spin briefly, then sleep. Endless spinning stalls a run on shared
+    # cores; without spinning, small models are three times slower on free cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     stop_on_sigterm()
     wishes = Wishes()

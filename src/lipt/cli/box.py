@@ -1,4 +1,4 @@
-"""`lipt box`: what the pods of an engine without Python components run, and the workers of every engine."""
+"""`lipt box`: the command of all pods under Argo, and of worker pods under every engine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import click
 from lipt.cli.options import parse_pairs
 from lipt.errors import UsageError
 
-#: A short text for the engine beside stdout: what the last box found.
+#: The last box writes the verdict here; the engine shows it.
 _VERDICT = "/tmp/verdict"
 
 
 @click.group()
 def box() -> None:
-    """A box of the pipeline; PLAN is what dispatch prints. Prints its result, a reference, alone."""
+    """Run one box of the pipeline; PLAN is the address that dispatch prints. A box prints only its result."""
 
 
 @box.command()
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline.")
 def dispatch(parameters: tuple[str, ...]) -> None:
-    """Check the settings, ingest the data if need be, train theta_* and cut the shards; prints the plan's address."""
+    """Validate the settings, ingest if necessary, train theta_* and draw the shards. Prints the plan's address."""
     from lipt.pods.boxes import dispatch_box
     from lipt.pods.spec import PARAMETERS, configure
 
@@ -35,7 +35,7 @@ def dispatch(parameters: tuple[str, ...]) -> None:
 @box.command()
 @click.argument("plan")
 def pretrain(plan: str) -> None:
-    """Train the jigsaws, each in a pod on a node of its own; prints how many arrived."""
+    """Train the jigsaws in worker pods, each on its own node. Prints how many arrived."""
     from lipt.pods.boxes import pretrain_box
 
     arrived, expected = pretrain_box(plan)
@@ -45,7 +45,7 @@ def pretrain(plan: str) -> None:
 @box.command()
 @click.argument("plan")
 def merge(plan: str) -> None:
-    """Merge the jigsaws that arrived; prints the reference of theta_p, nothing when there is no swarm."""
+    """Merge the jigsaws that arrived. Prints the reference of theta_p, or nothing if there is no swarm."""
     from lipt.pods.boxes import merge_box
 
     theta = merge_box(plan)
@@ -54,9 +54,9 @@ def merge(plan: str) -> None:
 
 @box.command()
 @click.argument("plan")
-@click.option("--merged", default="", metavar="REF", help="theta_p; empty when there is none.")
+@click.option("--merged", default="", metavar="REF", help="theta_p; empty if there is none.")
 def select(plan: str, merged: str) -> None:
-    """Score the candidates and choose; prints the reference of the subset."""
+    """Score the candidates and select the subset. Prints the reference of the subset."""
     from lipt.pods.boxes import select_box
 
     click.echo(select_box(plan, merged.strip() or None).ref)
@@ -64,10 +64,10 @@ def select(plan: str, merged: str) -> None:
 
 @box.command()
 @click.argument("plan")
-@click.option("--merged", default="", metavar="REF", help="theta_p; empty when there is none.")
-@click.option("--subset", required=True, metavar="REF", help="What select printed.")
+@click.option("--merged", default="", metavar="REF", help="theta_p; empty if there is none.")
+@click.option("--subset", required=True, metavar="REF", help="The reference that select printed.")
 def train(plan: str, merged: str, subset: str) -> None:
-    """Train on the subset and on a random one beside it, evaluate, report; prints the location of the report."""
+    """Train on the subset and on the baseline, evaluate both, write the report. Prints the report's location."""
     from lipt.pods.boxes import train_box
 
     finished = train_box(plan, merged.strip() or None, subset.strip())
@@ -78,11 +78,11 @@ def train(plan: str, merged: str, subset: str) -> None:
 @box.command()
 @click.argument("plan")
 @click.argument("stage", type=click.Choice(["pretrain", "group", "score"]))
-@click.option("--items", required=True, metavar="JSON", help="Everything to be done, a list of numbers.")
-@click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Pods that share it.")
+@click.option("--items", required=True, metavar="JSON", help="Numbers of all work items, a list.")
+@click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Number of pods that share them.")
 @click.option("--merged", default="", metavar="REF", help="theta_p, for score.")
 def worker(plan: str, stage: str, items: str, count: int, merged: str) -> None:
-    """Do this pod's share of a fan-out; JOB_COMPLETION_INDEX says which."""
+    """Do this pod's share of a fan-out; JOB_COMPLETION_INDEX is the number of the pod."""
     from lipt.pods import workers
 
     try:

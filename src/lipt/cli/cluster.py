@@ -25,8 +25,8 @@ _POLL_S = 2.0
 @click.command()
 @click.argument("config_path", metavar="CONFIG", type=click.Path())
 @set_option
-@click.option("--engine", type=click.Choice(["argo", "kubeflow"]), required=True, help="Who runs it.")
-@click.option("-n", "--namespace", help="By default lipt for argo, kubeflow for kubeflow.")
+@click.option("--engine", type=click.Choice(["argo", "kubeflow"]), required=True, help="System that runs it.")
+@click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow.")
 @click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline, such as gpus=1.")
 @click.option("--dry-run", is_flag=True, help="Validate and print the parameters; start nothing.")
 @output_option
@@ -39,7 +39,7 @@ def submit(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Start CONFIG on a cluster; prints the handle of the run alone.
+    """Start CONFIG on a cluster. Prints only the handle of the run.
 
     \b
     lipt submit run.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
@@ -70,10 +70,10 @@ def submit(
 
 @click.command()
 @click.argument("handle")
-@click.option("--wait", is_flag=True, help="Until it is over; exit code 1 when it failed.")
+@click.option("--wait", is_flag=True, help="Wait until the run ends; exit code 1 if it failed.")
 @output_option
 def status(handle: str, wait: bool, output: str) -> None:
-    """Where the run HANDLE stands, box by box."""
+    """Show the state of the run HANDLE, box by box."""
     from lipt.adapters.cluster.api import Cluster, MissingError
     from lipt.adapters.cluster.runs import Handle, engine_client, waiting
 
@@ -97,10 +97,10 @@ def status(handle: str, wait: bool, output: str) -> None:
 
 @click.command()
 @click.argument("handle")
-@click.option("--box", help="Of this box and its workers only.")
+@click.option("--box", help="Only this box and its workers.")
 @output_option
 def logs(handle: str, box: str | None, output: str) -> None:
-    """What the pods of the run HANDLE printed, in the order in which they started."""
+    """Show the logs of the run HANDLE, pod by pod, in the order in which the pods started."""
     from lipt.adapters.cluster.api import Cluster
     from lipt.adapters.cluster.runs import Handle, engine_client, pod_logs
 
@@ -115,29 +115,29 @@ def logs(handle: str, box: str | None, output: str) -> None:
 
 
 def check_submittable(config: Config) -> list[str]:
-    """What a pod would stumble over, found before anything is started; returns what cannot be checked from here.
+    """Validate the configuration before anything starts; returns the checks that are impossible from here.
 
     Raises:
-        LiptError: says which setting.
+        LiptError: a setting would fail in a pod; names the setting.
     """
     from lipt.flow.validation import check_from_afar
 
     if not config.workspace.startswith("s3://"):
         raise UsageError(
-            f"workspace: {config.workspace} is a folder here, pods share none of it",
+            f"workspace: {config.workspace} is a folder on this machine; pods cannot reach it",
             "--set workspace=s3://BUCKET/PREFIX, in the object store of the cluster",
         )
     source = config.data.source
     if "://" not in source and source not in ("digits", "cifar10", "cifar100"):
         raise UsageError(
-            f"data.source: {source} is a folder here, pods do not see it",
+            f"data.source: {source} is a folder on this machine; pods cannot reach it",
             f"lipt ingest {source} s3://BUCKET/DATA, then --set data.source=s3://BUCKET/DATA",
         )
     return check_from_afar(config)
 
 
 def _parameters(config: Config, engine: EngineClient, pairs: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration as parameters of the installed pipeline, and those given by hand."""
+    """The configuration as parameters of the installed pipeline, and the parameters from `-p`."""
     from lipt.adapters.cluster.manifest import Pods
     from lipt.pods.spec import PARAMETERS, configure, parameters_of
 
@@ -145,7 +145,7 @@ def _parameters(config: Config, engine: EngineClient, pairs: tuple[str, ...]) ->
     given = parse_pairs("-p", pairs, known)
     for name, value in given.items():
         if name in PARAMETERS or name == "config":
-            raise UsageError(f"-p {name}={value}: a setting", f"--set {PARAMETERS.get(name, (name,))[0]}=…")
+            raise UsageError(f"-p {name}={value}: {name} is a setting", f"--set {PARAMETERS.get(name, (name,))[0]}=…")
     pods = Pods.parse({name: value for name, value in (known | given).items() if name in Pods.model_fields})
     parameters = parameters_of(config, list(known))
     settings = {name: value for name, value in parameters.items() if name in PARAMETERS}

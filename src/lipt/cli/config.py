@@ -31,7 +31,7 @@ def show(config_path: str | None, overrides: tuple[str, ...], output: str) -> No
 
 @config.command()
 def schema() -> None:
-    """Print the JSON schema, for editors: `# yaml-language-server: $schema=FILE` completes and checks as you type."""
+    """Print the JSON schema for editors: `# yaml-language-server: $schema=FILE` completes and checks settings."""
     from lipt.config import Config
 
     print_json(Config.model_json_schema())

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from lipt.flow.facts import Facts
 
 P = ParamSpec("P")
-#: (True: well, False: not, None: could not be found out; what was found)
+#: (True: ok, False: failed, None: could not be checked; the finding)
 Outcome = tuple[bool | None, str]
 
 
 @click.command()
 @config_options
 @click.option("--engine", type=click.Choice(["argo", "kubeflow"]), help="Check a cluster instead of this machine.")
-@click.option("-n", "--namespace", help="By default lipt for argo, kubeflow for kubeflow.")
+@click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow.")
 @click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="As for submit: image=…, gpus=1, tolerations=…")
 @output_option
 def doctor(
@@ -37,13 +37,13 @@ def doctor(
     pairs: tuple[str, ...],
     output: str,
 ) -> None:
-    """Check that CONFIG can run here: packages, device, workspace rights, data, model; failures name the remedy.
+    """Check that CONFIG can run here: packages, device, workspace rights, data and model. Failures name the remedy.
 
-    With --engine, that it can be submitted: the cluster, your rights and those of the run's account, the store's
-    Secret, the pipeline, nodes and GPUs; and a small pod, deleted afterwards, tries image, network and store.
+    With --engine, check that it can be submitted: the cluster, your rights and those of the run's account, the store's
+    Secret, the pipeline, nodes and GPUs. Then a small pod tests image, network and store, and is deleted.
     """
     if engine is None and (namespace or pairs):
-        raise UsageError("-n and -p say where and how pods run", "add --engine argo or --engine kubeflow")
+        raise UsageError("-n and -p describe pods on a cluster", "add --engine argo or --engine kubeflow")
     config = load_config(config_path, list(overrides))
     findings = _here(config) if engine is None else _there(config, engine, namespace, pairs)
     if output == "json":
@@ -74,7 +74,7 @@ def _here(config: Config) -> dict[str, Outcome]:
 
 
 def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]) -> dict[str, Outcome]:
-    """The workspace is tried from a pod, since pods use it; from here too where its address is set here."""
+    """A pod tests the workspace, because pods use it. This machine tests it too if the store's address is set here."""
     from lipt.adapters.cluster import preflight
     from lipt.adapters.cluster.api import Cluster
     from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
@@ -82,7 +82,7 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
     from lipt.cli.cluster import check_submittable
 
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
-    Pods.parse({"image": ""} | given)  # what is wrong with them is said before the cluster is asked
+    Pods.parse({"image": ""} | given)  # reports wrong values before it asks the cluster
     namespace = namespace or DEFAULT_NAMESPACE[engine]
     findings = {"packages": _outcome(_packages, config), "model": _outcome(_model, config, None)}
 
@@ -113,13 +113,13 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
     findings["rights"] = _outcome(preflight.user_rights, site, endpoint=endpoint)
     for name, check in preflight.CHECKS.items():
         findings[name] = _outcome(check, site)
-    findings["pod"] = None, "not tried before the settings are right"
+    findings["pod"] = None, "skipped: fix the settings first"
     if findings["settings"][0]:
         findings["pod"] = _outcome(preflight.pod, site, workspace=config.workspace, data=config.data.source)
     return findings
 
 
-#: An API server that restarts is worth waiting for in a run, not here.
+#: A run waits longer for an API server that restarts.
 _PATIENCE_S = 10.0
 
 
@@ -159,7 +159,7 @@ def _workspace(config: Config) -> str:
     store.write(probe, b"probe", kind="other")
     try:
         if store.read(probe, kind="other") != b"probe" or probe not in store.list("doctor"):
-            raise RunError(f"{store.uri} does not return what was written", "check that nothing else writes there")
+            raise RunError(f"{store.uri} does not return the written bytes", "check that no other program writes there")
     finally:
         store.delete(probe)
     free = (
@@ -193,7 +193,7 @@ def _model(config: Config, facts: Facts | None) -> str:
 
 
 def _selection(config: Config, facts: Facts | None) -> str:
-    """The algorithm with its options, and whether the data suffice for shards and subset."""
+    """Checks the algorithm, its options, and that there are enough images for shards and subset."""
     from lipt.flow.validation import problems, raise_all
 
     raise_all(problems(config, facts))
@@ -202,7 +202,7 @@ def _selection(config: Config, facts: Facts | None) -> str:
 
 
 def _comparison(config: Config) -> str:
-    """Whether `lipt compare` works too; where it does not, a run may."""
+    """Checks `lipt compare` too. A run can work even if it fails."""
     from lipt.adapters.cluster.preflight import UnknownError
     from lipt.flow.validation import check_comparison
     from lipt.run.context import Context
@@ -210,12 +210,12 @@ def _comparison(config: Config) -> str:
     try:
         chosen = check_comparison(Context.of(config))
     except LiptError as error:
-        raise UnknownError(f"`lipt compare` would refuse: {error}") from None
+        raise UnknownError(f"`lipt compare` would fail: {error}") from None
     return f"{len(chosen)} variants, {len(config.compare.seeds)} seeds"
 
 
 def _facts(config: Config) -> Facts | None:
-    """What is known of the data; None where the check of the data says why nothing is."""
+    """Known facts of the data; None if they cannot be read (the check `data` then gives the reason)."""
     from lipt.flow.facts import Facts
 
     try:

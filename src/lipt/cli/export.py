@@ -17,12 +17,12 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
     """Write the images that a finished run of CONFIG selected, for other programs.
 
     \b
-    list.txt   the name of each image in its source, one a line
+    list.txt   the name of each image in its source, one per line
     FILE.csv   source, label, class, position and weight
     FILE.tar   a WebDataset tar of the images
     FOLDER     train/CLASS/NAME, as ImageFolder reads it
 
-    It writes all or nothing, and never replaces what is there.
+    It writes everything or nothing, and never replaces a file.
     """
     with open_context(config_path, overrides) as ctx:
         from lipt.flow.export import export as run_export
@@ -31,8 +31,8 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
         written = run_export(ctx, to)
     if not written.named:
         click.echo(
-            "lipt: the data set was ingested without names of images (format 1): positions stand for them\n"
-            "  -> ingest the source again to have names",
+            "lipt: the data set was ingested without image names (format 1); positions are written instead\n"
+            "  -> ingest the source again to get names",
             err=True,
         )
     if output == "json":

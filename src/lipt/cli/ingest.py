@@ -17,16 +17,16 @@ from lipt.cli.options import output_option, print_json
     show_default=True,
     help="digits, cifar10, cifar100, imagefolder, webdataset or auto.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the global order.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the order.")
 @click.option("--chunk-mb", type=float, default=64.0, show_default=True, help="Size of a chunk in MB.")
 @click.option(
-    "--test-fraction", type=float, default=0.2, show_default=True, help="Carved out when the source has no test split."
+    "--test-fraction", type=float, default=0.2, show_default=True, help="Test share if the source has no test split."
 )
 @output_option
 def ingest(
     source: str, destination: str, kind: str, seed: int, chunk_mb: float, test_fraction: float, output: str
 ) -> None:
-    """Turn SOURCE into a chunk store at DESTINATION (a folder or s3://bucket/prefix), for `data.source` and for pods.
+    """Write SOURCE into a chunk store at DESTINATION (a folder or s3://bucket/prefix). Set `data.source` to it.
 
     SOURCE: digits, cifar10[:FOLDER], cifar100[:FOLDER], an ImageFolder, or WebDataset tars ("shards-*.tar").
     """

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and how a verb gets its context."""
+"""Options and context that several verbs share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def output_option(function: F) -> F:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="What stdout carries.",
+        help="Format of stdout.",
     )(function)
 
 
@@ -51,11 +51,11 @@ def parse_pairs(
     """The values of a repeatable option such as `-p NAME=VALUE`, by name.
 
     Args:
-        known: the names there are; None leaves it to whoever takes the values.
-        of: what they are parameters of.
+        known: the valid names; None: the caller checks them.
+        of: the owner of the parameters, for messages.
 
     Raises:
-        UsageError: one of them is not of that form, or not known.
+        UsageError: a value is not of that form, or its name is not known.
     """
     given = {}
     for text in pairs:
@@ -70,7 +70,7 @@ def parse_pairs(
 
 @contextmanager
 def open_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool = False) -> Iterator[Context]:
-    """Configuration, workspace and reporter of a verb; gives the terminal back whatever happens."""
+    """Configuration, workspace and reporter of a verb; always releases the terminal."""
     from lipt.config import load_config
     from lipt.progress import make_reporter
     from lipt.run.context import Context

@@ -31,7 +31,7 @@ _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s"
     "runs",
     multiple=True,
     metavar="CONFIG",
-    help="A finished run to take speeds from; again for runs of other sizes.",
+    help="A finished run to take speeds from; repeatable, for runs of other sizes.",
 )
 @click.option("--engine", type=click.Choice(["local", "argo", "kubeflow"]), default="local", show_default=True)
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Nodes with a GPU.")
@@ -41,17 +41,19 @@ _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s"
     "pairs",
     multiple=True,
     metavar="NAME=VALUE",
-    help=f"What is known of node and store: {', '.join(_NUMBERS)}.",
+    help=f"Property of nodes or store, repeatable: {', '.join(_NUMBERS)}.",
 )
-@click.option("--images", type=click.IntRange(min=2), help="Plan for so many training images that are not there,")
+@click.option("--images", type=click.IntRange(min=2), help="Plan for hypothetical data: number of training images.")
 @click.option(
     "--image-kb",
     type=click.FloatRange(min=0, min_open=True),
     default=110,
     show_default=True,
-    help="of so many kB each,",
+    help="With --images: average size in kB.",
 )
-@click.option("--classes", type=click.IntRange(min=2), default=1000, show_default=True, help="of so many classes.")
+@click.option(
+    "--classes", type=click.IntRange(min=2), default=1000, show_default=True, help="With --images: number of classes."
+)
 @output_option
 def plan(
     config_path: str,
@@ -65,9 +67,9 @@ def plan(
     classes: int,
     output: str,
 ) -> None:
-    """Predict what CONFIG takes: seconds, GPU hours, bytes and memory of each stage, and what breaks first.
+    """Predict time, GPU hours, bytes and memory of each stage of CONFIG, and the first bottleneck.
 
-    Beside what it took, where the workspace holds its report.
+    Show measured times too, if the workspace holds a report of this run.
 
     \b
     lipt plan big.yaml --calibrate small.yaml --calibrate wider.yaml
@@ -92,7 +94,7 @@ def plan(
             raise UsageError(f"--calibrate {path}: no report in {ctx.config.workspace}", f"lipt run {path}") from None
         finished.append((work_of(ctx, Data.stored(ctx)), costs))
     fits = calibrate(finished, machine)
-    if "gpu_tflops" in given:  # the GPU planned for is another one
+    if "gpu_tflops" in given:  # the planned GPU is another one
         fits = {stage: fit for stage, fit in fits.items() if not fit.per_flop and not fit.per_step}
     machine = replace(machine, fits=fits)
     ctx, costs = Context.of(load_config(config_path, list(overrides))), {}
@@ -111,12 +113,12 @@ def plan(
 
 
 def assumptions(machine: Machine, given: Collection[str], runs: int, device: str) -> list[str]:
-    """What the prediction rests on, a line each.
+    """The assumptions behind the prediction, one per line.
 
     Args:
-        given: the numbers of `machine` that were said.
-        runs: how many finished runs the speeds of its `fits` are from.
-        device: on which its `rates` were measured.
+        given: the numbers of `machine` that the user gave.
+        runs: number of finished runs that the speeds in its `fits` come from.
+        device: the device on which its `rates` were measured.
     """
     lines = []
     if runs and any(fit.per_flop or fit.per_step for fit in machine.fits.values()):
@@ -125,11 +127,11 @@ def assumptions(machine: Machine, given: Collection[str], runs: int, device: str
         rates = ", ".join(f"{stage} {_tflops(rate)}" for stage, rate in machine.rates.items())
         lines.append(f"compute, measured just now with this model on this machine ({device}): {rates}")
     elif not lines:
-        lines.append(f"compute: {_tflops(machine.gpu_tflops)} by a GPU{_said('gpu_tflops', given)}")
+        lines.append(f"compute: {_tflops(machine.gpu_tflops)} per GPU{_said('gpu_tflops', given)}")
     link, store = f"{machine.node_gbps:g} Gbit/s", f"{machine.store_gbps:g} Gbit/s"
     lines.append(
-        f"store: {store}{_said('store_gbps', given)}, {link} to a node{_said('node_gbps', given)}, "
-        f"{machine.latency_ms:g} ms a request{_said('latency_ms', given)}"
+        f"store: {store}{_said('store_gbps', given)}, {link} per node{_said('node_gbps', given)}, "
+        f"{machine.latency_ms:g} ms per request{_said('latency_ms', given)}"
     )
     return lines
 
@@ -143,7 +145,7 @@ def _said(name: str, given: Collection[str]) -> str:
 
 
 def _numbers(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """What `-m` gave.
+    """The numbers given with `-m`.
 
     Raises:
         UsageError: not one of `_NUMBERS`, or not a number above 0.

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @config_options
 @output_option
 def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
-    """Show what a finished `run` or `compare` of CONFIG found, and render its HTML report again.
+    """Show the verdict of a finished `run` or `compare` of CONFIG, and render its HTML report again.
 
-    CONFIG may be the handle of a run on a cluster: its report is then written into this folder too.
+    CONFIG can be the handle of a run on a cluster. The report is then also written into this folder.
     """
     from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
     from lipt.adapters.store import MissingObjectError
@@ -54,7 +54,7 @@ def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
     from lipt.pods.spec import PARAMETERS, configure
 
     if overrides:
-        raise UsageError("--set does not go with a run that is finished", "leave it out")
+        raise UsageError("--set cannot change a finished run", "remove --set")
     address = Handle.parse(handle)
     parameters = engine_client(address.engine, Cluster(), address.namespace).state(address.run).parameters
     settings = {name: value for name, value in parameters.items() if name in PARAMETERS}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG from data to report.
 
-    Finished stages are skipped; after an interruption the same command continues.
+    Finished stages are skipped. After an interruption, run the same command again to continue.
     """
     with open_context(config_path, overrides, dry_run=dry_run) as ctx:
         from lipt.flow.compare import run_with_baseline
@@ -46,7 +46,7 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
 
 
 def location_of(ctx: Context) -> str:
-    """Where the report of a configuration lies, as a person opens it."""
+    """Path or address of a configuration's report, as a person opens it."""
     from lipt.flow.report import report_key
 
     return f"{ctx.workspace.store.uri.removeprefix('file://')}/{report_key(ctx.config, 'html')}"

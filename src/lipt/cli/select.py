@@ -29,20 +29,20 @@ _BLOCK = ("labels", "logits", "features")
     multiple=True,
     type=click.Path(),
     metavar="BLOCK",
-    help="Instead: .safetensors with labels, and logits, features or both, of a run of candidates; repeatable, in "
-    "their order.",
+    help="Instead of these three: a .safetensors block with labels, and logits, features or both; repeatable, in the "
+    "order of the candidates.",
 )
 @click.option(
     "--validation",
     multiple=True,
     type=click.Path(),
     metavar="BLOCK",
-    help="The same of held-out samples, for glister; repeatable.",
+    help="Block of held-out samples, for glister; repeatable.",
 )
 @click.option(
     "--scores",
     type=click.Path(),
-    help="Your own (N,), .npy, higher = kept first: for scores, and for ccs with score=scores.",
+    help="Your own scores (N,), .npy, highest kept first: for scores, and for ccs with score=scores.",
 )
 @click.option(
     "--initial",
@@ -53,14 +53,14 @@ _BLOCK = ("labels", "logits", "features")
 @click.option(
     "--fraction",
     type=click.FloatRange(min=0, max=1, min_open=True),
-    help="Share that is kept. Without it and --k: 0.05, as in a configuration.",
+    help="Share of the samples to keep. Default without --k: 0.05, as in a configuration.",
 )
-@click.option("--k", type=click.IntRange(min=1), help="Instead: how many are kept.")
+@click.option("--k", type=click.IntRange(min=1), help="Number of samples to keep, instead of --fraction.")
 @click.option("--balanced/--unbalanced", default=True, show_default=True, help="Split the budget over the classes.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of the algorithm; repeatable.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
-    "--note", "notes", multiple=True, metavar="NAME=VALUE", help="Goes into the file's provenance; repeatable."
+    "--note", "notes", multiple=True, metavar="NAME=VALUE", help="Stored in the file's provenance; repeatable."
 )
 @click.option("--to", required=True, type=click.Path(), help="Parquet file to write; Selection.load reads it.")
 @output_option
@@ -131,7 +131,7 @@ def select(
 
 
 def _parsed(key: str, value: str) -> Any:
-    """The value as YAML reads it."""
+    """The value, parsed as YAML."""
     from lipt.config import read_yaml
 
     return read_yaml(value, f"the value of --option {key}")[0]
@@ -145,7 +145,7 @@ def _initial(path: str) -> Any:
 
 
 def _array(path: str) -> Any:
-    """Memory-mapped: what an algorithm does not read costs no memory."""
+    """Memory-mapped: only the parts that an algorithm reads use memory."""
     import numpy as np
 
     try:
@@ -155,7 +155,7 @@ def _array(path: str) -> Any:
 
 
 def _candidates(paths: tuple[str, ...]) -> Candidates:
-    """Blocks one after the other; their outputs are read when the algorithm asks for them."""
+    """All blocks in order; their outputs are read when the algorithm needs them."""
     import torch
 
     from lipt.selection import Candidates, Outputs, StoredOutputs

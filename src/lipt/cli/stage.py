@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("name")
 @config_options
 @click.option("--in", "inputs", multiple=True, metavar="NAME=REF", help="An input artifact; repeat a name for a list.")
-@click.option("--index", type=click.IntRange(min=0), help="Which worker or run.")
+@click.option("--index", type=click.IntRange(min=0), help="Number of the worker or run.")
 @output_option
 def stage(
     name: str,
@@ -28,7 +28,7 @@ def stage(
     index: int | None,
     output: str,
 ) -> None:
-    """Run one stage on finished artifacts and print the reference of its own.
+    """Run one stage on finished artifacts. Prints the reference of the new artifact.
 
     \b
     lipt stage initialise run.yaml --in dataset=ingest/0123456789abcdef

@@ -1,4 +1,4 @@
-"""`-v`: what a person asks for who wants to see more."""
+"""`-v`: more output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ C = TypeVar("C", bound=click.Command)
 
 @dataclass
 class Wishes:
-    """Kept by the context of the command line, so that it outlives the verb."""
+    """Held by the context of the command line, so that it outlives the verb."""
 
     verbose: bool = False
 
@@ -49,7 +49,7 @@ def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> N
 
 
 def print_traceback(error: BaseException) -> None:
-    """The traceback with the errors that caused it, also those that the message leaves out."""
+    """Print the traceback with all causes, including those that the message omits."""
     import traceback
 
     cause: BaseException | None = error

@@ -1,4 +1,4 @@
-"""YAML as people write it: the value, and the line of each key. What would be misread, or take for ever, is refused."""
+"""Reads YAML settings: the value, and the line of each key. Ambiguous and endless documents are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yaml.composer import ComposerError
 
 from lipt.errors import UsageError
 
-#: The path of a key through the mappings -> where it was written.
+#: The path of a key through the mappings -> its line.
 Lines = dict[tuple[str, ...], int]
 
 #: All settings together are 3 kB, 100 keys, three levels.
@@ -18,11 +18,11 @@ _MAX_BITS = 63
 
 
 class RefusedError(ComposerError):
-    """Its syntax is YAML's, but nobody means to write it."""
+    """Valid YAML that is certainly a mistake."""
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader; it refuses a key that is given twice, and nodes that refer to themselves, nest or multiply."""
+    """The safe loader. It also refuses duplicate keys, self-references, deep nesting and exploding aliases."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -55,7 +55,7 @@ class _Loader(yaml.SafeLoader):
         except Exception as error:  # PyYAML lets ValueError, KeyError, AttributeError ... of a wrong value through
             raise RefusedError(None, None, f"no {node.tag.rpartition(':')[2]}: {error}", node.start_mark) from error
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-            raise RefusedError(None, None, f"a number of more than {_MAX_BITS} bits", node.start_mark)
+            raise RefusedError(None, None, f"a number with more than {_MAX_BITS} bits", node.start_mark)
         return value
 
 
@@ -66,10 +66,10 @@ def read_yaml(text: str, what: str) -> tuple[Any, Lines]:
         what: the text's name, for errors.
 
     Raises:
-        UsageError: not YAML, a key that is given twice, an alias that refers to itself, too large, or nested too deep.
+        UsageError: not YAML, a duplicate key, an alias that refers to itself, too large, or nested too deep.
     """
     if len(text) > MAX_CHARACTERS:
-        raise UsageError(f"{what} is larger than {MAX_CHARACTERS // 1000} kB", "settings are a few lines of YAML")
+        raise UsageError(f"{what} is larger than {MAX_CHARACTERS // 1000} kB", "give a file of settings")
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -90,7 +90,7 @@ def _check_keys(node: yaml.MappingNode) -> None:
     for key, _ in node.value:
         name = (key.tag, str(key.value))
         if isinstance(key, yaml.ScalarNode) and name in seen:
-            why = f"{key.value!r} is given a second time, first in line {seen[name]}"
+            why = f"{key.value!r} is given twice, first in line {seen[name]}"
             raise RefusedError(None, None, why, key.start_mark)
         seen[name] = key.start_mark.line + 1
 

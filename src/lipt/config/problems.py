@@ -1,4 +1,4 @@
-"""What is wrong with settings, in words: which setting, who set it, what it should be."""
+"""Describes invalid settings: which setting, where it was set, what it should be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
 
 
 def describe(details: Sequence[Any], origin: str, places: Places) -> str:
-    """All that pydantic found, in one line; each setting with the place that it was set at, else with `origin`."""
+    """All errors of pydantic in one line, each with the place where the setting was set, or with `origin`."""
     found: dict[tuple[str, ...], list[Any]] = {}
     for detail in details:
         found.setdefault(_path(detail["loc"]), []).append(detail)
@@ -29,7 +29,7 @@ def describe(details: Sequence[Any], origin: str, places: Places) -> str:
 
 
 def _path(loc: Sequence[str | int]) -> tuple[str, ...]:
-    """The setting that a location of pydantic's lies in: without the members of unions and the items of lists."""
+    """The setting of a pydantic location, without union members and list items."""
     section: Any = Config
     for depth, part in enumerate(loc):
         field = section.model_fields.get(part)
@@ -40,7 +40,7 @@ def _path(loc: Sequence[str | int]) -> tuple[str, ...]:
 
 
 def _place(path: tuple[str, ...], entries: list[Any], origin: str, places: Places) -> str:
-    """Who set it; of a rule for several settings, those that its message names."""
+    """Where it was set; for a rule about several settings, the places of those that its message names."""
     for stop in range(len(path), 0, -1):
         if path[:stop] in places:
             return places[path[:stop]]
@@ -64,7 +64,7 @@ def _text(path: tuple[str, ...], entries: list[Any]) -> str:
     if first["type"] == "missing":
         return f"{name} is missing"
     if first["type"] == "model_type":
-        return f"{name} is {value}; it holds settings of its own, write {name}.KEY: VALUE"
+        return f"{name} is {value}; it is a section, write {name}.KEY: VALUE"
     if first["type"] == "string_pattern_mismatch":
         return f"{name} is {value}; it should be {_description(path)}"
     should = [str(entry["msg"]).removeprefix("Input ").partition(", unable")[0] for entry in entries]
@@ -76,7 +76,7 @@ def _text(path: tuple[str, ...], entries: list[Any]) -> str:
 
 
 def _description(path: tuple[str, ...]) -> str:
-    """What the docstring of a setting says, to go on a sentence."""
+    """The docstring of a setting, as the end of a sentence."""
     section: Any = Config
     for part in path[:-1]:
         section = section.model_fields[part].annotation
@@ -85,7 +85,7 @@ def _description(path: tuple[str, ...]) -> str:
 
 
 def _suggestion(path: tuple[str, ...]) -> str:
-    """The settings of that name in other sections, else the one that is spelt alike."""
+    """The settings of that name in other sections, else the one with a similar spelling."""
     known = [".".join(keys) for keys in _settings(Config)]
     leaves: dict[str, list[str]] = {}
     for name in known:
@@ -96,7 +96,7 @@ def _suggestion(path: tuple[str, ...]) -> str:
     return f"did you mean {' or '.join(map(repr, meant))}?" if meant else did_you_mean(leaf, Config.model_fields)
 
 
-#: No name is longer; the comparison takes the product of the lengths.
+#: No name is longer; the time of a comparison grows with the product of the lengths.
 _LONGEST = 60
 
 

@@ -1,6 +1,6 @@
-"""From YAML to validated settings; every mistake is one clear error that names the setting and who set it.
+"""From YAML to validated settings. Every mistake is one error that names the setting and where it was set.
 
-`profile: paper` replaces the defaults in which the paper differs. What a user writes always wins over the profile.
+`profile: paper` replaces the defaults that differ in the paper. A user's settings always override the profile.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 
 def parse_config(document: dict[str, Any], *, origin: str = "configuration", places: Places | None = None) -> Config:
-    """Validate a nested mapping; the profile's values lie under the user's.
+    """Validate a nested mapping; the user's values override the profile's.
 
     Args:
-        origin: where it comes from, for errors.
-        places: where single values come from, when it is known better.
+        origin: source of the document, for errors.
+        places: sources of single values, if known.
 
     Raises:
-        UsageError: unknown key (with the closest known one), wrong type or value; names the key and who set it.
+        UsageError: unknown key (with the closest known one), wrong type or value; names the key and its source.
     """
     profile = document.get("profile", "robust")
     base = PROFILES.get(profile if isinstance(profile, str) else "", {})
@@ -78,7 +78,7 @@ def _read(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
 
 
 def as_settings(document: Any, what: str) -> dict[str, Any]:
-    """A YAML document that has to be a mapping; an empty one is.
+    """The document, which must be a mapping; an empty document is an empty mapping.
 
     Raises:
         UsageError: it is something else.
@@ -86,14 +86,14 @@ def as_settings(document: Any, what: str) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise UsageError(f"{what} holds a {type(document).__name__}, not settings", "write `key: value` lines")
+        raise UsageError(f"{what} contains a {type(document).__name__}, not settings", "write `key: value` lines")
     return document
 
 
 def override(config: Config, changes: dict[str, Any]) -> Config:
     """A copy with nested `changes` applied and validated again.
 
-    Another `profile` brings its own values, and takes those of the old one with it; what was written stays.
+    If `profile` changes, the values of the new profile replace those of the old one. Written settings stay.
     """
     written = config.model_dump(mode="json", exclude_unset=True)
     if changes.get("profile", config.profile) != config.profile:
@@ -111,7 +111,7 @@ def _override(text: str) -> tuple[tuple[str, ...], Any]:
 
 
 def _without(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """`document` less the values that it shares with `base`, section by section."""
+    """`document` without the values that equal those of `base`, section by section."""
     rest = {}
     for key, value in document.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):

@@ -1,8 +1,8 @@
 """The settings, their defaults and what they mean: one section per stage.
 
-Defaults are the `robust` profile; `reading` lays the paper's over them. Two budgets are kept apart: `select.fraction`
-is the share of the candidates that is kept (read, stored, labelled), `train.epoch_fraction` the share of the candidates
-that is trained on in one epoch.
+Defaults are the `robust` profile; `reading` applies the paper's profile. There are two separate budgets:
+`select.fraction` is the share of the candidates that is kept (read, stored), `train.epoch_fraction` is the share of the
+candidates that one epoch trains on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 Fraction = float
-#: What looks like an integer in YAML, a position in an nn.Sequential, is a name too.
+#: A position in an nn.Sequential looks like an integer in YAML, but is a name too.
 LayerName = Annotated[
     str, BeforeValidator(lambda name: str(name) if isinstance(name, int) else name, json_schema_input_type=str | int)
 ]
@@ -37,18 +37,18 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """true is no number, and text can be printed."""
+        """Refuses true and false as numbers, and text that cannot be printed."""
         wants = cls.model_fields[str(info.field_name)].annotation
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, bool) and wants is not bool:
                 raise ValueError(f"{str(part).lower()} is neither a number nor a text")
             if isinstance(part, str) and not part.isprintable():
-                raise ValueError(f"{part[:60]!r} holds a character that cannot be printed")
+                raise ValueError(f"{part[:60]!r} contains a character that cannot be printed")
         return value
 
 
 class Data(Section):
-    """Where the images come from and how they are viewed."""
+    """Where the images come from, and how they are resized and augmented."""
 
     source: str = "digits"
     """`digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, an ImageFolder, WebDataset tars, or an ingested store."""
@@ -58,29 +58,29 @@ class Data(Section):
     shuffle_seed: int = 0
     """Seed of the global order fixed at ingestion (not the seed of the run)."""
     test_fraction: Fraction = Field(0.2, gt=0, lt=1)
-    """Share carved out as test data when the source has no test split."""
+    """Share drawn as test data if the source has no test split."""
     validation_fraction: Fraction = Field(0.1, gt=0, lt=1)
-    """Share of the training split set aside before anything else: 5,000 of CIFAR's 50,000; .02 for ImageNet."""
+    """Share of the training images held out for validation: 5,000 of CIFAR's 50,000; use .02 for ImageNet."""
     image_size: int | None = Field(None, gt=0, le=8192)
-    """Side in pixels; images of another size are resized and centre-cropped. Needed when sizes differ."""
+    """Side in pixels; images of another size are resized and centre-cropped. Required if sizes differ."""
     crop: Literal["pad", "resized"] = "pad"
     """Standard augmentation: `pad` = shift by up to `crop_padding` pixels, `resized` = RandomResizedCrop (ImageNet)."""
     crop_padding: int = Field(4, ge=0, le=1024)
     flip: bool = True
     resident_mb: float = Field(4096.0, ge=0)
-    """Decoded images up to this size are held in memory; larger sets are streamed from the store."""
+    """Data up to this decoded size are held in memory; larger data are streamed from the store."""
 
 
 class Model(Section):
-    """Which network is trained."""
+    """The network."""
 
     name: str = "resnet18"
     """`resnet18`, `wrn28_10` (small images), `torchvision.resnet18`, `torchvision.wide_resnet50_2` (224 px), or
-    `package.module:function` of your own, also in the current folder, called with `num_classes`."""
+    your own `package.module:function`, called with `num_classes`. The module can lie in the current folder."""
     width: int | None = Field(None, gt=0, le=8192)
     """Channels of the first stage (64 for resnet18, 160 for wrn28_10)."""
     classifier: LayerName | None = None
-    """Dotted name of the last linear layer; needed for a model of your own that has several."""
+    """Dotted name of the last linear layer; required if your own model has several linear layers."""
 
 
 class Initialise(Section):
@@ -100,7 +100,7 @@ class Dispatch(Section):
     """M, minibatches in one shard."""
     batch_size: PositiveInt = 256
     stratified: bool = True
-    """Shards hold every class in proportion; otherwise plain random."""
+    """Draw each shard class-balanced, that is with every class in proportion; otherwise at random."""
 
 
 class Pretrain(Section):
@@ -130,25 +130,25 @@ class Merge(Section):
     """How the jigsaws become theta_p."""
 
     method: Literal["greedy_interpolation", "greedy", "uniform", "best_single", "none"] = "greedy_interpolation"
-    """`none`: no swarm at all, theta_* goes on."""
+    """`none`: no swarm; theta_* takes the place of theta_p."""
     search: Literal["coarse_to_fine", "grid"] = "coarse_to_fine"
-    """alpha: 2 points then up to 2 around the better one, or the paper's 0, .1, ..., 1."""
+    """Values of alpha: 2 points, then up to 2 around the better one; or the paper's 0, .1, ..., 1."""
     batchnorm: Literal["best", "averaged", "recalibrated"] = "best"
-    """Running statistics of a merged model; `best` chooses per candidate on validation."""
+    """Running statistics of a merged model; `best` chooses for each model on the validation images."""
     fallback: bool = True
-    """theta_* competes with the ingredients."""
+    """theta_* is tried too, as the first ingredient and as the result."""
     search_images: PositiveInt | None = 1000
-    """Validation images used while searching; the outcome is confirmed on all of them. null: all, always."""
+    """Validation images used in the search; the result is confirmed on all of them. null: search on all, too."""
     recalibration_images: PositiveInt = 512
     groups: PositiveInt = 1
-    """Deal the jigsaws into so many groups, merge each, side by side on a cluster, then merge their soups, which count
-    alike; 1: merge all at once. About the square root of `dispatch.jigsaws` is fastest, from some dozens on."""
+    """Number of groups to merge in parallel; their soups are then merged with equal weight. 1: merge all jigsaws at
+    once. With dozens of jigsaws, about the square root of `dispatch.jigsaws` is fastest."""
     quorum: Fraction = Field(0.5, gt=0, le=1)
-    """The merge runs when at least this share of the jigsaws arrived."""
+    """The merge runs if at least this share of the jigsaws arrived."""
 
 
 class Score(Section):
-    """Which model's outputs the selection sees."""
+    """The model whose outputs the selection uses."""
 
     model: Literal["merged", "jigsaws", "classic"] = "merged"
     """`merged`: theta_p. `jigsaws`: the swarm as an ensemble, mean and spread over all workers (for `dual`).
@@ -156,54 +156,54 @@ class Score(Section):
     runs: int = Field(10, gt=0, le=1000)
     epochs: int = Field(1, ge=0)
     block_images: PositiveInt = 65536
-    """Images scored into one artifact, and by one pod at a time."""
+    """Images per block. A pod scores one block at a time and writes one artifact for it."""
     top_classes: PositiveInt | None = None
-    """Keep the probabilities of the label and of so many other classes, the rest spread evenly; null: of all.
-    With 1,000 classes, 32 take a fourteenth of the space in bf16. The error is in the summary of the scores."""
+    """Keep the probabilities of the label and of this many other classes, and spread the rest evenly; null: keep all.
+    With 1,000 classes, 32 take a fourteenth of the space in bf16. The summary of the scores gives the error."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Of stored features and of logits that are kept whole."""
+    """Precision of stored features, and of logits if all classes are kept."""
 
 
 class Select(Section):
-    """The data budget, and who spends it."""
+    """The kept budget, and the algorithm that selects."""
 
     algorithm: str = "auto"
     fraction: Fraction = Field(0.05, gt=0, le=1)
-    """Share of the candidates that is kept: the data budget."""
+    """Share of the candidates that is kept: the kept budget."""
     balanced: bool = True
-    """The budget is split over the classes in proportion."""
+    """Split the budget over the classes in proportion."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the algorithm, for example `{beta: 0.3}` for ccs."""
 
 
 class Train(Section):
-    """Main training on the subset, and the epoch budget."""
+    """Main training on the subset, and the trained budget."""
 
     epochs: PositiveInt = 200
     epoch_fraction: Fraction | None = Field(None, gt=0, le=1)
-    """Share of the candidates trained on per epoch, drawn afresh from the kept ones; null = all that is kept."""
+    """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
     lr: float = Field(0.1, gt=0)
     batch_size: PositiveInt = 256
     start: Literal["fresh", "continue"] = "fresh"
     """`fresh` re-initialises the model, `continue` starts from theta_p."""
     reselect_every: int = Field(0, ge=0)
-    """Select again with the current model's gradients every so many epochs; 0 = never."""
+    """Number of epochs after which to select again, with the current model's gradients; 0: never."""
     use_weights: bool = True
     """Weight the loss with the selection's weights (normalised to mean 1)."""
     precision: Literal["fp32", "bf16"] = "fp32"
     random_baseline: bool = True
-    """Also train on what to compare with: a random subset of the same two budgets; where the subset is random itself,
-    on fresh draws from all data (RS2)."""
+    """Also train on a random subset with the same two budgets. If the subset itself is random, train on fresh draws
+    from all data (RS2) instead."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; never changes the result."""
 
 
 class Compare(Section):
-    """What `lipt compare` runs."""
+    """The seeds and variants of `lipt compare`."""
 
     seeds: list[NonNegativeInt] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     variants: list[str] = Field(default_factory=list)
-    """Names of baselines; empty = all."""
+    """Names of the variants to run; empty: all."""
 
     @field_validator("seeds", "variants")
     @classmethod
@@ -221,13 +221,13 @@ class Config(Section):
     """Lower-case letters, digits and hyphens, with a letter or a digit first and last."""
     profile: Literal["robust", "paper"] = "robust"
     seed: int = Field(0, ge=0)
-    """Changes initialisation, split, shards and order at once."""
+    """Fixes initialisation, split, shards and order."""
     workspace: str = "runs"
     """Folder or s3://bucket/prefix that holds data sets and artifacts."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: PositiveInt | Literal["auto"] = "auto"
-    """Processes on one machine that share a training's batches, or the jigsaws, groups and blocks of scores that it has
-    to make; `auto` = one per GPU. Changes the result by no more than rounding."""
+    """Processes on one machine. They share the batches of a training, or the jigsaws, groups and score blocks.
+    `auto`: one per GPU. Changes results only by rounding."""
     data: Data = Field(default_factory=Data)
     model: Model = Field(default_factory=Model)
     initialise: Initialise = Field(default_factory=Initialise)
@@ -254,13 +254,13 @@ class Config(Section):
             )
         if self.train.reselect_every and self.score.model != "merged":
             raise ValueError(
-                f"train.reselect_every uses the model in training; it does not go with score.model: {self.score.model}"
+                f"train.reselect_every uses the model in training; it excludes score.model: {self.score.model}"
             )
         if self.score.model == "jigsaws" and self.merge.method == "none":
-            raise ValueError("score.model: jigsaws needs a swarm; it does not go with merge.method: none")
+            raise ValueError("score.model: jigsaws needs a swarm; it excludes merge.method: none")
         if self.merge.groups > self.dispatch.jigsaws:
             raise ValueError(
                 f"merge.groups ({self.merge.groups}) exceeds dispatch.jigsaws ({self.dispatch.jigsaws}): "
-                "a group has at least one"
+                "each group needs at least one jigsaw"
             )
         return self
