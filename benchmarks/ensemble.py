@@ -23,8 +23,8 @@ from lipt.run.context import Context
 from lipt.run.workspace import Step
 from lipt.selection import Candidates, Outputs, select
 from lipt.stages.pretrain import DELTA
-from lipt.training.loop import Recipe, Trainer, accuracies, train
-from lipt.training.scoring import score
+from lipt.training.forward import accuracies, outputs_of
+from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.tensor_files import decode_delta
 
 BUDGETS = {0.01: 100, 0.05: 50}  # fraction: epochs
@@ -45,7 +45,7 @@ def compare(ctx: Context) -> None:
     swarm = []
     for artifact in jigsaws.values():
         state = decode_delta(step.read(artifact, DELTA, kind="model"), star, origin=artifact.ref)
-        swarm.append(score(ctx.model(classes, 0, state), images, device=ctx.device))
+        swarm.append(outputs_of(ctx.model(classes, 0, state), images, device=ctx.device))
     config, shards = ctx.config, ctx.config.dispatch
     local = shards.jigsaws * shards.batches * shards.batch_size * config.pretrain.passes
     cost = config.initialise.epochs + local / len(images)
@@ -65,7 +65,7 @@ def compare(ctx: Context) -> None:
         seen: list[Outputs] = []
 
         def remember(each: Trainer) -> None:
-            seen.append(score(each.model, images, device=ctx.device))
+            seen.append(outputs_of(each.model, images, device=ctx.device))
 
         train(trainer, lambda _: (images, None), after_epoch=remember)
         return seen

@@ -21,8 +21,8 @@ from lipt.run.context import WEIGHTS, Context
 from lipt.run.workspace import Artifact, Step
 from lipt.stages import group, merge
 from lipt.stages.pretrain import DELTA
-from lipt.training.loop import accuracies
-from lipt.training.soup import Arena, Soup
+from lipt.training.forward import accuracies
+from lipt.training.soup import Evaluator, Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, encode_delta, unpack
 from tests.tiny import digests, tiny_context
@@ -62,7 +62,7 @@ class Hand:
         return accuracies([self.model], images, device=self.device)[0]
 
     def merged(self, states: dict[int, State], confirm: ResidentImages) -> Soup:
-        arena = Arena(
+        evaluator = Evaluator(
             search=lambda state: self.accuracy(state, self.few),
             confirm=lambda states: [self.accuracy(state, confirm) for state in states],
             recalibrate=dict,
@@ -71,7 +71,7 @@ class Hand:
             self.star,
             list(states),
             states.__getitem__,
-            arena,
+            evaluator,
             method="greedy_interpolation",
             search="coarse_to_fine",
             batchnorm="averaged",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lipt.cli import main
-from lipt.data.decoding import checked_image, read_stored
+from lipt.data.decoding import decode_stored, image_to_store
 from lipt.data.sources import open_source
 from lipt.errors import RunError
 
@@ -127,12 +127,12 @@ def test_a_damaged_tar_is_refused_or_holds_every_sample(tmp_path: Path, form: st
 @given(damage=DAMAGE)
 def test_a_damaged_image_is_refused_or_read_as_it_is_stored(form: str, damage: Damage) -> None:
     data = damage(picture(form))
-    stored, error = attempt(lambda: checked_image(data, "photo"))
+    stored, error = attempt(lambda: image_to_store(data, "photo"))
     if stored is None:
         assert error is not None
         assert error.message.startswith("photo is no readable image: ")
         return
-    assert read_stored(*stored).tobytes() == pixels(stored[0])
+    assert decode_stored(*stored).tobytes() == pixels(stored[0])
     if form == "PNG":  # has checksums
         assert pixels(stored[0]) == pixels(picture())
 

@@ -16,7 +16,7 @@ from lipt.rng import derive, generator, global_seed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class BatchPart:
     """Which images of a batch are here: those of one process, when several train on the batch together."""
 
     rows_P: Tensor
@@ -25,14 +25,14 @@ class Part:
     """B, images of the whole batch."""
 
     @classmethod
-    def whole(cls, size: int) -> Part:
+    def whole(cls, size: int) -> BatchPart:
         return cls(rows_P=torch.arange(size), size=size)
 
 
 class Augment(Protocol):
     """A random view of a batch."""
 
-    def __call__(self, images: Tensor, seed: int, part: Part | None = None, /) -> Tensor:
+    def __call__(self, images: Tensor, seed: int, part: BatchPart | None = None, /) -> Tensor:
         """uint8 (P, 3, H, W) in and out.
 
         Args:
@@ -50,16 +50,16 @@ _STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standard:
+class StandardAugment:
     """Shift by up to `padding` pixels (zero padding) and flip; or RandomResizedCrop and flip when `resized`."""
 
     padding: int
     flip: bool
     resized: bool
 
-    def __call__(self, images: Tensor, seed: int, part: Part | None = None, /) -> Tensor:
+    def __call__(self, images: Tensor, seed: int, part: BatchPart | None = None, /) -> Tensor:
         rng = generator(seed, "standard")
-        part = part or Part.whole(len(images))
+        part = part or BatchPart.whole(len(images))
         if self.resized:
             images = _resized_crop(images, seed, part)
         elif self.padding:
@@ -81,7 +81,7 @@ class RandAugment:
     magnitude: int
     first: Augment | None = None
 
-    def __call__(self, images: Tensor, seed: int, part: Part | None = None, /) -> Tensor:
+    def __call__(self, images: Tensor, seed: int, part: BatchPart | None = None, /) -> Tensor:
         from torchvision.transforms.v2 import RandAugment as Transform  # here: a slow import that --help need not pay
 
         if (
@@ -97,7 +97,7 @@ class RandAugment:
             return torch.stack([transform(image) for image in images])
 
 
-def unchanged(images: Tensor, _seed: int, _part: Part | None = None, /) -> Tensor:
+def no_augmentation(images: Tensor, _seed: int, _part: BatchPart | None = None, /) -> Tensor:
     """No augmentation: the clean view."""
     return images
 
@@ -109,7 +109,7 @@ def normalise(images: Tensor) -> Tensor:
     return ((images.float() - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
-def _shift(images: Tensor, padding: int, rng: torch.Generator, part: Part) -> Tensor:
+def _shift(images: Tensor, padding: int, rng: torch.Generator, part: BatchPart) -> Tensor:
     B, _, H, W = images.shape
     padded = F.pad(images, [padding] * 4)
     offsets = torch.randint(0, 2 * padding + 1, (2, part.size), generator=rng)[:, part.rows_P].to(images.device)
@@ -119,7 +119,7 @@ def _shift(images: Tensor, padding: int, rng: torch.Generator, part: Part) -> Te
     return padded[batch, :, rows, columns].permute(0, 3, 1, 2)  # advanced indexing puts channels last
 
 
-def _resized_crop(images: Tensor, seed: int, part: Part) -> Tensor:
+def _resized_crop(images: Tensor, seed: int, part: BatchPart) -> Tensor:
     from torchvision.transforms.v2 import RandomResizedCrop
 
     transform = RandomResizedCrop(tuple(images.shape[2:]), antialias=True)

@@ -33,7 +33,7 @@ _EXIF = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # where P
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-def read_stored(data: bytes, name: str) -> Image.Image:
+def decode_stored(data: bytes, name: str) -> Image.Image:
     """The RGB image in a JPEG or PNG file of a chunk store.
 
     Raises:
@@ -47,7 +47,7 @@ def read_stored(data: bytes, name: str) -> Image.Image:
         raise RunError(f"{name} is no readable image: {error}", remedy) from error
 
 
-def checked_image(data: bytes, name: str) -> tuple[bytes, str]:
+def image_to_store(data: bytes, name: str) -> tuple[bytes, str]:
     """The bytes and extension under which an image is stored.
 
     JPEG and PNG that every reader sees alike (8 bits, grey, palette or RGB, opaque, upright) keep their bytes, the rest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import Data
-from lipt.data.chunks import Dataset, carved
+from lipt.data.chunks import Dataset, num_test_samples
 from lipt.data.shards import count_validation
 from lipt.data.sources import Listing, open_source, recognise
 from lipt.stages.ingest import is_chunk_store
@@ -68,5 +68,7 @@ def _train(data: Data, names: Sequence[str], counts: Sequence[int], has_test: bo
     if has_test:
         return sum(counts)
     return sum(
-        count - carved(count, data.test_fraction, name) for name, count in zip(names, counts, strict=True) if count
+        count - num_test_samples(count, data.test_fraction, name)
+        for name, count in zip(names, counts, strict=True)
+        if count
     )

@@ -18,7 +18,7 @@ import yaml
 
 from lipt.adapters.store import MissingObjectError
 from lipt.config import Config
-from lipt.data.sources.base import told
+from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
 from lipt.flow.graph import Outcome, has_swarm
 from lipt.flow.subset_view import subset_view
@@ -66,7 +66,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=_merge_table(first),
         subset=_subset(ctx, step, first),
-        left_out=told(first.prepared.dataset.summary.get("left_out", {})),
+        left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
         ledger=ledger,
         paper_accounting=_paper_accounting(ctx, step, first, costs),

@@ -24,7 +24,7 @@ from lipt.selection import Candidates, Outputs
 from lipt.selection import select as run_selection
 from lipt.selection.dataset import logits_and_features
 from lipt.stages.select import check_forgetting, needs_of
-from lipt.training.networks import build_model, check_name, shapes_only
+from lipt.training.networks import build_model, check_model_name, shapes_only
 
 Check = Callable[[], Any]
 
@@ -176,7 +176,7 @@ def _check(ctx: Context) -> Facts:
     facts, settings = Facts.of(ctx.config.data, ctx.listing), ctx.config.model
     is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
     # Its name is all that can be wrong; the import takes a second, which a repeated run has no other use for.
-    check = partial(check_name, settings.name) if is_default else partial(check_model, settings, facts)
+    check = partial(check_model_name, settings.name) if is_default else partial(check_model, settings, facts)
     before = [_error_of(lambda: ctx.device), _error_of(check)]
     raise_all([*filter(None, before), *problems(ctx.config, facts)])
     return facts

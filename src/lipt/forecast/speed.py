@@ -12,7 +12,8 @@ from lipt.data.augmentation import Augment
 from lipt.data.images import ResidentImages
 from lipt.forecast.sizes import Data, Net
 from lipt.run.context import Context
-from lipt.training.loop import Recipe, Trainer, evaluation_batch, predictions
+from lipt.training.forward import evaluation_batch, predictions
+from lipt.training.loop import Recipe, Trainer
 
 #: Seconds that a measurement lasts at least, after a first batch; FLOPs of one batch, at most, by kind of device. A
 #: batch of large images is made smaller: it would take minutes, and memory that this machine may not have.

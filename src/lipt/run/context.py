@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lipt.adapters.store import DatasetFiles, MissingObjectError
 from lipt.config import Config
-from lipt.data.augmentation import Augment, RandAugment, Standard, unchanged
+from lipt.data.augmentation import Augment, RandAugment, StandardAugment, no_augmentation
 from lipt.data.chunks import Dataset
 from lipt.data.images import ResidentImages, StreamedImages, open_images
 from lipt.data.shards import Positions, split
@@ -211,13 +211,13 @@ class Context:
     def standard_augment(self) -> Augment:
         """Crop and flip as configured under `data`."""
         data = self.config.data
-        return Standard(padding=data.crop_padding, flip=data.flip, resized=data.crop == "resized")
+        return StandardAugment(padding=data.crop_padding, flip=data.flip, resized=data.crop == "resized")
 
     def jigsaw_augment(self) -> Augment:
         """The augmentation of local training: RandAugment replaces shift and flip, but follows RandomResizedCrop."""
         settings = self.config.pretrain
         if settings.augment == "none":
-            return unchanged
+            return no_augmentation
         standard = self.standard_augment()
         if settings.augment == "standard":
             return standard

@@ -16,7 +16,7 @@ from lipt.adapters.store import DatasetFiles, Store, open_store
 from lipt.config import Data
 from lipt.data.chunks import MANIFEST, ChunkInfo, Dataset, Manifest, write_dataset
 from lipt.data.sources import Source, open_source
-from lipt.data.sources.base import told
+from lipt.data.sources.base import describe_left_out
 from lipt.errors import DamagedDataError
 from lipt.progress import Reporter
 from lipt.run.context import Context
@@ -109,7 +109,7 @@ def write_chunks(
 
     source = source or open_apart(data, store)
     if source.left_out:
-        reporter.say(f"{label:<16} left out: {told(source.left_out)}")
+        reporter.say(f"{label:<16} left out: {describe_left_out(source.left_out)}")
     return write_dataset(
         source,
         files.put,

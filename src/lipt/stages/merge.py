@@ -16,10 +16,9 @@ from lipt.errors import RunError, UsageError
 from lipt.run.context import WEIGHTS, Context
 from lipt.run.workspace import Artifact, Step
 from lipt.stages.pretrain import DELTA, shard_images
-from lipt.training.loop import accuracies
+from lipt.training.forward import accuracies, recalibrate_batchnorm
 from lipt.training.networks import on_device
-from lipt.training.scoring import recalibrate_batchnorm
-from lipt.training.soup import Arena, Soup
+from lipt.training.soup import Evaluator, Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, encode_delta, pack, state_of
 
@@ -167,7 +166,7 @@ def _merged(
         star,
         list(present),
         lambda index: decode_delta(packed[index], star, origin=f"{present[index].ref}/{DELTA}"),
-        judge.arena(),
+        judge.evaluator(),
         method=settings.method,
         search=settings.search,
         batchnorm=settings.batchnorm,
@@ -199,8 +198,8 @@ class _Judge:
         self.images = 0
         self.candidates = 0
 
-    def arena(self) -> Arena:
-        return Arena(
+    def evaluator(self) -> Evaluator:
+        return Evaluator(
             search=lambda state: self._accuracies([state], self.searched)[0],
             confirm=lambda states: self._accuracies(states, self.validation),
             recalibrate=self._recalibrate,

@@ -21,8 +21,8 @@ from lipt.selection import Candidates, Outputs, Requirements, Selection, StoredO
 from lipt.selection import select as run_selection
 from lipt.selection.compressed import TopLogits
 from lipt.stages.pretrain import DELTA, DYNAMICS
+from lipt.training.forward import outputs_of
 from lipt.training.networks import on_device
-from lipt.training.scoring import score as score_images
 from lipt.training.tensor_files import State, decode_delta, pack, unpack
 
 SUBSET = "subset.parquet"
@@ -92,7 +92,7 @@ def score(
         for number, artifact in enumerate(models):
             model = ctx.model(len(data.manifest.classes), 0, _state(ctx, step, artifact, star))
             model = on_device(model, ctx.device)
-            outputs = score_images(
+            outputs = outputs_of(
                 model,
                 images,
                 device=ctx.device,

@@ -19,10 +19,10 @@ from lipt.run.workspace import Artifact, Step
 from lipt.selection import Candidates
 from lipt.stages.select import Subset, apply, needs_of, read_subset
 from lipt.training.distributed import Ranks
-from lipt.training.loop import Recipe, Trainer, predictions
+from lipt.training.forward import outputs_of, predictions
+from lipt.training.loop import Recipe, Trainer
 from lipt.training.loop import train as run_training
 from lipt.training.networks import on_device
-from lipt.training.scoring import score as score_images
 from lipt.training.tensor_files import pack, state_of, unpack
 
 
@@ -209,7 +209,7 @@ class _Reselecting(_Fixed):
         return pack({"rows": rows_K, "weights": selection.weights_K[order], "scored": count})
 
     def _score(self, model: nn.Module, images: ResidentImages | StreamedImages) -> Candidates:
-        outputs = score_images(model, images, device=self.ctx.device)
+        outputs = outputs_of(model, images, device=self.ctx.device)
         return Candidates(labels_N=images.labels_N, num_classes=outputs.logits_NC.shape[1], outputs=[outputs])
 
     def _use(self, rows_K: Tensor, weights_K: Tensor) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from lipt.data.augmentation import Part
+from lipt.data.augmentation import BatchPart
 
 # Not a limit on hanging: processes wait for the first one while it selects or writes, and the launcher ends all of them
 # as soon as one is gone.
@@ -38,14 +38,14 @@ class Ranks:
     rank: int = 0
     count: int = 1
 
-    def part(self, rows_B: Tensor) -> Part:
+    def part(self, rows_B: Tensor) -> BatchPart:
         """The part of a batch that this process takes: sizes differ by at most one, small batches leave some empty.
 
         Neighbours in the data set stay together: of a streamed set, each process then reads runs of its own.
         """
         if self.count == 1:
-            return Part.whole(len(rows_B))
-        return Part(rows_P=rows_B.argsort(stable=True).tensor_split(self.count)[self.rank], size=len(rows_B))
+            return BatchPart.whole(len(rows_B))
+        return BatchPart(rows_P=rows_B.argsort(stable=True).tensor_split(self.count)[self.rank], size=len(rows_B))
 
     def replicate(self, model: nn.Module) -> nn.Module:
         """The network to train: backward leaves the mean of the processes' gradients in the parameters of `model`,
@@ -86,7 +86,7 @@ class Ranks:
 
 
 @contextmanager
-def joined(device: torch.device, *, rank: int) -> Iterator[Ranks]:
+def process_group(device: torch.device, *, rank: int) -> Iterator[Ranks]:
     """Meet the other processes, as torchrun's environment variables say; on CUDA, process `rank` gets GPU `rank`."""
     if device.type == "cuda":
         torch.cuda.set_device(rank)

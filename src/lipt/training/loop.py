@@ -9,7 +9,7 @@ Shape legend: N samples of the set, K samples drawn in an epoch, B batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -124,7 +124,7 @@ class Trainer:
         """
         recipe, epoch, ranks = self.recipe, self.progress.epoch, self.ranks
         rows_K = images.epoch_order(
-            draw(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch)
+            epoch_rows(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch)
         )
         sizes = batch_sizes(len(rows_K), recipe.batch_size)
         if sizes[0] < ranks.count:
@@ -199,24 +199,24 @@ class Trainer:
 
 
 #: What the coming epoch trains on: images, and loss weights (N,) or None. Called with the trainer before each epoch.
-Feed = Callable[["Trainer"], tuple[ImageSet, Tensor | None]]
+EpochData = Callable[["Trainer"], tuple[ImageSet, Tensor | None]]
 
 
 def train(
     trainer: Trainer,
-    feed: Feed,
+    epoch_data: EpochData,
     *,
     dynamics: Dynamics | None = None,
     after_epoch: Callable[[Trainer], None] = lambda _trainer: None,
 ) -> None:
     """Run the epochs that `trainer` has still to run."""
     while trainer.progress.epoch < trainer.recipe.epochs:
-        images, weights_N = feed(trainer)
+        images, weights_N = epoch_data(trainer)
         trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics)
         after_epoch(trainer)
 
 
-def draw(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
+def epoch_rows(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
     """Rows of one epoch, int64 (K,): a fresh draw without replacement, also across the epochs of one pass over the set.
 
     With `size` = n (or None) this is an ordinary reshuffled epoch; smaller, it is RS2 without replacement
@@ -235,48 +235,3 @@ def batch_sizes(n: int, batch_size: int) -> list[int]:
     if len(sizes) > 1 and sizes[-1] == 1:
         sizes[-2:] = [sizes[-2] + 1]
     return sizes
-
-
-def forward_batches(images: ImageSet, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised clean batches on `device` with their labels, in the set's own order."""
-    rows_N = torch.arange(len(images))
-    sizes = [len(part) for part in rows_N.split(batch_size)]
-    for rows_B, batch in zip(rows_N.split(sizes), images.batches(rows_N, sizes), strict=True):
-        yield normalise(batch.to(device)), images.labels_N[rows_B].to(device)
-
-
-def evaluation_batch(device: torch.device) -> int:
-    """Images per forward pass without gradients: 128 fit a CPU's cache (512 run at half the speed), 512 fill a GPU."""
-    return 128 if device.type == "cpu" else 512
-
-
-@torch.no_grad()
-def predictions(
-    models: Sequence[nn.Module],
-    images: ImageSet,
-    *,
-    device: torch.device,
-    batch_size: int | None = None,
-    advance: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Tensor:
-    """Class that each model predicts for each image in eval mode, int64 (models, N) on the CPU.
-
-    However many models there are, images are read and decoded once. `advance` is told of each batch how many images are
-    done, and how many there are.
-    """
-    for model in models:
-        model.eval()
-    predicted_MN, done = torch.empty(len(models), len(images), dtype=torch.int64), 0
-    for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device):
-        predicted_MN[:, done : done + len(x)] = torch.stack([model(x).argmax(1) for model in models]).cpu()
-        done += len(x)
-        advance(done, len(images))
-    return predicted_MN
-
-
-def accuracies(
-    models: Sequence[nn.Module], images: ImageSet, *, device: torch.device, batch_size: int | None = None
-) -> list[float]:
-    """Share of images that each model classifies correctly in eval mode."""
-    correct_MN = predictions(models, images, device=device, batch_size=batch_size) == images.labels_N
-    return [float(share) for share in correct_MN.float().mean(1)]

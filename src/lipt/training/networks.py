@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from lipt.errors import UsageError, did_you_mean
 from lipt.rng import global_seed
 from lipt.training.onednn import without_strided_1x1
-from lipt.training.user_model import call
+from lipt.training.user_model import build_user_model
 
 
 class BasicBlock(nn.Module):
@@ -129,7 +129,7 @@ _BUILDERS: dict[str, tuple[Callable[..., nn.Module], int | None, str]] = {
 }
 
 
-def check_name(name: str) -> None:
+def check_model_name(name: str) -> None:
     """
     Raises:
         UsageError: there is no such network here.
@@ -157,9 +157,9 @@ def build_model(
     """
     with global_seed(seed, "weights"):
         if ":" in name:
-            model = call(name, num_classes)
+            model = build_user_model(name, num_classes)
         else:
-            check_name(name)
+            check_model_name(name)
             builder, default_width, default_classifier = _BUILDERS[name]
             if width is not None and default_width is None:
                 raise UsageError(f"model.width: {name} has a fixed width", "leave it out")

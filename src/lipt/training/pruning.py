@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lipt.rng import generator
 
-Method = Literal["magnitude", "random", "snip", "none"]
+PruningMethod = Literal["magnitude", "random", "snip", "none"]
 
 
 def prunable(model: nn.Module) -> dict[str, Tensor]:
@@ -30,7 +30,7 @@ def draw_density(low: float, high: float, *, seed: int) -> float:
 @torch.no_grad()
 def prune(
     model: nn.Module,
-    method: Method,
+    method: PruningMethod,
     density: float,
     *,
     seed: int,
@@ -65,7 +65,7 @@ def prune(
 
 
 def _saliency(
-    model: nn.Module, weights: dict[str, Tensor], method: Method, seed: int, loss: Callable[[], Tensor] | None
+    model: nn.Module, weights: dict[str, Tensor], method: PruningMethod, seed: int, loss: Callable[[], Tensor] | None
 ) -> dict[str, Tensor]:
     if method == "magnitude":
         return {name: weight.abs() for name, weight in weights.items()}

@@ -13,7 +13,7 @@ from typing import Any
 from lipt.errors import LiptError, UsageError, in_one_line
 
 
-def call(path: str, num_classes: int) -> Any:
+def build_user_model(path: str, num_classes: int) -> Any:
     """What the function at `package.module:function` returns.
 
     Raises:

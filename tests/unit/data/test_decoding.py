@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from lipt.data.chunks import decode_image
-from lipt.data.decoding import checked_image
+from lipt.data.decoding import image_to_store
 from lipt.errors import RunError
 
 RNG = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def saved(image: Image.Image, form: str, **options: Any) -> bytes:
 
 def meaning(data: bytes) -> np.ndarray:
     """(H, W, 3) as ingested, stored and read again; a reader without our rules must see the same."""
-    stored, ext = checked_image(data, "x")
+    stored, ext = image_to_store(data, "x")
     pixels = decode_image(stored, f"x.{ext}").permute(1, 2, 0).numpy()
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(stored)).convert("RGB")), pixels)
     return pixels
@@ -55,7 +55,7 @@ def png_16(values: np.ndarray, colour: int, *more: bytes) -> bytes:
 )
 def test_plain_files_keep_their_bytes(mode: str, form: str) -> None:
     data = saved(Image.fromarray(PIXELS).convert(mode), form)
-    assert checked_image(data, "x") == (data, {"JPEG": "jpg", "PNG": "png"}[form])
+    assert image_to_store(data, "x") == (data, {"JPEG": "jpg", "PNG": "png"}[form])
     assert meaning(data).shape == (4, 6, 3)
 
 
@@ -88,7 +88,7 @@ def test_pixels_without_a_range_are_refused(mode: str) -> None:
     with pytest.raises(
         RunError, match=rf"x is no readable image: pixels of 32 bits \(mode {mode}\) have no fixed range"
     ):
-        checked_image(data, "x")
+        image_to_store(data, "x")
 
 
 UPRIGHT = {
@@ -143,8 +143,8 @@ def test_transparency_is_put_on_white(mode: str, form: str) -> None:
 
 QUIET = """
 import sys
-from lipt.data.decoding import checked_image
-checked_image(sys.stdin.buffer.read(), "x")
+from lipt.data.decoding import image_to_store
+image_to_store(sys.stdin.buffer.read(), "x")
 """
 
 
@@ -184,7 +184,7 @@ def test_the_first_of_several_frames_is_read(form: str) -> None:
 def test_another_format_than_the_listed_ones_is_refused(tmp_path: Path) -> None:
     data = saved(Image.fromarray(PIXELS), "EPS")  # would start Ghostscript
     with pytest.raises(RunError, match=r"photo.jpg is no readable image: cannot identify"):
-        checked_image(data, "photo.jpg")
+        image_to_store(data, "photo.jpg")
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -192,7 +192,7 @@ def test_huge_images_are_refused_before_they_are_decoded() -> None:
     rows = chunk(b"IDAT", zlib.compress(b""))
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 10_000, 10_000, 8, 2, 0, 0, 0))
     with pytest.raises(RunError, match=r"x is no readable image: 10000x10000 pixels; at most 89,478,485 are read"):
-        checked_image(b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b""), "x")
+        image_to_store(b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b""), "x")
 
 
 def test_every_flipped_bit_of_a_png_is_noticed() -> None:
@@ -200,4 +200,4 @@ def test_every_flipped_bit_of_a_png_is_noticed() -> None:
     for at in range(len(data) - 12):  # what follows is the empty last chunk
         damaged = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
         with pytest.raises(RunError, match="x is no readable image"):
-            checked_image(damaged, "x")
+            image_to_store(damaged, "x")

@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lipt.data.augmentation import Standard
+from lipt.data.augmentation import StandardAugment
 from lipt.data.images import ResidentImages
 from lipt.rng import global_seed
-from lipt.training.distributed import Ranks, joined
+from lipt.training.distributed import Ranks, process_group
 from lipt.training.loop import Progress, Recipe, Trainer, train
 from lipt.training.tensor_files import state_of
 from tests.conftest import free_port
@@ -88,7 +88,7 @@ def make_trainer(count: int, ranks: Ranks) -> tuple[Trainer, ResidentImages, Ten
     with global_seed(0, "weights"):
         model = Smooth(num_classes=4)
         model.unused = nn.Parameter(torch.ones(3))  # as a model of the user's own may have
-    augment = Standard(padding=1, flip=True, resized=False)
+    augment = StandardAugment(padding=1, flip=True, resized=False)
     recipe = Recipe(epochs=EPOCHS, batch_size=batch_size, lr=0.02, schedule="cosine", augment=augment)
     return Trainer(model, recipe, seed=3, device=CPU, ranks=ranks), blocks(n=n), torch.linspace(0.2, 3, n)
 
@@ -128,7 +128,7 @@ def _fork(count: int, folder: Path) -> None:
             children.append(child)
             continue
         os.environ["RANK"] = str(rank)
-        with joined(CPU, rank=rank) as ranks:
+        with process_group(CPU, rank=rank) as ranks:
             found = _training(ranks) | _messages(ranks) | (_norms(ranks) if count == 2 else {})
         save_file(found, folder / f"{rank}-of-{count}.safetensors")
         os._exit(0)

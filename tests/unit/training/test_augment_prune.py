@@ -6,16 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lipt.data.augmentation import RandAugment, Standard, normalise
+from lipt.data.augmentation import RandAugment, StandardAugment, normalise
 from lipt.training.networks import build_model
-from lipt.training.pruning import Method, draw_density, prunable, prune
+from lipt.training.pruning import PruningMethod, draw_density, prunable, prune
 from tests.unit.training.helpers import blocks
 
 IMAGES = torch.randint(0, 256, (64, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
 
 def test_shift_equals_the_naive_crop_of_a_padded_image() -> None:
-    shifted = Standard(padding=2, flip=False, resized=False)(IMAGES, 5)
+    shifted = StandardAugment(padding=2, flip=False, resized=False)(IMAGES, 5)
     padded = F.pad(IMAGES, [2] * 4)
     for index in range(len(IMAGES)):
         crops = [padded[index, :, y : y + 8, x : x + 8] for y in range(5) for x in range(5)]
@@ -24,7 +24,7 @@ def test_shift_equals_the_naive_crop_of_a_padded_image() -> None:
 
 
 def test_flip_mirrors_about_half() -> None:
-    flipped = Standard(padding=0, flip=True, resized=False)(IMAGES, 1)
+    flipped = StandardAugment(padding=0, flip=True, resized=False)(IMAGES, 1)
     mirrored = [torch.equal(a, b.flip(2)) for a, b in zip(flipped, IMAGES, strict=True)]
     kept = [torch.equal(a, b) for a, b in zip(flipped, IMAGES, strict=True)]
     assert all(m or k for m, k in zip(mirrored, kept, strict=True))
@@ -34,12 +34,12 @@ def test_flip_mirrors_about_half() -> None:
 @pytest.mark.parametrize(
     "augment",
     [
-        Standard(padding=2, flip=True, resized=False),
-        Standard(padding=0, flip=True, resized=True),
+        StandardAugment(padding=2, flip=True, resized=False),
+        StandardAugment(padding=0, flip=True, resized=True),
         RandAugment(num_ops=2, magnitude=9),
     ],
 )
-def test_a_view_depends_on_its_seed_alone(augment: Standard | RandAugment) -> None:
+def test_a_view_depends_on_its_seed_alone(augment: StandardAugment | RandAugment) -> None:
     torch.manual_seed(0)
     first = augment(IMAGES, 3)
     torch.manual_seed(99)
@@ -56,7 +56,7 @@ def test_normalise_is_channelwise() -> None:
 
 @pytest.mark.parametrize("method", ["magnitude", "random", "snip"])
 @pytest.mark.parametrize("scope", ["global", "layer"])
-def test_density_is_exact_and_only_weights_are_touched(method: Method, scope: str) -> None:
+def test_density_is_exact_and_only_weights_are_touched(method: PruningMethod, scope: str) -> None:
     model, images = build_model("resnet18", num_classes=4, seed=0, width=4), blocks()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     x, y = normalise(images.images_NCHW), images.labels_N

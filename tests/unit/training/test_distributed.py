@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lipt.data.augmentation import RandAugment, Standard, unchanged
+from lipt.data.augmentation import RandAugment, StandardAugment, no_augmentation
 from lipt.errors import RunError
 from lipt.training.distributed import Ranks
 from lipt.training.loop import train
@@ -88,10 +88,10 @@ def test_parts_divide_a_batch_evenly_and_keep_neighbours_together() -> None:
 @pytest.mark.parametrize(
     "augment",
     [
-        Standard(padding=2, flip=True, resized=False),
-        Standard(padding=0, flip=True, resized=True),
-        RandAugment(num_ops=1, magnitude=9, first=Standard(padding=0, flip=True, resized=True)),
-        unchanged,
+        StandardAugment(padding=2, flip=True, resized=False),
+        StandardAugment(padding=0, flip=True, resized=True),
+        RandAugment(num_ops=1, magnitude=9, first=StandardAugment(padding=0, flip=True, resized=True)),
+        no_augmentation,
     ],
     ids=["shift", "crop", "randaugment", "unchanged"],
 )
@@ -113,7 +113,7 @@ def test_crops_are_those_of_torchvision() -> None:
     images = blocks(n=6, side=16).images_NCHW
     with global_seed(5, "crop"):
         expected = torch.stack([RandomResizedCrop((16, 16), antialias=True)(image) for image in images])
-    assert torch.equal(Standard(padding=0, flip=False, resized=True)(images, 5), expected)
+    assert torch.equal(StandardAugment(padding=0, flip=False, resized=True)(images, 5), expected)
 
 
 def test_a_batch_smaller_than_the_team_is_one_clear_error() -> None:

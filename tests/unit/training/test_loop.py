@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lipt.data.augmentation import Standard, normalise, unchanged
+from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
 from lipt.data.images import ResidentImages
 from lipt.errors import RunError
-from lipt.training.loop import Dynamics, Progress, Recipe, Trainer, accuracies, batch_sizes, draw, train
+from lipt.training.forward import accuracies
+from lipt.training.loop import Dynamics, Progress, Recipe, Trainer, batch_sizes, epoch_rows, train
 from lipt.training.networks import build_model
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import blocks
@@ -28,7 +29,7 @@ def make_trainer(seed: int = 0, **changes: object) -> Trainer:
         "batch_size": 16,
         "lr": 0.05,
         "schedule": "cosine",
-        "augment": Standard(padding=1, flip=True, resized=False),
+        "augment": StandardAugment(padding=1, flip=True, resized=False),
     }
     model = build_model("resnet18", num_classes=4, seed=seed, width=4)
     return Trainer(model, Recipe(**(settings | changes)), seed=seed, device=CPU)  # type: ignore[arg-type]
@@ -39,7 +40,7 @@ def fixed(images: ResidentImages, weights: Tensor | None = None):
 
 
 def test_it_learns() -> None:
-    trainer = make_trainer(epochs=10, augment=Standard(padding=1, flip=False, resized=False))
+    trainer = make_trainer(epochs=10, augment=StandardAugment(padding=1, flip=False, resized=False))
     train(trainer, fixed(blocks()))
     assert accuracies([trainer.model], blocks(seed=1), device=CPU)[0] > 0.9
     assert trainer.progress.loss[-1] < trainer.progress.loss[0] / 2
@@ -64,10 +65,10 @@ def test_resuming_repeats_the_run_bit_by_bit() -> None:
 def test_one_step_equals_the_textbook() -> None:
     """SGD with Nesterov momentum and weight decay on the mean loss of one batch, written out."""
     images = blocks(n=8)
-    trainer = make_trainer(epochs=1, batch_size=8, schedule="constant", augment=unchanged)
+    trainer = make_trainer(epochs=1, batch_size=8, schedule="constant", augment=no_augmentation)
     reference = build_model("resnet18", num_classes=4, seed=0, width=4)
     reference.train()
-    order = draw(8, None, trainer.seed, 0)
+    order = epoch_rows(8, None, trainer.seed, 0)
     F.cross_entropy(reference(normalise(images.images_NCHW[order])), images.labels_N[order]).backward()
     trainer.run_epoch(images)
     for (name, parameter), updated in zip(reference.named_parameters(), trainer.model.parameters(), strict=True):
@@ -89,7 +90,7 @@ def test_weights_are_normalised_and_matter() -> None:
 
 def test_a_fresh_draw_covers_the_pool_before_it_repeats() -> None:
     pool, size = 100, 25
-    rows = [draw(pool, size, seed=3, epoch=epoch) for epoch in range(8)]
+    rows = [epoch_rows(pool, size, seed=3, epoch=epoch) for epoch in range(8)]
     assert all(len(set(part.tolist())) == size for part in rows)
     assert Counter(torch.cat(rows[:4]).tolist()) == Counter(range(pool))
     assert Counter(torch.cat(rows[4:]).tolist()) == Counter(range(pool))
@@ -97,7 +98,7 @@ def test_a_fresh_draw_covers_the_pool_before_it_repeats() -> None:
 
 
 def test_a_draw_of_everything_is_a_reshuffle() -> None:
-    first, second = draw(50, None, 1, 0), draw(50, 50, 1, 1)
+    first, second = epoch_rows(50, None, 1, 0), epoch_rows(50, 50, 1, 1)
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
     assert not torch.equal(first, second)
 
@@ -108,7 +109,7 @@ def test_no_batch_of_one(n: int, size: int, expected: list[int]) -> None:
 
 
 def test_cosine_ends_at_zero() -> None:
-    recipe = Recipe(epochs=1, batch_size=1, lr=0.2, schedule="cosine", augment=unchanged)
+    recipe = Recipe(epochs=1, batch_size=1, lr=0.2, schedule="cosine", augment=no_augmentation)
     assert [recipe.lr_at(x) for x in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.1, 0.0])
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lipt.training.soup import Arena, Soup, coarse_to_fine, grid, interpolate, merge, uniform
+from lipt.training.soup import Evaluator, Soup, coarse_to_fine, grid, interpolate, merge, uniform
 from lipt.training.tensor_files import State
 
 TARGET = torch.tensor([1.0, -2.0, 0.5])
@@ -32,8 +32,8 @@ def each_closeness(candidates: Sequence[State]) -> list[float]:
     return [closeness(candidate) for candidate in candidates]
 
 
-def arena(recalibrate: Callable[[State], State] = dict) -> Arena:
-    return Arena(search=closeness, confirm=each_closeness, recalibrate=recalibrate)
+def evaluator(recalibrate: Callable[[State], State] = dict) -> Evaluator:
+    return Evaluator(search=closeness, confirm=each_closeness, recalibrate=recalibrate)
 
 
 def make_ingredients(count: int = 6, seed: int = 0) -> dict[int, State]:
@@ -46,7 +46,7 @@ def run(
     star: State,
     present: list[int] | None = None,
     *,
-    arena_: Arena | None = None,
+    evaluator_: Evaluator | None = None,
     **options: object,
 ) -> Soup:
     settings: dict[str, object] = {
@@ -57,7 +57,11 @@ def run(
     }
     chosen = settings | options
     return merge(
-        star, list(ingredients) if present is None else present, ingredients.__getitem__, arena_ or arena(), **chosen
+        star,
+        list(ingredients) if present is None else present,
+        ingredients.__getitem__,
+        evaluator_ or evaluator(),
+        **chosen,
     )  # type: ignore[arg-type]
 
 
@@ -148,14 +152,14 @@ def test_batchnorm_is_chosen_on_validation() -> None:
     def recalibrate(candidate: State) -> State:
         return candidate | {"norm.running_mean": torch.zeros(1)}
 
-    best = run(off, state(0, 0, 0), arena_=arena(recalibrate), batchnorm="best")
-    averaged = run(off, state(0, 0, 0), arena_=arena(recalibrate), batchnorm="averaged")
+    best = run(off, state(0, 0, 0), evaluator_=evaluator(recalibrate), batchnorm="best")
+    averaged = run(off, state(0, 0, 0), evaluator_=evaluator(recalibrate), batchnorm="averaged")
     assert best.steps[1].batchnorm == "recalibrated"
     assert best.accuracy > averaged.accuracy
     worse = run(
         off,
         state(0, 0, 0),
-        arena_=arena(lambda candidate: candidate | {"norm.running_mean": torch.full((1,), 50.0)}),
+        evaluator_=evaluator(lambda candidate: candidate | {"norm.running_mean": torch.full((1,), 50.0)}),
         batchnorm="best",
     )
     assert all(step.batchnorm != "recalibrated" for step in worse.steps)
@@ -170,7 +174,7 @@ def test_coarse_to_fine_needs_fewer_evaluations_for_about_the_same_alpha() -> No
         calls += 1
         return closeness(candidate)
 
-    counting = Arena(search=counted, confirm=each_closeness, recalibrate=dict)
+    counting = Evaluator(search=counted, confirm=each_closeness, recalibrate=dict)
     full = grid(soup, ingredient, counting, "averaged", current=0.0)
     grid_calls, calls = calls, 0
     quick = coarse_to_fine(soup, ingredient, counting, "averaged", current=0.0)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lipt.data.chunks.parallel import ordered_map
 from lipt.data.chunks.reading import RangeRead, Sample, SampleRanges, read_samples
-from lipt.data.decoding import read_stored
+from lipt.data.decoding import decode_stored
 from lipt.errors import RunError
 
 _THREADS = 8
@@ -28,7 +28,7 @@ def decode_image(data: bytes, name: str) -> Tensor:
     Raises:
         RunError: `name` is not a readable JPEG or PNG file.
     """
-    return torch.from_numpy(np.array(read_stored(data, name)).transpose(2, 0, 1)).contiguous()
+    return torch.from_numpy(np.array(decode_stored(data, name)).transpose(2, 0, 1)).contiguous()
 
 
 def load_images(wanted: SampleRanges, read: RangeRead, *, image_size: int | None) -> Tensor:
@@ -71,7 +71,7 @@ def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
 
 
 def _pixels(sample: Sample, split: str, image_size: int | None) -> Pixels:
-    image = read_stored(sample.image, f"sample {sample.position} of split {split!r}")
+    image = decode_stored(sample.image, f"sample {sample.position} of split {split!r}")
     if image_size is not None and image.size != (image_size, image_size):
         image = _fit(image, image_size)
     return np.asarray(image)

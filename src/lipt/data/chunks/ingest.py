@@ -209,11 +209,11 @@ def _carve(
     is_test = np.zeros(len(labels_N), dtype=bool)
     for label, name in enumerate(classes):
         members = rng.permutation(np.flatnonzero(labels_N == label))
-        is_test[members[: carved(len(members), fraction, name)]] = True
+        is_test[members[: num_test_samples(len(members), fraction, name)]] = True
     return is_test
 
 
-def carved(count: int, fraction: float, name: str) -> int:
+def num_test_samples(count: int, fraction: float, name: str) -> int:
     """How many of the `count` samples of class `name` become test data.
 
     Raises:

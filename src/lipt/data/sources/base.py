@@ -102,11 +102,11 @@ def check_classes(
         if len(missing):
             names = ", ".join(repr(classes[label]) for label in missing[:5])
             remedy = "add images of it, or remove the class everywhere"
-            there = f" (left out: {told(left_out)})" if left_out else ""
+            there = f" (left out: {describe_left_out(left_out)})" if left_out else ""
             raise RunError(f"{where}: split {split!r} has no image of class {names}{there}", remedy)
 
 
-def told(left_out: Mapping[str, int]) -> str:
+def describe_left_out(left_out: Mapping[str, int]) -> str:
     """`40 .json files, 1 hidden file`: the most frequent kinds first."""
     kinds = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"{count:,} {_one(kind) if count == 1 else kind}" for kind, count in kinds]

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from lipt.data.decoding import checked_image
+from lipt.data.decoding import image_to_store
 from lipt.data.sources.base import (
     IMAGE_SUFFIXES,
     Source,
     check_classes,
     check_name,
+    describe_left_out,
     digest_lines,
     digest_sample,
     is_folder,
-    told,
 )
 from lipt.data.sources.layout import find_splits, visible_folders
 from lipt.data.sources.walk import Walk
@@ -60,7 +60,7 @@ class FolderSource(Source):
             self._files[split] = [(path, stat.st_size, stat.st_mtime_ns) for _, path, stat in found]
         self.names = {split: [path.replace(os.sep, "/") for path, *_ in files] for split, files in self._files.items()}
         if not any(self._files.values()):
-            there = f" (left out: {told(self.left_out)})" if self.left_out else ""
+            there = f" (left out: {describe_left_out(self.left_out)})" if self.left_out else ""
             remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"
             raise RunError(f"{folder}: no images{there}", remedy)
         check_classes(self.splits, self.classes, str(folder), self.left_out)
@@ -71,7 +71,7 @@ class FolderSource(Source):
             data = path.read_bytes()
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}", "restore the file, then ingest again") from error
-        return checked_image(data, str(path))
+        return image_to_store(data, str(path))
 
     def fingerprint(self) -> str:
         files = [file for files in self._files.values() for file in files]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lipt.data.decoding import checked_image
+from lipt.data.decoding import image_to_store
 from lipt.data.sources.base import (
     TEST_NAMES,
     TRAIN_NAMES,
@@ -82,7 +82,7 @@ class TarSource(Source):
             raise RunError(f"{entry.tar}: {error.strerror}", "restore the tar, then ingest again") from error
         if len(data) < entry.size:
             raise RunError(f"{entry.tar}: cut since it was looked through, in {entry.key}", "ingest again")
-        return checked_image(data, f"{entry.tar}: {entry.key}")
+        return image_to_store(data, f"{entry.tar}: {entry.key}")
 
     def fingerprint(self) -> str:
         entries = [entry for split in self.splits for entry in self._entries[split]]

@@ -22,7 +22,7 @@ _RESTORE = "replace the tar by a whole copy"
 _JOINED = "if tars were joined with cat, name each of them or join them with tar --concatenate; else replace the tar"
 
 
-class Entry(NamedTuple):
+class TarSample(NamedTuple):
     """One sample: where the bytes of its image `KEY.SUFFIX` lie in the tar, and its label."""
 
     tar: str
@@ -46,7 +46,7 @@ class _File(io.BufferedReader):
         return super().read(left if size is None or size < 0 else min(size, left))
 
 
-def scan(path: str, left_out: Counter[str]) -> list[Entry]:
+def scan(path: str, left_out: Counter[str]) -> list[TarSample]:
     """The samples of one tar, in its order; members that are no image and no label are counted by kind in `left_out`.
 
     Raises:
@@ -82,7 +82,7 @@ def scan(path: str, left_out: Counter[str]) -> list[Entry]:
         beside = f"; beside it: {', '.join(others[key])}" if key in others else ""
         raise RunError(f"{path}: sample {key!r} has no {lacks}{beside}", "complete or remove the sample")
     return [
-        Entry(path, key, _split(image.name)[1], image.offset_data, image.size, classes[key])
+        TarSample(path, key, _split(image.name)[1], image.offset_data, image.size, classes[key])
         for key, image in images.items()
     ]
 

@@ -31,7 +31,7 @@ from lipt.run.checkpoint import total_cost
 from lipt.run.context import Context
 from lipt.run.processes.losses import is_loss
 from lipt.run.workspace import Artifact, Step
-from lipt.training.distributed import Ranks, joined
+from lipt.training.distributed import Ranks, process_group
 
 REQUEST, EVENTS, OUTCOME = "request.json", "events-*.jsonl", "outcome.json"
 POLL_S = 0.5
@@ -120,7 +120,7 @@ def run_rank() -> None:
         threading.Thread(target=_end_with, args=(request["parent"],), daemon=True).start()
         torch.set_num_threads(request["threads"])
         ctx = Context.of(parse_config(request["config"]), _Relay(folder / EVENTS.replace("*", str(rank))))
-        with joined(ctx.device, rank=rank) as ranks:
+        with process_group(ctx.device, rank=rank) as ranks:
             outcome = resolve_name(request["work"])(ctx, Team(ranks=ranks, folder=folder), **request["options"])
         if rank == 0:
             write_json(folder / OUTCOME, outcome)

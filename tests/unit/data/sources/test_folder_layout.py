@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lipt.data.sources import open_source
-from lipt.data.sources.base import told
+from lipt.data.sources.base import describe_left_out
 from lipt.errors import RunError, UsageError
 from tests.unit.data.sources.files import image, tree
 
@@ -138,7 +138,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         "images outside of class folders": 2,
         "non-regular files": 1,
     }
-    assert told(source.left_out) == (
+    assert describe_left_out(source.left_out) == (
         "2 .txt files, 2 files without a suffix, 2 hidden files, 2 images in hidden folders, "
         "2 images outside of class folders, 1 .bak file and 2 other kinds"
     )

@@ -12,9 +12,9 @@ from lipt.data.chunks import Dataset
 from lipt.data.images import ResidentImages, StreamedImages, image_shape, open_images
 from lipt.progress import Reporter
 from lipt.stages.ingest import write_chunks
-from lipt.training.loop import batch_sizes, forward_batches
+from lipt.training.forward import forward_batches, outputs_of, recalibrate_batchnorm
+from lipt.training.loop import batch_sizes
 from lipt.training.networks import build_model
-from lipt.training.scoring import recalibrate_batchnorm, score
 from tests.unit.training.helpers import blocks
 
 CPU = torch.device("cpu")
@@ -53,9 +53,9 @@ def test_an_epoch_of_streamed_images_visits_each_row_once_in_a_new_order(dataset
 def test_scores_do_not_depend_on_the_batch() -> None:
     """The usual defect: a mean-reduced loss scales per-sample gradients by the batch, the last batch by more."""
     images, model = blocks(n=50), build_model("resnet18", num_classes=4, seed=0, width=4)
-    whole = score(model, images, device=CPU, batch_size=50)
+    whole = outputs_of(model, images, device=CPU, batch_size=50)
     for size in (1, 7, 32):
-        parts = score(model, images, device=CPU, batch_size=size)
+        parts = outputs_of(model, images, device=CPU, batch_size=size)
         torch.testing.assert_close(parts.logits_NC, whole.logits_NC, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(parts.features_ND, whole.features_ND, rtol=1e-4, atol=1e-5)
     assert not any(parameter.grad is not None for parameter in model.parameters())

@@ -1,0 +1,117 @@
+"""Forward passes of trained models: predictions, accuracies, outputs for the selection, BatchNorm statistics.
+
+Shape legend: N images, B batch, C classes, D penultimate features, M models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lipt.data.augmentation import normalise
+from lipt.data.images import ImageSet
+from lipt.selection import Outputs
+from lipt.selection.compressed import TopLogits
+from lipt.selection.dataset import logits_and_features
+from lipt.selection.rows import RowBuffer
+
+
+def forward_batches(images: ImageSet, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Normalised batches without augmentation, with their labels, on `device`, in the order of the image set."""
+    rows_N = torch.arange(len(images))
+    sizes = [len(part) for part in rows_N.split(batch_size)]
+    for rows_B, batch in zip(rows_N.split(sizes), images.batches(rows_N, sizes), strict=True):
+        yield normalise(batch.to(device)), images.labels_N[rows_B].to(device)
+
+
+def evaluation_batch(device: torch.device) -> int:
+    """Images per forward pass without gradients: 128 fit a CPU's cache (512 take twice as long), 512 fill a GPU."""
+    return 128 if device.type == "cpu" else 512
+
+
+@torch.no_grad()
+def predictions(
+    models: Sequence[nn.Module],
+    images: ImageSet,
+    *,
+    device: torch.device,
+    batch_size: int | None = None,
+    advance: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Tensor:
+    """The class that each model predicts for each image in eval mode, int64 (M, N) on the CPU.
+
+    Images are read and decoded once, for all models together.
+
+    Args:
+        batch_size: None = `evaluation_batch`.
+        advance: called after each batch with (images done, all images).
+    """
+    for model in models:
+        model.eval()
+    predicted_MN, done = torch.empty(len(models), len(images), dtype=torch.int64), 0
+    for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device):
+        predicted_MN[:, done : done + len(x)] = torch.stack([model(x).argmax(1) for model in models]).cpu()
+        done += len(x)
+        advance(done, len(images))
+    return predicted_MN
+
+
+def accuracies(
+    models: Sequence[nn.Module], images: ImageSet, *, device: torch.device, batch_size: int | None = None
+) -> list[float]:
+    """Share of images that each model classifies correctly in eval mode."""
+    correct_MN = predictions(models, images, device=device, batch_size=batch_size) == images.labels_N
+    return [float(share) for share in correct_MN.float().mean(1)]
+
+
+@torch.no_grad()
+def outputs_of(
+    model: nn.Module,
+    images: ImageSet,
+    *,
+    device: torch.device,
+    batch_size: int | None = None,
+    top_classes: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    advance: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Outputs:
+    """Logits (N, C) and penultimate features (N, D) on the CPU, in eval mode and without augmentation.
+
+    Apart from float32 rounding, the result does not depend on `batch_size`: nothing is averaged over a batch.
+
+    Args:
+        batch_size: None = `evaluation_batch`.
+        top_classes: keep only the logits of the label and of this many other classes (`TopLogits`), if that is smaller.
+        dtype: type of the features, and of logits that are kept whole.
+        advance: called after each batch with (images done, all images).
+    """
+    model.eval()
+    stored, num_classes, done = RowBuffer(len(images)), 0, 0
+    for x, labels_B in forward_batches(images, batch_size or evaluation_batch(device), device):
+        logits_BC, features_BD = (tensor_BX.float().cpu() for tensor_BX in logits_and_features(model, x))
+        num_classes = logits_BC.shape[1]
+        logits: Tensor | TopLogits = logits_BC.to(dtype)
+        if top_classes and TopLogits.row_bytes(num_classes, top_classes) < num_classes * dtype.itemsize:
+            logits = TopLogits.compress(logits_BC, labels_B.cpu(), top_classes)
+        stored.put(done, Outputs(logits_NC=logits, features_ND=features_BD.to(dtype)).tensors())
+        done += len(x)
+        advance(done, len(images))
+    return Outputs.of(stored.tensors, num_classes)
+
+
+@torch.no_grad()
+def recalibrate_batchnorm(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 128) -> None:
+    """Replace all running statistics by averages over one pass in train mode (docs/method.md section 3, point 5)."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    momenta = [module.momentum for module in norms]
+    for module in norms:
+        module.reset_running_stats()
+        module.momentum = None  # cumulative average instead of a moving one
+    model.train()
+    for x, _ in forward_batches(images, batch_size, device):
+        model(x)
+    for module, momentum in zip(norms, momenta, strict=True):
+        module.momentum = momentum
+    model.eval()
