@@ -1,15 +1,149 @@
-"""Non-negative least squares on supports that grow by one variable at a time, for many problems side by side."""
+"""Non-negative least squares on supports that grow by one variable at a time: one problem, or many on a GPU."""
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Array: TypeAlias = npt.NDArray[np.floating]
+
+#: A variable this close (squared relative distance) to the span of the positive ones is not let in.
+DEPENDENT = 1e-8
+#: A slope this small, relative to the largest right-hand side, is zero.
+FLAT = 1e-10
+
+
+class NonNegativeLeastSquares:
+    """The minimiser w >= 0 of w^T (A + lam I) w - 2 b^T w, kept exact while variables are added; float64, on a CPU.
+
+    Lawson & Hanson's active set method, warm-started, on the inverse of the system of the positive variables: a border
+    lets a variable in, a rank-one update puts it out, O(m^2) for m of them. Such an inverse drifts where columns are
+    nearly dependent. So the slopes of the positive variables, which are 0 at the solution, are looked at after every
+    step: where they are not, the inverse refines the weights, and if that does not help, it is built anew.
+
+    Args:
+        capacity: the number of variables that will be added.
+        lam: ridge.
+    """
+
+    def __init__(self, capacity: int, lam: float) -> None:
+        self._lam, self._size = lam, 0
+        self._w_K, self._b_K, self._system_KK = np.zeros(capacity), np.zeros(capacity), np.zeros((capacity, capacity))
+        # The positive variables, the first `_count` of `_which_P`, the inverse of their system and its solution.
+        self._count, self._which_P = 0, np.zeros(capacity, dtype=np.int64)
+        self._inverse_PP, self._goal_P = np.zeros((capacity, capacity)), np.zeros(capacity)
+        self._scratch = np.empty(capacity * capacity)
+
+    def add(self, gram_T: Array, b: float) -> Array:
+        """Add one variable and solve again.
+
+        Args:
+            gram_T: its inner products with all variables so far and, last, with itself.
+            b: its right-hand side.
+
+        Returns:
+            All weights so far (T,), valid until the next call.
+        """
+        last, end = self._size, self._size + 1
+        self._size, self._b_K[last] = end, b
+        self._system_KK[last, :end] = self._system_KK[:end, last] = gram_T
+        self._system_KK[last, last] += self._lam
+        flat, largest = FLAT * float(np.abs(self._b_K[:end]).max()), float(self._system_KK.diagonal().max())
+        w_T, repairs = self._w_K[:end], 0
+        for _ in range(6 * end):  # twice the usual bound of Lawson & Hanson; two or three suffice
+            slopes_T, which_P = self._slopes(), self._which_P[: self._count]
+            off = float(np.abs(slopes_T[which_P]).max(initial=0))
+            if repairs < 4 and not off <= flat + 1e-14 * largest * float(w_T.sum()):
+                repairs += 1
+                if repairs == 3:
+                    self._count, w_T[:] = 0, 0
+                self._correct(slopes_T)
+            else:
+                slopes_T[which_P] = -np.inf
+                if not self._enter(slopes_T, flat):
+                    break
+            self._settle()
+        return w_T
+
+    def refine(self) -> Array:
+        """Take out of the weights what rounding has left in the inverse; (T,)."""
+        for _ in range(2):
+            self._correct(self._slopes())
+            self._settle()
+        return self._w_K[: self._size]
+
+    def _slopes(self) -> Array:
+        """b - (A + lam I) w (T,)."""
+        slopes_T: Array = (
+            self._b_K[: self._size] - self._system_KK[: self._size, : self._size] @ self._w_K[: self._size]
+        )
+        return slopes_T
+
+    def _correct(self, slopes_T: Array) -> None:
+        """Where the positive variables should be, by the inverse."""
+        m, which_P = self._count, self._which_P[: self._count]
+        self._goal_P[:m] = self._w_K[which_P] + self._inverse_PP[:m, :m] @ slopes_T[which_P]
+
+    def _enter(self, slopes_T: Array, flat: float) -> bool:
+        """Let in the variable of steepest slope; whether there is one."""
+        m = self._count
+        which_P, inverse_PP = self._which_P[:m], self._inverse_PP[:m, :m]
+        while slopes_T[entering := int(slopes_T.argmax())] > flat:
+            norm, column_P = self._system_KK[entering, entering], self._system_KK[entering, which_P]
+            along_P = inverse_PP @ column_P
+            distance = norm - column_P @ along_P  # to the span of the others, squared, ridge included
+            if distance > norm * DEPENDENT:
+                scaled_P, w = along_P / distance, slopes_T[entering] / distance
+                self._add_outer(scaled_P, along_P)
+                self._inverse_PP[m, :m] = self._inverse_PP[:m, m] = -scaled_P
+                self._inverse_PP[m, m] = 1 / distance
+                self._goal_P[:m] = self._w_K[which_P] - w * along_P
+                self._goal_P[m], self._which_P[m] = w, entering
+                self._count += 1
+                return True
+            slopes_T[entering] = -np.inf
+        return False
+
+    def _settle(self) -> None:
+        """Go as far as the weights stay positive, put out what has become zero, and on to the solution."""
+        while True:
+            which_P, goal_P = self._which_P[: self._count], self._goal_P[: self._count]
+            blocking_B = np.flatnonzero(goal_P <= 0)
+            if not len(blocking_B):
+                self._w_K[which_P] = goal_P
+                return
+            old_P = self._w_K[which_P]
+            reach_B = old_P[blocking_B] / np.maximum(old_P[blocking_B] - goal_P[blocking_B], 1e-300)
+            least = int(reach_B.argmin())
+            self._w_K[which_P] = np.maximum(old_P + reach_B[least] * (goal_P - old_P), 0)
+            self._leave(int(blocking_B[least]))
+
+    def _add_outer(self, a_P: Array, b_P: Array) -> None:
+        """inverse += a b^T."""
+        m = self._count
+        product_PP = self._scratch[: m * m].reshape(m, m)
+        self._inverse_PP[:m, :m] += np.multiply.outer(a_P, b_P, out=product_PP)
+
+    def _leave(self, place: int) -> None:
+        """Put out the variable at `place`; the last one moves there."""
+        last, inverse_PP = self._count - 1, self._inverse_PP[: self._count, : self._count]
+        self._w_K[self._which_P[place]] = 0
+        row_P = inverse_PP[place].copy()
+        self._add_outer(row_P / -row_P[place], row_P)
+        self._goal_P[: self._count] -= self._goal_P[place] / row_P[place] * row_P
+        inverse_PP[place], self._goal_P[place] = inverse_PP[last], self._goal_P[last]
+        inverse_PP[:, place] = inverse_PP[:, last]
+        self._which_P[place], self._count = self._which_P[last], last
+
 
 class GrowingNonNegativeLeastSquares:
-    """The minimisers w >= 0 of w^T (A + lam I) w - 2 b^T w of G problems, kept exact while variables are added.
+    """The same of G problems side by side, on a GPU.
 
-    Lawson & Hanson's active set method, warm-started, on the tableau of the sweep operator (Beaton 1964; Goodnight
+    On the tableau of the sweep operator (Beaton 1964; Goodnight
     1979): with P the positive variables and b as row and column 0 it holds -inv(A_PP), the solution inv(A_PP) b_P, the
     slopes b_j - A_jP inv(A_PP) b_P and the Schur complement of the others. Letting a variable in and putting it out
     are the same rank-one update, O(t^2), so that a step needs no decision on the host: fit for a GPU. Float64.
@@ -20,11 +154,6 @@ class GrowingNonNegativeLeastSquares:
         lam: ridge.
         device: of all tensors.
     """
-
-    #: A variable this close (squared relative distance) to the span of the positive ones is not let in.
-    DEPENDENT = 1e-8
-    #: A slope this small, relative to the largest right-hand side, is zero.
-    FLAT = 1e-10
 
     def __init__(self, groups: int, capacity: int, lam: float, device: torch.device) -> None:
         self.lam = lam
@@ -39,35 +168,29 @@ class GrowingNonNegativeLeastSquares:
         self._scale_G = self.w_GK.new_zeros(groups)
         self._group_G = torch.arange(groups, device=device)
 
-    def add(self, gram_GT: Tensor, b_G: Tensor, live_G: Tensor, rounds: int | None = None) -> Tensor:
+    def add(self, gram_GT: Tensor, b_G: Tensor, live_G: Tensor, rounds: int) -> Tensor:
         """Add one variable to each problem and solve again.
 
         Args:
             gram_GT: its inner products with all variables so far and, last, with itself.
             b_G: its right-hand side.
             live_G: bool; the others keep their weights for good.
-            rounds: variables that may enter or leave, at most; None = as many as it takes, which asks the device after
-                each. A problem that needed more is marked in `unsettled_G`.
+            rounds: variables that may enter or leave, at most. A problem that needed more is marked in `unsettled_G`.
 
         Returns:
             All weights so far (G, T), valid until the next call.
         """
         self._border(gram_GT, b_G)
-        tolerance_G = self._scale_G * self.FLAT
+        tolerance_G = self._scale_G * FLAT
         # The others are solved: none has to leave or enter before the new one has.
         pivot_G = torch.full_like(self._group_G, self.size)
         last_G2 = self._tableau_GXX[:, self.size, [0, self.size]]
         needed_G = live_G & (last_G2[:, 0] > tolerance_G)
-        needed_G &= last_G2[:, 1] > self._norm_GX[:, self.size] * self.DEPENDENT
-        limit = 3 * self.size if rounds is None else rounds  # the usual bound of Lawson & Hanson; two or three suffice
-        for _ in range(limit):
-            if rounds is not None or bool(needed_G.any()):
-                self._sweep(pivot_G, needed_G)
+        needed_G &= last_G2[:, 1] > self._norm_GX[:, self.size] * DEPENDENT
+        for _ in range(rounds):
+            self._sweep(pivot_G, needed_G)
             pivot_G, needed_G = self._next_pivot(live_G, tolerance_G)
-            if rounds is None and not bool(needed_G.any()):
-                break
-        else:
-            self.unsettled_G |= needed_G
+        self.unsettled_G |= needed_G
         return self.w_GK[:, : self.size]
 
     def refine(self) -> Tensor:
@@ -111,7 +234,7 @@ class GrowingNonNegativeLeastSquares:
         blocked_G = reach_G.isfinite()
         # Squared distance to the span of the positive ones, ridge included, against the squared norm.
         distance_GT = self._tableau_GXX.diagonal(dim1=1, dim2=2)[:, 1:end]
-        open_GT = (distance_GT > self._norm_GX[:, 1:end] * self.DEPENDENT) & ~positive_GT
+        open_GT = (distance_GT > self._norm_GX[:, 1:end] * DEPENDENT) & ~positive_GT
         slope_G, entering_G = column_GT.where(open_GT, -torch.inf).max(1)
         pivot_G = 1 + torch.where(blocked_G, leaving_G, entering_G)
         return pivot_G, live_G & (blocked_G | (slope_G > tolerance_G))

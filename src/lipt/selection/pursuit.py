@@ -1,24 +1,25 @@
-"""Orthogonal matching pursuit on factored gradients, for many groups side by side."""
+"""Orthogonal matching pursuit on factored gradients: group after group on a CPU, many side by side on a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from lipt.selection.gradients import LastLayer, sum_of
-from lipt.selection.nnls import GrowingNonNegativeLeastSquares
+from lipt.selection.nnls import GrowingNonNegativeLeastSquares, NonNegativeLeastSquares
+from lipt.selection.steps import View, features_first, large, product, view
 
 #: Steps between two exact computations of the residual: with it, float32 picks in the order of float64.
 REFRESH = 32
-#: Variables that may enter or leave the least squares per step where asking the device whether more have to is dear.
+#: Variables that may enter or leave the least squares per step on a GPU, which is slow to say whether more have to.
 ROUNDS = 3
-#: What groups that are solved side by side may hold together: half of a shared cache, or a good part of a GPU.
-CPU_BYTES, GPU_BYTES = 16 << 20, 8 << 30
+#: What groups that are solved side by side may hold together: a good part of a GPU.
+GPU_BYTES = 8 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +36,13 @@ class Problem:
 
 
 def side_by_side(sizes: Sequence[tuple[int, int]], width: int, device: torch.device) -> Iterator[list[int]]:
-    """Indices of problems of similar size, as many at once as a cache (on a GPU: its memory) holds.
+    """Indices of problems of similar size, as many at once as a GPU holds; one by one on a CPU.
 
     Args:
         sizes: candidates and picks of each problem.
         width: C + E, over all models.
     """
-    limit = CPU_BYTES if device.type == "cpu" else GPU_BYTES
+    limit = 0 if device.type == "cpu" else GPU_BYTES
     batch: list[int] = []
     for index in sorted(range(len(sizes)), key=sizes.__getitem__):
         members, k = sizes[index]
@@ -65,35 +66,85 @@ def matching_pursuit(
     for.
 
     Args:
-        rounds: see `GrowingNonNegativeLeastSquares.add`; None = exact at once on a CPU, `ROUNDS` on a GPU, where
-            problems that needed more are solved again with more.
+        rounds: how many to solve side by side with (see `GrowingNonNegativeLeastSquares.add`); problems that needed
+            more are solved again with more. None = `ROUNDS` on a GPU; on a CPU one by one.
 
     Returns:
         For each problem the positions (k,) in order of pick, and their weights (k,), float64.
     """
-    if rounds is None and problems[0].layers[0].delta_NC.device.type != "cpu":
-        rounds = ROUNDS
-    picked_GK, weights_GK = _solve(problems, lam, dtype, rounds)
+    if rounds is None and problems[0].layers[0].delta_NC.device.type == "cpu":
+        return [_alone(problem, lam, dtype) for problem in problems]
+    picked_GK, weights_GK = _side_by_side(problems, lam, dtype, rounds or ROUNDS)
     return [
         (picked_K[: problem.k], weights_K[: problem.k])
         for problem, picked_K, weights_K in zip(problems, picked_GK, weights_GK, strict=True)
     ]
 
 
-def _solve(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: int | None) -> tuple[Tensor, Tensor]:
+def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Picks (k,) and weights (k,) of one problem; the steps in numpy, which starts small operations sooner."""
+    layers, k = problem.layers, problem.k
+    goals = [layer.delta_NC.T @ layer.features_NE * problem.goal_scale for layer in layers]
+    b = sum_of([layer.dot_N(goal) for layer, goal in zip(layers, goals, strict=True)])
+    streams = [
+        _Stream(features_first(each.delta_NC.to(dtype)), features_first(each.features_NE.to(dtype))) for each in layers
+    ]
+    like = b.to(dtype)
+    b_M, base_M, correlations_M, along_M = view(b), view(like), view(like.clone()), view(torch.empty_like(like))
+    rows_KM = view(large(like, k, len(b)))  # <g_s, g_i> for the picks s
+    picked_K, solver = np.zeros(k, dtype=np.int64), NonNegativeLeastSquares(k, lam)
+    # The correlations at some earlier weights; later ones follow from the Gram rows and the change of the weights.
+    base_w_K, barred_M = np.zeros(k), np.zeros_like(base_M)  # -inf for picks
+    for t in range(k):
+        picked_K[t] = pick = int(correlations_M.argmax())
+        barred_M[pick] = -np.inf
+        rows_KM[t] = 0
+        for stream in streams:
+            stream.add_gram_row(pick, rows_KM[t], along_M, correlations_M)
+        w_T = solver.add(rows_KM[t, picked_K[: t + 1]], float(b_M[pick]))
+        if (t + 1) % REFRESH == 0:
+            base_w_K[: t + 1] = w_T = solver.refine()
+            picks_T, w_T1 = torch.from_numpy(picked_K[: t + 1]), torch.from_numpy(w_T)[:, None]
+            sums = [(each.delta_NC[picks_T] * w_T1).T @ each.features_NE[picks_T] for each in layers]
+            rests = [(goal - each).to(dtype) for goal, each in zip(goals, sums, strict=True)]
+            base_M = view(sum_of([each.dot_M(rest) for each, rest in zip(streams, rests, strict=True)]))
+        product((base_w_K[: t + 1] - w_T).astype(base_M.dtype), rows_KM[: t + 1], correlations_M)
+        correlations_M += base_M
+        correlations_M += barred_M
+    return torch.from_numpy(picked_K), torch.from_numpy(solver.refine())
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """`LastLayer` with the samples last: products with it stream through memory."""
+
+    delta_CM: Tensor
+    features_EM: Tensor
+
+    def add_gram_row(self, pick: int, sum_M: View, delta_M: View, features_M: View) -> None:
+        """sum += <g_s, g_i> for the sample s; the other two hold what it is made of."""
+        for x_XM, out_M in ((view(self.delta_CM), delta_M), (view(self.features_EM), features_M)):
+            product(x_XM[:, pick].copy(), x_XM, out_M)
+        delta_M *= features_M
+        sum_M += delta_M
+
+    def dot_M(self, matrix_CE: Tensor) -> Tensor:
+        """<g_i, B>."""
+        return (matrix_CE @ self.features_EM).mul_(self.delta_CM).sum(0)
+
+
+def _side_by_side(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: int) -> tuple[Tensor, Tensor]:
     """Picks (G, K) and weights (G, K) of problems side by side; beyond a problem's own k they mean nothing."""
     device = problems[0].layers[0].delta_NC.device
     groups, k = len(problems), max(problem.k for problem in problems)
-    # A CPU works at one product per thread: with fewer groups than threads, each group is cut into parts.
-    parts = max(1, torch.get_num_threads() // groups) if device.type == "cpu" else 1
     exact = [
         _Padded(
-            _side_by_side([problem.layers[model].delta_NC for problem in problems], parts),
-            _side_by_side([problem.layers[model].features_NE for problem in problems], parts),
+            pad_sequence([problem.layers[model].delta_NC for problem in problems], batch_first=True),
+            pad_sequence([problem.layers[model].features_NE for problem in problems], batch_first=True),
         )
         for model in range(len(problems[0].layers))
     ]
-    layers = [each.cut(parts, dtype) for each in exact]
+    layers = [each.samples_last(dtype) for each in exact]
     like = exact[0].delta_GMC
     members = like.shape[1]
     scale_G11 = like.new_tensor([problem.goal_scale for problem in problems])[:, None, None]
@@ -102,7 +153,7 @@ def _solve(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: 
     sizes_G = torch.tensor([len(problem) for problem in problems], device=device)
     budgets_G = torch.tensor([problem.k for problem in problems], device=device)
 
-    rows_GPKM = like.new_empty(groups, parts, k, members // parts, dtype=dtype)  # <g_s, g_i> for the picks s
+    rows_GKM = like.new_empty(groups, k, members, dtype=dtype)  # <g_s, g_i> for the picks s
     picked_GK = torch.zeros(groups, k, dtype=torch.int64, device=device)
     solver = GrowingNonNegativeLeastSquares(groups, k, lam, device)
     # -inf for picks and for padding
@@ -114,9 +165,9 @@ def _solve(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: 
         best_G1 = (correlations_GM + barred_GM).argmax(1, keepdim=True)
         barred_GM.scatter_(1, best_G1, -torch.inf)
         picked_GK[:, t : t + 1] = best_G1
-        row_GPM = sum_of([layer.gram_row(best_G1, each) for layer, each in zip(layers, exact, strict=True)])
-        rows_GPKM[:, :, t] = row_GPM
-        gram_GT = row_GPM.flatten(1).gather(1, picked_GK[:, : t + 1])
+        row_GM = sum_of([layer.gram_row(best_G1, each) for layer, each in zip(layers, exact, strict=True)])
+        rows_GKM[:, t] = row_GM
+        gram_GT = row_GM.gather(1, picked_GK[:, : t + 1])
         w_GT = solver.add(gram_GT, b_GM.gather(1, best_G1).squeeze(1), t < budgets_G, rounds)
         if (t + 1) % REFRESH == 0:
             base_w_GK[:, : t + 1] = w_GT = solver.refine()
@@ -127,9 +178,9 @@ def _solve(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: 
                 ]
             )
         change_GT = (w_GT - base_w_GK[:, : t + 1]).to(dtype)
-        correlations_GM = base_GM - _times(change_GT, rows_GPKM[:, :, : t + 1]).flatten(1)
-    if rounds is not None and bool(solver.unsettled_G.any()):
-        return _solve(problems, lam, dtype, 2 * rounds)
+        correlations_GM = base_GM - _times(change_GT, rows_GKM[:, : t + 1])
+    if bool(solver.unsettled_G.any()):
+        return _side_by_side(problems, lam, dtype, 2 * rounds)
     return picked_GK, solver.refine()
 
 
@@ -149,36 +200,28 @@ class _Padded:
         delta_GTC, features_GTE = (_rows(each, index_GT) for each in (self.delta_GMC, self.features_GME))
         return (delta_GTC * w_GT[:, :, None]).mT @ features_GTE
 
-    def cut(self, parts: int, dtype: torch.dtype) -> _Cut:
-        """In P parts of equally many samples."""
-        return _Cut(
-            *(each.to(dtype).unflatten(1, (parts, -1)).mT.contiguous() for each in (self.delta_GMC, self.features_GME))
-        )
+    def samples_last(self, dtype: torch.dtype) -> _Streams:
+        """In `dtype`."""
+        return _Streams(*(each.to(dtype).mT.contiguous() for each in (self.delta_GMC, self.features_GME)))
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """The same in P parts of M samples, which come last: so a matrix-vector product streams through memory."""
+class _Streams:
+    """The same with the samples last: so a matrix-vector product streams through memory."""
 
-    delta_GPCM: Tensor
-    features_GPEM: Tensor
+    delta_GCM: Tensor
+    features_GEM: Tensor
 
     def dot_GM(self, matrix_GCE: Tensor) -> Tensor:
-        """<g_i, B> of all samples (G, P M)."""
-        return (matrix_GCE[:, None] @ self.features_GPEM).mul_(self.delta_GPCM).sum(2).flatten(1)
+        """<g_i, B>."""
+        return (matrix_GCE @ self.features_GEM).mul_(self.delta_GCM).sum(1)
 
     def gram_row(self, index_G1: Tensor, exact: _Padded) -> Tensor:
-        """<g_s, g_i> (G, P, M) for the one sample s of each group."""
+        """<g_s, g_i> (G, M) for the one sample s of each group."""
         delta_GC, features_GE = (
-            _rows(each, index_G1)[:, 0].to(self.delta_GPCM.dtype) for each in (exact.delta_GMC, exact.features_GME)
+            _rows(each, index_G1)[:, 0].to(self.delta_GCM.dtype) for each in (exact.delta_GMC, exact.features_GME)
         )
-        return _times(delta_GC, self.delta_GPCM).mul_(_times(features_GE, self.features_GPEM))
-
-
-def _side_by_side(groups: Sequence[Tensor], parts: int) -> Tensor:
-    """(G, M, X), padded with zeros to a length that can be cut."""
-    x_GMX = pad_sequence(list(groups), batch_first=True)
-    return functional.pad(x_GMX, (0, 0, 0, -x_GMX.shape[1] % parts))
+        return _times(delta_GC, self.delta_GCM).mul_(_times(features_GE, self.features_GEM))
 
 
 def _rows(x_GMX: Tensor, index_GT: Tensor) -> Tensor:
@@ -186,8 +229,6 @@ def _rows(x_GMX: Tensor, index_GT: Tensor) -> Tensor:
     return x_GMX[torch.arange(len(x_GMX), device=x_GMX.device)[:, None], index_GT]
 
 
-def _times(v_GX: Tensor, x_GPXM: Tensor) -> Tensor:
-    """v^T x (G, P, M)."""
-    groups, parts, size, members = x_GPXM.shape
-    v_B1X = v_GX[:, None].expand(groups, parts, size).reshape(-1, 1, size)
-    return torch.bmm(v_B1X, x_GPXM.view(-1, size, members)).view(groups, parts, members)
+def _times(v_GX: Tensor, x_GXM: Tensor) -> Tensor:
+    """v^T x (G, M)."""
+    return torch.bmm(v_GX[:, None], x_GXM).squeeze(1)
