@@ -94,7 +94,7 @@ def test_unreachable_store_is_transient_within_the_set_time(
     settings.setenv("LIPT_S3_RETRY_S", "0.5")
     store = open_store("s3://bucket/x")
     begin = time.monotonic()
-    with pytest.raises(TransientError, match=r"s3://bucket/x.* out of reach .*\n  -> ") as caught:
+    with pytest.raises(TransientError, match=r"s3://bucket/x.* unreachable .*\n  -> ") as caught:
         operation(store)
     assert 0.5 <= time.monotonic() - begin < 2
     assert caught.value.exit_code == 3

@@ -94,7 +94,7 @@ def test_again_it_keeps_what_is_there_and_takes_a_new_password(own_minio: MinioP
 
 
 def test_a_server_with_other_root_credentials(own_minio: MinioProcess) -> None:
-    with pytest.raises(UsageError, match=r"started with others: kubectl rollout restart"):
+    with pytest.raises(UsageError, match=r"started with other credentials: kubectl rollout restart"):
         prepare(own_minio.server.url, root=Login("lipt-root", "not-the-password"), user=USER, bucket="lipt")
 
 
@@ -102,7 +102,7 @@ def test_a_server_that_does_not_come_up() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))  # bound and not listening: refused
         endpoint = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        with pytest.raises(TransientError, match="did not come up"):
+        with pytest.raises(TransientError, match="did not start"):
             prepare(endpoint, root=USER, user=USER, bucket="lipt", wait_s=0.1)
 
 

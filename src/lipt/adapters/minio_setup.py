@@ -1,7 +1,7 @@
 """Prepare a fresh MinIO in a cluster: `python -m lipt.adapters.minio_setup`, run by the Job of manifests/base.
 
-Makes random root credentials (a Secret that MinIO starts with), the bucket, a user who may use that bucket and nothing
-else, and her credentials (a Secret that every pod of a run reads). What exists is kept, so it may run at any time.
+Creates random root credentials (a Secret that MinIO starts with), the bucket, a user who may use only that bucket, and
+the user's credentials (a Secret that every pod of a run reads). Existing objects are kept, so it may run at any time.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Login:
-    """Who uses a store."""
+    """A user of a store."""
 
     user: str
     password: str
 
 
 def login_of(api: Objects, namespace: str, name: str, *, user: str, keys: tuple[str, str]) -> Login:
-    """The user name and the password in a Secret, under these keys; made for `user`, at random, if there is none.
+    """The user name and the password in a Secret, under these keys. Creates a missing Secret for `user`.
 
     Raises:
         UsageError: the Secret lacks a key, or this ServiceAccount may not use it.
@@ -65,12 +65,14 @@ def login_of(api: Objects, namespace: str, name: str, *, user: str, keys: tuple[
         found = api.create(secrets, secret)
     values: Mapping[str, str] = found.get("data") or {}
     if missing := [key for key in keys if not values.get(key)]:
-        raise UsageError(f"Secret {name} has no {' and no '.join(missing)}", "delete it, and it is made anew")
+        raise UsageError(
+            f"Secret {name} has no {' and no '.join(missing)}", "delete it; this Job then creates a new one"
+        )
     return Login(*(b64decode(values[key]).decode() for key in keys))
 
 
 def rights(bucket: str) -> dict[str, Any]:
-    """The policy: what `lipt.adapters.store.s3` asks of a store, on this bucket alone."""
+    """The policy: the permissions that `lipt.adapters.store.s3` needs, only on this bucket."""
     of_bucket = ["s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
     of_objects = [
         "s3:GetObject",
@@ -89,11 +91,11 @@ def rights(bucket: str) -> dict[str, Any]:
 
 
 def prepare(endpoint: str, *, root: Login, user: Login, bucket: str, wait_s: float = 300.0) -> None:
-    """Make bucket, policy and user, and tie them together; repeated, it sets the user's password and the policy again.
+    """Create bucket, policy and user, and connect them. Run again, it sets the user's password and the policy again.
 
     Raises:
         UsageError: a malformed endpoint, or the server was started with other root credentials.
-        TransientError: the server did not come up within `wait_s` seconds.
+        TransientError: the server did not start within `wait_s` seconds.
     """
     url = urlsplit(endpoint)
     if url.scheme not in ("http", "https") or not url.netloc or "@" in url.netloc or url.path.strip("/"):
@@ -137,9 +139,9 @@ def _explained(endpoint: str, step: Callable[[], T]) -> T:
         if status >= 500 or status == 429:
             raise _not_up(endpoint, code) from error
         if code in _REFUSED:
-            remedy = "it was started with others: kubectl rollout restart deployment/minio"
+            remedy = "it was started with other credentials: kubectl rollout restart deployment/minio"
             raise UsageError(f"{endpoint} refuses its root credentials ({code})", remedy) from error
-        raise RunError(f"{endpoint} answers {code}", "is this a MinIO? see its log") from error
+        raise RunError(f"{endpoint} answers {code}", "check that this is a MinIO, and read its log") from error
 
 
 def _status(error: Exception) -> int:
@@ -153,7 +155,7 @@ def _status(error: Exception) -> int:
 
 
 def _code(error: Exception) -> str:
-    """The server's word for what went wrong; never its whole answer."""
+    """The server's error code; never its whole answer."""
     if isinstance(error, S3Error):
         return error.code or "unknown error"
     try:
@@ -163,7 +165,7 @@ def _code(error: Exception) -> str:
 
 
 def _not_up(endpoint: str, reason: str) -> TransientError:
-    return TransientError(f"{endpoint} did not come up ({reason})", "see its pod; the Job tries again")
+    return TransientError(f"{endpoint} did not start ({reason})", "look at its pod; the Job tries again")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -189,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _required(name: str) -> str:
     if value := os.environ.get(name):
         return value
-    raise UsageError(f"{name} is not set", "run this as the Job in manifests/base/setup.yaml does")
+    raise UsageError(f"{name} is not set", "run it like the Job in manifests/base/setup.yaml")
 
 
 if __name__ == "__main__":

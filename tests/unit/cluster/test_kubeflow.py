@@ -63,6 +63,6 @@ def test_a_run_whose_answer_was_lost_is_found_and_not_started_again(server: type
 
 def test_a_run_that_never_arrived_is_an_error(server: type[Server]) -> None:
     server.keeps = False
-    with pytest.raises(TransientError, match="cannot be reached"):
+    with pytest.raises(TransientError, match="is unreachable"):
         Kubeflow(Answers(), "vision").submit("tiny", {})
     assert server.posts == 1

@@ -88,7 +88,7 @@ def test_an_uploaded_pipeline_of_another_version_is_refused(monkeypatch: pytest.
     text, defaults = preflight.pipeline(Answers(), "kubeflow", "vision")
     assert (text, defaults["jigsaws"], defaults["workspace"]) == (f"pipeline lipt {__version__}", 4, None)
     spec["root"]["inputDefinitions"]["parameters"]["image"]["defaultValue"] = "lipt:0.0.1"
-    with pytest.raises(UsageError, match=r"of lipt 0\.0\.1, this is") as error:
+    with pytest.raises(UsageError, match=r"for lipt 0\.0\.1, but this is") as error:
         Kubeflow(Answers(), "vision").parameters()  # what `lipt submit` asks first
     assert "kfp pipeline create-version -n lipt" in error.value.remedy
 

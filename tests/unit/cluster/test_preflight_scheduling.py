@@ -62,7 +62,7 @@ def test_a_node_in_trouble_is_named_and_not_tolerated() -> None:
         ({"gpus": 16}, GPU_NODES, "none has 16 allocatable nvidia.com/gpu", "-p gpus="),
         ({"node_selector": {"pool": "x"}}, GPU_NODES, 'has the labels {"pool": "x"}', "-p node_selector="),
         ({}, (node("c", ready="Unknown"),), "c: not-ready", "kubectl describe node"),
-        ({}, (node("c", taints=(PRESSURE,)),), "in trouble; c: disk-pressure", "kubectl describe node"),
+        ({}, (node("c", taints=(PRESSURE,)),), "they are not healthy; c: disk-pressure", "kubectl describe node"),
     ],
 )
 def test_why_no_node_takes_the_pods(pods: dict[str, Any], found: Any, message: str, remedy: str) -> None:

@@ -53,7 +53,7 @@ def test_a_pod_tells_how_the_store_looks_from_inside_and_is_deleted() -> None:
     [
         (
             findings(workspace={"ok": False, "finding": "s3://b/x: out of reach\n  -> check the store"}),
-            "workspace, seen from a pod: s3://b/x: out of reach",
+            "workspace, checked in a pod: s3://b/x: out of reach",
             "check the store",
         ),
         (findings(packages={"ok": True, "finding": "python 3, lipt 0.0.1"}), "holds python 3, lipt 0.0.1", "-p image="),

@@ -1,1 +1,1 @@
-"""Kubernetes: the fan-out of a box over the nodes, and the engines that runs are submitted to."""
+"""Kubernetes: the fan-out of a box over the nodes, and the engines that run pipelines."""

@@ -1,4 +1,4 @@
-"""The Kubernetes API: credentials, and its errors as ours."""
+"""The Kubernetes API: credentials, and its errors as errors of lipt."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
-#: An API server that restarts is away for less than this, in seconds.
+#: Seconds; an API server restarts in less time.
 _PATIENCE_S = 120.0
 _MERGE = "application/merge-patch+json"
 
 
 class Objects(Protocol):
-    """Looks up and makes objects."""
+    """Reads and creates objects."""
 
     def get(self, path: str, **query: str) -> dict[str, Any]: ...
 
@@ -25,7 +25,7 @@ class Objects(Protocol):
 
 
 class Api(Objects, Protocol):
-    """What submitting, watching and checking need of a `Cluster`."""
+    """The part of a `Cluster` that submitting, watching and checking need."""
 
     host: str
 
@@ -35,23 +35,23 @@ class Api(Objects, Protocol):
 
 
 class Cluster:
-    """The parts of the API that are used here; documents are plain dictionaries in the API's own spelling.
+    """The parts of the API that are used here. Documents are plain dictionaries with the API's own names.
 
-    Every call repeats what may succeed later and raises:
+    Every call retries transient failures, and raises:
         RefusedError: not allowed.
         UsageError: rejected as invalid.
         MissingError: no such object.
-        TransientError: the API server stays out of reach.
+        TransientError: the API server stays unreachable.
     """
 
     def __init__(self, *, context: str | None = None, patience_s: float = _PATIENCE_S) -> None:
-        """Credentials of the pod this runs in, else those of the kubeconfig.
+        """Take the credentials of this pod, else those of the kubeconfig.
 
         Args:
-            patience_s: seconds for which calls that cannot reach the API server are repeated.
+            patience_s: seconds for which failed calls are retried.
 
         Raises:
-            UsageError: neither is there; or the client library is not.
+            UsageError: there are no credentials, or the client library is missing.
         """
         try:
             from kubernetes import client, config
@@ -68,7 +68,7 @@ class Cluster:
                     f"no Kubernetes credentials: {' '.join(str(error).split())}", "set KUBECONFIG, or log in"
                 ) from None
         settings = client.Configuration.get_default_copy()
-        settings.retries = False  # ours are above
+        settings.retries = False  # `text` retries
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)
         self._patience_s = patience_s
@@ -81,8 +81,8 @@ class Cluster:
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST an object to a collection.
 
-        One of that name is returned as it is: it may be ours, from an attempt whose answer was lost on the way. So an
-        object needs a name that was chosen here (`drawn_name`): with `generateName` a lost answer means a second one.
+        If an object of that name exists, it is returned unchanged: an earlier attempt may have created it and lost the
+        answer. So choose the name here (`drawn_name`). With `generateName`, a lost answer leads to a second object.
         """
         try:
             document: dict[str, Any] = json.loads(self.text("POST", path, body=body))
@@ -91,12 +91,12 @@ class Cluster:
         return document
 
     def delete(self, path: str, **options: Any) -> None:
-        """DELETE an object, and in the background what it owns; gone already is fine."""
+        """DELETE an object and, in the background, its dependents; no error if it is gone already."""
         with suppress(MissingError):
             self.text("DELETE", path, body={"propagationPolicy": "Background", **options})
 
     def patch(self, path: str, change: dict[str, Any]) -> None:
-        """Merge a change into an object; gone already is fine."""
+        """Merge a change into an object; no error if it is gone already."""
         with suppress(MissingError):
             self.text("PATCH", path, body=change)
 
@@ -135,12 +135,12 @@ class Cluster:
             raise _translated(error, method, path) from None
         except (HTTPError, OSError) as error:
             raise TransientError(
-                f"the Kubernetes API server {self.host} cannot be reached: {error}", "check the cluster, then try again"
+                f"the Kubernetes API server {self.host} is unreachable: {error}", "check the cluster, then try again"
             ) from None
 
 
 def drawn_name(base: str) -> str:
-    """`BASE-x7k2p`, a valid name of an object: what `generateName` does, but on this side."""
+    """`BASE-x7k2p`, a valid object name: like `generateName`, but drawn by the client."""
     return f"{base[: _MAX_NAME - _DRAWN - 1]}-{''.join(secrets.choice(_LETTERS) for _ in range(_DRAWN))}"
 
 
@@ -153,11 +153,11 @@ class MissingError(RunError):
 
 
 class RefusedError(UsageError):
-    """These credentials may not do that."""
+    """These credentials do not permit that."""
 
 
 class _ExistsError(RunError):
-    """An object of that name is there."""
+    """An object of that name exists."""
 
 
 def _translated(error: Any, method: str, path: str) -> LiptError:
@@ -168,7 +168,9 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
     if error.status == 404:
         return MissingError(f"not in the cluster: {path} ({message})", "check the name and the namespace")
     if error.status in (401, 403):
-        return RefusedError(f"the cluster refuses: {message}", "grant it: docs/operations.md lists the rights, and why")
+        return RefusedError(
+            f"the cluster refuses: {message}", "grant the permission: docs/operations.md lists all of them with reasons"
+        )
     if error.status == 409 and method == "POST":
         return _ExistsError(f"already in the cluster: {message}")
     if error.status in (400, 409, 422):

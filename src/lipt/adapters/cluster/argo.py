@@ -13,7 +13,7 @@ from lipt.adapters.cluster.manifest import labels_of
 from lipt.errors import UsageError
 
 _INSTALL = "kubectl apply -k manifests/overlays/kind (docs/operations.md)"
-#: Tells a workflow that an attempt made whose answer was lost from one of the same name.
+#: Annotation that identifies our workflow, if the answer to an attempt was lost.
 SUBMISSION = "lipt.dev/submission"
 _PHASES = {"Error": "Failed", "": "Pending", "Omitted": "Skipped"}
 
@@ -40,7 +40,7 @@ class Argo:
             for key, value in parameters.items()
         ]
         submission, ours = secrets.token_hex(16), False
-        while not ours:  # again where another's has the name that was drawn
+        while not ours:  # again if another workflow has the drawn name
             run = drawn_name(name)
             made = self.cluster.create(
                 f"{self._path}/workflows",
@@ -67,7 +67,7 @@ class Argo:
             tried = [node for node in nodes if node["displayName"].partition("(")[0] == box]
             whole: dict[str, Any] = next((node for node in tried if node["displayName"] == box), {})
             told = [node for node in tried if node.get("message")]
-            # The last attempt says what was wrong; the node above it, only that there is no further one.
+            # The last attempt has the reason; the node above it only says that there is no further attempt.
             told.sort(key=lambda node: (node["type"] == "Pod", node.get("startedAt") or ""))
             message = told[-1]["message"] if told else ""
             boxes.append(

@@ -1,4 +1,4 @@
-"""What Argo Workflows and Kubeflow Pipelines have in common: the client of an engine, and the state of a run."""
+"""Common to Argo Workflows and Kubeflow Pipelines: the client of an engine, and the state of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from lipt import __version__
 from lipt.errors import UsageError
 
-#: Engine -> where its runs are unless a user names another namespace.
+#: Engine -> namespace of its runs, unless the user names another.
 DEFAULT_NAMESPACE = {"argo": "lipt", "kubeflow": "kubeflow"}
 #: In the order in which they run.
 BOXES = ("dispatch", "pretrain", "merge", "select", "train")
@@ -17,7 +17,7 @@ BOXES = ("dispatch", "pretrain", "merge", "select", "train")
 
 @dataclass(frozen=True, kw_only=True)
 class BoxState:
-    """A box of a run. Times are ISO 8601, None where there is none yet."""
+    """A box of a run. Times are ISO 8601, or None until they are known."""
 
     name: str
     phase: str
@@ -29,7 +29,7 @@ class BoxState:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """A run as its engine knows it."""
+    """The state of a run, as its engine reports it."""
 
     phase: str
     """Pending, Running, Succeeded or Failed."""
@@ -43,10 +43,10 @@ class RunState:
 
 
 class EngineClient(Protocol):
-    """What `lipt submit`, `status`, `logs` and `report` need of an engine."""
+    """The part of an engine that `lipt submit`, `status`, `logs` and `report` need."""
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the installed pipeline with their defaults, None where there is none.
+        """The parameters of the installed pipeline with their defaults, or None.
 
         Raises:
             UsageError: it is not installed, or belongs to another version of lipt.
@@ -58,7 +58,7 @@ class EngineClient(Protocol):
         ...
 
     def state(self, run: str) -> RunState:
-        """Where a run stands."""
+        """The state of a run."""
         ...
 
     def workflow(self, run: str) -> str:
@@ -67,10 +67,10 @@ class EngineClient(Protocol):
 
 
 def check_version(found: str, *, what: str, remedy: str) -> None:
-    """A pipeline of another version would misread what this one writes.
+    """Refuse a pipeline of another version, which would misread our parameters.
 
     Raises:
         UsageError: `found` is not this version.
     """
     if found != __version__:
-        raise UsageError(f"{what} is of lipt {found or '(unknown)'}, this is {__version__}", remedy)
+        raise UsageError(f"{what} is for lipt {found or '(unknown)'}, but this is lipt {__version__}", remedy)

@@ -1,8 +1,8 @@
 """One box on many nodes: an Indexed Job, the same under every engine.
 
-Why a Job, and not the engine's own loop: it gives each pod a node of its own (required anti-affinity; Kubeflow has
-none), repeats the pods that were lost and only those, goes on when some are lost for good, costs one pod per worker
-where Kubeflow's loop costs three, and does not make the engine's record of the run grow with the number of workers.
+A Job has advantages over the engine's own loop. It gives each pod its own node (required anti-affinity; Kubeflow has
+none), retries only lost pods, and continues if some are lost permanently. It costs one pod per worker; Kubeflow's loop
+costs three. The engine's record of the run does not grow with the number of workers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from lipt.adapters.cluster.manifest import JOB_LABEL, Pods, job_manifest
 from lipt.errors import RunError
 
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
-#: All pods are listed when the Job has changed, and as often as this.
+#: All pods are listed when the Job has changed, and at this interval.
 _LIST_S = 30.0
-#: A pod on a node that is gone stays for ever where nobody removes it; its work may then be done twice, which is safe,
-#: since the same question has one address and one answer.
+#: A pod on a lost node stays until somebody removes it. Its work may then be done twice, which is safe: both pods write
+#: the same bytes to the same address.
 _STUCK_S = 15
 _EXPLAINED = {"OOMKilled": "out of memory (OOMKilled): raise `memory`", "Evicted": "evicted by its node"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThisPod:
-    """The pod that this process runs in, as its environment tells."""
+    """The pod that this process runs in, from its environment."""
 
     namespace: str
     pod: str
@@ -55,19 +55,19 @@ def run_job(
 ) -> dict[int, str]:
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
 
-    At most one pod of the Job is on a node when it uses GPUs. Pods that were lost or exited with 3 are repeated; exit
-    codes 1, 2 and 137 (out of memory) are answers. A repeated caller finds the Job that it had started; when the
-    caller is stopped (not killed), the Job goes too.
+    With GPUs, a node runs at most one pod of the Job. Lost pods and exit code 3 are retried; exit codes 1, 2 and 137
+    (out of memory) are not. A retried caller finds the Job that it started before. A stopped (not killed) caller
+    deletes its Job.
 
     Args:
-        name: what is done, for the names of Job and pods.
-        may_fail: indexes that may fail before the rest is stopped.
-        say: told about what happens.
-        advance: told how many pods are done, and how many there are.
-        room_within_s: give up when no pod found a node for that long; None waits until the deadline.
+        name: part of the names of Job and pods.
+        may_fail: number of indexes that may fail before the rest is stopped.
+        say: receives messages about progress.
+        advance: receives the number of finished pods and of all pods.
+        room_within_s: give up if no pod gets a node for this long; None: wait until the deadline.
 
     Returns:
-        Why, for every index that did not succeed.
+        The reason, for every index that did not succeed.
     """
     cluster = Cluster()
     jobs = f"/apis/batch/v1/namespaces/{here.namespace}/jobs"
@@ -78,11 +78,11 @@ def run_job(
     path = f"{jobs}/{job['metadata']['name']}"
     try:
         found = cluster.get(path)
-        if _condition(found):  # of an earlier attempt; what it did is in the workspace
+        if _condition(found):  # of an earlier attempt; its results are in the workspace
             cluster.delete(path)
             _until_gone(cluster, path)
             raise MissingError(path)
-        say(f"{name}: goes on with job {job['metadata']['name']}")
+        say(f"{name}: continues with job {job['metadata']['name']}")
     except MissingError:
         cluster.create(jobs, job)
     try:
@@ -106,7 +106,7 @@ def run_job(
 
 
 def _owner(cluster: Cluster, here: ThisPod) -> tuple[str, dict[str, Any]]:
-    """The run's name, and who owns what it makes: the workflow, so that deleting it deletes everything."""
+    """The run's name, and the owner of its objects: the workflow, so that deleting it deletes everything."""
     pod = cluster.get(f"/api/v1/namespaces/{here.namespace}/pods/{here.pod}")["metadata"]
     run = pod.get("labels", {}).get("workflows.argoproj.io/workflow", here.pod)
     for reference in pod.get("ownerReferences", []):
@@ -126,7 +126,7 @@ def _wait(
     advance: Callable[[int, int], None],
     room_within_s: float | None,
 ) -> dict[int, str] | None:
-    """Why, for every index that did not succeed; None when no node had room for a pod."""
+    """The reason, for every index that did not succeed; None if no node had room for a pod."""
     last_placed = changed = listed = time.monotonic()
     selector = f"{JOB_LABEL}={path.rsplit('/', 1)[1]}"
     reasons: dict[int, str] = {}
@@ -137,7 +137,7 @@ def _wait(
         status = job.get("status", {})
         if status != seen:
             seen, changed = status, now
-        elif now - listed < _LIST_S:  # nothing happened to any pod
+        elif now - listed < _LIST_S:  # no pod has changed
             time.sleep(pause_s(now - changed))
             continue
         listed = now
@@ -168,7 +168,7 @@ def _wait(
 def _lost(
     status: dict[str, Any], condition: dict[str, Any], completions: int, reasons: dict[int, str]
 ) -> dict[int, str]:
-    """Why, for every index that a Job that is over did not complete."""
+    """The reason, for every index that the finished Job did not complete."""
     failed = set(range(completions)) - _indexes(status.get("completedIndexes", ""))
     late = condition.get("reason") == "DeadlineExceeded"
     default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
@@ -176,15 +176,15 @@ def _lost(
 
 
 def pause_s(quiet_s: float) -> float:
-    """Seconds until the next look at a Job that has not changed for `quiet_s`: a twentieth of that, within bounds.
+    """Seconds until the next query of a Job that has not changed for `quiet_s`: a twentieth of that, within bounds.
 
-    A run of days asks the API server little, and one of minutes is not kept waiting.
+    So a run of days sends few requests, and a run of minutes does not wait long.
     """
     return min(max(_SHORTEST_S, quiet_s / 20), _LONGEST_S)
 
 
 def _condition(job: dict[str, Any]) -> dict[str, Any] | None:
-    """The condition that says that the Job is over."""
+    """The condition that says that the Job has ended."""
     for condition in job.get("status", {}).get("conditions", []):
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return dict(condition)
@@ -192,7 +192,7 @@ def _condition(job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
-    """Remember why a pod failed: pods vanish, and with them their messages."""
+    """Record why a pod failed, because pods disappear together with their messages."""
     if pod["status"].get("phase") != "Failed":
         return
     index = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
@@ -214,7 +214,7 @@ def _is_stuck(pod: dict[str, Any]) -> bool:
 
 
 def _forget(cluster: Cluster, path: str) -> None:
-    """Remove a pod whose node will not confirm its end; the Job's finalizer would wait for that."""
+    """Remove a pod whose node cannot confirm its end; the Job's finalizer would wait for that."""
     cluster.delete(path, gracePeriodSeconds=0)
     cluster.patch(path, {"metadata": {"finalizers": None}})
 
@@ -235,4 +235,4 @@ def _until_gone(cluster: Cluster, path: str) -> None:
         except MissingError:
             return
         time.sleep(1)
-    raise RunError(f"{path} does not go away", "kubectl delete it, then try again")
+    raise RunError(f"{path} is not deleted", "delete it with kubectl, then try again")

@@ -17,7 +17,7 @@ from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 T = TypeVar("T")
 _PIPELINE = "lipt"
-_UPLOAD = f"upload it: kfp pipeline create -p {_PIPELINE} pipelines/lipt.yaml (create-version when it exists)"
+_UPLOAD = f"upload it: kfp pipeline create -p {_PIPELINE} pipelines/lipt.yaml (create-version if it exists)"
 _PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "RUNNING": "Running"} | {
     "CANCELING": "Running",
     "PAUSED": "Running",
@@ -27,7 +27,7 @@ _PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "
 
 
 class Kubeflow:
-    """Kubeflow Pipelines; reached through the API server of the cluster, or at KFP_ENDPOINT."""
+    """Kubeflow Pipelines, through the API server of the cluster or at KFP_ENDPOINT."""
 
     def __init__(self, cluster: Api, namespace: str) -> None:
         try:
@@ -62,14 +62,14 @@ class Kubeflow:
                     version_id=version.pipeline_version_id,
                 )
             )
-        except TransientError:  # not repeated: the run may have been started all the same
+        except TransientError:  # not retried: the run may have started
             run = self._newest(title)
             if run is None:
                 raise
         return str(run.run_id)
 
     def _newest(self, title: str) -> Any | None:
-        """The run of that title, which is drawn and so the only one, among those started last."""
+        """The run of that title among the latest. The title is drawn at random, so there is only one."""
         with suppress(TransientError):
             found = _call(
                 lambda: self.client.list_runs(sort_by="created_at desc", page_size=100, namespace=self.namespace)
@@ -107,7 +107,9 @@ class Kubeflow:
         path = f"/apis/argoproj.io/v1alpha1/namespaces/{self.namespace}/workflows"
         items = self.cluster.get(path, labelSelector=f"pipeline/runid={run}")["items"]
         if not items:
-            raise MissingError(f"no workflow of run {run} in {self.namespace}", "it may have been cleaned up")
+            raise MissingError(
+                f"no workflow of run {run} in {self.namespace}", "check the handle; the workflow may have been deleted"
+            )
         return str(items[0]["metadata"]["name"])
 
     def _version(self) -> tuple[Any, dict[str, Any]]:
@@ -126,8 +128,8 @@ class Kubeflow:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The client prints links, where stdout carries the result alone; and it logs a traceback for every attempt, while
-    the error that it raises in the end says the same."""
+    """Silence the client. It prints links to stdout, which must carry only the result. It also logs a traceback for
+    every attempt, although its final error says the same."""
     logging.disable(logging.CRITICAL)
     try:
         with redirect_stdout(io.StringIO()):
@@ -137,7 +139,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _call(function: Callable[[], T]) -> T:
-    """Its errors as ours, and none of its chatter on stdout."""
+    """Call the client silently; its errors become errors of lipt."""
     from kfp_server_api import ApiException
     from urllib3.exceptions import HTTPError
 
@@ -149,7 +151,7 @@ def _call(function: Callable[[], T]) -> T:
         raise _translated(error) from None
     except (HTTPError, OSError) as error:
         raise TransientError(
-            f"Kubeflow Pipelines cannot be reached: {' '.join(str(error).split())}",
+            f"Kubeflow Pipelines is unreachable: {' '.join(str(error).split())}",
             "set KFP_ENDPOINT, or check the cluster",
         ) from None
 
@@ -157,9 +159,9 @@ def _call(function: Callable[[], T]) -> T:
 def _translated(error: Any) -> LiptError:
     text = " ".join(str(error.body or error.reason).split())[:300]
     if error.status in (401, 403):
-        return UsageError(f"Kubeflow Pipelines refuses: {text}", "log in, or grant it")
+        return UsageError(f"Kubeflow Pipelines refuses: {text}", "log in, or grant the permission")
     if error.status == 404:
-        return MissingError(f"not known to Kubeflow Pipelines: {text}", "check the run's handle")
+        return MissingError(f"Kubeflow Pipelines does not know it: {text}", "check the run's handle")
     if error.status == 400:
         return UsageError(f"Kubeflow Pipelines rejects it: {text}", "correct that value")
     if error.status >= 500:

@@ -1,4 +1,4 @@
-"""What pods of a run look like: documents in the API's own spelling, shared by the fan-out and the Argo workflow."""
+"""The pods of a run: documents with the API's own names, shared by the fan-out and the Argo workflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeInt, Validat
 from lipt import __version__
 from lipt.errors import UsageError, did_you_mean
 
-#: Labels of worker pods, beside the recommended ones.
+#: Labels of worker pods, in addition to the recommended ones.
 RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"
 GPU = "nvidia.com/gpu"
 _RETRIES = 3
@@ -35,7 +35,7 @@ VOLUME_MOUNTS = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPat
 
 
 class Pods(BaseModel):
-    """How the pods of a fan-out run: parameters of the pipeline, as Kubernetes writes them, or as text."""
+    """How the pods of a fan-out run: parameters of the pipeline, in the format of Kubernetes, or as text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,9 +50,9 @@ class Pods(BaseModel):
     s3: str = "lipt-s3"
     """Name of the Secret and of the ConfigMap of the object store."""
     nodes: NonNegativeInt = 0
-    """Pods that share a fan-out; 0: one for each piece of work, or for as many as a pod has GPUs."""
+    """Pods that share a fan-out; 0: one per piece of work, or with k GPUs one per k pieces."""
     deadline: NonNegativeInt = 720
-    """Minutes after which pre-training goes on without those that are missing."""
+    """Minutes after which the run continues without the missing workers."""
 
     @classmethod
     def parse(cls, parameters: Mapping[str, Any]) -> Pods:
@@ -72,7 +72,7 @@ class Pods(BaseModel):
 
 
 def labels_of(component: str) -> dict[str, str]:
-    """The recommended labels of something that belongs to a run."""
+    """The recommended labels of an object that belongs to a run."""
     prefix = "app.kubernetes.io"
     return {
         f"{prefix}/name": "lipt",
@@ -86,7 +86,7 @@ def labels_of(component: str) -> dict[str, str]:
 def environment(s3: str) -> list[dict[str, Any]]:
     """The object store's credentials and address, from the Secret and the ConfigMap of that name.
 
-    Optional, since a pod waits for ever for a missing object, while lipt names the missing variable.
+    They are optional: a pod waits forever for a missing required object, but lipt names the missing variable.
     """
 
     def taken(variable: str, source: str, key: str) -> dict[str, Any]:
@@ -97,12 +97,12 @@ def environment(s3: str) -> list[dict[str, Any]]:
         taken("AWS_SECRET_ACCESS_KEY", "secretKeyRef", "secretkey"),
         taken("LIPT_S3_ENDPOINT", "configMapKeyRef", "endpoint"),
         taken("AWS_REGION", "configMapKeyRef", "region"),
-        {"name": "GOMP_SPINCOUNT", "value": "30000"},  # threads that spin without end starve the node's other pods
+        {"name": "GOMP_SPINCOUNT", "value": "30000"},  # threads that spin endlessly starve the other pods of the node
     ]
 
 
 def volumes(scratch: str) -> list[dict[str, Any]]:
-    """Scratch space, for the root file system is read-only; a pod that fills it is evicted, not its node."""
+    """Scratch space, because the root file system is read-only. A pod that fills it is evicted."""
     return [
         {"name": "tmp", "emptyDir": {"sizeLimit": scratch}},
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
@@ -110,7 +110,7 @@ def volumes(scratch: str) -> list[dict[str, Any]]:
 
 
 def unreachable(seconds: int) -> list[dict[str, Any]]:
-    """Tolerations: how long a pod stays on a node that does not answer."""
+    """Tolerations that limit how long a pod stays on a node that does not answer."""
     toleration = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
     return [{"key": f"node.kubernetes.io/{state}"} | toleration for state in ("not-ready", "unreachable")]
 
@@ -147,7 +147,7 @@ def job_manifest(
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    # 137: killed, and not by a disruption: out of memory, which it would be again.
+                    # 137: killed, but not by a disruption: out of memory, and so would be a retry.
                     {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1, 2, 137]}},
                 ]
             },
@@ -160,7 +160,7 @@ def job_manifest(
 
 
 def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """A worker: it gets the store's credentials and nothing of the cluster's."""
+    """A worker: it gets the store's credentials, but no cluster token."""
     limits = {"memory": pods.memory} | ({GPU: pods.gpus} if pods.gpus else {})
     apart = {"labelSelector": {"matchLabels": {JOB_LABEL: job}}, "topologyKey": "kubernetes.io/hostname"}
     own_node = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}

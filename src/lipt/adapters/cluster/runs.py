@@ -1,4 +1,4 @@
-"""Runs on a cluster, whichever engine they run on: handles, states, logs."""
+"""Runs on a cluster, under any engine: handles, states, logs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Handle:
 
     @classmethod
     def parse(cls, text: str) -> Handle:
-        """Raises UsageError when it is none."""
+        """Raises UsageError if it is not a handle."""
         parts = text.split("/")
         if len(parts) != 3 or parts[0] not in DEFAULT_NAMESPACE or not all(parts):
             raise UsageError(
                 f"{text!r} is not a run",
-                "it reads argo/NAMESPACE/NAME or kubeflow/NAMESPACE/ID, as `lipt submit` prints it",
+                "write argo/NAMESPACE/NAME or kubeflow/NAMESPACE/ID, as `lipt submit` prints it",
             )
         return cls(engine=parts[0], namespace=parts[1], run=parts[2])
 
@@ -50,7 +50,7 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
     """(pod, its log) of a run's boxes and workers, by start.
 
     Args:
-        box: of this box and its workers only.
+        box: only this box and its workers.
 
     Raises:
         UsageError: no such box.
@@ -66,13 +66,13 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
             text = cluster.text(
                 "GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log", query={"container": container}
             )
-        except LiptError as error:  # it waits for a node, or is gone with it
+        except LiptError as error:  # it waits for a node, or its node is lost
             text = f"({error.message})\n"
         yield name, text
 
 
 def waiting(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
-    """Box -> why pods of it, or of its workers, have no node yet, in the scheduler's words."""
+    """Box -> the scheduler's reason why pods of the box or of its workers have no node yet."""
     told: dict[str, list[str]] = {}
     for box, pod in _pods(cluster, namespace, workflow):
         for condition in pod["status"].get("conditions", []):

@@ -1,4 +1,4 @@
-"""The places objects live, a folder (`file://`) or a bucket (`s3://`): every byte is counted as it passes."""
+"""Stores of objects, a folder (`file://`) or a bucket (`s3://`). Every byte that is read or written is counted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_store(uri: str) -> Store:
             raise UsageError(f"{uri}: a file URI needs an absolute path", "write file:///abs/path or a plain path")
         return FileStore(rest)
     if scheme == "s3":
-        from lipt.adapters.store.s3 import S3Store  # minio costs 100 ms: only who needs it pays
+        from lipt.adapters.store.s3 import S3Store  # minio takes 100 ms to import
 
         return S3Store.from_environment(rest)
     raise UsageError(f"{uri}: unknown scheme {scheme!r}", did_you_mean(scheme, ("file", "s3")))

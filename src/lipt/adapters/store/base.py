@@ -1,4 +1,4 @@
-"""What every store offers, and the ledger of what went through it."""
+"""The interface of every store, and the ledger of its traffic."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Literal, Self
 from lipt.errors import IntegrityError, RunError, UsageError
 
 Kind = Literal["data", "model", "other"]
-"""What the bytes are: samples, weights, everything else (manifests, scores, reports)."""
+"""Kind of the bytes: samples, weights, everything else (manifests, scores, reports)."""
 
 Operation = Literal["read", "write", "size", "list", "delete"]
 
 Keys = list[str]
 
 TEMPORARY = ".lipt-tmp-"
-"""Start of the names of unfinished files: never a key, never listed."""
+"""Unfinished files have names with this prefix. It is never a key and never listed."""
 
 
 class MissingObjectError(RunError):
@@ -31,7 +31,7 @@ def _per_kind() -> dict[Kind, int]:
 
 @dataclass
 class Traffic:
-    """Payload bytes per kind and direction, requests per operation (one per attempt); safe to count from threads."""
+    """Payload bytes per kind and direction, requests per operation (one per attempt). Threads may count."""
 
     read: dict[Kind, int] = field(default_factory=_per_kind)
     written: dict[Kind, int] = field(default_factory=_per_kind)
@@ -60,7 +60,7 @@ class Traffic:
             }
 
     def __add__(self, other: Traffic) -> Traffic:
-        """The sum of two ledgers, as of now; neither is changed."""
+        """The current sum of two ledgers; neither is changed."""
         mine, theirs = self.as_dict(), other.as_dict()
         sums: dict[str, Any] = {name: dict(Counter(mine[name])) for name in mine}
         for name, counts in theirs.items():
@@ -74,7 +74,7 @@ class Store(ABC):
 
     Attributes:
         uri: canonical location, `file:///abs/path` or `s3://bucket/prefix`, no trailing slash.
-        traffic: what went through this store and through every store made from it by `at`.
+        traffic: the traffic of this store and of every store made from it by `at`.
     """
 
     def __init__(self, uri: str, traffic: Traffic) -> None:
@@ -100,13 +100,13 @@ class Store(ABC):
         return data
 
     def write(self, key: str, data: bytes, *, kind: Kind) -> None:
-        """Create or replace an object atomically: a reader sees the old one, the new one or none, never half of one."""
+        """Create or replace an object atomically: a reader sees the old object, the new one or none, never a part."""
         self._check(key)
         self._write(key, data)
         self.traffic.count_written(kind, len(data))
 
     def size(self, key: str) -> int | None:
-        """Bytes of an object; None when there is no such object."""
+        """Bytes of an object; None if there is no such object."""
         self._check(key)
         return self._size(key)
 
@@ -121,16 +121,16 @@ class Store(ABC):
         return dict(sorted(self._sizes(prefix).items()))
 
     def delete(self, key: str) -> None:
-        """Remove an object; no error when there is none."""
+        """Remove an object; no error if there is none."""
         self._check(key)
         self._delete(key)
 
     def metered(self) -> Self:
-        """The same place with a fresh ledger: each stage counts its own traffic."""
+        """The same location with a new ledger, so that each stage counts its own traffic."""
         return self._sibling(self.uri, Traffic())
 
     def at(self, prefix: str) -> Self:
-        """The location `prefix` below this one, counting into the same ledger."""
+        """The location `prefix` below this one, with the same ledger."""
         prefix = prefix.removesuffix("/")
         self._check(prefix)
         return self._sibling(f"{self.uri}/{prefix}", self.traffic)
@@ -139,7 +139,7 @@ class Store(ABC):
         return f"{self.uri}/{key}"
 
     def _check(self, key: str) -> None:
-        """Refuse keys that could leave the location, or that mean different things to a folder and to a bucket."""
+        """Refuse keys that could leave the location, or that a folder and a bucket read differently."""
         parts = key.split("/")
         if any(part in ("", ".", "..") or part.startswith(TEMPORARY) for part in parts) or not key.isprintable():
             raise UsageError(
@@ -154,13 +154,13 @@ class Store(ABC):
     def _too_short(self, key: str, start: int, length: int | None) -> IntegrityError:
         span = f"{length} bytes at {start}" if length is not None else f"bytes from {start} on"
         return IntegrityError(
-            f"{self._uri_of(key)}: the object ends before the {span} that were asked for",
-            "it was truncated or replaced: write it again (a chunk: delete the dataset and ingest it again)",
+            f"{self._uri_of(key)}: the object ends before the requested {span}",
+            "it was truncated or replaced: write it again (for a chunk, delete the data set and ingest it again)",
         )
 
     @abstractmethod
     def _read(self, key: str, kind: Kind, start: int, length: int | None) -> bytes:
-        """As `read`; counts the request and the bytes that came, may return fewer than `length`."""
+        """Like `read`. Counts the request and the received bytes; may return fewer bytes than `length`."""
 
     @abstractmethod
     def _write(self, key: str, data: bytes) -> None: ...

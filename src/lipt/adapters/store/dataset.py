@@ -1,4 +1,4 @@
-"""A dataset's location as the plain callables that `lipt.data.chunks` takes."""
+"""The files of a data set, as the functions that `lipt.data.chunks` needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lipt.adapters.store.base import Kind, MissingObjectError, Store
 
 
 class DatasetFiles:
-    """`read`, `put`, `get` and `delete` of a dataset's files; chunks (`.tar`) count as data, the rest as other."""
+    """`read`, `put`, `get` and `delete` a data set's files. Chunks (`.tar`) count as data, the rest as other."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -18,7 +18,7 @@ class DatasetFiles:
         self.store.write(file, data, kind=_kind(file))
 
     def get(self, file: str) -> bytes | None:
-        """The whole file, or None when there is none."""
+        """The whole file, or None if there is none."""
         try:
             return self.store.read(file, kind=_kind(file))
         except MissingObjectError:

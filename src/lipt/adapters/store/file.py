@@ -13,7 +13,7 @@ from uuid import uuid4
 from lipt.adapters.store.base import TEMPORARY, Kind, Store, Traffic
 from lipt.errors import RunError
 
-# What the object API calls "no such object": also a folder of that name, or a parent that is a file.
+# "No such object" for the object API: also a folder of that name, or a parent that is a file.
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 _REMEDIES = {
@@ -29,8 +29,8 @@ _REMEDIES = {
 class FileStore(Store):
     """A folder; it is created by the first write.
 
-    Writes go to a temporary name in the same folder, are flushed to the disk and then renamed, so a killed or
-    failed writer leaves at most a `.lipt-tmp-*` file, which no call lists or reads.
+    A write goes to a temporary name in the same folder, is flushed to the disk and then renamed. So a killed or failed
+    writer leaves at most a `.lipt-tmp-*` file, which no call lists or reads.
     """
 
     def __init__(self, path: str | Path, traffic: Traffic | None = None) -> None:
@@ -80,7 +80,7 @@ class FileStore(Store):
 
     def _sizes(self, prefix: str) -> dict[str, int]:
         self.traffic.count_request("list")
-        # A prefix ends anywhere in a name: walk from the last whole folder in it.
+        # A prefix can end within a name: walk from the last complete folder in it.
         top = self.root / prefix.rpartition("/")[0]
         with self._explained(prefix):
             keys = [Path(folder, name) for folder, _, names in os.walk(top, onerror=_unless_absent) for name in names]
@@ -88,7 +88,7 @@ class FileStore(Store):
             for path in keys:
                 key = path.relative_to(self.root).as_posix()
                 if key.startswith(prefix) and not path.name.startswith(TEMPORARY):
-                    with suppress(*_ABSENT):  # removed since it was listed
+                    with suppress(*_ABSENT):  # removed after it was listed
                         sizes[key] = path.stat().st_size
         return sizes
 
@@ -115,7 +115,7 @@ def _unless_absent(error: OSError) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power loss; file systems that cannot do this are left as they are."""
+    """Make the rename survive a power loss, if the file system can do this."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -38,7 +38,7 @@ _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 
 @dataclass
 class _Connection:
-    """A client of one endpoint with its settings, shared by every store made from the first."""
+    """A client of one endpoint with its settings, shared by a store and all stores made from it."""
 
     client: Minio
     endpoint: str
@@ -47,7 +47,7 @@ class _Connection:
 
 
 class S3Store(Store):
-    """A prefix in a bucket. A PUT is atomic by the protocol; transient failures are retried with growing pauses."""
+    """A prefix in a bucket. A PUT is atomic in S3. Transient failures are retried with growing pauses."""
 
     def __init__(self, location: str, connection: _Connection, traffic: Traffic) -> None:
         self._bucket, _, prefix = location.strip("/").partition("/")
@@ -123,13 +123,13 @@ class S3Store(Store):
             return None
 
     def _require_bucket(self) -> None:
-        """An answer to HEAD has no body: a missing bucket looks like a missing object, so ask once."""
+        """Check once that the bucket exists. HEAD has no body, so a missing bucket looks like a missing object."""
 
         def attempt() -> bool:
             try:
                 return self._connection.client.bucket_exists(bucket_name=self._bucket)
             except S3Error as error:
-                if error.code == "AccessDenied":  # allowed to read objects, not to look at the bucket
+                if error.code == "AccessDenied":  # may read objects, but not see the bucket
                     return True
                 raise
 
@@ -160,7 +160,7 @@ class S3Store(Store):
         return type(self)(uri.removeprefix("s3://"), self._connection, traffic)
 
     def _call(self, operation: Operation, key: str, attempt: Callable[[], T]) -> T:
-        """Run `attempt` until it succeeds, fails for good, or LIPT_S3_RETRY_S seconds are over."""
+        """Run `attempt` until it succeeds, fails permanently, or LIPT_S3_RETRY_S seconds have passed."""
 
         def counted() -> T:
             self.traffic.count_request(operation)
@@ -177,7 +177,7 @@ class S3Store(Store):
         )(counted)
 
     def _explain(self, key: str, error: Exception) -> LiptError:
-        """What a failure means to a user: never the text of a request, which is signed with the credentials."""
+        """The error for a user. It never contains the request, which is signed with the credentials."""
         where = self._uri_of(key)
         if isinstance(error, SSLError):
             return UsageError(
@@ -194,7 +194,7 @@ class S3Store(Store):
         if status >= 500 or status == 429:
             return self._transient(where, f"HTTP {status}")
         return UsageError(
-            f"{where}: {self._connection.endpoint} does not answer as an S3 store does (HTTP {status})",
+            f"{where}: {self._connection.endpoint} does not answer like an S3 store (HTTP {status})",
             "check LIPT_S3_ENDPOINT (the S3 port, not the console's), AWS_REGION and the credentials",
         )
 
@@ -220,8 +220,8 @@ class S3Store(Store):
 
     def _transient(self, where: str, reason: str) -> TransientError:
         return TransientError(
-            f"{where}: {self._connection.endpoint} was out of reach for {self._connection.retry_s:g} s ({reason})",
-            "check that the store is up and that LIPT_S3_ENDPOINT is right, then run the same command again",
+            f"{where}: {self._connection.endpoint} was unreachable for {self._connection.retry_s:g} s ({reason})",
+            "check that the store runs and that LIPT_S3_ENDPOINT is correct, then run the same command again",
         )
 
 
@@ -231,7 +231,7 @@ def _connect() -> _Connection:
     secret_key = _required("AWS_SECRET_ACCESS_KEY", "the secret key of the store")
     retry_s = _retry_s()
     silence_s = max(1.0, min(_SILENCE_S, retry_s / 2))
-    # Our retries are the only ones: one budget in seconds, every attempt counted.
+    # Only we retry: one budget in seconds, and every attempt is counted.
     pool = PoolManager(timeout=Timeout(connect=min(_CONNECT_S, silence_s), read=silence_s), maxsize=32, retries=False)
     try:
         url = urlsplit(endpoint)
@@ -247,7 +247,7 @@ def _connect() -> _Connection:
             http_client=pool,
         )
     except ValueError:
-        # The value is not repeated: people put passwords into addresses.
+        # The message omits the value: addresses may contain passwords.
         remedy = "set it to http://host:port or https://host, without path, user or password"
         raise UsageError("LIPT_S3_ENDPOINT is not the address of a store", remedy) from None
     return _Connection(client, endpoint, retry_s)
@@ -267,5 +267,5 @@ def _retry_s() -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise UsageError(f"LIPT_S3_RETRY_S={text} is no number of seconds", "set it to seconds, such as 60")
+        raise UsageError(f"LIPT_S3_RETRY_S={text} is not a number of seconds", "set it to seconds, such as 60")
     return seconds

@@ -1,4 +1,4 @@
-"""What a run needs of a cluster, found out before it starts: each check is a finding, or an error with its remedy."""
+"""Checks of a cluster before a run starts. A check returns a finding, or raises an error with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be installed: the API server, its namespace, the pipeline, the objects of the store."""
+"""Checks of the installation: the API server, the namespace, the pipeline, the objects of the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
 from lipt.adapters.cluster.runs import engine_client
 from lipt.errors import RunError
 
-#: A Job that repeats its indexes one by one is on by default since then.
+#: Since this version, Jobs can retry each index separately by default.
 _OLDEST = (1, 29)
 _ARGO = "install Argo Workflows 3.7: manifests/README.md has the command"
 
@@ -20,13 +20,13 @@ def server(cluster: Api, engine: str, namespace: str) -> str:
     version = cluster.get("/version")
     found = tuple(int("".join(filter(str.isdigit, version[part]))) for part in ("major", "minor"))
     if found < _OLDEST:
-        raise RunError(f"{cluster.host} runs Kubernetes {version['gitVersion']}", "1.29 is the oldest that will do")
+        raise RunError(f"{cluster.host} runs Kubernetes {version['gitVersion']}", "upgrade to 1.29 or newer")
     try:
         cluster.get(f"/api/v1/namespaces/{namespace}")
     except MissingError:
         raise RunError(f"{cluster.host} has no namespace {namespace}", f"-n NAMESPACE, or {OVERLAY[engine]}") from None
     except RefusedError:
-        pass  # who works in a namespace need not see namespaces
+        pass  # users of one namespace may not see namespaces
     return f"{cluster.host}, Kubernetes {version['gitVersion']}, namespace {namespace}"
 
 
@@ -43,7 +43,7 @@ def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, 
 
 
 def store_objects(site: Site) -> str:
-    """Secret and ConfigMap of the object store are there and have the keys that pods take; values are never shown."""
+    """Secret and ConfigMap of the object store exist and have the keys that pods need. Values are never shown."""
     name, path = site.pods.s3, f"/api/v1/namespaces/{site.namespace}"
     unseen = []
     for kind, keys in (("ConfigMap", ("endpoint",)), ("Secret", ("accesskey", "secretkey"))):
@@ -62,5 +62,5 @@ def store_objects(site: Site) -> str:
                 f"kubectl -n {site.namespace} {create}",
             )
     if unseen:
-        raise UnknownError(f"you may not read {' and '.join(unseen)} {name}", "the check `pod` tells whether they fit")
+        raise UnknownError(f"you may not read {' and '.join(unseen)} {name}", "the check `pod` tests them")
     return f"Secret and ConfigMap {name}"

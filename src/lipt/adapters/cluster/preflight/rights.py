@@ -1,4 +1,4 @@
-"""What the caller and the account of a run's boxes must be allowed to do."""
+"""Checks of the permissions of the caller, and of the account of a run's boxes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
 from lipt.errors import RunError, UsageError
 
 GRANT = "kubectl -n {namespace} create rolebinding lipt-users --clusterrole=edit --user=NAME, by an administrator"
-#: What the account of a run's boxes may do, as manifests/base/access grants it; (API group, resource, verbs).
+#: Permissions of the account of a run's boxes, from manifests/base/access: (API group, resource, verbs).
 _ACCOUNT = (
     ("batch", "jobs", ("create", "get", "delete")),
     ("", "pods", ("get", "list", "patch", "delete")),
 )
 _ARGO_ACCOUNT = (("argoproj.io", "workflowtaskresults", ("create", "patch")),)
-#: What a person needs for `lipt submit`, `status` and `logs`.
+#: Permissions that a user needs for `lipt submit`, `status` and `logs`.
 _LOGS = (("", "pods", ("list",)), ("", "pods/log", ("get",)))
 _USER = {
     "argo": (("argoproj.io", "workflowtemplates", ("get",)), ("argoproj.io", "workflows", ("create", "get")), *_LOGS),
@@ -26,10 +26,10 @@ Rights = Iterable[tuple[str, str, Iterable[str]]]
 
 
 def user_rights(site: Site, *, endpoint: bool = False) -> str:
-    """Who calls may submit runs, see them and read their logs.
+    """The caller may submit runs, see them and read their logs.
 
     Args:
-        endpoint: Kubeflow Pipelines is reached at an address of its own, whose rights only it knows.
+        endpoint: Kubeflow Pipelines has its own address and checks permissions itself.
     """
     rights = [right for right in _USER[site.engine] if not (endpoint and right[1] == "services/proxy")]
     missing = missing_rights(site, rights)
@@ -50,7 +50,7 @@ def account_rights(site: Site) -> str:
     except RefusedError:
         raise UnknownError(
             f"you may not ask what {account} may do",
-            f"an administrator may: kubectl -n {site.namespace} auth can-i create jobs --as={user}",
+            f"an administrator can: kubectl -n {site.namespace} auth can-i create jobs --as={user}",
         ) from None
     if missing:
         raise RunError(f"ServiceAccount {account} may not {', '.join(missing)}", OVERLAY[site.engine])
@@ -58,7 +58,7 @@ def account_rights(site: Site) -> str:
 
 
 def missing_rights(site: Site, rights: Rights, *, user: str = "") -> list[str]:
-    """Those of the rights that the caller, or another user, does not have in the namespace."""
+    """The rights that the caller, or another user, lacks in the namespace."""
     path, kind, extra = "selfsubjectaccessreviews", "SelfSubjectAccessReview", {}
     if user:
         path, kind = f"namespaces/{site.namespace}/localsubjectaccessreviews", "LocalSubjectAccessReview"
@@ -84,7 +84,7 @@ def missing_rights(site: Site, rights: Rights, *, user: str = "") -> list[str]:
 
 
 def _account(site: Site) -> str:
-    """The account that boxes run as: Argo's is in the workflow, Kubeflow's depends on how it was installed."""
+    """The account of the boxes. In Argo the workflow names it; in Kubeflow it depends on the installation."""
     names = {"argo": ("lipt-run",), "kubeflow": ("pipeline-runner", "default-editor")}[site.engine]
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""Which nodes take the pods of a run, and which have its image."""
+"""Checks which nodes accept the pods of a run, and which have its image."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lipt.adapters.cluster.manifest import GPU
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
 from lipt.errors import RunError
 
-#: Prefix of the taints that Kubernetes itself sets on nodes in trouble.
+#: Prefix of the taints that Kubernetes sets on nodes with problems.
 _CONDITION = "node.kubernetes.io/"
 
 
 def nodes(site: Site) -> str:
-    """Some node takes the run's pods: ready, with enough GPUs, its labels wanted, its taints tolerated."""
+    """At least one node accepts the run's pods: ready, with enough GPUs, selected labels and tolerated taints."""
     found, pods = _nodes(site), site.pods
     with_gpus = [node for node in found if _gpus(node)]
     candidates = [node for node in (with_gpus if pods.gpus else found) if _gpus(node) >= pods.gpus]
@@ -29,7 +29,7 @@ def nodes(site: Site) -> str:
         steps: list[tuple[list[Any], str, str]] = [
             (candidates, f"none has {pods.gpus} allocatable {GPU}", "-p gpus=N, or the device plugin"),
             (selected, f"none of them has the labels {json.dumps(pods.node_selector)}", "-p node_selector='{…}'"),
-            (ready, "they are in trouble", "kubectl describe node"),
+            (ready, "they are not healthy", "kubectl describe node"),
             ([], f"taints keep it away: {_written(ready, pods.tolerations)}", tolerate),
         ]
         why, remedy = next((why, remedy) for left, why, remedy in steps if not left)
@@ -42,11 +42,11 @@ def nodes(site: Site) -> str:
 
 
 def image(site: Site) -> str:
-    """Whether nodes have the image, as far as they tell (each lists the 50 largest)."""
+    """Checks which nodes list the image (each node lists only its 50 largest)."""
     wanted, found = _full(site.pods.image), _nodes(site)
     having = [node for node in found if wanted in _images(node)]
     if not having:
-        raise UnknownError(f"{site.pods.image}: no node says that it has it", "it is pulled when a pod starts")
+        raise UnknownError(f"{site.pods.image}: no node lists it", "a node pulls it when a pod starts")
     return f"{site.pods.image}: on {len(having)} of {len(found)} nodes"
 
 
@@ -54,7 +54,7 @@ def _nodes(site: Site) -> list[dict[str, Any]]:
     try:
         return list(site.cluster.get("/api/v1/nodes")["items"])
     except RefusedError:
-        raise UnknownError("you may not see the nodes", "an administrator may: kubectl describe nodes") from None
+        raise UnknownError("you may not see the nodes", "an administrator can: kubectl describe nodes") from None
 
 
 def _name(node: dict[str, Any]) -> str:
@@ -66,7 +66,7 @@ def _gpus(node: dict[str, Any]) -> int:
 
 
 def _troubles(node: dict[str, Any]) -> list[str]:
-    """What passes by itself or by a repair, and is no reason for a toleration: not-ready, disk-pressure, cordoned …"""
+    """Temporary problems, for which no toleration is needed: not-ready, disk-pressure, cordoned …"""
     conditions = {entry["type"]: entry["status"] for entry in node["status"].get("conditions", [])}
     found = {taint["key"].removeprefix(_CONDITION) for taint in node["spec"].get("taints", []) if _passes(taint)}
     return sorted(found or ({"not-ready"} if conditions.get("Ready") != "True" else set()))
@@ -77,7 +77,7 @@ def _passes(taint: dict[str, Any]) -> bool:
 
 
 def _refused_by(node: dict[str, Any], tolerations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Taints of the node, other than its troubles, that keep pods with these tolerations away."""
+    """Taints of the node, other than its temporary problems, that reject pods with these tolerations."""
     all_taints = node["spec"].get("taints", [])
     taints = [taint for taint in all_taints if taint["effect"] != "PreferNoSchedule" and not _passes(taint)]
     return [taint for taint in taints if not any(_tolerates(entry, taint) for entry in tolerations)]
@@ -98,7 +98,7 @@ def _written(nodes: list[dict[str, Any]], tolerations: list[dict[str, Any]]) -> 
 
 
 def _tolerating(nodes: list[dict[str, Any]], given: list[dict[str, Any]]) -> str:
-    """The parameter that lets pods onto these nodes; empty when they may go there."""
+    """The parameter that lets pods run on these nodes; empty if they already can."""
     wanted = list(given)
     for taint in [taint for node in nodes for taint in _refused_by(node, given)]:
         entry = {"key": taint["key"], "operator": "Exists", "effect": taint["effect"]}
@@ -108,7 +108,7 @@ def _tolerating(nodes: list[dict[str, Any]], given: list[dict[str, Any]]) -> str
 
 
 def _full(name: str) -> str:
-    """`lipt:TAG` as nodes call it: `docker.io/library/lipt:TAG`."""
+    """The name that nodes use for `lipt:TAG`: `docker.io/library/lipt:TAG`."""
     first, slash, _ = name.partition("/")
     if not slash:
         return f"docker.io/library/{name}"

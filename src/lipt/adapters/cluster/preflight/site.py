@@ -1,4 +1,4 @@
-"""Where a run would go, and what is said when a check cannot tell."""
+"""The place of a run, and the error of a check without a result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lipt.adapters.cluster.api import Api
 from lipt.adapters.cluster.manifest import Pods
 from lipt.errors import LiptError
 
-#: What installs the account, its rights and the store's objects, by engine.
+#: Command that installs the account, its permissions and the store's objects, by engine.
 OVERLAY = {
     "argo": "kubectl apply -k manifests/overlays/kind",
     "kubeflow": "kubectl apply -k manifests/overlays/kubeflow",
@@ -16,12 +16,12 @@ OVERLAY = {
 
 
 class UnknownError(LiptError):
-    """It could not be found out, which is no failure."""
+    """Could not be checked; not counted as a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where a run would go, and how its pods would look."""
+    """The place of a run, and its pods."""
 
     cluster: Api
     engine: str

@@ -1,4 +1,4 @@
-"""A small pod that tries image, network and store from inside the cluster."""
+"""A small pod that tests image, network and store from inside the cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContai
 
 
 def pod(site: Site, *, workspace: str, data: str) -> str:
-    """A pod like a worker, without GPU: the image starts, is of this version, and reaches the store from inside.
+    """A pod like a worker, without GPU: the image starts, has this version of lipt, and reaches the store.
 
-    It is deleted whatever happens, and ends by itself should this process be killed.
+    The pod is always deleted. If this process is killed, the pod ends by itself.
     """
     path = f"/api/v1/namespaces/{site.namespace}/pods"
     if missing_rights(site, [("", "pods", ("create", "delete"))]):
@@ -40,10 +40,12 @@ def pod(site: Site, *, workspace: str, data: str) -> str:
     for name, finding in findings.items():
         if not finding["ok"]:
             message, _, remedy = str(finding["finding"]).partition("\n  -> ")
-            raise RunError(f"{name}, seen from a pod: {message}", remedy)
+            raise RunError(f"{name}, checked in a pod: {message}", remedy)
     packages = findings["packages"]["finding"]
     if f"lipt {__version__}" not in packages.split(", "):
-        raise RunError(f"{site.pods.image} holds {packages}; this is lipt {__version__}", "-p image=…, of this version")
+        raise RunError(
+            f"{site.pods.image} holds {packages}; this is lipt {__version__}", "-p image=…, an image of this version"
+        )
     seconds = time.monotonic() - started
     return f"on {ended['spec']['nodeName']}, {seconds:.0f} s: lipt {__version__}, {findings['workspace']['finding']}"
 
@@ -71,7 +73,7 @@ def _until_over(site: Site, path: str) -> dict[str, Any]:
 
     Raises:
         RunError: it cannot start.
-        UnknownError: it takes longer than a check should.
+        UnknownError: it takes too long for a check.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
@@ -86,14 +88,14 @@ def _until_over(site: Site, path: str) -> dict[str, Any]:
             raise RunError(f"{site.pods.image} does not start: {message or reason}", "correct the image")
         if time.monotonic() > deadline:
             if reason == "Unschedulable":
-                remedy = "-p tolerations=…, -p node_selector=…, or wait for room"
+                remedy = "-p tolerations=…, -p node_selector=…, or wait until a node is free"
                 raise RunError(f"no node took a small pod within {_PATIENCE_S:g} s: {message}", remedy)
             raise UnknownError(f"the pod is not done after {_PATIENCE_S:g} s ({reason or 'running'})", "try again")
         time.sleep(1)
 
 
 def _waits(seen: dict[str, Any]) -> tuple[str, str]:
-    """(reason, message) of what the pod waits for."""
+    """(reason, message) why the pod waits."""
     for container in seen["status"].get("containerStatuses", []):
         if waiting := container["state"].get("waiting"):
             return str(waiting.get("reason", "")), " ".join(str(waiting.get("message", "")).split())
@@ -104,7 +106,7 @@ def _waits(seen: dict[str, Any]) -> tuple[str, str]:
 
 
 def _findings(log: str, ended: dict[str, Any]) -> dict[str, Any]:
-    """What `lipt doctor -o json` found in the pod.
+    """The findings of `lipt doctor -o json` in the pod.
 
     Raises:
         RunError: it printed something else.
