@@ -19,8 +19,10 @@ from dataclasses import replace
 from lipt.config import load_config, override
 from lipt.flow.graph import prepare, train_jigsaws
 from lipt.rng import derive
+from lipt.run.attempt import Attempt
 from lipt.run.context import Context
-from lipt.run.workspace import Step
+from lipt.run.dataset import images_of, open_dataset, open_test_images, split_positions
+from lipt.run.network import new_model, read_weights, standard_augment
 from lipt.selection import Candidates, Outputs, select
 from lipt.stages.pretrain import DELTA
 from lipt.training.forward import accuracies, outputs_of
@@ -34,30 +36,30 @@ SCORES = {"EL2N, ccs": ("ccs", {"score": "el2n"}), "DUAL": ("dual", {})}
 def compare(ctx: Context) -> None:
     prepared = prepare(ctx)
     jigsaws, _ = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
-    step = Step(workspace=ctx.workspace, ref="ensemble/0", label="ensemble", reporter=ctx.reporter)
-    dataset = ctx.dataset(step, prepared.dataset)
+    attempt = Attempt(ctx=ctx, ref="ensemble/0", label="ensemble")
+    dataset = open_dataset(attempt, prepared.dataset)
     classes = len(dataset.manifest.classes)
-    _, positions = ctx.split(dataset)
-    images, test = ctx.images(dataset, "train", positions), ctx.test_images(dataset)
+    _, positions = split_positions(ctx, dataset)
+    images, test = images_of(ctx, dataset, "train", positions), open_test_images(ctx, dataset)
     labels_N = images.labels_N
 
-    star = ctx.weights(step, prepared.initial[0])
+    star = read_weights(attempt, prepared.initial[0])
     swarm = []
     for artifact in jigsaws.values():
-        state = decode_delta(step.read(artifact, DELTA, kind="model"), star, origin=artifact.ref)
-        swarm.append(outputs_of(ctx.model(classes, 0, state), images, device=ctx.device))
+        state = decode_delta(attempt.read(artifact, DELTA, kind="model"), star, origin=artifact.ref)
+        swarm.append(outputs_of(new_model(ctx, classes, 0, state), images, device=ctx.device))
     config, shards = ctx.config, ctx.config.dispatch
     local = shards.jigsaws * shards.batches * shards.batch_size * config.pretrain.passes
     cost = config.initialise.epochs + local / len(images)
 
     def recipe(epochs: int, lr: float, batch_size: int) -> Recipe:
-        return Recipe(epochs=epochs, batch_size=batch_size, lr=lr, schedule="cosine", augment=ctx.standard_augment())
+        return Recipe(epochs=epochs, batch_size=batch_size, lr=lr, schedule="cosine", augment=standard_augment(ctx))
 
     equal, far = max(2, round(cost)), round(10 * cost)
 
     def epochs(count: int) -> list[Outputs]:
         trainer = Trainer(
-            ctx.model(classes, ctx.seed("ensemble")),
+            new_model(ctx, classes, ctx.seed("ensemble")),
             replace(recipe(count, config.initialise.lr, config.initialise.batch_size), schedule="constant"),
             seed=ctx.seed("ensemble"),
             device=ctx.device,
@@ -94,7 +96,7 @@ def compare(ctx: Context) -> None:
                 picked = select(algorithm, candidates, fraction=fraction, seed=config.seed, options=options)
                 chosen[f"{name}, {source}"] = picked, price
         for name, (picked, price) in chosen.items():
-            model = ctx.model(classes, derive(config.seed, "main"))
+            model = new_model(ctx, classes, derive(config.seed, "main"))
             trainer = Trainer(
                 model, recipe(length, config.train.lr, config.train.batch_size), seed=config.seed, device=ctx.device
             )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lipt.config import override, parse_config
+from lipt.progress import Reporter
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
 from lipt.run.context import Context
-from lipt.run.workspace import Artifact, Workspace
+from lipt.run.stage import Stage
+from lipt.run.workspace import Workspace
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -26,6 +32,24 @@ TINY: dict[str, Any] = {
 def tiny_context(workspace: Path | str, changes: dict[str, Any] | None = None) -> Context:
     config = override(parse_config(TINY | {"workspace": str(workspace)}), changes or {})
     return Context.of(config)
+
+
+def bare_context(workspace: Workspace, reporter: Reporter | None = None) -> Context:
+    """For stages that look at no configuration."""
+    return Context(config=parse_config(TINY), workspace=workspace, reporter=reporter or Reporter(io.StringIO()))
+
+
+def demo_stage(
+    workspace: Workspace,
+    body: Callable[[Attempt], dict[str, Any]],
+    *,
+    name: str = "demo",
+    settings: dict[str, Any] | None = None,
+    inputs: Sequence[Artifact] = (),
+) -> Stage:
+    """A stage that does what `body` does."""
+    context = bare_context(workspace)
+    return Stage(ctx=context, name=name, settings=settings or {}, inputs=inputs, body=body, label=name)
 
 
 def digests(workspace: Workspace) -> dict[str, bytes]:

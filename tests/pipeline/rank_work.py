@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from lipt.errors import TransientError
+from lipt.run.artifact import Artifact
 from lipt.run.context import Context
 from lipt.run.processes.child import Team
-from lipt.run.workspace import Artifact
 
 
 def unreachable(_ctx: Context, team: Team) -> dict[str, Any]:

@@ -14,14 +14,17 @@ from lipt.errors import RunError, UsageError
 from lipt.flow.graph import Outcome, combine, made_of, run
 from lipt.pods import boxes
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
-from lipt.pods.workers import jigsaw_address, open_run, worker
+from lipt.pods.workers import open_run, worker
 from lipt.progress import Reporter
 from lipt.report.document import Document
-from lipt.run.context import WEIGHTS, Context
-from lipt.run.workspace import Artifact, Step
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+from lipt.run.dataset import images_of, open_dataset, split_positions
+from lipt.run.network import WEIGHTS, new_model, read_weights
 from lipt.stages import group, merge
-from lipt.stages.pretrain import DELTA
-from lipt.training.forward import accuracies
+from lipt.stages.pretrain import DELTA, pretrain
+from lipt.training.loop import accuracies
 from lipt.training.soup import Evaluator, Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, encode_delta, unpack
@@ -46,16 +49,16 @@ class Hand:
     """The core's merge on plain states, judged on digits that are read here."""
 
     def __init__(self, ctx: Context, outcome: Outcome) -> None:
-        self.step = Step(workspace=ctx.workspace, ref="test", label="test", reporter=ctx.reporter)
-        data = ctx.dataset(self.step, outcome.prepared.dataset)
-        images = ctx.images(data, "train", ctx.split(data)[0])
+        self.attempt = Attempt(ctx=ctx, ref="test", label="test")
+        data = open_dataset(self.attempt, outcome.prepared.dataset)
+        images = images_of(ctx, data, "train", split_positions(ctx, data)[0])
         assert isinstance(images, ResidentImages)
         self.all, self.few = images, images.subset(torch.arange(64))
-        self.star = ctx.weights(self.step, outcome.prepared.initial[0])
-        self.model, self.device = ctx.model(10, 0), ctx.device
+        self.star = read_weights(self.attempt, outcome.prepared.initial[0])
+        self.model, self.device = new_model(ctx, 10, 0), ctx.device
 
     def state(self, artifact: Artifact) -> State:
-        return decode_delta(self.step.read(artifact, DELTA, kind="model"), self.star, origin="test")
+        return decode_delta(self.attempt.read(artifact, DELTA, kind="model"), self.star, origin="test")
 
     def accuracy(self, state: State, images: ResidentImages) -> float:
         self.model.load_state_dict(state)
@@ -91,7 +94,7 @@ def test_groups_are_merged_like_jigsaws_and_their_soups_likewise(ran: tuple[Path
         soup = hand.merged({index: jigsaws[index] for index in indices}, hand.few)
         assert hand.step.read(artifact, DELTA, kind="model") == encode_delta(soup.state, hand.star)
         assert artifact.summary["accuracy"] == soup.accuracy
-        assert [step["index"] for step in artifact.summary["steps"]] == [step.index for step in soup.steps]
+        assert [attempt["index"] for attempt in artifact.summary["steps"]] == [attempt.index for attempt in soup.steps]
     last = hand.merged({index: hand.state(artifact) for index, artifact in enumerate(outcome.groups)}, hand.all)
     weights = unpack(hand.step.read(outcome.merged, WEIGHTS, kind="model"), origin="test")
     assert all(torch.equal(weights[name], last.state[name]) for name in weights)
@@ -133,12 +136,12 @@ def test_lost_jigsaws_change_their_group_alone(ran: tuple[Path, Outcome]) -> Non
     without_0 = combine(ctx, outcome.prepared, outcome.jigsaws[1:])
     left = made_of(ctx, without_0, "group")
     assert left[1:] == whole[1:]
-    assert [step["index"] for step in left[0].summary["steps"]] == [3]
+    assert [attempt["index"] for attempt in left[0].summary["steps"]] == [3]
     assert without_0.summary["missing"] == [0]
     without_2 = combine(ctx, outcome.prepared, [outcome.jigsaws[index] for index in (4, 3, 1, 0)])
     assert made_of(ctx, without_2, "group") == whole[:2]
     assert without_2.summary["missing"] == [2]
-    assert sorted(step["index"] for step in without_2.summary["steps"]) == [0, 1]
+    assert sorted(attempt["index"] for attempt in without_2.summary["steps"]) == [0, 1]
 
 
 def test_the_quorum_is_of_all_jigsaws(ran: tuple[Path, Outcome]) -> None:
@@ -183,10 +186,10 @@ def test_a_dry_run_names_the_groups(tmp_path: Path) -> None:
 def test_stages_refuse_groups_that_do_not_fit(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
     with pytest.raises(UsageError, match=r"merge.groups is 2, 0 soups of groups were handed over"):
-        merge(context(folder), *outcome.prepared.swarm, outcome.jigsaws)
+        merge(context(folder), *outcome.prepared.swarm, outcome.jigsaws).make()
     with pytest.raises(UsageError, match=r"merge.groups is 1, 2 soups"):
-        merge(context(folder, groups=1), *outcome.prepared.swarm, outcome.jigsaws, outcome.groups)
-    by_hand = group(context(folder), *outcome.prepared.swarm, [outcome.jigsaws[3], outcome.jigsaws[1]], index=1)
+        merge(context(folder, groups=1), *outcome.prepared.swarm, outcome.jigsaws, outcome.groups).make()
+    by_hand = group(context(folder), *outcome.prepared.swarm, [outcome.jigsaws[3], outcome.jigsaws[1]], index=1).make()
     assert by_hand.ref == outcome.groups[1].ref
 
 
@@ -211,7 +214,7 @@ def test_a_worker_and_the_box_merge_the_same_groups(pretrained: str) -> None:
     worker(pretrained, "group", [1])
     (ref,) = {key.rpartition("/")[0] for key in ctx.workspace.store.list("group/")}
     made = ctx.workspace.get(ref)
-    assert made.inputs[3:] == (jigsaw_address(ctx, prepared, 1),)  # jigsaw 3 was lost
+    assert made.inputs[3:] == (pretrain(ctx, *prepared.swarm, index=1).ref,)  # jigsaw 3 was lost
     cost = ctx.workspace.cost(made)
     merged = merge_box(pretrained)
     assert merged is not None

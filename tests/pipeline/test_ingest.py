@@ -37,21 +37,21 @@ def stores(tmp_path: Path) -> list[Path]:
 
 
 def test_an_image_replaced_by_one_of_the_same_size_is_used(tmp_path: Path, pets: Path) -> None:
-    before = ingest(context(tmp_path, pets))
+    before = ingest(context(tmp_path, pets)).make()
     assert len(image(99)) == len(PETS["cat/0.png"])
     (pets / "cat/0.png").write_bytes(image(99))
-    after = ingest(context(tmp_path, pets))
+    after = ingest(context(tmp_path, pets)).make()
     assert after.ref != before.ref
     assert after.summary["digest"] != before.summary["digest"]
 
 
 def test_images_that_were_copied_are_the_same_data_set_and_are_kept_once(tmp_path: Path, pets: Path) -> None:
-    before = ingest(context(tmp_path, pets))
+    before = ingest(context(tmp_path, pets)).make()
     for file in pets.rglob("*.png"):
         os.utime(file, ns=(1, 1))
     shutil.move(pets, tmp_path / "elsewhere")
     ctx = context(tmp_path, tmp_path / "elsewhere")
-    assert ingest(ctx) == before
+    assert ingest(ctx).make() == before
     assert before.ref not in ctx.workspace.reused  # it was read again
     assert len(stores(tmp_path)) == 1
     again = context(tmp_path, tmp_path / "elsewhere")
@@ -62,17 +62,17 @@ def test_images_that_were_copied_are_the_same_data_set_and_are_kept_once(tmp_pat
 def test_a_chunk_store_and_the_images_it_was_made_of_are_the_same_data_set(tmp_path: Path, pets: Path) -> None:
     data = parse_config({"data": {"source": str(pets)}}).data
     write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
-    mine, stored = ingest(context(tmp_path, pets)), ingest(context(tmp_path, tmp_path / "store"))
+    mine, stored = ingest(context(tmp_path, pets)).make(), ingest(context(tmp_path, tmp_path / "store")).make()
     assert mine.ref == stored.ref
 
 
 def test_a_chunk_store_that_was_moved_is_read_where_it_is_now(tmp_path: Path, pets: Path) -> None:
     data = parse_config({"data": {"source": str(pets)}}).data
     write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
-    before = ingest(context(tmp_path, tmp_path / "store"))
+    before = ingest(context(tmp_path, tmp_path / "store")).make()
     shutil.move(tmp_path / "store", tmp_path / "fast")
     ctx = context(tmp_path, tmp_path / "fast")
-    after = ingest(ctx)
+    after = ingest(ctx).make()
     assert after.ref == before.ref
     assert after.summary["location"] == f"file://{tmp_path}/fast"
     assert ctx.workspace.get(after.ref) == after
@@ -80,38 +80,38 @@ def test_a_chunk_store_that_was_moved_is_read_where_it_is_now(tmp_path: Path, pe
 
 @pytest.mark.parametrize("name", ["manifest.json", "train-00000.tar", "test.index.parquet"])
 def test_a_file_that_was_deleted_from_the_workspace_is_made_again(tmp_path: Path, pets: Path, name: str) -> None:
-    before = ingest(context(tmp_path, pets))
+    before = ingest(context(tmp_path, pets)).make()
     (store,) = stores(tmp_path)
     kept = {file.name: file.read_bytes() for file in store.iterdir()}
     (store / name).unlink()
-    assert ingest(context(tmp_path, pets)) == before
+    assert ingest(context(tmp_path, pets)).make() == before
     assert {file.name: file.read_bytes() for file in store.iterdir()} == kept
 
 
 def test_chunks_that_stood_for_copied_images_too_are_made_again(tmp_path: Path, pets: Path) -> None:
     """The second ingest kept none of its own."""
-    before = ingest(context(tmp_path, pets))
+    before = ingest(context(tmp_path, pets)).make()
     for file in pets.rglob("*.png"):
         os.utime(file, ns=(1, 1))
-    assert ingest(context(tmp_path, pets)) == before
+    assert ingest(context(tmp_path, pets)).make() == before
     (store,) = stores(tmp_path)
     kept = {file.name: file.read_bytes() for file in store.iterdir() if file.suffix == ".tar"}
     (store / "train-00000.tar").unlink()
     ctx = context(tmp_path, pets)
-    after = ingest(ctx)
+    after = ingest(ctx).make()
     assert after.ref == before.ref not in ctx.workspace.reused
     moved = tmp_path / "runs" / str(after.summary["location"])
     assert {file.name: file.read_bytes() for file in moved.glob("*.tar")} == kept
-    assert ingest(context(tmp_path, pets)) == after
+    assert ingest(context(tmp_path, pets)).make() == after
 
 
 def test_a_damaged_record_of_cost_is_written_again(tmp_path: Path, pets: Path) -> None:
-    before = ingest(context(tmp_path, pets))
+    before = ingest(context(tmp_path, pets)).make()
     (tmp_path / "runs" / before.ref / "cost.json").write_bytes(b"{")
     workspace = context(tmp_path, pets).workspace
     with pytest.raises(IntegrityError, match=r"cost.json is damaged"):
         workspace.cost(before)
-    assert ingest(context(tmp_path, pets)) == before
+    assert ingest(context(tmp_path, pets)).make() == before
     assert workspace.cost(before).written["data"] > 0
 
 
@@ -173,16 +173,16 @@ def test_tars_and_chunks_must_lie_apart(tmp_path: Path, pattern: str, place: str
 
 def test_tars_may_lie_beside_the_workspace(tmp_path: Path) -> None:
     tar(tmp_path / "x.tar", PAIRS)
-    assert ingest(context(tmp_path, f"{tmp_path}/*.tar")).summary["train"] == 2
+    assert ingest(context(tmp_path, f"{tmp_path}/*.tar")).make().summary["train"] == 2
 
 
 def test_a_workspace_among_the_images_is_refused(tmp_path: Path, pets: Path) -> None:
     ctx = Context.of(parse_config({"workspace": f"{pets}/runs", "data": {"source": str(pets)}}))
     with pytest.raises(UsageError, match="overlap"):
-        ingest(ctx)
+        ingest(ctx).make()
     assert not (pets / "runs").exists()
 
 
 def test_a_workspace_above_the_images_is_fine(tmp_path: Path, pets: Path) -> None:
     ctx = Context.of(parse_config({"workspace": str(tmp_path), "data": {"source": str(pets)}}))
-    assert ingest(ctx).summary["classes"] == ["cat", "horse"]
+    assert ingest(ctx).make().summary["classes"] == ["cat", "horse"]

@@ -15,8 +15,8 @@ from lipt.config import Config, parse_config
 from lipt.errors import UsageError
 from lipt.pods.spec import PARAMETERS, configure, parameters_of
 from lipt.run.context import Context
+from lipt.stages.dispatch import dispatch as cut_shards
 from lipt.stages.ingest import ingest
-from lipt.stages.pretrain import dispatch as cut_shards
 from pipelines.lipt_pipeline import lipt
 
 
@@ -28,7 +28,7 @@ def defaults() -> dict[str, Any]:
 def test_a_run_with_nothing_but_a_workspace_fits_the_digits(tmp_path: Path) -> None:
     config = configure("", workspace=str(tmp_path), **defaults())
     ctx = Context.of(config)
-    assert cut_shards(ctx, ingest(ctx)).summary["jigsaws"] == config.dispatch.jigsaws
+    assert cut_shards(ctx, ingest(ctx).make()).make().summary["jigsaws"] == config.dispatch.jigsaws
 
 
 def test_defaults_are_those_of_the_configuration_but_for_the_jigsaws() -> None:

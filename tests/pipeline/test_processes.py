@@ -17,11 +17,12 @@ import torch
 
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
-from lipt.run.context import WEIGHTS, Context
+from lipt.run.artifact import Artifact
+from lipt.run.context import Context
+from lipt.run.network import WEIGHTS
 from lipt.run.processes.parent import count_processes, launch
-from lipt.run.workspace import Artifact
 from lipt.stages.ingest import ingest
-from lipt.stages.pretrain import DYNAMICS, initialise
+from lipt.stages.initialise import DYNAMICS, initialise
 from lipt.stages.select import select
 from lipt.stages.train import train
 from lipt.training.tensor_files import State, unpack
@@ -48,11 +49,11 @@ def run_train(folder: Path, processes: int, changes: dict[str, Any]) -> Trained:
     """The train stage on a random subset that every case shares."""
     base: dict[str, Any] = {"select": {"algorithm": "random", "fraction": 0.2}, "train": TRAIN, "model": SMOOTH}
     ctx = tiny_context(folder, base)
-    dataset = ingest(ctx)
-    subset = select(ctx, dataset, ())
+    dataset = ingest(ctx).make()
+    subset = select(ctx, dataset, ()).make()
     final = {section: base.get(section, {}) | changes.get(section, {}) for section in base | changes}
     ctx = tiny_context(folder, final | {"processes": processes})
-    return trained(ctx, train(ctx, dataset, subset))
+    return trained(ctx, train(ctx, dataset, subset).make())
 
 
 def trained(ctx: Context, artifact: Artifact) -> Trained:
@@ -72,7 +73,7 @@ def test_two_processes_give_the_theta_star_of_one_and_count_what_it_forgets(resi
     settings = {"initialise": {"epochs": 3, "lr": 0.02}, "data": {"resident_mb": resident_mb}, "model": SMOOTH}
     for count in (1, 2):
         ctx = tiny_context(tmp_path / str(count), settings | {"processes": count})
-        runs.append(trained(ctx, initialise(ctx, ingest(ctx))))
+        runs.append(trained(ctx, initialise(ctx, ingest(ctx).make()).make()))
         stored = ctx.workspace.store.read(f"{runs[-1].artifact.ref}/{DYNAMICS}", kind="other")
         forgotten.append(unpack(stored, origin="the dynamics")["forgetting"])
     equal(*runs, cuts=100 if resident_mb else 3 * 1294 // 8)
@@ -146,8 +147,8 @@ def test_killed_in_the_middle_the_same_command_ends_bit_identical(tmp_path: Path
     for name, folder in folders.items():
         changes = {"select": {"algorithm": "random", "fraction": 0.2}, "train": _LONG, "model": SMOOTH, "processes": 2}
         ctx = tiny_context(folder, changes)
-        dataset = ingest(ctx)
-        subset = select(ctx, dataset, ())
+        dataset = ingest(ctx).make()
+        subset = select(ctx, dataset, ()).make()
         config = tmp_path / f"{name}.json"
         config.write_text(ctx.config.model_dump_json())
         commands[name] = [sys.executable, "-c", _STAGE, str(config), dataset.ref, subset.ref]

@@ -16,9 +16,11 @@ from lipt.errors import DamagedDataError, IntegrityError
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import run
 from lipt.progress import Reporter
-from lipt.run.workspace import Artifact, Step, Workspace, run_step
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.workspace import Workspace
 from lipt.stages.ingest import ingest, write_chunks
-from tests.tiny import TINY, tiny_context
+from tests.tiny import TINY, bare_context, demo_stage, tiny_context
 
 QUICK = {"initialise": {"epochs": 1}, "train": {"epochs": 1}, "dispatch": {"jigsaws": 2}}
 
@@ -101,9 +103,9 @@ def test_what_goes_missing_while_it_runs_is_found_by_its_reader(copied: Path) ->
     outcome = run(ctx)
     weights = copied / outcome.prepared.initial[0].ref / "weights.safetensors"
     weights.unlink()
-    step = Step(workspace=ctx.workspace, ref="demo/0", label="demo", reporter=Reporter(io.StringIO()))
+    attempt = Attempt(ctx=ctx, ref="demo/0", label="demo")
     with pytest.raises(IntegrityError, match=r"weights.safetensors is missing") as caught:
-        step.read(outcome.prepared.initial[0], "weights.safetensors", kind="model")
+        attempt.read(outcome.prepared.initial[0], "weights.safetensors", kind="model")
     assert caught.value.remedy == "run again: initialise is repeated"
     assert made_again(copied) == {"initialise"}
 
@@ -116,7 +118,7 @@ def test_a_chunk_that_is_missing_in_a_users_store_is_an_error_at_once(tmp_path: 
     chunk = tmp_path / "mine/train-00000.tar"
     chunk.unlink()
     with pytest.raises(DamagedDataError, match=r"mine/train-00000.tar is missing \(1 of \d chunks") as caught:
-        ingest(tiny_context(tmp_path / "runs", {"data": {"source": str(tmp_path / "mine")}}))
+        ingest(tiny_context(tmp_path / "runs", {"data": {"source": str(tmp_path / "mine")}})).make()
     assert "lipt ingest" in caught.value.remedy
     assert not (tmp_path / "runs").exists()
     write_chunks(data, store, Reporter(io.StringIO()), "ingest")  # what `lipt ingest` does
@@ -154,12 +156,11 @@ def test_what_is_made_from_something_that_came_out_otherwise_is_made_again(tmp_p
     workspace = Workspace(str(tmp_path))
 
     def make(name: str, inputs: list[Artifact], data: bytes) -> Artifact:
-        def body(step: Step) -> dict[str, Any]:
-            step.put("out.bin", data, kind="model")
+        def body(attempt: Attempt) -> dict[str, Any]:
+            attempt.put("out.bin", data, kind="model")
             return {}
 
-        reporter = Reporter(io.StringIO())
-        return run_step(workspace, reporter, stage=name, settings={}, inputs=inputs, body=body)
+        return demo_stage(workspace, body, name=name, settings={}, inputs=inputs).make()
 
     first = make("first", [], b"one")
     second = make("second", [first], b"two")
@@ -184,9 +185,9 @@ def test_a_lost_record_of_cost_is_made_again_with_its_stage(copied: Path) -> Non
 
 def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
     said = io.StringIO()
-    step = Step(workspace=Workspace(str(tmp_path)), ref="demo/0", label="demo", reporter=Reporter(said))
-    step.save_checkpoint(bytes(1000))
-    assert step.load_checkpoint() == bytes(1000)
+    attempt = Attempt(ctx=bare_context(Workspace(str(tmp_path)), Reporter(said)), ref="demo/0", label="demo")
+    attempt.save_checkpoint(bytes(1000))
+    assert attempt.load_checkpoint() == bytes(1000)
     flip(tmp_path / "demo/0/checkpoint")
-    assert step.load_checkpoint() is None
+    assert attempt.load_checkpoint() is None
     assert "damaged: starts from its beginning" in said.getvalue()

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from lipt.run.workspace import Step
-from tests.tiny import tiny_context
+from lipt.run.attempt import Attempt
+from tests.tiny import demo_stage, tiny_context
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_only_while_a_stage_runs(tmp_path: Path, fails: bool) -> None:
     ctx, seen = tiny_context(tmp_path), []
 
-    def body(_step: Step) -> dict[str, Any]:
+    def body(_attempt: Attempt) -> dict[str, Any]:
         seen.append(torch.are_deterministic_algorithms_enabled())
         if fails:
             raise ValueError
@@ -26,7 +26,7 @@ def test_only_while_a_stage_runs(tmp_path: Path, fails: bool) -> None:
     assert not torch.are_deterministic_algorithms_enabled()
     for _ in range(2):
         try:
-            ctx.step("demo", {}, [], body)
+            demo_stage(ctx.workspace, body).make()
         except ValueError:
             assert fails
     assert seen == ([True] * 2 if fails else [True])

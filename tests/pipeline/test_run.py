@@ -20,9 +20,9 @@ from lipt.ledger import Cost
 from lipt.report.costs import spent
 from lipt.report.document import Document
 from lipt.report.verdict import judge
+from lipt.run.algorithm import algorithm_of
 from lipt.run.workspace import Workspace
 from lipt.stages import merge, pretrain
-from lipt.stages.select import algorithm_of
 from tests.programs import run_python
 from tests.tiny import TINY, digests, file_digest, tiny_context
 
@@ -187,7 +187,7 @@ def test_merge_tolerates_missing_jigsaws_up_to_the_quorum(finished: tuple[Path, 
     folder, _ = finished
     ctx = tiny_context(folder)
     prepared = prepare(ctx)
-    jigsaws = [pretrain(ctx, *prepared.swarm, index=index) for index in range(3)]
+    jigsaws = [pretrain(ctx, *prepared.swarm, index=index).make() for index in range(3)]
     merged = combine(ctx, prepared, [jigsaws[2], jigsaws[0]])
     assert merged.summary["missing"] == [1]
     assert combine(ctx, prepared, [jigsaws[0], jigsaws[2]]).ref == merged.ref
@@ -203,7 +203,7 @@ def test_a_damaged_artifact_is_named_and_not_used(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     weights.write_bytes(bytes(data))
     with pytest.raises(IntegrityError, match=r"weights.safetensors is damaged") as caught:
-        pretrain(ctx, *prepared.swarm, index=0)
+        pretrain(ctx, *prepared.swarm, index=0).make()
     assert "run again" in caught.value.remedy
 
 
@@ -312,7 +312,7 @@ def test_stage_functions_are_pure_in_their_inputs(finished: tuple[Path, Document
     ctx = tiny_context(folder)
     prepared = outcome.prepared
     assert prepared.plans is not None
-    again = [pretrain(ctx, prepared.dataset, prepared.initial[0], prepared.plans, index=index) for index in range(3)]
+    again = [pretrain(ctx, *prepared.swarm, index=index).make() for index in range(3)]
     assert [artifact.ref for artifact in again] == [artifact.ref for artifact in outcome.jigsaws]
     assert outcome.merged is not None
-    assert merge(ctx, prepared.dataset, prepared.initial[0], prepared.plans, again).ref == outcome.merged.ref
+    assert merge(ctx, prepared.dataset, prepared.initial[0], prepared.plans, again).make().ref == outcome.merged.ref

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from lipt.errors import IntegrityError, LiptError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
-from lipt.run.workspace import Artifact, Step, Workspace, canonical_json, run_step
+from lipt.run.artifact import Artifact, canonical_json
+from lipt.run.attempt import Attempt
+from lipt.run.workspace import Workspace
 from lipt.selection import Candidates, Selection, select
 from lipt.training.tensor_files import decode_delta, encode_delta, pack, unpack
+from tests.tiny import bare_context, demo_stage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -51,12 +54,11 @@ def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
 
 
 def make(workspace: Workspace) -> Artifact:
-    def body(step: Step) -> dict[str, Any]:
-        step.put("weights.safetensors", pack(STATE), kind="model")
+    def body(attempt: Attempt) -> dict[str, Any]:
+        attempt.put("weights.safetensors", pack(STATE), kind="model")
         return {"accuracy": 0.5}
 
-    reporter = Reporter(io.StringIO())
-    return run_step(workspace, reporter, stage="demo", settings={"a": 1}, inputs=[], body=body)
+    return demo_stage(workspace, body, settings={"a": 1}).make()
 
 
 Made = tuple[Workspace, Artifact, dict[Path, bytes]]
@@ -81,7 +83,7 @@ def test_damage_is_made_again(made: Made, name: str, data: st.DataObject) -> Non
     whole = files[path]
     wrong = data.draw(damaged(whole))
     path.write_bytes(wrong)
-    step = Step(workspace=workspace, ref="x/y", label="x", reporter=Reporter(io.StringIO()))
+    attempt = Attempt(ctx=bare_context(workspace, Reporter(io.StringIO())), ref="x/y", label="x")
     if name == "artifact.json":
         try:
             assert workspace.get(artifact.ref) == artifact  # a space more is no damage
@@ -90,7 +92,7 @@ def test_damage_is_made_again(made: Made, name: str, data: st.DataObject) -> Non
     else:
         found = None
         try:
-            step.read(artifact, "weights.safetensors", kind="model")
+            attempt.read(artifact, "weights.safetensors", kind="model")
             assert isinstance(workspace.cost(artifact), Cost)  # a number that is changed is still a number
         except IntegrityError as error:
             found = error

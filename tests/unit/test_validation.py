@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lipt.flow.validation import check_comparison, check_from_afar, check_model,
 from lipt.pods.boxes import dispatch_box
 from lipt.progress import Reporter
 from lipt.run.context import Context
+from lipt.run.dataset import listing
 from lipt.stages.ingest import ingest
 from tests.tiny import TINY, tiny_context
 
@@ -110,7 +112,7 @@ def test_variants_that_cannot_be_made_are_left_out_or_refused(tmp_path: Path) ->
 
 def test_the_figures_of_known_data_are_right(tmp_path: Path) -> None:
     source = open_source("digits")
-    summary = ingest(tiny_context(tmp_path)).summary
+    summary = ingest(tiny_context(tmp_path)).make().summary
     for changes in ({}, {"image_size": 12}):
         facts = Facts.of(parse_config({"data": TINY["data"] | changes}).data)
         assert (facts.train, facts.classes) == (summary["train"], len(source.classes))
@@ -130,8 +132,8 @@ def folder_of(root: Path, counts: dict[str, int], size: tuple[int, int] = (9, 7)
 def test_a_folder_is_counted_as_it_is_ingested(tmp_path: Path) -> None:
     data = folder_of(tmp_path / "data", {"a": 13, "b": 5, "c": 2})
     ctx = tiny_context(tmp_path / "runs", {"data": {"source": str(data)}})
-    facts = Facts.of(ctx.config.data, ctx.listing)
-    assert (facts.train, facts.classes, facts.size) == (ingest(ctx).summary["train"], 3, (7, 9))
+    facts = Facts.of(ctx.config.data, partial(listing, ctx))
+    assert (facts.train, facts.classes, facts.size) == (ingest(ctx).make().summary["train"], 3, (7, 9))
 
 
 def test_one_class_is_refused() -> None:

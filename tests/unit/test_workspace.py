@@ -11,7 +11,11 @@ import pytest
 from lipt.adapters.store import MissingObjectError
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import Reporter
-from lipt.run.workspace import Artifact, Step, Workspace, key_of, run_step
+from lipt.run.artifact import Artifact, key_of
+from lipt.run.attempt import Attempt
+from lipt.run.stage import Stage
+from lipt.run.workspace import Workspace
+from tests.tiny import bare_context
 
 
 @pytest.fixture
@@ -22,20 +26,25 @@ def workspace(tmp_path: Path) -> Workspace:
 def make(
     workspace: Workspace, settings: dict[str, Any], inputs: list[Artifact] | None = None, body: Any = None
 ) -> Artifact:
-    def write(step: Step) -> dict[str, Any]:
-        step.put("out.bin", b"result", kind="model")
-        step.flops += 5
+    def write(attempt: Attempt) -> dict[str, Any]:
+        attempt.put("out.bin", b"result", kind="model")
+        attempt.flops += 5
         return {"value": 1}
 
-    return run_step(
-        workspace, Reporter(io.StringIO()), stage="demo", settings=settings, inputs=inputs or [], body=body or write
-    )
+    return Stage(
+        ctx=bare_context(workspace, Reporter(io.StringIO())),
+        name="demo",
+        settings=settings,
+        inputs=inputs or [],
+        body=body or write,
+        label="demo",
+    ).make()
 
 
 def test_the_second_time_it_is_found(workspace: Workspace) -> None:
     first = make(workspace, {"a": 1})
 
-    def must_not_run(_step: Step) -> dict[str, Any]:
+    def must_not_run(_attempt: Attempt) -> dict[str, Any]:
         raise AssertionError("ran again")
 
     assert make(workspace, {"a": 1}, body=must_not_run) == first
@@ -52,8 +61,8 @@ def test_whatever_determines_the_outcome_is_in_the_address(workspace: Workspace)
 
 
 def test_a_stage_that_fails_commits_nothing(workspace: Workspace) -> None:
-    def fails(step: Step) -> dict[str, Any]:
-        step.put("out.bin", b"half", kind="model")
+    def fails(attempt: Attempt) -> dict[str, Any]:
+        attempt.put("out.bin", b"half", kind="model")
         raise RunError("no")
 
     with pytest.raises(RunError, match="no"):
@@ -64,13 +73,13 @@ def test_a_stage_that_fails_commits_nothing(workspace: Workspace) -> None:
 
 def test_bytes_are_verified_when_read(workspace: Workspace, tmp_path: Path) -> None:
     made = make(workspace, {"a": 1})
-    step = Step(workspace=workspace, ref="x/y", label="x", reporter=Reporter(io.StringIO()))
-    assert step.read(made, "out.bin", kind="model") == b"result"
+    attempt = Attempt(ctx=bare_context(workspace, Reporter(io.StringIO())), ref="x/y", label="x")
+    assert attempt.read(made, "out.bin", kind="model") == b"result"
     (tmp_path / made.ref / "out.bin").write_bytes(b"resuIt")
     with pytest.raises(IntegrityError, match=r"out\.bin is damaged"):
-        step.read(made, "out.bin", kind="model")
+        attempt.read(made, "out.bin", kind="model")
     with pytest.raises(RunError, match=r"has no other\.bin"):
-        step.read(made, "other.bin", kind="model")
+        attempt.read(made, "other.bin", kind="model")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"files": {"a": 3}}', '{"files": {}, "inputs": [], "unknown": 1}'])
@@ -107,10 +116,10 @@ def test_an_interrupted_attempt_is_paid_for(workspace: Workspace) -> None:
     """What the checkpoint knows of earlier attempts is added to the cost."""
     from lipt.ledger import Cost
 
-    def resumed(step: Step) -> dict[str, Any]:
-        step.earlier = Cost(wall_s=100, flops=7, read={"data": 11})
-        step.flops += 5
-        step.put("out.bin", b"result", kind="model")
+    def resumed(attempt: Attempt) -> dict[str, Any]:
+        attempt.earlier = Cost(wall_s=100, flops=7, read={"data": 11})
+        attempt.flops += 5
+        attempt.put("out.bin", b"result", kind="model")
         return {}
 
     cost = workspace.cost(make(workspace, {"a": 3}, body=resumed))
@@ -120,10 +129,10 @@ def test_an_interrupted_attempt_is_paid_for(workspace: Workspace) -> None:
 
 
 def test_the_checkpoint_goes_with_the_commit(workspace: Workspace) -> None:
-    def body(step: Step) -> dict[str, Any]:
-        assert step.load_checkpoint() is None
-        step.save_checkpoint(b"state")
-        assert step.load_checkpoint() == b"state"
+    def body(attempt: Attempt) -> dict[str, Any]:
+        assert attempt.load_checkpoint() is None
+        attempt.save_checkpoint(b"state")
+        assert attempt.load_checkpoint() == b"state"
         return {}
 
     made = make(workspace, {"a": 1}, body=body)

@@ -173,7 +173,7 @@ def _workspace(config: Config) -> str:
 def _data(config: Config) -> str:
     from lipt.adapters.store import DatasetFiles, open_store
     from lipt.data.chunks import Dataset
-    from lipt.run.source import open_apart
+    from lipt.run.dataset import open_apart
     from lipt.stages.ingest import is_chunk_store
 
     if is_chunk_store(config.data):

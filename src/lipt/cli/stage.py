@@ -40,7 +40,7 @@ def stage(
         raise UsageError(f"no stage {name!r}", did_you_mean(name, STAGES))
     function = STAGES[name]
     with open_context(config_path, overrides) as ctx:
-        artifact = function(ctx, **_arguments(name, function, inputs, index, ctx.workspace))
+        artifact = function(ctx, **_arguments(name, function, inputs, index, ctx.workspace)).make()
     if output == "json":
         print_json({"ref": artifact.ref, "summary": artifact.summary})
     else:

@@ -27,8 +27,9 @@ from lipt.data.chunks.index import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
 from lipt.flow.report import report_key
 from lipt.report.document import Document
+from lipt.run.attempt import Attempt
 from lipt.run.context import Context
-from lipt.run.workspace import Step
+from lipt.run.dataset import open_dataset
 from lipt.stages.select import read_subset
 
 Kind = Literal["list", "csv", "tar", "folder"]
@@ -101,10 +102,10 @@ def export(ctx: Context, target: str) -> Exported:
     document = _document(ctx)
     assert document.subset is not None
     subset = ctx.workspace.get(document.subset.ref)
-    step = Step(workspace=ctx.workspace, ref="exports", label="export", reporter=ctx.reporter)
-    dataset = ctx.dataset(step, ctx.workspace.get(subset.inputs[0]))
+    attempt = Attempt(ctx=ctx, ref="exports", label="export")
+    dataset = open_dataset(attempt, ctx.workspace.get(subset.inputs[0]))
     classes = list(dataset.manifest.classes)
-    table = read_subset(step, subset, sources=True).table
+    table = read_subset(attempt, subset, sources=True).table
     chosen = _Chosen(
         table=_columns(table.filter(pa.compute.is_valid(table["rank"])), classes), dataset=dataset, classes=classes
     )

@@ -14,14 +14,20 @@ from typing import Any
 
 from lipt.config import Config, override
 from lipt.errors import RunError, UsageError
+from lipt.run.algorithm import algorithm_of, check_forgetting, needs_of
+from lipt.run.artifact import Artifact
 from lipt.run.context import Context
 from lipt.run.processes.pieces import Made, make_pieces
-from lipt.run.workspace import Artifact
+from lipt.run.stage import Stage
+from lipt.stages.dispatch import dispatch
+from lipt.stages.evaluate import evaluate
 from lipt.stages.ingest import ingest
+from lipt.stages.initialise import initialise
 from lipt.stages.merge import deal, group, merge
-from lipt.stages.pretrain import dispatch, initialise, pretrain
-from lipt.stages.select import algorithm_of, blocks, check_forgetting, needs_of, score, score_ref, select
-from lipt.stages.train import evaluate, train
+from lipt.stages.pretrain import pretrain
+from lipt.stages.score import blocks, score
+from lipt.stages.select import select
+from lipt.stages.train import train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +93,14 @@ def prepare(ctx: Context) -> Prepared:
     """Box 1: theta_* (or the classic models) and the shards."""
     check_forgetting(ctx.config)
     check_start(ctx.config)
-    dataset = ingest(ctx)
+    dataset = ingest(ctx).make()
     if not needs_models(ctx.config):
         return Prepared(dataset=dataset)
     runs = ctx.config.score.runs if ctx.config.score.model == "classic" else 1
-    plans = (
-        dispatch(ctx, dataset) if has_swarm(ctx.config) else None
-    )  # first: it fails at once when the data are too few
-    return Prepared(
-        dataset=dataset, initial=tuple(initialise(ctx, dataset, run=run) for run in range(runs)), plans=plans
-    )
+    # Shards come first: that fails at once when the data are too few.
+    plans = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
+    initial = tuple(initialise(ctx, dataset, run=run).make() for run in range(runs))
+    return Prepared(dataset=dataset, initial=initial, plans=plans)
 
 
 def check_start(config: Config) -> None:
@@ -124,7 +128,7 @@ def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Ar
         RunError: fewer jigsaws than the quorum arrived; names the missing ones.
     """
     groups = merge_groups(ctx, prepared, deal(ctx.config, jigsaws))
-    return merge(ctx, *prepared.swarm, jigsaws, _all(groups))
+    return merge(ctx, *prepared.swarm, jigsaws, _all(groups)).make()
 
 
 def merge_groups(ctx: Context, prepared: Prepared, dealt: Mapping[int, Sequence[Artifact]]) -> Made:
@@ -150,7 +154,7 @@ def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[t
     """Box 4: (scores, subset)."""
     scoring = Scoring.of(ctx, prepared, merged)
     scores = tuple(_all(scoring.run(ctx, range(scoring.blocks))))
-    return scores, select(ctx, prepared.dataset, scores)
+    return scores, select(ctx, prepared.dataset, scores).make()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +177,9 @@ class Scoring:
         count = len(blocks(ctx, prepared.dataset)) if models else 0
         return cls(dataset=prepared.dataset, models=tuple(models), base=base, blocks=count)
 
-    def ref(self, ctx: Context, index: int) -> str:
-        """Where the outputs of a block lie once they are there."""
-        return score_ref(ctx, self.dataset, self.models, self.base, index=index)
+    def stage(self, ctx: Context, index: int) -> Stage:
+        """One block."""
+        return score(ctx, self.dataset, self.models, self.base, index=index)
 
     def run(self, ctx: Context, indices: Iterable[int]) -> Made:
         """Score blocks."""
@@ -185,8 +189,8 @@ class Scoring:
 def fit(ctx: Context, prepared: Prepared, subset: Artifact, merged: Artifact | None) -> Trained:
     """Box 5: main training and the evaluation of its last epoch."""
     start = (merged or prepared.initial[0]) if ctx.config.train.start == "continue" else None
-    model = train(ctx, prepared.dataset, subset, start)
-    return Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model))
+    model = train(ctx, prepared.dataset, subset, start).make()
+    return Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model).make())
 
 
 def run(ctx: Context) -> Outcome:

@@ -25,10 +25,12 @@ from lipt.flow.subset_view import subset_view
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.report import document as doc
 from lipt.report.numbers import format_budget
+from lipt.run.algorithm import algorithm_of, needs_of
+from lipt.run.artifact import Artifact, canonical_json
+from lipt.run.attempt import Attempt
 from lipt.run.context import Context
-from lipt.run.workspace import Artifact, Step, canonical_json
+from lipt.run.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
-from lipt.stages.select import algorithm_of, needs_of
 
 _ORIGIN = {"merged": "LiPT", "jigsaws": "LiPT, ensemble", "classic": "classic", "theta_star": "theta_*"}
 _PRETRAINING = ("initialise", "dispatch", "pretrain", "group", "merge")
@@ -55,7 +57,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
 
     selected = next(entry for entry in entries if entry.role == "selected")
     first = selected.outcomes[0]
-    step = Step(workspace=ctx.workspace, ref="reports", label="report", reporter=ctx.reporter)
+    attempt = Attempt(ctx=ctx, ref="reports", label="report")
     epoch_flops = _epoch_flops(entries, costs)
     document = doc.Document(
         title=ctx.config.name,
@@ -65,11 +67,11 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
         profile=ctx.config.profile,
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=_merge_table(first),
-        subset=_subset(ctx, step, first),
+        subset=_subset(ctx, attempt, first),
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
         ledger=ledger,
-        paper_accounting=_paper_accounting(ctx, step, first, costs),
+        paper_accounting=_paper_accounting(ctx, attempt, first, costs),
         provenance=_provenance(ctx, entries),
     )
     ctx.workspace.store.write(report_key(ctx.config, "json"), document.model_dump_json(indent=1).encode(), kind="other")
@@ -92,9 +94,9 @@ def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine:
     return found.model_copy(update={"ledger": ledger})
 
 
-def _subset(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
+def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
     with ctx.workspace.repairing([outcome.prepared.dataset]):
-        return subset_view(ctx, step, outcome)
+        return subset_view(ctx, attempt, outcome)
 
 
 def run_id(config: Config) -> str:
@@ -184,12 +186,12 @@ def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
         return None
     summary, dispatched = outcome.merged.summary, outcome.config.dispatch.jigsaws
     soups = {int(soup.settings["index"]): soup.summary for soup in outcome.groups}
-    groups = [_ingredient(step, note=_result(soups[step["index"]])) for step in summary["steps"] if soups]
+    groups = [_ingredient(attempt, note=_result(soups[attempt["index"]])) for attempt in summary["steps"] if soups]
     histories: dict[int | None, Any] = {row.index: soups[row.index]["steps"] for row in groups}
     steps = [
-        _ingredient(step, group=group, density=summary["densities"][str(step["index"])])
+        _ingredient(attempt, group=group, density=summary["densities"][str(attempt["index"])])
         for group, history in (histories or {None: summary["steps"]}).items()
-        for step in history
+        for attempt in history
     ]
     steps += [
         doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
@@ -209,18 +211,18 @@ def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
     )
 
 
-def _ingredient(step: dict[str, Any], **more: Any) -> doc.JigsawRow:
+def _ingredient(attempt: dict[str, Any], **more: Any) -> doc.JigsawRow:
     """What a merge did with one ingredient, as its summary has it."""
     return doc.JigsawRow(
-        validation_after=step["accuracy_after"],
+        validation_after=attempt["accuracy_after"],
         **more,
-        **{name: step[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},
+        **{name: attempt[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},
     )
 
 
 def _result(group: dict[str, Any]) -> str:
     """What became of a group."""
-    kept = sum(step["kept"] for step in group["steps"])
+    kept = sum(attempt["kept"] for attempt in group["steps"])
     return f"{kept} of {len(group['steps'])} workers kept, result: {group['chosen']}"
 
 
@@ -254,9 +256,9 @@ def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
     )
 
 
-def _paper_accounting(ctx: Context, step: Step, outcome: Outcome, costs: dict[str, Cost]) -> doc.PaperAccounting:
+def _paper_accounting(ctx: Context, attempt: Attempt, outcome: Outcome, costs: dict[str, Cost]) -> doc.PaperAccounting:
     config = outcome.config
-    splits = ctx.dataset(step, outcome.prepared.dataset).manifest.splits["train"]
+    splits = open_dataset(attempt, outcome.prepared.dataset).manifest.splits["train"]
     one_epoch = sum(chunk.size for chunk in splits.chunks) * (1 - config.data.validation_fraction)
 
     def measured(*stages: str) -> float:

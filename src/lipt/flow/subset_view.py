@@ -15,8 +15,9 @@ from PIL import Image
 from lipt.data.chunks import Dataset, decode_image, read_samples
 from lipt.flow.graph import Outcome
 from lipt.report import document as doc
+from lipt.run.attempt import Attempt
 from lipt.run.context import Context
-from lipt.run.workspace import Step
+from lipt.run.dataset import open_dataset
 from lipt.stages.select import read_subset
 
 _EXAMPLES = 40
@@ -34,10 +35,10 @@ _SCORES = {
 }
 
 
-def subset_view(ctx: Context, step: Step, outcome: Outcome) -> doc.Subset:
+def subset_view(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
     """The subset of an outcome; reads the selection and two montages of images."""
-    dataset = ctx.dataset(step, outcome.prepared.dataset)
-    table = read_subset(step, outcome.subset, sources=True).table
+    dataset = open_dataset(attempt, outcome.prepared.dataset)
+    table = read_subset(attempt, outcome.subset, sources=True).table
     names = table["source"] if "source" in table.column_names else None
     table = table.select(["score", "rank", "weight", "position"]).append_column("row", pa.array(np.arange(len(table))))
     classes = list(dataset.manifest.classes)

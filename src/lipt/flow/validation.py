@@ -19,11 +19,12 @@ from lipt.data.shards import check_shards
 from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import baseline_of, check_start, has_swarm, variants
+from lipt.run.algorithm import check_forgetting, needs_of
 from lipt.run.context import Context
+from lipt.run.dataset import listing
 from lipt.selection import Candidates, Outputs
 from lipt.selection import select as run_selection
 from lipt.selection.dataset import logits_and_features
-from lipt.stages.select import check_forgetting, needs_of
 from lipt.training.networks import build_model, check_model_name, shapes_only
 
 Check = Callable[[], Any]
@@ -173,7 +174,7 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
 
 
 def _check(ctx: Context) -> Facts:
-    facts, settings = Facts.of(ctx.config.data, ctx.listing), ctx.config.model
+    facts, settings = Facts.of(ctx.config.data, partial(listing, ctx)), ctx.config.model
     is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
     # Its name is all that can be wrong; the import takes a second, which a repeated run has no other use for.
     check = partial(check_model_name, settings.name) if is_default else partial(check_model, settings, facts)

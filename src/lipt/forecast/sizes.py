@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from io import StringIO
+from dataclasses import dataclass
 
 import torch
 
@@ -12,9 +11,11 @@ from lipt.config import Config
 from lipt.data.chunks import Dataset, load_images
 from lipt.data.chunks.manifest import MANIFEST
 from lipt.errors import UsageError
-from lipt.progress import Reporter
 from lipt.run.context import Context
+from lipt.run.dataset import split_positions
+from lipt.run.network import new_model
 from lipt.stages.ingest import ingest, is_chunk_store
+from lipt.training.networks import train_flops_per_image
 
 #: Bytes, measured: an index row on disk, with the name of a file; what a file of weights adds to each tensor.
 _INDEX_ROW, _TENSOR_HEADER = 16, 84
@@ -50,13 +51,13 @@ class Data:
         """
         source, location = ctx.config.data.source, ""
         if not is_chunk_store(ctx.config.data):
-            found = ingest(replace(ctx, dry_run=True, reporter=Reporter(StringIO())))
-            location = str(found.summary.get("location", ""))
-            if not location:
+            found = ingest(ctx).find()
+            if found is None:
                 raise UsageError(
                     f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is not known",
                     "`lipt ingest` it, or describe it: --images N --image-kb KB --classes C --set data.image_size=PX",
                 )
+            location = str(found.summary["location"])
         store = ctx.workspace.store.metered().at(location) if location else open_store(source)
         data = Dataset(DatasetFiles(store).read)
         train = data.manifest.splits["train"]
@@ -64,7 +65,7 @@ class Data:
         return cls(
             train=train.count,
             test=data.manifest.splits["test"].count,
-            candidates=len(ctx.split(data)[1]),
+            candidates=len(split_positions(ctx, data)[1]),
             classes=len(data.manifest.classes),
             span_bytes=float(data.index("train").size.mean()),
             chunk_bytes=sum(chunk.size for chunk in train.chunks) / len(train.chunks),
@@ -116,8 +117,8 @@ class Net:
     def of(cls, ctx: Context, data: Data) -> Net:
         """The configured network, without memory for its weights."""
         with torch.device("meta"):
-            model = ctx.model(data.classes, 0)
-        forward, both = ctx.flops(model, (3, data.side, data.side))
+            model = new_model(ctx, data.classes, 0)
+        forward, both = train_flops_per_image(model, (3, data.side, data.side))
         state = model.state_dict()
         weights = sum(tensor.numel() for tensor in state.values() if tensor.dim() > 1)
         state_bytes = sum(tensor.nbytes for tensor in state.values())

@@ -12,6 +12,7 @@ from lipt.data.augmentation import Augment
 from lipt.data.images import ResidentImages
 from lipt.forecast.sizes import Data, Net
 from lipt.run.context import Context
+from lipt.run.network import jigsaw_augment, new_model, standard_augment
 from lipt.training.forward import evaluation_batch, predictions
 from lipt.training.loop import Recipe, Trainer
 
@@ -46,19 +47,19 @@ def rates_here(ctx: Context, data: Data, stages: Iterable[str]) -> dict[str, flo
             augment=augment,
             precision="bf16" if precision == "bf16" else "fp32",
         )
-        trainer = Trainer(ctx.model(data.classes, 0), recipe, seed=0, device=ctx.device)
+        trainer = Trainer(new_model(ctx, data.classes, 0), recipe, seed=0, device=ctx.device)
         return _rate(lambda: trainer.run_epoch(batch), net.both * len(batch))
 
     @cache
     def forwards() -> float:
         batch = images(evaluation_batch(ctx.device), net.forward)
-        model = ctx.model(data.classes, 0).to(ctx.device)
+        model = new_model(ctx, data.classes, 0).to(ctx.device)
         return _rate(lambda: predictions([model], batch, device=ctx.device), net.forward * len(batch))
 
     training: dict[str, Callable[[], float]] = {
-        "initialise": lambda: trains(config.initialise.batch_size, ctx.standard_augment(), "fp32"),
-        "pretrain": lambda: trains(config.dispatch.batch_size, ctx.jigsaw_augment(), "fp32"),
-        "train": lambda: trains(config.train.batch_size, ctx.standard_augment(), config.train.precision),
+        "initialise": lambda: trains(config.initialise.batch_size, standard_augment(ctx), "fp32"),
+        "pretrain": lambda: trains(config.dispatch.batch_size, jigsaw_augment(ctx), "fp32"),
+        "train": lambda: trains(config.train.batch_size, standard_augment(ctx), config.train.precision),
     }
     measures = training | dict.fromkeys(_FORWARD, forwards)
     return {stage: measures[stage]() for stage in stages if stage in measures}

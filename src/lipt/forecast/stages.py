@@ -13,10 +13,10 @@ from lipt.config import Config, Merge, override
 from lipt.flow.graph import baseline_of, has_swarm, needs_models
 from lipt.forecast.sizes import Data, Net
 from lipt.forecast.work import Work
+from lipt.run.algorithm import needs_of
 from lipt.run.context import Context
 from lipt.selection.compressed import TopLogits
 from lipt.stages.ingest import is_chunk_store
-from lipt.stages.select import needs_of
 
 #: Bytes, measured: an index row in memory with order and label; a row of a shard, of a subset's table, its score.
 _ROW_MEMORY, _PLAN_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5

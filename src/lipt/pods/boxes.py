@@ -35,13 +35,14 @@ from lipt.flow.graph import (
 from lipt.flow.validation import check_run
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
 from lipt.pods.spec import Plan
-from lipt.pods.workers import arrived, jigsaw_address, note_loss, open_run, spread
+from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.report.document import Engine
+from lipt.run.artifact import Artifact
 from lipt.run.context import Context
-from lipt.run.workspace import Artifact
 from lipt.stages.ingest import write_chunks
-from lipt.stages.merge import deal, group_ref
+from lipt.stages.merge import deal, group
+from lipt.stages.pretrain import pretrain
 
 
 @contextmanager
@@ -131,10 +132,10 @@ def pretrain_box(address: str) -> tuple[int, int]:
     if prepared.plans is None:
         return 0, 0
     count = ctx.config.dispatch.jigsaws
-    missing = [index for index in range(count) if ctx.workspace.find(jigsaw_address(ctx, prepared, index)) is None]
+    missing = [index for index in range(count) if pretrain(ctx, *prepared.swarm, index=index).find() is None]
     may_fail = count - math.ceil(ctx.config.merge.quorum * count)
     for index, why in spread(plan, address, ctx, "pretrain", missing, may_fail=may_fail).items():
-        if ctx.workspace.find(jigsaw_address(ctx, prepared, index)) is None:
+        if pretrain(ctx, *prepared.swarm, index=index).find() is None:
             note_loss(ctx, prepared, index, why, overwrite=False)
     jigsaws, failures = arrived(ctx, prepared)
     for index, why in failures.items():
@@ -153,7 +154,7 @@ def merge_box(address: str) -> Artifact | None:
             missing = [
                 index
                 for index, members in deal(ctx.config, jigsaws).items()
-                if ctx.workspace.find(group_ref(ctx, *prepared.swarm, members, index=index)) is None
+                if group(ctx, *prepared.swarm, members, index=index).find() is None
             ]
             for index, why in spread(plan, address, ctx, "group", missing).items():
                 ctx.reporter.say(f"group {index} was lost, it is merged here: {why}")
@@ -169,7 +170,7 @@ def select_box(address: str, merged: str | None) -> Artifact:
     theta = ctx.workspace.get(merged) if merged else None
     if plan.pods and plan.pods.nodes > 1:
         scoring = Scoring.of(ctx, prepared, theta)
-        missing = [index for index in range(scoring.blocks) if ctx.workspace.find(scoring.ref(ctx, index)) is None]
+        missing = [index for index in range(scoring.blocks) if scoring.stage(ctx, index).find() is None]
         for index, why in spread(plan, address, ctx, "score", missing, merged=merged).items():
             ctx.reporter.say(f"score block {index} was lost, it is scored here: {why}")
     return choose(ctx, prepared, theta)[1]

@@ -17,11 +17,11 @@ from lipt.config import parse_config
 from lipt.errors import UNEXPECTED, LiptError, RunError, UnexpectedError
 from lipt.flow.graph import Prepared, Scoring, merge_groups, train_jigsaws
 from lipt.pods.spec import Plan
+from lipt.run.artifact import Artifact
 from lipt.run.context import Context
 from lipt.run.processes.pieces import Made
-from lipt.run.workspace import Artifact
 from lipt.stages.merge import members
-from lipt.stages.pretrain import jigsaw_ref
+from lipt.stages.pretrain import pretrain
 
 #: Beside where a jigsaw would lie: why it does not.
 _LOST = "lost.json"
@@ -138,14 +138,9 @@ def share_of(items: Sequence[int], index: int, count: int) -> Sequence[int]:
     return items[index::count]
 
 
-def jigsaw_address(ctx: Context, prepared: Prepared, index: int) -> str:
-    """Where a worker leaves its jigsaw."""
-    return jigsaw_ref(ctx, *prepared.swarm, index=index)
-
-
 def note_loss(ctx: Context, prepared: Prepared, index: int, why: str, *, overwrite: bool) -> None:
     """Leave word for the boxes that follow why a jigsaw is not there."""
-    key, store = f"{jigsaw_address(ctx, prepared, index)}/{_LOST}", ctx.workspace.store
+    key, store = f"{pretrain(ctx, *prepared.swarm, index=index).ref}/{_LOST}", ctx.workspace.store
     if overwrite or store.size(key) is None:
         store.write(key, json.dumps({"error": why}).encode(), kind="other")
 
@@ -156,12 +151,12 @@ def arrived(
     """The jigsaws that are there, of all or of `indices`, and why each of the others is not."""
     jigsaws, failures = [], {}
     for index in range(ctx.config.dispatch.jigsaws) if indices is None else indices:
-        ref = jigsaw_address(ctx, prepared, index)
-        if (found := ctx.workspace.find(ref)) is not None:
+        stage = pretrain(ctx, *prepared.swarm, index=index)
+        if (found := stage.find()) is not None:
             jigsaws.append(found)
             continue
         try:
-            note = ctx.workspace.store.read(f"{ref}/{_LOST}", kind="other")
+            note = ctx.workspace.store.read(f"{stage.ref}/{_LOST}", kind="other")
             failures[index] = str(json.loads(note)["error"])
         except (MissingObjectError, ValueError, KeyError, TypeError, RecursionError):
             failures[index] = "its pod left no message"

@@ -13,7 +13,7 @@ import torch
 
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
-from lipt.run.workspace import Step
+from lipt.run.attempt import Attempt
 from lipt.training.distributed import Ranks
 from lipt.training.loop import Dynamics, Progress, Trainer
 from lipt.training.tensor_files import pack, unpack
@@ -21,7 +21,7 @@ from lipt.training.tensor_files import pack, unpack
 
 @contextmanager
 def resumable(
-    step: Step,
+    attempt: Attempt,
     trainer: Trainer,
     *,
     every_s: float,
@@ -38,43 +38,43 @@ def resumable(
         extra: further tensors that must survive, such as the current subset under re-selection.
     """
     ranks = trainer.ranks
-    data = ranks.broadcast((step.load_checkpoint() if ranks.rank == 0 else None) or b"")
+    data = ranks.broadcast((attempt.load_checkpoint() if ranks.rank == 0 else None) or b"")
     if data:
-        _restore(data, step, trainer, dynamics, restore_extra)
+        _restore(data, attempt, trainer, dynamics, restore_extra)
         epochs = f"{trainer.progress.epoch} of {trainer.recipe.epochs}"
         if ranks.rank == 0:
-            step.reporter.say(f"{step.label:<16}  continues after epoch {epochs}, from its checkpoint")
+            attempt.reporter.say(f"{attempt.label:<16}  continues after epoch {epochs}, from its checkpoint")
     if ranks.rank == 0:
-        follow(step, trainer)
+        follow(attempt, trainer)
     last = time.monotonic()
 
     def after_epoch(trainer: Trainer) -> None:
         nonlocal last
         progress = trainer.progress
-        cost = total_cost(step, ranks)
+        cost = total_cost(attempt, ranks)
         if ranks.rank == 0 and progress.epoch < trainer.recipe.epochs and time.monotonic() - last >= every_s:
             last = time.monotonic()
-            step.save_checkpoint(_pack(cost, trainer, dynamics, extra()))
+            attempt.save_checkpoint(_pack(cost, trainer, dynamics, extra()))
 
     yield after_epoch
 
 
-def follow(step: Step, trainer: Trainer) -> None:
+def follow(attempt: Attempt, trainer: Trainer) -> None:
     """Tell the reporter of each batch."""
 
     def advance(done: int, count: int) -> None:
         progress, epochs = trainer.progress, trainer.recipe.epochs
         loss = f", loss {progress.loss[-1]:.3f}" if progress.loss else ""
-        step.shows(f"images, epoch {progress.epoch + 1} of {epochs}{loss}")(
+        attempt.shows(f"images, epoch {progress.epoch + 1} of {epochs}{loss}")(
             progress.epoch * count + done, epochs * count
         )
 
     trainer.advance = advance
 
 
-def total_cost(step: Step, ranks: Ranks) -> Cost:
-    """What the step has cost so far, traffic of all processes, memory of the largest; all of them must call this."""
-    own = step.cost()
+def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:
+    """What the attempt has cost so far, traffic of all processes, memory of the largest; all of them must call this."""
+    own = attempt.cost()
     parts = [Cost(**json.loads(part)) for part in ranks.gather(json.dumps(own.as_dict()).encode())]
     return replace(sum(parts, Cost()), wall_s=own.wall_s)  # they run at the same time
 
@@ -92,12 +92,12 @@ def _pack(cost: Cost, trainer: Trainer, dynamics: Dynamics | None, extra: dict[s
 
 def _restore(
     data: bytes,
-    step: Step,
+    attempt: Attempt,
     trainer: Trainer,
     dynamics: Dynamics | None,
     restore_extra: Callable[[dict[str, torch.Tensor]], None],
 ) -> None:
-    origin = f"{step.ref}/checkpoint"
+    origin = f"{attempt.ref}/checkpoint"
     tensors = unpack(data, origin=origin)
     try:
         document: dict[str, Any] = json.loads(tensors.pop("document").numpy().tobytes())
@@ -110,4 +110,4 @@ def _restore(
         ) from None
     restore_extra({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("extra/")})
     if trainer.ranks.rank == 0:  # the sum over all processes, so it must count once
-        step.earlier = Cost(**document["cost"])
+        attempt.earlier = Cost(**document["cost"])

@@ -9,6 +9,7 @@ So images that were only copied or touched are read again and become the same da
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,74 +20,104 @@ from lipt.data.sources import Source, open_source
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import DamagedDataError
 from lipt.progress import Reporter
+from lipt.run.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
+from lipt.run.attempt import Attempt
 from lipt.run.context import Context
-from lipt.run.source import open_apart
-from lipt.run.workspace import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, Step, key_of, owner_of
+from lipt.run.dataset import listing, open_apart
+from lipt.run.stage import Stage
 
 _INGEST = "ingest"
 #: Where the chunks lie, below an artifact.
 _STORE = "store"
 
 
-def ingest(ctx: Context) -> Artifact:
-    """The configured data as a chunk store: written below the workspace, or found where `data.source` says it is.
-
-    Raises:
-        UsageError: images and workspace overlap.
-        DamagedDataError: files of the one that `data.source` names are missing.
-    """
-    data = ctx.config.data
-    if is_chunk_store(data):
-        store = open_store(data.source)
-        manifest = Dataset(DatasetFiles(store).read).manifest
-        check_complete(store, manifest)
-        summary = _summary(manifest, store.uri)
-        _place(ctx, _dataset(summary))
-        return ctx.step(_INGEST, {"digest": manifest.digest}, [], lambda _step: summary)
-    written = _written(ctx)
-    if not written.summary:  # a dry run on data that were never ingested
-        return written
-    found, made = _dataset(written.summary), written.ref not in ctx.workspace.reused
-    if not ctx.dry_run and (made or ctx.workspace.find(found.ref) is None):
-        ctx.workspace.cost(written)  # a damaged one is not copied
-        cost = ctx.workspace.store.read(f"{written.ref}/{COST}", kind="other")
-        ctx.workspace.store.write(f"{found.ref}/{COST}", cost, kind="other")
-        ctx.workspace.store.delete(f"{found.ref}/{DAMAGED}")
-        ctx.workspace.store.write(f"{found.ref}/{MARKER}", found.to_json(), kind="other")
-    _place(ctx, found)
-    ctx.workspace.note(found, made=made)
-    return found
+def ingest(ctx: Context) -> Ingest:
+    """The configured data as a chunk store: written below the workspace, or found where `data.source` says it is."""
+    return Ingest(ctx)
 
 
-def _written(ctx: Context) -> Artifact:
-    """The artifact `chunks/KEY` of the source as it is now; its summary says where its chunks are."""
+@dataclass(frozen=True)
+class Ingest:
+    """Like a `Stage`, but of two artifacts: only the chunks tell the address of the data set."""
+
+    ctx: Context
+
+    def find(self) -> Artifact | None:
+        """The data set, if it was ingested and no image has changed since.
+
+        Raises:
+            LiptError: as `make`.
+        """
+        if is_chunk_store(self.ctx.config.data):
+            return _named_store(self.ctx).find()
+        chunks = _chunks(self.ctx).find()
+        return _dataset(chunks.summary) if chunks else None
+
+    def make(self) -> Artifact:
+        """The data set, ingested if it is not there.
+
+        Raises:
+            UsageError: images and workspace overlap.
+            DamagedDataError: files of the chunk store that `data.source` names are missing.
+        """
+        ctx = self.ctx
+        if is_chunk_store(ctx.config.data):
+            return _named_store(ctx).make()
+        stage = _chunks(ctx)
+        before = stage.find()
+        if before and not ctx.dry_run and not _has_chunks(ctx, before):  # they were another artifact's, and are lost
+            ctx.workspace.store.delete(f"{stage.ref}/{MARKER}")
+        written = stage.make()
+        if not written.summary:  # a dry run on data that were never ingested
+            return written
+        found, made = _dataset(written.summary), written.ref not in ctx.workspace.reused
+        if not ctx.dry_run and (made or ctx.workspace.find(found.ref) is None):
+            ctx.workspace.cost(written)  # a damaged one is not copied
+            cost = ctx.workspace.store.read(f"{written.ref}/{COST}", kind="other")
+            ctx.workspace.store.write(f"{found.ref}/{COST}", cost, kind="other")
+            ctx.workspace.store.delete(f"{found.ref}/{DAMAGED}")
+            ctx.workspace.store.write(f"{found.ref}/{MARKER}", found.to_json(), kind="other")
+        _place(ctx, found)
+        ctx.workspace.note(found, made=made)
+        return found
+
+
+def _named_store(ctx: Context) -> Stage:
+    """The data set in the chunk store that `data.source` names."""
+    store = open_store(ctx.config.data.source)
+    manifest = Dataset(DatasetFiles(store).read).manifest
+    check_complete(store, manifest)
+    summary = _summary(manifest, store.uri)
+    _place(ctx, _dataset(summary))
+    settings = {"digest": manifest.digest}
+    return Stage(ctx=ctx, name=_INGEST, settings=settings, inputs=[], body=lambda _attempt: summary, label=_INGEST)
+
+
+def _chunks(ctx: Context) -> Stage:
+    """The chunks of the source as it is now; the artifact's summary says where they are."""
     data = ctx.config.data
     settings = {
-        "fingerprint": ctx.listing().fingerprint,
+        "fingerprint": listing(ctx).fingerprint,
         "chunk_mb": data.chunk_mb,
         "shuffle_seed": data.shuffle_seed,
         "test_fraction": data.test_fraction,
     }
 
-    def body(step: Step) -> dict[str, Any]:
-        location, source = f"{step.ref}/{_STORE}", open_source(data.source, data.format)
-        store = step.open(location)
+    def body(attempt: Attempt) -> dict[str, Any]:
+        location, source = f"{attempt.ref}/{_STORE}", open_source(data.source, data.format)
+        store = attempt.open(location)
         _drop_damaged_manifest(store)
-        marked = step.store.size(f"{step.ref}/{DAMAGED}") is not None
-        manifest = write_chunks(data, store, step.reporter, step.label, source, verify=marked)
+        marked = attempt.store.size(f"{attempt.ref}/{DAMAGED}") is not None
+        manifest = write_chunks(data, store, attempt.reporter, attempt.label, source, verify=marked)
         left_out = {"left_out": dict(source.left_out)}
-        if elsewhere := _same_elsewhere(ctx, manifest, step.ref):
+        if elsewhere := _same_elsewhere(ctx, manifest, attempt.ref):
             for file in (MANIFEST, *_files(manifest)):  # in this order: at no time does half of it pass for a data set
                 store.delete(file)
             return elsewhere.summary | left_out
-        step.files[f"{_STORE}/"] = File(sha256=manifest.digest, num_bytes=sum(store.sizes().values()))
+        attempt.files[f"{_STORE}/"] = File(sha256=manifest.digest, num_bytes=sum(store.sizes().values()))
         return _summary(manifest, location) | left_out
 
-    ref = ctx.ref(CHUNKS, settings, [])
-    before = ctx.workspace.find(ref)
-    if before and not ctx.dry_run and not _has_chunks(ctx, before):  # it stands for chunks that are lost since
-        ctx.workspace.store.delete(f"{ref}/{MARKER}")
-    return ctx.step(CHUNKS, settings, [], body, label=_INGEST)
+    return Stage(ctx=ctx, name=CHUNKS, settings=settings, inputs=[], body=body, label=_INGEST)
 
 
 def write_chunks(

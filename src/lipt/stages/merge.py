@@ -13,11 +13,16 @@ import torch
 from lipt.config import Config
 from lipt.data.images import ResidentImages, StreamedImages, image_shape
 from lipt.errors import RunError, UsageError
-from lipt.run.context import WEIGHTS, Context
-from lipt.run.workspace import Artifact, Step
-from lipt.stages.pretrain import DELTA, shard_images
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+from lipt.run.dataset import images_of, open_dataset, split_positions
+from lipt.run.network import WEIGHTS, new_model, read_weights
+from lipt.run.stage import Stage
+from lipt.stages.dispatch import shard_images
+from lipt.stages.pretrain import DELTA
 from lipt.training.forward import accuracies, recalibrate_batchnorm
-from lipt.training.networks import on_device
+from lipt.training.networks import on_device, train_flops_per_image
 from lipt.training.soup import Evaluator, Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, encode_delta, pack, state_of
@@ -30,7 +35,7 @@ def merge(
     plans: Artifact,
     jigsaws: Sequence[Artifact],
     groups: Sequence[Artifact] = (),
-) -> Artifact:
+) -> Stage:
     """Merge what arrived into theta_p; in which order it is listed does not matter.
 
     Args:
@@ -49,44 +54,33 @@ def merge(
     missing = check_quorum(ctx.config, jigsaws)
     present = _by_index(jigsaws)
 
-    def body(step: Step) -> dict[str, Any]:
-        soup = _merged(ctx, step, dataset, theta, plans, groups or jigsaws, shard=min(present), confirm=True)
-        step.put(WEIGHTS, pack(soup.state), kind="model")
+    def body(attempt: Attempt) -> dict[str, Any]:
+        soup = _merged(ctx, attempt, dataset, theta, plans, groups or jigsaws, shard=min(present), confirm=True)
+        attempt.put(WEIGHTS, pack(soup.state), kind="model")
         counts = {"missing": missing, "densities": {str(i): found.summary["density"] for i, found in present.items()}}
         return _summary(soup, "group" if groups else "jigsaw") | counts
 
     inputs = [dataset, theta, plans, *present.values(), *_by_index(groups).values()]
-    return ctx.step("merge", _settings(ctx), inputs, body)
+    return Stage(ctx=ctx, name="merge", settings=_settings(ctx), inputs=inputs, body=body, label="merge")
 
 
 def group(
     ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact], *, index: int
-) -> Artifact:
+) -> Stage:
     """Merge the jigsaws of one group. File: the difference of their soup to theta_*, as a jigsaw's.
 
     It is judged on the images of the search alone: `merge` confirms. A group in which nothing beats theta_* hands on
     theta_* itself, an ingredient like another: it is kept where it helps, and its file is next to nothing.
     """
 
-    def body(step: Step) -> dict[str, Any]:
+    def body(attempt: Attempt) -> dict[str, Any]:
         shard = min(_by_index(jigsaws))
-        soup = _merged(ctx, step, dataset, theta, plans, jigsaws, shard=shard, confirm=False)
-        step.put(DELTA, encode_delta(soup.state, ctx.weights(step, theta)), kind="model")
+        soup = _merged(ctx, attempt, dataset, theta, plans, jigsaws, shard=shard, confirm=False)
+        attempt.put(DELTA, encode_delta(soup.state, read_weights(attempt, theta)), kind="model")
         return _summary(soup, "jigsaw")
 
-    inputs = _group_inputs(dataset, theta, plans, jigsaws)
-    return ctx.step("group", _settings(ctx, index=index), inputs, body, label=f"group[{index}]")
-
-
-def group_ref(
-    ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact], *, index: int
-) -> str:
-    """Where `group` leaves the soup of these jigsaws."""
-    return ctx.ref("group", _settings(ctx, index=index), _group_inputs(dataset, theta, plans, jigsaws))
-
-
-def _group_inputs(dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact]) -> list[Artifact]:
-    return [dataset, theta, plans, *_by_index(jigsaws).values()]
+    chosen, inputs = _settings(ctx, index=index), [dataset, theta, plans, *_by_index(jigsaws).values()]
+    return Stage(ctx=ctx, name="group", settings=chosen, inputs=inputs, body=body, label=f"group[{index}]")
 
 
 def members(config: Config, index: int) -> range:
@@ -142,7 +136,7 @@ def _settings(ctx: Context, **more: Any) -> dict[str, Any]:
 
 def _merged(
     ctx: Context,
-    step: Step,
+    attempt: Attempt,
     dataset: Artifact,
     theta: Artifact,
     plans: Artifact,
@@ -158,9 +152,9 @@ def _merged(
         confirm: judge the outcome on all validation images, not on those of the search.
     """
     settings, present = ctx.config.merge, _by_index(ingredients)
-    star = ctx.weights(step, theta)
-    packed = {index: step.read(found, DELTA, kind="model") for index, found in present.items()}
-    judge = _Judge(ctx, step, dataset, plans, shard=shard, confirm=confirm)
+    star = read_weights(attempt, theta)
+    packed = {index: attempt.read(found, DELTA, kind="model") for index, found in present.items()}
+    judge = _Judge(ctx, attempt, dataset, plans, shard=shard, confirm=confirm)
     assert settings.method != "none"
     soup = merge_states(
         star,
@@ -172,7 +166,7 @@ def _merged(
         batchnorm=settings.batchnorm,
         fallback=settings.fallback,
     )
-    step.flops += judge.images * ctx.flops(judge.model, image_shape(judge.validation))[0]
+    attempt.flops += judge.images * train_flops_per_image(judge.model, image_shape(judge.validation))[0]
     return soup
 
 
@@ -180,21 +174,21 @@ class _Judge:
     """Judges states on the validation set, whose images stay where they are decoded; counts the images it forwarded."""
 
     def __init__(
-        self, ctx: Context, step: Step, dataset: Artifact, plans: Artifact, *, shard: int, confirm: bool
+        self, ctx: Context, attempt: Attempt, dataset: Artifact, plans: Artifact, *, shard: int, confirm: bool
     ) -> None:
         settings = ctx.config.merge
-        data = ctx.dataset(step, dataset)
-        positions, _ = ctx.split(data)
+        data = open_dataset(attempt, dataset)
+        positions, _ = split_positions(ctx, data)
         # Any window of the stratified order is a stratified sample, so the first images are as good as a random draw.
         few = positions[: settings.search_images]
-        self.validation = ctx.images(data, "train", positions if confirm else few)
+        self.validation = images_of(ctx, data, "train", positions if confirm else few)
         self.searched = self.validation.subset(torch.arange(len(few)))
         if isinstance(self.searched, StreamedImages):  # every candidate looks at them: where they fit, read once
-            self.searched = ctx.images(data, "train", few)
-        training = shard_images(ctx, step, dataset, plans, shard)
+            self.searched = images_of(ctx, data, "train", few)
+        training = shard_images(attempt, dataset, plans, shard)
         self.training = training.subset(torch.arange(min(settings.recalibration_images, len(training))))
-        self.model = on_device(ctx.model(len(data.manifest.classes), 0), ctx.device)
-        self.ctx, self.step = ctx, step
+        self.model = on_device(new_model(ctx, len(data.manifest.classes), 0), ctx.device)
+        self.ctx, self.attempt = ctx, attempt
         self.images = 0
         self.candidates = 0
 
@@ -211,7 +205,7 @@ class _Judge:
             model.load_state_dict(state)
         self.images += len(states) * len(images)
         self.candidates += len(states)
-        self.step.reporter.advance(self.step.label, self.candidates, 0, "candidates")
+        self.attempt.reporter.advance(self.attempt.label, self.candidates, 0, "candidates")
         return accuracies(models, images, device=self.ctx.device)
 
     def _recalibrate(self, state: State) -> State:
@@ -230,5 +224,5 @@ def _summary(soup: Soup, of: str) -> dict[str, Any]:
         "best_single_accuracy": soup.best_single_accuracy,
         "best_single": soup.best_single,
         "uniform_accuracy": soup.uniform_accuracy,
-        "steps": [asdict(step) for step in soup.steps],
+        "steps": [asdict(attempt) for attempt in soup.steps],
     }

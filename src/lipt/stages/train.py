@@ -1,4 +1,4 @@
-"""Main training on the subset, and the one look at the test data."""
+"""Train: the main training on the subset."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ from torch import Tensor, nn
 from lipt.data.images import ImageSet, ResidentImages, StreamedImages, image_shape
 from lipt.data.shards import Positions
 from lipt.errors import RunError
+from lipt.run.algorithm import needs_of
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
 from lipt.run.checkpoint import resumable
-from lipt.run.context import WEIGHTS, Context
+from lipt.run.context import Context
+from lipt.run.dataset import images_of, open_dataset, split_positions
+from lipt.run.network import WEIGHTS, new_model, read_weights, standard_augment
 from lipt.run.processes.child import Inputs, Summary, Team
 from lipt.run.processes.parent import run_together
-from lipt.run.workspace import Artifact, Step
+from lipt.run.stage import Stage
 from lipt.selection import Candidates
-from lipt.stages.select import Subset, apply, needs_of, read_subset
+from lipt.stages.select import Subset, apply, read_subset
 from lipt.training.distributed import Ranks
-from lipt.training.forward import outputs_of, predictions
+from lipt.training.forward import outputs_of
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.loop import train as run_training
-from lipt.training.networks import on_device
+from lipt.training.networks import train_flops_per_image
 from lipt.training.tensor_files import pack, state_of, unpack
 
 
-def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None) -> Artifact:
+def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None) -> Stage:
     """Train on the subset; each epoch draws `train.epoch_fraction` of the candidates afresh from it.
 
     Where there are several GPUs (or `processes` says so), one process per GPU: the result is the same up to
@@ -38,90 +43,63 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
     settings = ctx.config.train
     inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
 
-    def body(step: Step) -> dict[str, Any]:
-        return run_together(ctx, step, fit, inputs, batch_size=settings.batch_size)
+    def body(attempt: Attempt) -> dict[str, Any]:
+        return run_together(ctx, attempt, fit, inputs, batch_size=settings.batch_size)
 
     chosen = ctx.settings("model", view=ctx.view()) | {
         "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s"}),
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
     }
-    return ctx.step(
-        "train",
-        chosen,
-        [dataset, subset, *([start] if start else [])],
-        body,
-        label=f"train {subset.settings['select']['algorithm']}",
-    )
+    given, label = [dataset, subset, *([start] if start else [])], f"train {subset.settings['select']['algorithm']}"
+    return Stage(ctx=ctx, name="train", settings=chosen, inputs=given, body=body, label=label)
 
 
-def fit(ctx: Context, step: Step, inputs: Inputs, team: Team) -> Summary:
+def fit(ctx: Context, attempt: Attempt, inputs: Inputs, team: Team) -> Summary:
     """The training itself, as each process of `team` runs it; returns the summary."""
     settings = ctx.config.train
     dataset, subset, start = inputs["dataset"], inputs["subset"], inputs["start"]
     assert dataset is not None
     assert subset is not None
-    data = ctx.dataset(step, dataset)
-    validation, candidates = ctx.split(data)
+    data = open_dataset(attempt, dataset)
+    validation, candidates = split_positions(ctx, data)
     seed = ctx.seed("train")
-    model = ctx.model(len(data.manifest.classes), seed, ctx.weights(step, start) if start else None)
+    model = new_model(ctx, len(data.manifest.classes), seed, read_weights(attempt, start) if start else None)
     drawn = None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * len(candidates)))
     recipe = Recipe(
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=settings.lr,
         schedule="cosine",
-        augment=ctx.standard_augment(),
+        augment=standard_augment(ctx),
         epoch_size=drawn,
         precision=settings.precision,
     )
     trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=team.ranks)
 
     def images(positions: Positions) -> ResidentImages | StreamedImages:
-        return ctx.images(data, "train", positions, load=team.load)
+        return images_of(ctx, data, "train", positions, load=team.load)
 
     if settings.reselect_every:
         feed: _Fixed = _Reselecting(ctx, team.ranks, images(candidates), images(validation), candidates)
     else:
         feed = _Fixed(ctx)
-    stored = read_subset(step, subset)
+    stored = read_subset(attempt, subset)
     feed.start(stored, lambda: images(stored.positions_K))
     with resumable(
-        step, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore
+        attempt, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore
     ) as after_epoch:
         run_training(trainer, feed, after_epoch=after_epoch)
     progress = trainer.progress
     if team.ranks.rank == 0:
-        forward, both = ctx.flops(model, image_shape(feed.images))
-        step.flops += progress.images * both + feed.scored * forward
-        step.put(WEIGHTS, pack(state_of(model)), kind="model")
+        forward, both = train_flops_per_image(model, image_shape(feed.images))
+        attempt.flops += progress.images * both + feed.scored * forward
+        attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
     return {
         "images_per_epoch": progress.images // settings.epochs,
         "kept": len(stored.positions_K),
         "losses": progress.loss,
         "accuracies": progress.accuracy,
     }
-
-
-def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Artifact:
-    """Accuracy and confusion matrix of the last epoch's model on the test split, which nothing else ever reads."""
-
-    def body(step: Step) -> dict[str, Any]:
-        data = ctx.dataset(step, dataset)
-        images = ctx.test_images(data)
-        num_classes = len(data.manifest.classes)
-        network = on_device(ctx.model(num_classes, 0, ctx.weights(step, model)), ctx.device)
-        (predicted_N,) = predictions([network], images, device=ctx.device, advance=step.shows("images"))
-        step.flops += len(images) * ctx.flops(network, image_shape(images))[0]
-        confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(
-            num_classes, num_classes
-        )
-        return {
-            "accuracy": float(confusion.diagonal().sum()) / len(images),
-            "images": len(images),
-            "confusion": confusion.tolist(),
-        }
-
-    return ctx.step("evaluate", ctx.settings("model", seeded=False, view=ctx.view()), [dataset, model], body)
 
 
 class _Fixed:

@@ -27,10 +27,11 @@ from lipt.data.images import StreamedImages
 from lipt.errors import LiptError, RunError, UnexpectedError, in_one_line
 from lipt.progress import Reporter
 from lipt.rng import reproducible
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
 from lipt.run.checkpoint import total_cost
 from lipt.run.context import Context
 from lipt.run.processes.losses import is_loss
-from lipt.run.workspace import Artifact, Step
 from lipt.training.distributed import Ranks, process_group
 
 REQUEST, EVENTS, OUTCOME = "request.json", "events-*.jsonl", "outcome.json"
@@ -88,26 +89,20 @@ class Team:
         return shared
 
 
-#: A stage: (context, step, inputs, team, further options) -> summary. All processes return the same summary, the first
-#: alone writes files.
+#: The body of a stage: (context, attempt, inputs, team, further options) -> summary. All processes return the same
+#: summary, the first alone writes files.
 Teamwork = Callable[..., Summary]
 
 
 def run_stage(ctx: Context, team: Team, *, work: str, ref: str, label: str, inputs: Any, options: Any) -> Any:
     """A stage that all processes run together, as `run_rank` calls it; returns what the parent needs to finish it."""
-    step = Step(
-        workspace=ctx.workspace,
-        ref=ref,
-        label=label,
-        reporter=ctx.reporter,
-        gpu_peak_bytes=torch.cuda.max_memory_allocated if ctx.device.type == "cuda" else lambda: 0,
-    )
+    attempt = Attempt(ctx=ctx, ref=ref, label=label)
     found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
     with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
-        summary = resolve_name(work)(ctx, step, found, team, **options)
-    cost = total_cost(step, team.ranks)
-    cost.wall_s = step.earlier.wall_s  # the parent's clock runs already
-    files = {key: asdict(file) for key, file in step.files.items()}
+        summary = resolve_name(work)(ctx, attempt, found, team, **options)
+    cost = total_cost(attempt, team.ranks)
+    cost.wall_s = attempt.earlier.wall_s  # the parent's clock runs already
+    files = {key: asdict(file) for key, file in attempt.files.items()}
     return {"summary": summary, "files": files, "cost": cost.as_dict()}
 
 

@@ -26,6 +26,8 @@ import torch
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
+from lipt.run.artifact import File
+from lipt.run.attempt import Attempt
 from lipt.run.context import Context
 from lipt.run.processes.child import (
     EVENTS,
@@ -40,15 +42,14 @@ from lipt.run.processes.child import (
     run_stage,
     write_json,
 )
-from lipt.run.workspace import File, Step
 
 
 def run_together(
-    ctx: Context, step: Step, work: Teamwork, inputs: Inputs, *, batch_size: int, **options: int
+    ctx: Context, attempt: Attempt, work: Teamwork, inputs: Inputs, *, batch_size: int, **options: int
 ) -> Summary:
     """Run a stage on as many processes as there are GPUs (or `processes` says), in this one where that is one.
 
-    Files and cost of all of them become the step's.
+    Files and cost of all of them become the attempt's.
 
     Args:
         work: a function of a module.
@@ -60,19 +61,19 @@ def run_together(
     """
     processes = count_processes(ctx, batch_size)
     if processes == 1:
-        return work(ctx, step, inputs, Team(), **options)
+        return work(ctx, attempt, inputs, Team(), **options)
     asked = {
         "work": name_of(work),
-        "ref": step.ref,
-        "label": step.label,
+        "ref": attempt.ref,
+        "label": attempt.label,
         "inputs": {key: artifact.ref if artifact else None for key, artifact in inputs.items()},
         "options": options,
     }
-    outcome = launch(ctx, step.label, run_stage, processes, asked)
+    outcome = launch(ctx, attempt.label, run_stage, processes, asked)
     cost = Cost(**outcome["cost"])
-    step.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
-    step.earlier = cost
-    step.gpu_peak_bytes = lambda: cost.peak_bytes  # not the waiting parent's
+    attempt.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
+    attempt.earlier = cost
+    attempt.peak_bytes = cost.peak_bytes  # not the waiting parent's
     return dict(outcome["summary"])
 
 

@@ -6,26 +6,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from io import StringIO
 from pkgutil import resolve_name
 from typing import Any
 
 from lipt.errors import RunError, in_one_line
-from lipt.progress import Reporter
+from lipt.run.artifact import Artifact
 from lipt.run.context import Context
 from lipt.run.processes.child import Team
 from lipt.run.processes.losses import is_loss
 from lipt.run.processes.parent import count_processes, launch, name_of
-from lipt.run.workspace import Artifact
+from lipt.run.stage import Stage
 
 #: What a piece is made of, in the order of its stage's arguments.
 Given = tuple[Artifact | Sequence[Artifact] | None, ...]
-#: `stage(context, *inputs, index=index)`, a function of a module.
-Stage = Callable[..., Artifact]
+#: `function(context, *inputs, index=index)`, a function of a module.
+Maker = Callable[..., Stage]
 Made = tuple[dict[int, Artifact], dict[int, RunError]]
 
 
-def make_pieces(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made:
+def make_pieces(ctx: Context, stage: Maker, pieces: Mapping[int, Given]) -> Made:
     """Make pieces of a stage, in as many processes as there are GPUs (or `processes` says).
 
     Args:
@@ -40,7 +39,9 @@ def make_pieces(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made
         Exception: a bug, here or in the user's model; from another process as `UnexpectedError`.
     """
     processes = 1 if ctx.dry_run else count_processes(ctx, len(pieces))
-    missing = [index for index, inputs in pieces.items() if processes > 1 and not _is_made(ctx, stage, inputs, index)]
+    missing = [
+        index for index, inputs in pieces.items() if processes > 1 and not stage(ctx, *inputs, index=index).find()
+    ]
     processes = min(processes, len(missing))
     made: dict[int, Artifact] = {}
     failed: dict[int, RunError] = {}
@@ -70,11 +71,11 @@ def share(ctx: Context, team: Team, *, stage: str, pieces: Mapping[str, Sequence
     return {key: {index: found for part in parts for index, found in part[key].items()} for key in did}
 
 
-def _make(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made:
+def _make(ctx: Context, stage: Maker, pieces: Mapping[int, Given]) -> Made:
     made, failed = {}, {}
     for index, inputs in pieces.items():
         try:
-            made[index] = stage(ctx, *inputs, index=index)
+            made[index] = stage(ctx, *inputs, index=index).make()
         except RunError as error:
             failed[index] = error
         except (RuntimeError, MemoryError) as error:
@@ -82,10 +83,6 @@ def _make(ctx: Context, stage: Stage, pieces: Mapping[int, Given]) -> Made:
                 raise
             failed[index] = RunError(in_one_line(error), "run again: only what is missing is made")
     return made, failed
-
-
-def _is_made(ctx: Context, stage: Stage, inputs: Given, index: int) -> bool:
-    return bool(stage(replace(ctx, dry_run=True, reporter=Reporter(StringIO())), *inputs, index=index).files)
 
 
 def _refs(given: Artifact | Sequence[Artifact] | None) -> Any:

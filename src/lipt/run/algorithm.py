@@ -1,0 +1,32 @@
+"""The configured selection algorithm and what it needs of a model."""
+
+from __future__ import annotations
+
+from lipt.config import Config, Select
+from lipt.errors import UsageError
+from lipt.selection import Requirements, requirements, resolve
+
+
+def algorithm_of(settings: Select) -> str:
+    """The algorithm that runs; another one than the configured for `auto`."""
+    return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced)
+
+
+def needs_of(settings: Select) -> Requirements:
+    """What that algorithm needs."""
+    return requirements(settings.algorithm, settings.fraction, settings.options)
+
+
+def check_forgetting(config: Config) -> None:
+    """Forgetting counts transitions between epochs, so it needs at least two of one model.
+
+    Raises:
+        UsageError: the configuration cannot provide them.
+    """
+    needs = needs_of(config.select)
+    score_settings = config.score
+    if needs.forgetting and (score_settings.model != "classic" or score_settings.epochs < 2):
+        raise UsageError(
+            f"select.algorithm: {config.select.algorithm} counts forgetting events during training, theta_p has none",
+            "set score.model: classic, score.runs: 1 and score.epochs: 2 or more",
+        )

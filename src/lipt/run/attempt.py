@@ -1,0 +1,108 @@
+"""One attempt at a stage: what it reads and writes, its checkpoint, its cost so far."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from lipt.adapters.store import Kind, MissingObjectError, Store, open_store
+from lipt.errors import RunError
+from lipt.ledger import Cost, peak_memory_bytes
+from lipt.run.artifact import CHECKPOINT, Artifact, File
+from lipt.run.context import Context
+
+_DIGEST_BYTES = 32  # a checkpoint begins with the SHA-256 of the rest
+
+
+@dataclass(kw_only=True)
+class Attempt:
+    """A stage while it runs: metered stores, outputs, checkpoint, counters."""
+
+    ctx: Context
+    ref: str
+    label: str
+    flops: int = 0
+    earlier: Cost = field(default_factory=Cost)
+    """Spent by attempts that were interrupted, as far as their checkpoint knows."""
+    peak_bytes: int | None = None
+    """The largest memory of the processes that did the work; None = this process did it."""
+
+    def __post_init__(self) -> None:
+        self.workspace, self.reporter = self.ctx.workspace, self.ctx.reporter
+        self.store = self.workspace.store.metered()
+        self.stores = [self.store]
+        self.files: dict[str, File] = {}
+        self.started = time.monotonic()
+
+    def open(self, uri: str) -> Store:
+        """Another location, whose traffic counts for this attempt too; relative to the workspace unless absolute."""
+        if "://" not in uri and not uri.startswith("/"):
+            return self.store.at(uri)
+        store = open_store(uri)
+        self.stores.append(store)
+        return store
+
+    def read(self, artifact: Artifact, name: str, *, kind: Kind) -> bytes:
+        """A file of a finished artifact, verified.
+
+        Raises:
+            IntegrityError: the bytes are not those that were written, or are gone; names the object.
+        """
+        key = f"{artifact.ref}/{name}"
+        if name not in artifact.files:
+            raise RunError(f"{artifact.ref} has no {name}", "it was written with other settings: start the run again")
+        try:
+            for _ in range(2):  # a second time, in case it was the transfer
+                data = self.store.read(key, kind=kind)
+                if hashlib.sha256(data).hexdigest() == artifact.files[name].sha256:
+                    return data
+        except MissingObjectError:
+            raise self.workspace.damaged(artifact, name, "is missing") from None
+        raise self.workspace.damaged(
+            artifact, name, f"is damaged: not the {artifact.files[name].num_bytes:,} bytes written"
+        )
+
+    def put(self, name: str, data: bytes, *, kind: Kind) -> None:
+        """Write an output file."""
+        self.store.write(f"{self.ref}/{name}", data, kind=kind)
+        self.files[name] = File(sha256=hashlib.sha256(data).hexdigest(), num_bytes=len(data))
+
+    def shows(self, text: str) -> Callable[[int, int], None]:
+        """Tells the reporter how far the attempt is: called with (done, total)."""
+        return lambda done, total: self.reporter.advance(self.label, done, total, text)
+
+    def save_checkpoint(self, data: bytes) -> None:
+        """Replace the checkpoint; it is removed when the attempt finishes."""
+        self.store.write(f"{self.ref}/{CHECKPOINT}", hashlib.sha256(data).digest() + data, kind="model")
+
+    def load_checkpoint(self) -> bytes | None:
+        """What an interrupted attempt left; None when there is nothing, or when it is damaged."""
+        try:
+            stored = self.store.read(f"{self.ref}/{CHECKPOINT}", kind="model")
+        except MissingObjectError:
+            return None
+        digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
+        if hashlib.sha256(data).digest() == digest:
+            return data
+        self.reporter.say(f"{self.label:<16}  its checkpoint is damaged: starts from its beginning")
+        return None
+
+    def cost(self) -> Cost:
+        """Spent so far, interrupted attempts included."""
+        now = Cost(
+            wall_s=time.monotonic() - self.started,
+            flops=self.flops,
+            peak_bytes=self._peak_bytes() if self.peak_bytes is None else self.peak_bytes,
+        )
+        for store in self.stores:
+            traffic = store.traffic.as_dict()
+            now += Cost(read=traffic["read"], written=traffic["written"], requests=sum(traffic["requests"].values()))
+        return self.earlier + now
+
+    def _peak_bytes(self) -> int:
+        gpu = torch.cuda.max_memory_allocated() if self.ctx.device.type == "cuda" else 0
+        return gpu or peak_memory_bytes()

@@ -1,0 +1,88 @@
+"""The configured data set as a stage sees it: its source, its chunks, its split, its images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from lipt.adapters.store import DatasetFiles, MissingObjectError, Store
+from lipt.adapters.store.file import FileStore
+from lipt.config import Data
+from lipt.data.chunks import Dataset
+from lipt.data.images import ResidentImages, StreamedImages, open_images
+from lipt.data.shards import Positions, split
+from lipt.data.sources import Listing, Source, open_source
+from lipt.errors import DamagedDataError, IntegrityError, UsageError
+from lipt.run.artifact import CHUNKS, Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+
+
+def open_apart(data: Data, store: Store) -> Source:
+    """The configured source, which must lie apart from where chunks of it are to be written.
+
+    Raises:
+        UsageError: it does not, or as `open_source`.
+    """
+    source = open_source(data.source, data.format)
+    if isinstance(store, FileStore) and source.overlaps(store.root):
+        raise UsageError(
+            f"{store.root} and the images of {data.source} overlap: chunks would be mixed with images",
+            "choose a destination, or a workspace, that is outside of the folder of the images",
+        )
+    return source
+
+
+def listing(ctx: Context) -> Listing:
+    """The classes and counts of `data.source`, where it is no chunk store.
+
+    Raises:
+        UsageError: images and workspace overlap, or as `open_source`.
+    """
+    data, cached = ctx.config.data, ctx.cache.listings
+    key = data.source, data.format
+    if key not in cached:
+        cached[key] = Listing.of(open_apart(data, ctx.workspace.store.at(CHUNKS)))
+    return cached[key]
+
+
+def open_dataset(attempt: Attempt, ingested: Artifact) -> Dataset:
+    """The data set behind an `ingest` artifact. What it still has to read counts for this attempt."""
+    cached = attempt.ctx.cache.datasets
+    files = DatasetFiles(attempt.open(str(ingested.summary["location"])))
+
+    def read(file: str, start: int, length: int | None) -> bytes:
+        try:
+            return files.read(file, start, length)
+        except (MissingObjectError, IntegrityError) as error:
+            raise DamagedDataError(error.message, "restore it, or run the same `lipt ingest` again") from None
+
+    opened = Dataset(read, like=cached.get(ingested.ref))
+    cached.clear()
+    cached[ingested.ref] = opened
+    return opened
+
+
+def split_positions(ctx: Context, dataset: Dataset) -> tuple[Positions, Positions]:
+    """(validation, candidates) positions of the training split."""
+    count = dataset.manifest.splits["train"].count
+    return split(count, ctx.config.data.validation_fraction, seed=ctx.seed("split"))
+
+
+def images_of(
+    ctx: Context,
+    dataset: Dataset,
+    split_name: str,
+    positions: Positions,
+    load: Callable[[StreamedImages], Tensor] = StreamedImages.whole,
+) -> ResidentImages | StreamedImages:
+    """Images of a split, resident (read by `load`) or streamed as `data.resident_mb` says."""
+    data, limit = ctx.config.data, ctx.config.data.resident_mb * 1e6
+    return open_images(dataset, split_name, positions, image_size=data.image_size, resident_bytes=limit, load=load)
+
+
+def open_test_images(ctx: Context, dataset: Dataset) -> ResidentImages | StreamedImages:
+    """The test split; only `evaluate` may call this."""
+    return images_of(ctx, dataset, "test", np.arange(dataset.manifest.splits["test"].count))

@@ -1,0 +1,66 @@
+"""The configured network, its weights in the workspace, and the augmentation of its training images."""
+
+from __future__ import annotations
+
+from filelock import FileLock
+from torch import nn
+
+from lipt.data.augmentation import Augment, RandAugment, StandardAugment, no_augmentation
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+from lipt.training.networks import build_model
+from lipt.training.tensor_files import State, unpack
+
+WEIGHTS = "weights.safetensors"
+
+
+def new_model(ctx: Context, num_classes: int, seed: int, state: State | None = None) -> nn.Module:
+    """The configured network, freshly initialised or with the weights given."""
+    settings = ctx.config.model
+    model = build_model(
+        settings.name, num_classes=num_classes, seed=seed, width=settings.width, classifier=settings.classifier
+    )
+    if state is not None:
+        model.load_state_dict(state)
+    return model
+
+
+def read_weights(attempt: Attempt, artifact: Artifact) -> State:
+    """The state dict of an artifact that holds a whole model. Do not change it in place: it is cached."""
+    cached = attempt.ctx.cache.weights
+    if artifact.ref not in cached:
+        data = _fetch(attempt, artifact)
+        cached.clear()
+        cached[artifact.ref] = unpack(data, origin=f"{artifact.ref}/{WEIGHTS}")
+    return cached[artifact.ref]
+
+
+def _fetch(attempt: Attempt, artifact: Artifact) -> bytes:
+    if attempt.ctx.shared is None:
+        return attempt.read(artifact, WEIGHTS, kind="model")
+    path = attempt.ctx.shared / f"weights-{artifact.key}"
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            fetched = path.with_suffix(".part")  # this process may be ended at any time
+            fetched.write_bytes(attempt.read(artifact, WEIGHTS, kind="model"))
+            fetched.replace(path)
+    return path.read_bytes()
+
+
+def standard_augment(ctx: Context) -> Augment:
+    """Crop and flip as configured under `data`."""
+    data = ctx.config.data
+    return StandardAugment(padding=data.crop_padding, flip=data.flip, resized=data.crop == "resized")
+
+
+def jigsaw_augment(ctx: Context) -> Augment:
+    """The augmentation of local training: RandAugment replaces shift and flip, but follows RandomResizedCrop."""
+    settings = ctx.config.pretrain
+    if settings.augment == "none":
+        return no_augmentation
+    standard = standard_augment(ctx)
+    if settings.augment == "standard":
+        return standard
+    first = standard if ctx.config.data.crop == "resized" else None
+    return RandAugment(num_ops=settings.num_ops, magnitude=settings.magnitude, first=first)

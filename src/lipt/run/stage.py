@@ -1,0 +1,96 @@
+"""A stage as a value: what it would do, where its artifact lies, whether it is there. Nothing happens before `make`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lipt.ledger import reset_peak_memory
+from lipt.progress import Reporter
+from lipt.rng import reproducible
+from lipt.run.artifact import CHECKPOINT, COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stage on finished inputs."""
+
+    ctx: Context
+    name: str
+    settings: Mapping[str, Any]
+    """Everything besides the inputs that determines the outcome, JSON-able."""
+    inputs: Sequence[Artifact]
+    """Finished artifacts."""
+    body: Callable[[Attempt], dict[str, Any]]
+    """Writes the files through the attempt and returns the summary."""
+    label: str
+    """What the reporter shows."""
+
+    @property
+    def key(self) -> str:
+        """The last part of the artifact's address."""
+        return key_of(self.name, self.settings, [artifact.ref for artifact in self.inputs])
+
+    @property
+    def ref(self) -> str:
+        """The artifact's address, `STAGE/KEY`, whether it is there or not."""
+        return f"{self.name}/{self.key}"
+
+    def find(self) -> Artifact | None:
+        """The finished artifact; None when there is none, or when it is to be made again."""
+        return self.ctx.workspace.find(self.ref)
+
+    def make(self) -> Artifact:
+        """The finished artifact, made if it is not there; what is made is reproducible on a CPU.
+
+        On a dry run, the reporter is told what would be made. The artifact returned has an address and nothing else.
+        """
+        workspace, reporter, ref = self.ctx.workspace, self.ctx.reporter, self.ref
+        finished = workspace.find(ref)
+        if finished is not None:
+            workspace.note(finished, made=False)
+            reporter.skipped(self.label, finished.summary)
+            return finished
+        if self.ctx.dry_run:
+            reporter.planned(self.label)
+            return self._artifact()
+        workspace.store.delete(f"{ref}/{MARKER}")
+        reset_peak_memory()
+        if self.ctx.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label)
+        with _announced(reporter, self.label), workspace.repairing(self.inputs), reproducible(self.ctx.device):
+            summary = self.body(attempt)
+        made_from = tuple(artifact.contents for artifact in self.inputs)
+        artifact = self._artifact(files=attempt.files, summary=summary, made_from=made_from)
+        cost = attempt.cost()
+        cost.ended = time.time()
+        workspace.store.write(f"{ref}/{COST}", canonical_json(cost.as_dict()), kind="other")
+        workspace.store.delete(f"{ref}/{DAMAGED}")  # first: a damaged artifact is never taken for finished
+        workspace.store.write(f"{ref}/{MARKER}", artifact.to_json(), kind="other")
+        workspace.store.delete(f"{ref}/{CHECKPOINT}")
+        workspace.note(artifact, made=True)
+        reporter.done(self.label, cost.wall_s, summary)
+        return artifact
+
+    def _artifact(self, **found: Any) -> Artifact:
+        refs = tuple(artifact.ref for artifact in self.inputs)
+        empty: dict[str, Any] = {"files": {}, "summary": {}}
+        return Artifact(stage=self.name, key=self.key, inputs=refs, settings=dict(self.settings), **(empty | found))
+
+
+@contextmanager
+def _announced(reporter: Reporter, label: str) -> Iterator[None]:
+    reporter.started(label)
+    try:
+        yield
+    except BaseException:
+        reporter.stopped(label)
+        raise

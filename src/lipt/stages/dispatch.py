@@ -1,0 +1,54 @@
+"""Dispatch: a disjoint random shard of the candidates for each worker (method.md section 2)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from lipt.data.chunks import SampleRanges, load_images
+from lipt.data.images import ResidentImages
+from lipt.data.shards import shards
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+from lipt.run.dataset import open_dataset, split_positions
+from lipt.run.stage import Stage
+
+
+def dispatch(ctx: Context, dataset: Artifact) -> Stage:
+    """Cut the shards: for each worker a plan of byte ranges, so that it reads its own samples and nothing else."""
+    settings = ctx.config.dispatch
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        data = open_dataset(attempt, dataset)
+        _, candidates = split_positions(ctx, data)
+        size = settings.batches * settings.batch_size
+        parts = shards(
+            candidates, count=settings.jigsaws, size=size, stratified=settings.stratified, seed=ctx.seed("dispatch")
+        )
+        for index, positions in enumerate(parts):
+            attempt.put(_shard(index), json.dumps(data.ranges_of("train", positions).as_dict()).encode(), kind="other")
+        share = settings.jigsaws * size / len(candidates)
+        return {
+            "jigsaws": settings.jigsaws,
+            "images": settings.jigsaws * size,
+            "share": share,
+            "classes": len(data.manifest.classes),
+        }
+
+    chosen = ctx.settings("dispatch", view=ctx.view())
+    return Stage(ctx=ctx, name="dispatch", settings=chosen, inputs=[dataset], body=body, label="dispatch")
+
+
+def _shard(index: int) -> str:
+    return f"shard-{index:05d}.json"
+
+
+def shard_images(attempt: Attempt, dataset: Artifact, plans: Artifact, index: int) -> ResidentImages:
+    """The images of a worker's shard."""
+    wanted = SampleRanges.from_dict(json.loads(attempt.read(plans, _shard(index), kind="other")))
+    read, image_size = open_dataset(attempt, dataset).read, attempt.ctx.config.data.image_size
+    images_NCHW = load_images(wanted, read, image_size=image_size)
+    return ResidentImages(images_NCHW=images_NCHW, labels_N=torch.from_numpy(wanted.labels_N))

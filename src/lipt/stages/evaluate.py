@@ -1,0 +1,40 @@
+"""Evaluate: the one look at the test data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lipt.data.images import image_shape
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+from lipt.run.dataset import open_dataset, open_test_images
+from lipt.run.network import new_model, read_weights
+from lipt.run.stage import Stage
+from lipt.training.forward import predictions
+from lipt.training.networks import on_device, train_flops_per_image
+
+
+def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Stage:
+    """Accuracy and confusion matrix of the last epoch's model on the test split, which nothing else ever reads."""
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        data = open_dataset(attempt, dataset)
+        images = open_test_images(ctx, data)
+        num_classes = len(data.manifest.classes)
+        network = on_device(new_model(ctx, num_classes, 0, read_weights(attempt, model)), ctx.device)
+        (predicted_N,) = predictions([network], images, device=ctx.device, advance=attempt.shows("images"))
+        attempt.flops += len(images) * train_flops_per_image(network, image_shape(images))[0]
+        confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(
+            num_classes, num_classes
+        )
+        return {
+            "accuracy": float(confusion.diagonal().sum()) / len(images),
+            "images": len(images),
+            "confusion": confusion.tolist(),
+        }
+
+    chosen = ctx.settings("model", seeded=False, view=ctx.view())
+    return Stage(ctx=ctx, name="evaluate", settings=chosen, inputs=[dataset, model], body=body, label="evaluate")

@@ -1,0 +1,66 @@
+"""Initialise: theta_*, trained on all candidates for a few epochs (method.md section 2)."""
+
+from __future__ import annotations
+
+from lipt.data.images import image_shape
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.checkpoint import resumable
+from lipt.run.context import Context
+from lipt.run.dataset import images_of, open_dataset, split_positions
+from lipt.run.network import WEIGHTS, new_model, standard_augment
+from lipt.run.processes.child import Inputs, Summary, Team
+from lipt.run.processes.parent import run_together
+from lipt.run.stage import Stage
+from lipt.training.loop import Dynamics, Recipe, Trainer, train
+from lipt.training.networks import train_flops_per_image
+from lipt.training.tensor_files import pack, state_of
+
+DYNAMICS = "dynamics.safetensors"
+
+
+def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
+    """Train theta_* on all candidates for a few epochs; classic pre-training calls it with run = 0..R-1.
+
+    Files: the weights, and the forgetting events counted on the way. Several GPUs are used as in the main training.
+    """
+    classic, settings = ctx.config.score.model == "classic", ctx.config.initialise
+
+    def body(attempt: Attempt) -> Summary:
+        return run_together(ctx, attempt, fit_theta, {"dataset": dataset}, batch_size=settings.batch_size, run=run)
+
+    chosen = ctx.settings(
+        "model", view=ctx.view(), epochs=_epochs(ctx), lr=settings.lr, batch_size=settings.batch_size, run=run
+    )
+    label = f"initialise[{run}]" if classic else "initialise"
+    return Stage(ctx=ctx, name="initialise", settings=chosen, inputs=[dataset], body=body, label=label)
+
+
+def _epochs(ctx: Context) -> int:
+    return ctx.config.score.epochs if ctx.config.score.model == "classic" else ctx.config.initialise.epochs
+
+
+def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, team: Team, *, run: int) -> Summary:
+    """The training of theta_* itself, as each process of `team` runs it; returns the summary."""
+    settings, dataset = ctx.config.initialise, inputs["dataset"]
+    assert dataset is not None
+    data = open_dataset(attempt, dataset)
+    _, candidates = split_positions(ctx, data)
+    images = images_of(ctx, data, "train", candidates, load=team.load)
+    model = new_model(ctx, len(data.manifest.classes), ctx.seed("initialise", run))
+    recipe = Recipe(
+        epochs=_epochs(ctx),
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        schedule="constant",
+        augment=standard_augment(ctx),
+    )
+    trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=team.ranks)
+    dynamics = Dynamics.empty(len(images))
+    with resumable(attempt, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics) as after_epoch:
+        train(trainer, lambda _trainer: (images, None), dynamics=dynamics, after_epoch=after_epoch)
+    if team.ranks.rank == 0:
+        attempt.flops += trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
+        attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
+        attempt.put(DYNAMICS, pack({"forgetting": dynamics.scores()}), kind="other")
+    return {"epochs": recipe.epochs, "losses": trainer.progress.loss, "accuracies": trainer.progress.accuracy}

@@ -1,0 +1,155 @@
+"""Score: the outputs of a model, or of several, for each candidate, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+
+from lipt.data.images import image_shape
+from lipt.data.shards import split
+from lipt.run.algorithm import needs_of
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+from lipt.run.dataset import images_of, open_dataset, split_positions
+from lipt.run.network import new_model, read_weights
+from lipt.run.stage import Stage
+from lipt.selection import Candidates, Outputs, StoredOutputs
+from lipt.selection.compressed import TopLogits
+from lipt.stages.initialise import DYNAMICS
+from lipt.stages.pretrain import DELTA
+from lipt.training.forward import outputs_of
+from lipt.training.networks import on_device, train_flops_per_image
+from lipt.training.tensor_files import State, decode_delta, pack, unpack
+
+LABELS = "labels.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A run of candidates, or of validation images, that is scored at once and by one pod."""
+
+    of: Literal["candidates", "validation"]
+    start: int
+    stop: int
+
+
+def blocks(ctx: Context, dataset: Artifact) -> list[Block]:
+    """What there is to score. Cut by `score.block_images` alone, so the outcome does not depend on who scores what."""
+    if not dataset.summary:  # a dry run on data that were never ingested
+        return [Block(of="candidates", start=0, stop=0)]
+    validation, candidates = split(
+        int(dataset.summary["train"]), ctx.config.data.validation_fraction, seed=ctx.seed("split")
+    )
+    sets: dict[Literal["candidates", "validation"], int] = {"candidates": len(candidates)}
+    if needs_of(ctx.config.select).validation:
+        sets["validation"] = len(validation)
+    size = ctx.config.score.block_images
+    return [
+        Block(of=of, start=start, stop=min(start + size, count))
+        for of, count in sets.items()
+        for start in range(0, count, size)
+    ]
+
+
+def score(
+    ctx: Context, dataset: Artifact, models: Sequence[Artifact], base: Artifact | None = None, *, index: int = 0
+) -> Stage:
+    """Forward a block of images through each model, once.
+
+    Args:
+        models: whole models, or jigsaws.
+        base: theta_*, which jigsaws are stored relative to.
+        index: which of the `blocks`.
+
+    Files: per model the logits and penultimate features, the labels once; rows in the order of the split.
+    """
+
+    block = blocks(ctx, dataset)[index]
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        data = open_dataset(attempt, dataset)
+        validation, candidates = split_positions(ctx, data)
+        positions = (candidates if block.of == "candidates" else validation)[block.start : block.stop]
+        images = images_of(ctx, data, "train", positions)
+        attempt.put(LABELS, pack({"labels": images.labels_N}), kind="other")
+        star = read_weights(attempt, base) if base else {}
+        tops: list[TopLogits] = []
+        for number, artifact in enumerate(models):
+            model = new_model(ctx, len(data.manifest.classes), 0, _state(attempt, artifact, star))
+            model = on_device(model, ctx.device)
+            outputs = outputs_of(
+                model,
+                images,
+                device=ctx.device,
+                top_classes=ctx.config.score.top_classes,
+                dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[ctx.config.score.precision],
+                advance=attempt.shows("images" if len(models) == 1 else f"images, model {number + 1} of {len(models)}"),
+            )
+            attempt.flops += len(images) * train_flops_per_image(model, image_shape(images))[0]
+            attempt.put(_outputs(number), pack(outputs.tensors()), kind="other")
+            if isinstance(outputs.logits_NC, TopLogits):
+                tops.append(outputs.logits_NC)
+            if number == 0 and DYNAMICS in artifact.files and block.of == "candidates":
+                counted = unpack(attempt.read(artifact, DYNAMICS, kind="other"), origin=f"{artifact.ref}/{DYNAMICS}")
+                kept = {name: tensor[block.start : block.stop].clone() for name, tensor in counted.items()}
+                attempt.put(DYNAMICS, pack(kept), kind="other")
+        counts = {"models": len(models), "images": len(images), "classes": len(data.manifest.classes)}
+        return counts | (_compression(tops) if tops else {})
+
+    inputs = [dataset, *models, *([base] if base else [])]
+    stored = ctx.config.score.model_dump(mode="json", include={"top_classes", "precision"})
+    chosen = ctx.settings("model", view=ctx.view(), block=asdict(block), stored=stored)
+    return Stage(ctx=ctx, name="score", settings=chosen, inputs=inputs, body=body, label=_label(ctx, block))
+
+
+def _compression(tops: Sequence[TopLogits]) -> dict[str, Any]:
+    """What keeping the largest probabilities saves compared with float32, and the error it makes in |delta|."""
+    # A sample that is not finite has no error; the selection refuses it by name.
+    error_N = torch.cat([top.error_N for top in tops]).nan_to_num(0.0)
+    return {
+        "top_classes": tops[0].classes_NT.shape[1] - 1,
+        "error_max": float(error_N.max()),
+        "error_mean": float(error_N.double().mean()),
+        "saved_bytes": sum(4 * len(top) * top.num_classes - top.nbytes for top in tops),
+    }
+
+
+def _label(ctx: Context, block: Block) -> str:
+    of = "" if block.of == "candidates" else " validation"
+    whole = block.start == 0 and block.stop < ctx.config.score.block_images
+    return f"score{of}" if whole else f"score{of} {block.start:,}"
+
+
+def _outputs(model: int) -> str:
+    return f"outputs-{model}.safetensors"
+
+
+def _state(attempt: Attempt, artifact: Artifact, star: State) -> State:
+    if DELTA not in artifact.files:
+        return read_weights(attempt, artifact)
+    return decode_delta(attempt.read(artifact, DELTA, kind="model"), star, origin=f"{artifact.ref}/{DELTA}")
+
+
+def read_scores(attempt: Attempt, scores: Sequence[Artifact], of: str) -> Candidates:
+    """The samples of one set, whose outputs are read block by block when the algorithm asks for them."""
+    parts = [artifact for artifact in scores if artifact.settings["block"]["of"] == of]
+    models, classes = int(parts[0].summary["models"]), int(parts[0].summary["classes"])
+
+    def tensors(part: Artifact, file: str) -> State:
+        return unpack(attempt.read(part, file, kind="other"), origin=f"{part.ref}/{file}")
+
+    def read(index: int) -> list[Outputs]:
+        attempt.reporter.advance(attempt.label, index + 1, len(parts), "blocks")
+        return [Outputs.of(tensors(parts[index], _outputs(model)), classes) for model in range(models)]
+
+    counted = [tensors(part, DYNAMICS)["forgetting"] for part in parts if DYNAMICS in part.files]
+    return Candidates(
+        labels_N=torch.cat([tensors(part, LABELS)["labels"] for part in parts]),
+        num_classes=classes,
+        stored=StoredOutputs(models=models, sizes=[int(part.summary["images"]) for part in parts], read=read),
+        forgetting_N=torch.cat(counted) if counted else None,
+    )
