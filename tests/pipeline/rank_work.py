@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from lipt.errors import TransientError
-from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
 from lipt.run.context import Context
 from lipt.run.processes.child import Team
+from lipt.run.stage import Stage
 
 
 def unreachable(_ctx: Context, team: Team) -> dict[str, Any]:
@@ -44,19 +46,20 @@ def killed(_ctx: Context, team: Team) -> dict[str, Any]:
     return {}
 
 
-def _piece(index: int) -> Artifact:
-    return Artifact(stage="piece", key=str(index), inputs=(), settings={}, files={}, summary={})
+def misshapen(ctx: Context, *, index: int) -> Stage:
+    """Piece 1 multiplies what does not fit."""
+    return _piece(ctx, index, lambda: torch.zeros(2, 3) @ torch.zeros(2, 3))
 
 
-def misshapen(ctx: Context, *, index: int) -> Artifact:
-    """A stage; piece 1 multiplies what does not fit."""
-    if index == 1 and not ctx.dry_run:
-        torch.zeros(2, 3) @ torch.zeros(2, 3)
-    return _piece(index)
+def immense(ctx: Context, *, index: int) -> Stage:
+    """Piece 1 needs more memory than there is."""
+    return _piece(ctx, index, lambda: torch.empty(10**15))
 
 
-def immense(ctx: Context, *, index: int) -> Artifact:
-    """A stage; piece 1 needs more memory than there is."""
-    if index == 1 and not ctx.dry_run:
-        torch.empty(10**15)
-    return _piece(index)
+def _piece(ctx: Context, index: int, fail: Callable[[], object]) -> Stage:
+    def body(_attempt: Attempt) -> dict[str, Any]:
+        if index == 1:
+            fail()
+        return {}
+
+    return Stage(ctx=ctx, name="piece", settings={"index": index}, inputs=[], body=body, label=f"piece[{index}]")

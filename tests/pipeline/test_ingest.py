@@ -55,7 +55,7 @@ def test_images_that_were_copied_are_the_same_data_set_and_are_kept_once(tmp_pat
     assert before.ref not in ctx.workspace.reused  # it was read again
     assert len(stores(tmp_path)) == 1
     again = context(tmp_path, tmp_path / "elsewhere")
-    assert ingest(again) == before
+    assert ingest(again).make() == before
     assert before.ref in again.workspace.reused
 
 
