@@ -24,7 +24,7 @@ from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import WEIGHTS, new_model, read_weights
 from lipt.stages import group, merge
 from lipt.stages.pretrain import DELTA, pretrain
-from lipt.training.loop import accuracies
+from lipt.training.forward import accuracies
 from lipt.training.soup import Evaluator, Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, encode_delta, unpack
