@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from selection_samples import make, peak_bytes
 
 from lipt.errors import RunError
-from lipt.selection import ALGORITHMS, Candidates, Outputs, pursuit, rows, select
+from lipt.selection import ALGORITHMS, Candidates, Outputs, rows, select
 from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.algorithms.sampling import dual_scores
 from lipt.selection.compressed import TopLogits
@@ -102,7 +102,6 @@ def test_no_algorithm_copies_all_logits_or_features(
 ) -> None:
     """All that is held at a time is smaller than a float32 copy of the logits, or of the features, of one model."""
     monkeypatch.setattr(rows, "BLOCK_BYTES", 2**16)
-    monkeypatch.setattr(pursuit, "CPU_BYTES", 2**16)
     n, classes, d = 4000, 40, 48
     candidates = make(n, classes, d, models=2, dtype=torch.bfloat16)
     peak = peak_bytes(lambda: select(algorithm, candidates, fraction=0.05, options=options))
