@@ -1,4 +1,4 @@
-"""Validation carve-out and dispatch."""
+"""Validation split and dispatch."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_images_within_a_class_are_shuffled() -> None:
     assert abs(np.corrcoef(order_N, np.arange(100))[0, 1]) < 0.3
 
 
-def test_test_split_is_carved_out_of_each_class() -> None:
+def test_test_split_is_drawn_from_each_class() -> None:
     memory = Memory()
     manifest = write(memory, Noise({"train": [50, 31, 2]}))
     assert manifest.splits["test"].class_counts == (10, 6, 1)
@@ -127,7 +127,7 @@ def test_test_split_is_carved_out_of_each_class() -> None:
     assert sorted(rows) == list(range(83))
 
 
-def test_class_too_small_to_carve() -> None:
+def test_class_too_small_for_a_test_split() -> None:
     with pytest.raises(RunError, match=r"'class 1' has 1 image.*\n  -> add images"):
         write(Memory(), Noise({"train": [50, 1]}))
 
