@@ -13,7 +13,7 @@ import sys
 import click
 
 from lipt import __version__
-from lipt.cli.verbose import Wishes, print_traceback, verbose_option
+from lipt.cli.verbose import GlobalOptions, print_traceback, verbose_option
 from lipt.errors import LiptError, Terminated, UnexpectedError, UsageError, did_you_mean, say_why, stop_on_sigterm
 
 #: verb -> (module that defines it, text in `lipt --help`)
@@ -73,11 +73,11 @@ def main(arguments: list[str] | None = None) -> None:
     # cores; without spinning, small models are three times slower on free cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     stop_on_sigterm()
-    wishes = Wishes()
+    options = GlobalOptions()
     try:
-        cli.main(args=arguments, prog_name="lipt", standalone_mode=False, obj=wishes)
+        cli.main(args=arguments, prog_name="lipt", standalone_mode=False, obj=options)
     except LiptError as error:
-        if wishes.verbose:
+        if options.verbose:
             print_traceback(error)
         if isinstance(error, UnexpectedError):
             click.echo(error.trace, err=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from lipt.cli.options import output_option, parse_pairs, print_json, set_option
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -23,9 +24,8 @@ _POLL_S = 2.0
 
 
 @click.command()
-@click.argument("config_path", metavar="CONFIG", type=click.Path())
-@set_option
-@click.option("--engine", type=click.Choice(["argo", "kubeflow"]), required=True, help="System that runs it.")
+@config_options
+@click.option("--engine", type=click.Choice(list(DEFAULT_NAMESPACE)), required=True, help="System that runs it.")
 @click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow.")
 @click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline, such as gpus=1.")
 @click.option("--dry-run", is_flag=True, help="Validate and print the parameters; start nothing.")
@@ -45,7 +45,6 @@ def submit(
     lipt submit run.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
     """
     from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
     from lipt.adapters.cluster.runs import Handle, engine_client
     from lipt.config import load_config
 
@@ -75,10 +74,10 @@ def submit(
 def status(handle: str, wait: bool, output: str) -> None:
     """Show the state of the run HANDLE, box by box."""
     from lipt.adapters.cluster.api import Cluster, MissingError
-    from lipt.adapters.cluster.runs import Handle, engine_client, waiting
+    from lipt.adapters.cluster.runs import Handle, waiting
 
     address, cluster = Handle.parse(handle), Cluster()
-    engine = engine_client(address.engine, cluster, address.namespace)
+    engine = address.client(cluster)
     state = engine.state(address.run)
     while wait and not state.over:
         time.sleep(_POLL_S)
@@ -102,10 +101,10 @@ def status(handle: str, wait: bool, output: str) -> None:
 def logs(handle: str, box: str | None, output: str) -> None:
     """Show the logs of the run HANDLE, pod by pod, in the order in which the pods started."""
     from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, engine_client, pod_logs
+    from lipt.adapters.cluster.runs import Handle, pod_logs
 
     address, cluster = Handle.parse(handle), Cluster()
-    workflow = engine_client(address.engine, cluster, address.namespace).workflow(address.run)
+    workflow = address.client(cluster).workflow(address.run)
     found = pod_logs(cluster, address.namespace, workflow, box=box)
     if output == "json":
         print_json([{"pod": name, "log": text} for name, text in found])

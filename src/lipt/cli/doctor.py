@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 #: (True: ok, False: failed, None: could not be checked; the finding)
-Outcome = tuple[bool | None, str]
+CheckResult = tuple[bool | None, str]
 
 
 @click.command()
 @config_options
-@click.option("--engine", type=click.Choice(["argo", "kubeflow"]), help="Check a cluster instead of this machine.")
+@click.option("--engine", type=click.Choice(list(DEFAULT_NAMESPACE)), help="Check a cluster instead of this machine.")
 @click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow.")
 @click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="As for submit: image=…, gpus=1, tolerations=…")
 @output_option
@@ -45,7 +46,7 @@ def doctor(
     if engine is None and (namespace or pairs):
         raise UsageError("-n and -p describe pods on a cluster", "add --engine argo or --engine kubeflow")
     config = load_config(config_path, list(overrides))
-    findings = _here(config) if engine is None else _there(config, engine, namespace, pairs)
+    findings = _check_here(config) if engine is None else _check_cluster(config, engine, namespace, pairs)
     if output == "json":
         print_json({name: {"ok": ok, "finding": text} for name, (ok, text) in findings.items()})
     else:
@@ -58,41 +59,42 @@ def doctor(
 _SIGNS = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
-def _here(config: Config) -> dict[str, Outcome]:
+def _check_here(config: Config) -> dict[str, CheckResult]:
     checks = {
         "packages": _packages,
         "device": _device,
         "workspace": _workspace,
         "data": _data,
     }
-    findings = {name: _outcome(check, config) for name, check in checks.items()}
+    findings = {name: _run_check(check, config) for name, check in checks.items()}
     facts = _facts(config)
-    findings |= {"model": _outcome(_model, config, facts), "selection": _outcome(_selection, config, facts)}
+    findings |= {"model": _run_check(_model, config, facts), "selection": _run_check(_selection, config, facts)}
     if all(ok for ok, _ in findings.values()):
-        findings["comparison"] = _outcome(_comparison, config)
+        findings["comparison"] = _run_check(_comparison, config)
     return findings
 
 
-def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]) -> dict[str, Outcome]:
+def _check_cluster(
+    config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]
+) -> dict[str, CheckResult]:
     """A pod tests the workspace, because pods use it. This machine tests it too if the store's address is set here."""
     from lipt.adapters.cluster import preflight
     from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
     from lipt.adapters.cluster.manifest import Pods
     from lipt.cli.cluster import check_submittable
 
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
     Pods.parse({"image": ""} | given)  # reports wrong values before it asks the cluster
     namespace = namespace or DEFAULT_NAMESPACE[engine]
-    findings = {"packages": _outcome(_packages, config), "model": _outcome(_model, config, None)}
+    findings = {"packages": _run_check(_packages, config), "model": _run_check(_model, config, None)}
 
     def settings() -> str:
         unknown = "".join(f"; not checked: {what}" for what in check_submittable(config))
         return f"{_selection(config, None)}; {config.workspace}{unknown}"
 
-    findings["settings"] = _outcome(settings)
+    findings["settings"] = _run_check(settings)
     if os.environ.get("LIPT_S3_ENDPOINT") and config.workspace.startswith("s3://"):
-        findings["workspace"] = _outcome(_workspace, config)
+        findings["workspace"] = _run_check(_workspace, config)
     try:
         cluster = Cluster(patience_s=_PATIENCE_S)
         findings["cluster"] = True, preflight.server(cluster, engine, namespace)
@@ -105,17 +107,17 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
         parameters.update(found)
         return text
 
-    findings["pipeline"] = _outcome(pipeline)
+    findings["pipeline"] = _run_check(pipeline)
     defaults = {name: value for name, value in parameters.items() if name in Pods.model_fields}
     pods = Pods.parse({"image": f"lipt:{version('lipt')}"} | defaults | given)
     site = preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods)
     endpoint = engine == "kubeflow" and bool(os.environ.get("KFP_ENDPOINT"))
-    findings["rights"] = _outcome(preflight.user_rights, site, endpoint=endpoint)
+    findings["rights"] = _run_check(preflight.user_rights, site, endpoint=endpoint)
     for name, check in preflight.CHECKS.items():
-        findings[name] = _outcome(check, site)
+        findings[name] = _run_check(check, site)
     findings["pod"] = None, "skipped: fix the settings first"
     if findings["settings"][0]:
-        findings["pod"] = _outcome(preflight.pod, site, workspace=config.workspace, data=config.data.source)
+        findings["pod"] = _run_check(preflight.pod, site, workspace=config.workspace, data=config.data.source)
     return findings
 
 
@@ -123,7 +125,7 @@ def _there(config: Config, engine: str, namespace: str | None, pairs: tuple[str,
 _PATIENCE_S = 10.0
 
 
-def _outcome(check: Callable[P, str], *args: P.args, **kwargs: P.kwargs) -> Outcome:
+def _run_check(check: Callable[P, str], *args: P.args, **kwargs: P.kwargs) -> CheckResult:
     from lipt.adapters.cluster.preflight import UnknownError
 
     try:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lipt.cli.options import config_options, output_option
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.cli.options import config_options, output_option, print_json
+from lipt.cli.verbose import is_verbose
 from lipt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
+    from lipt.adapters.store import Store
     from lipt.config import Config
+    from lipt.report.document import Document
 
 
 @click.command()
@@ -22,9 +26,7 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
 
     CONFIG can be the handle of a run on a cluster. The report is then also written into this folder.
     """
-    from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
     from lipt.adapters.store import MissingObjectError
-    from lipt.cli.run import show
     from lipt.config import load_config
     from lipt.flow.report import report_key, run_id
     from lipt.report.document import Document
@@ -40,22 +42,54 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
         raise RunError(f"{store.uri} has no report of this configuration", "run it first: lipt run") from None
     html = render(document).encode()
     store.write(report_key(config, "html"), html, kind="other")
-    location = f"{store.uri.removeprefix('file://')}/{report_key(config, 'html')}"
+    location = location_of(store, config)
     if remote:
         location = f"{run_id(config)}.html"
         Path(location).write_bytes(html)
-    show(document, location, output)
+    show_report(document, location, output)
 
 
 def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
     """The configuration that a run on a cluster was started with."""
     from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, engine_client
+    from lipt.adapters.cluster.runs import Handle
     from lipt.pods.spec import PARAMETERS, configure
 
     if overrides:
         raise UsageError("--set cannot change a finished run", "remove --set")
     address = Handle.parse(handle)
-    parameters = engine_client(address.engine, Cluster(), address.namespace).state(address.run).parameters
+    parameters = address.client(Cluster()).state(address.run).parameters
     settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
     return configure(str(parameters.get("config") or ""), **settings)
+
+
+def location_of(store: Store, config: Config) -> str:
+    """Path or address of a configuration's report, as a person opens it."""
+    from lipt.flow.report import report_key
+
+    return f"{store.uri.removeprefix('file://')}/{report_key(config, 'html')}"
+
+
+def show_report(document: Document, location: str, output: str) -> None:
+    """Verdict and table; the last line on stdout is the report's location."""
+    from lipt.report.costs import spent
+    from lipt.report.verdict import judge
+
+    verdict = judge(document.rows)
+    if output == "json":
+        rows = [row.model_dump(mode="json") for row in document.rows]
+        this_run, earlier = spent(document.ledger)
+        print_json(
+            {
+                "run_id": document.run_id,
+                "report": location,
+                "rows": rows,
+                "spent": {"this_run": this_run.as_dict(), "earlier_runs": earlier.as_dict()},
+                "verdict": {"level": verdict.level, "headline": verdict.headline, "sentences": verdict.sentences},
+            }
+        )
+        return
+    from lipt.report.terminal import print_report
+
+    print_report(document, verdict, whole=is_verbose())
+    click.echo(f"\n{location}")

@@ -12,7 +12,7 @@ C = TypeVar("C", bound=click.Command)
 
 
 @dataclass
-class Wishes:
+class GlobalOptions:
     """Held by the context of the command line, so that it outlives the verb."""
 
     verbose: bool = False
@@ -21,8 +21,8 @@ class Wishes:
 def is_verbose() -> bool:
     """Whether -v was given, before or after the verb."""
     context = click.get_current_context(silent=True)
-    wishes = context.find_object(Wishes) if context else None
-    return wishes is not None and wishes.verbose
+    options = context.find_object(GlobalOptions) if context else None
+    return options is not None and options.verbose
 
 
 def verbose_option(command: C) -> C:
@@ -40,10 +40,10 @@ def verbose_option(command: C) -> C:
 
 
 def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value and not (wishes := context.ensure_object(Wishes)).verbose:
+    if value and not (options := context.ensure_object(GlobalOptions)).verbose:
         import logging
 
-        wishes.verbose = True
+        options.verbose = True
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
         logging.getLogger("urllib3").setLevel(logging.DEBUG)  # requests to stores and clusters; no headers
 

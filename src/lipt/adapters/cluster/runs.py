@@ -45,6 +45,10 @@ class Handle:
             )
         return cls(engine=parts[0], namespace=parts[1], run=parts[2])
 
+    def client(self, cluster: Api) -> EngineClient:
+        """The client of the engine that has this run."""
+        return engine_client(self.engine, cluster, self.namespace)
+
 
 def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[tuple[str, str]]:
     """(pod, its log) of a run's boxes and workers, by start.
