@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lipt.cli import main
 from lipt.config import Config
-from lipt.config.problems import _settings
+from lipt.config.error_messages import _settings
 from lipt.config.sections import Section
 
 PATHS = [".".join(keys) for keys in _settings(Config)]

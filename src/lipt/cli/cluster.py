@@ -74,7 +74,7 @@ def submit(
 def status(handle: str, wait: bool, output: str) -> None:
     """Show the state of the run HANDLE, box by box."""
     from lipt.adapters.cluster.api import Cluster, MissingError
-    from lipt.adapters.cluster.runs import Handle, waiting
+    from lipt.adapters.cluster.runs import Handle, waiting_reasons
 
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
@@ -84,7 +84,7 @@ def status(handle: str, wait: bool, output: str) -> None:
         state = engine.state(address.run)
     if not state.over:
         with suppress(MissingError):  # not started yet
-            why = waiting(cluster, address.namespace, engine.workflow(address.run))
+            why = waiting_reasons(cluster, address.namespace, engine.workflow(address.run))
             state = replace(state, boxes=[replace(box, message=why.get(box.name, box.message)) for box in state.boxes])
     if output == "json":
         print_json(asdict(state))

@@ -1,7 +1,7 @@
 """The configuration of a run: frozen, validated."""
 
-from lipt.config.documents import read_yaml
-from lipt.config.reading import PROFILES, as_settings, load_config, override, parse_config
+from lipt.config.loading import PROFILES, as_settings, load_config, override, parse_config
+from lipt.config.safe_yaml import read_yaml
 from lipt.config.sections import Config, Data, Merge, Model, Select
 
 __all__ = [

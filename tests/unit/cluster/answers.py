@@ -41,7 +41,7 @@ class Answers:
     def delete(self, path: str, **_options: Any) -> None:
         self.deleted.append(path)
 
-    def text(self, method: str, path: str, **_options: Any) -> str:
+    def request(self, method: str, path: str, **_options: Any) -> str:
         return str(self.documents[path])
 
 

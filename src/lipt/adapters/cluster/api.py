@@ -31,7 +31,7 @@ class Api(Objects, Protocol):
 
     def delete(self, path: str, **options: Any) -> None: ...
 
-    def text(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str: ...
+    def request(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str: ...
 
 
 class Cluster:
@@ -75,7 +75,7 @@ class Cluster:
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""
-        document: dict[str, Any] = json.loads(self.text("GET", path, query=query))
+        document: dict[str, Any] = json.loads(self.request("GET", path, query=query))
         return document
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Cluster:
         answer. So choose the name here (`drawn_name`). With `generateName`, a lost answer leads to a second object.
         """
         try:
-            document: dict[str, Any] = json.loads(self.text("POST", path, body=body))
+            document: dict[str, Any] = json.loads(self.request("POST", path, body=body))
         except _ExistsError:
             return self.get(f"{path}/{body['metadata']['name']}")
         return document
@@ -93,14 +93,14 @@ class Cluster:
     def delete(self, path: str, **options: Any) -> None:
         """DELETE an object and, in the background, its dependents; no error if it is gone already."""
         with suppress(MissingError):
-            self.text("DELETE", path, body={"propagationPolicy": "Background", **options})
+            self.request("DELETE", path, body={"propagationPolicy": "Background", **options})
 
     def patch(self, path: str, change: dict[str, Any]) -> None:
         """Merge a change into an object; no error if it is gone already."""
         with suppress(MissingError):
-            self.text("PATCH", path, body=change)
+            self.request("PATCH", path, body=change)
 
-    def text(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str:
+    def request(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str:
         """The body of the answer."""
         wait = wait_random_exponential(multiplier=0.5, max=10)
         retrying = Retrying(

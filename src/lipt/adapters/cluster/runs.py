@@ -67,7 +67,7 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
         name = pod["metadata"]["name"]
         container = next(c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker"))
         try:
-            text = cluster.text(
+            text = cluster.request(
                 "GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log", query={"container": container}
             )
         except LiptError as error:  # it waits for a node, or its node is lost
@@ -75,7 +75,7 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
         yield name, text
 
 
-def waiting(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
+def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
     """Box -> the scheduler's reason why pods of the box or of its workers have no node yet."""
     told: dict[str, list[str]] = {}
     for box, pod in _pods(cluster, namespace, workflow):

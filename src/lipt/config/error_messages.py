@@ -24,7 +24,7 @@ def describe(details: Sequence[Any], origin: str, places: Places) -> str:
     for detail in details:
         found.setdefault(_path(detail["loc"]), []).append(detail)
     shown = list(found.items())[:_MOST]
-    texts = [f"{_place(path, entries, origin, places)}: {_text(path, entries)}" for path, entries in shown]
+    texts = [f"{_place(path, entries, origin, places)}: {_message(path, entries)}" for path, entries in shown]
     return "; ".join(texts + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else []))
 
 
@@ -50,7 +50,7 @@ def _place(path: tuple[str, ...], entries: list[Any], origin: str, places: Place
     return ", ".join(dict.fromkeys(within[:1] or named)) or origin
 
 
-def _text(path: tuple[str, ...], entries: list[Any]) -> str:
+def _message(path: tuple[str, ...], entries: list[Any]) -> str:
     name, first = ".".join(path), entries[0]
     item = first["loc"][len(path) : len(path) + 1]
     if item and isinstance(item[0], int):

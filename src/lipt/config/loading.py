@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lipt.config.documents import MAX_CHARACTERS, MAX_DEPTH, read_yaml
-from lipt.config.problems import Places, describe
+from lipt.config.error_messages import Places, describe
+from lipt.config.safe_yaml import MAX_CHARACTERS, MAX_DEPTH, read_yaml
 from lipt.config.sections import Config
 from lipt.errors import UsageError
 
