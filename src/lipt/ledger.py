@@ -1,6 +1,6 @@
-"""What a stage cost: wall-clock, FLOPs, peak memory, and bytes counted at the store client.
+"""The cost of a stage: wall-clock, FLOPs, peak memory, and bytes counted at the store client.
 
-The paper counts data reads in epochs and nothing else; its accounting stands here too, to be shown beside ours.
+The paper counts only data reads, in epochs. Its accounting is here too, for comparison with ours.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Cost:
     wall_s: float = 0.0
     flops: int = 0
     peak_bytes: int = 0
-    """Highest resident memory of the process, or of the GPU's allocator when one was used."""
+    """Highest resident memory of the process, or of the GPU's allocator if a GPU was used."""
     read: dict[str, int] = field(default_factory=dict)
     """Bytes by kind: data, model, other."""
     written: dict[str, int] = field(default_factory=dict)
     requests: int = 0
     ended: float = 0.0
-    """When it was done, in seconds since 1970; 0 when that is not known."""
+    """Time of the end, in seconds since 1970; 0 if unknown."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -48,9 +48,9 @@ class Cost:
 
 
 def elapsed_s(costs: Iterable[Cost]) -> float:
-    """Seconds in which at least one of them was at work: those that ran side by side count once.
+    """Seconds in which at least one of them worked: parallel ones count once.
 
-    Of an interrupted one, every attempt is taken to have ended where the next began.
+    For an interrupted one, assumes that every attempt ended when the next began.
     """
     total = reached = 0.0
     for cost in sorted(costs, key=lambda cost: cost.ended - cost.wall_s):
@@ -63,7 +63,7 @@ def elapsed_s(costs: Iterable[Cost]) -> float:
 
 
 def reset_peak_memory() -> None:
-    """Start a new measurement of the process's peak (Linux; elsewhere the peak of the whole process is reported)."""
+    """Start a new measurement of peak memory. Only Linux can; elsewhere the peak since the process started counts."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
@@ -86,7 +86,7 @@ PAPER_TRAIN_EPOCHS = 200
 
 
 def paper_epochs_read(method: str, fraction: float, *, epochs: int = PAPER_TRAIN_EPOCHS) -> tuple[float, float]:
-    """(pre-training, main training) in epochs of data read, the paper's way: selection passes are not counted.
+    """(pre-training, main training) in epochs of data read, as the paper counts: without selection passes.
 
     Args:
         method: `lipt` (one epoch and the swarm), `grand` (10 runs of one epoch), `gradmatch` (warm start of

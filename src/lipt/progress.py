@@ -1,4 +1,4 @@
-"""What a person sees while stages run: progress bars on a terminal, lines elsewhere; all on stderr."""
+"""Progress of running stages on stderr: bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-#: A stage that runs longer than this says where it stands, as often as this.
+#: Seconds between two progress lines of a running stage.
 _EVERY_S = 30.0
 
 
 @dataclass(kw_only=True)
 class Standing:
-    """How far a running stage is."""
+    """Progress of a running stage."""
 
     done: int = 0
     total: int = 0
-    """0 where nobody knows."""
+    """0 if unknown."""
     text: str = ""
-    """The unit, and what else there is to say."""
+    """The unit, and further information."""
     since: float = field(default_factory=time.monotonic)
     first: tuple[float, int] | None = None
-    """When it was heard of first, and what was done by then: a stage that goes on from a checkpoint."""
+    """Time of the first message and the work done by then: a stage may continue from a checkpoint."""
 
     def advance(self, done: int, total: int, text: str) -> None:
         self.done, self.total, self.text = done, total, text
@@ -31,7 +31,7 @@ class Standing:
             self.first = (time.monotonic(), done)
 
     def counts(self) -> str:
-        """`1,280 of 51,600 images`; without a total what is known."""
+        """`1,280 of 51,600 images`; `1,280 images` without a total."""
         if self.total:
             return f"{self.done:,} of {self.total:,} {self.text}"
         return f"{self.done:,} {self.text}" if self.done else ""
@@ -49,7 +49,7 @@ class Standing:
 
 
 class Reporter:
-    """One aligned line per finished stage, and one every 30 s while a stage runs: a pod's log shows that it lives."""
+    """One aligned line per finished stage, and one every 30 s per running stage, so that a pod's log shows progress."""
 
     def __init__(self, stream: TextIO | None = None, *, every_s: float = _EVERY_S) -> None:
         self.stream = stream or sys.stderr
@@ -67,10 +67,10 @@ class Reporter:
                 threading.Thread(target=self._watch, args=(self._idle,), daemon=True).start()
 
     def advance(self, label: str, done: int, total: int, text: str = "") -> None:
-        """A stage has done `done` of `total` units; `total` is 0 where nobody knows.
+        """A stage has done `done` of `total` units; `total` is 0 if unknown.
 
         Args:
-            text: the unit, then what else there is to say.
+            text: the unit, then further information.
         """
         with self._lock:
             if label in self.running:
@@ -89,7 +89,7 @@ class Reporter:
         self.say(f"{label:<16} {wall_s:8.1f} s  {_brief(summary)}")
 
     def skipped(self, label: str, summary: dict[str, Any]) -> None:
-        """A stage was found finished."""
+        """A stage was already finished."""
         self.say(f"{label:<16}  up to date  {_brief(summary)}")
 
     def planned(self, label: str) -> None:
@@ -100,7 +100,7 @@ class Reporter:
         print(text.rstrip(), file=self.stream, flush=True)
 
     def close(self) -> None:
-        """Say nothing more of what still runs; release the terminal."""
+        """Stop reporting; release the terminal."""
         with self._lock:
             self.running.clear()
             self._idle.set()
@@ -114,11 +114,11 @@ class Reporter:
 
 
 class TerminalReporter(Reporter):
-    """A live bar for each stage that runs, above them the lines of those that finished."""
+    """A live bar for each running stage, below the lines of finished stages."""
 
     def __init__(self) -> None:
         super().__init__()
-        from rich.console import Console  # 60 ms, only where a terminal shows it
+        from rich.console import Console  # takes 60 ms to import; only for a terminal
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.table import Column
 
@@ -143,7 +143,7 @@ class TerminalReporter(Reporter):
         if label in self.tasks:
             room = self.bars.console.width - _BESIDES
             counts = self.running[label].counts()
-            if len(counts) > room:  # the unit goes, the figures stay whole
+            if len(counts) > room:  # omit the unit, never cut the figures
                 counts = counts.removesuffix(text).rstrip()
             self.bars.update(self.tasks[label], completed=done, total=total or None, text=counts)
 
@@ -159,12 +159,12 @@ class TerminalReporter(Reporter):
         self.bars.stop()
 
 
-#: Columns that the bar, the label and the times take.
+#: Width of the bar, the label and the times.
 _BESIDES = 46
 
 
 def make_reporter() -> Reporter:
-    """Bars when stderr is a terminal, lines otherwise."""
+    """Bars if stderr is a terminal, else lines."""
     return TerminalReporter() if sys.stderr.isatty() else Reporter()
 
 
@@ -175,7 +175,7 @@ def _duration(seconds: float) -> str:
 
 
 def _brief(summary: dict[str, Any]) -> str:
-    """The headline figures of a summary: scalars only, shares as per cent."""
+    """The main figures of a summary: only scalars, shares in per cent."""
     parts = []
     for key, value in summary.items():
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""The comparison as lines of cells, shared by the page and the terminal so that they cannot disagree."""
+"""The comparison as lines of cells. The page and the terminal share it, so they cannot disagree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and what it means."""
+    """A heading and its explanation."""
 
     heading: str
     title: str
@@ -48,13 +48,13 @@ COLUMNS = (
     Column("accuracy", "test accuracy of the last epoch, mean ± standard deviation over seeds"),
     Column(
         "vs random",
-        "points above the best random subset of the same budgets, ± half the 95 % interval over three seeds or more",
+        "points above the best random subset of the same budgets, ± half the 95 % interval (three seeds or more)",
     ),
-    Column("data kept", "data budget: share of distinct candidates that is kept"),
-    Column("per epoch", "epoch budget: share of all candidates trained on per epoch"),
+    Column("data kept", "kept budget: share of distinct candidates that is kept"),
+    Column("per epoch", "trained budget: share of all candidates that one epoch trains on"),
     Column("epochs", "epochs of main training"),
-    Column("wall-clock", "all stages, mean over seeds; workers that ran side by side count once"),
-    Column("pre-training", "FLOPs before scoring, as a multiple of those of one epoch of training on all candidates"),
+    Column("wall-clock", "all stages, mean over seeds; parallel workers count once"),
+    Column("pre-training", "FLOPs before scoring, divided by the FLOPs of one training epoch on all candidates"),
     Column("data", "bytes of training data read and written"),
     Column("models", "bytes of weights read and written"),
     Column("FLOPs", "floating-point operations of all stages"),
@@ -110,7 +110,7 @@ def _delta_cell(row: Row, rows: Sequence[Row]) -> Cell:
 
 
 def stage_names(rows: Sequence[Row]) -> list[str]:
-    """Every stage that any row went through, in the order of the row that went through most."""
+    """All stages of all rows, in the order of the row with the most stages."""
     longest_first = sorted(rows, key=lambda row: len(row.stage_wall_s), reverse=True)
     return list(dict.fromkeys(stage for row in longest_first for stage in row.stage_wall_s))
 

@@ -24,7 +24,7 @@ class CostLine:
 
 
 def stage_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
-    """A line per stage in the order run, apart what this run made and what it found made; then the totals of both."""
+    """A line per stage in the order run, separately for this run and for earlier runs; then both totals."""
     lines = [
         _cost_line(_together(rows), stage, _stage_note(rows), "faded" if earlier else "")
         for (stage, earlier), rows in _by_stage(ledger).items()
@@ -41,19 +41,19 @@ def stage_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
 
 
 def spent(ledger: Sequence[LedgerRow]) -> tuple[Cost, Cost]:
-    """What this run made, and what it found made by earlier ones; a stage's wall-clock counts workers once."""
+    """The costs of this run, and of the earlier runs whose results it reused. Parallel workers count once."""
     sums = {key: _together(rows) for key, rows in _by_stage(ledger).items()}
     this, before = (sum((cost for (_, of), cost in sums.items() if of == earlier), Cost()) for earlier in (False, True))
     return this, before
 
 
 def spent_sentence(ledger: Sequence[LedgerRow]) -> str | None:
-    """How much of the wall-clock earlier runs spent; None where this run made everything."""
+    """The wall-clock of earlier runs and of this one; None if this run did everything."""
     this, before = spent(ledger)
     if before == Cost():
         return None
     whole, earlier, now = map(format_seconds, (this.wall_s + before.wall_s, before.wall_s, this.wall_s))
-    return f"This report rests on {whole} of work: {earlier} by earlier runs, {now} by this one."
+    return f"This report is based on {whole} of work: {earlier} by earlier runs, {now} by this one."
 
 
 def worker_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
@@ -66,7 +66,7 @@ def worker_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
 
 
 def _by_stage(ledger: Sequence[LedgerRow]) -> dict[tuple[str, bool], list[LedgerRow]]:
-    """(stage, made earlier) -> its rows."""
+    """(stage, whether an earlier run did it) -> its rows."""
     stages: dict[tuple[str, bool], list[LedgerRow]] = {}
     for row in ledger:
         stages.setdefault((row.stage, row.earlier), []).append(row)
@@ -74,7 +74,7 @@ def _by_stage(ledger: Sequence[LedgerRow]) -> dict[tuple[str, bool], list[Ledger
 
 
 def _together(rows: Sequence[LedgerRow]) -> Cost:
-    """The cost of a stage: what ran side by side took its time once."""
+    """The cost of a stage; the wall-clock of parallel workers counts once."""
     costs = [row.cost for row in rows]
     return replace(sum(costs, Cost()), wall_s=elapsed_s(costs))
 

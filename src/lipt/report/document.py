@@ -1,4 +1,4 @@
-"""What one run found, as plain data: everything the report shows and nothing it has to compute from files.
+"""The results of one run as plain data: everything that the report shows.
 
 The document is written once as JSON (`Document.model_dump_json`), read back with `Document.model_validate_json`,
 and rendered any number of times. Units are in the names; accuracies and fractions are shares in 0..1. `None` means
@@ -21,7 +21,7 @@ Amount = Annotated[float, Field(ge=0.0)]
 
 
 def _finite(value: object) -> object:
-    """Non-finite numbers become None: a diverged loss must not stop the report that would show it."""
+    """Non-finite numbers become None, so that a report can show a diverged loss."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -29,7 +29,7 @@ Measured = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class _Model(BaseModel):
-    """Frozen and strict about names; NaN is refused because JSON cannot carry it."""
+    """Frozen, without unknown fields, without NaN (JSON has none)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
@@ -49,10 +49,10 @@ class Row(_Model):
     name: str
     label: str
     role: Literal["selected", "random", "full", "classic", "other"]
-    """"selected": what the verdict is about; "random": any random fixed subset; "classic": full-price pre-training."""
+    """"selected": the row that the verdict judges; "random": a random fixed subset; "classic": classic pre-training."""
     algorithm: str = ""
     reason: str = ""
-    """Why that algorithm, where the configuration left the choice open."""
+    """Reason for the algorithm, if the configuration left the choice to `auto`."""
     kept_fraction: Share
     epoch_fraction: Share
     epochs: Count
@@ -61,12 +61,11 @@ class Row(_Model):
     """Test accuracy of the LAST epoch, one per seed, in the order of `seeds`."""
     num_test_images: int = Field(gt=0)
     chance: Share
-    """Accuracy of always naming the most frequent class of the test images."""
+    """Accuracy of always predicting the most frequent class of the test images."""
     stage_wall_s: dict[str, Amount] = {}
-    """Elapsed seconds by stage in the order run, mean over seeds: those in which at least one worker was at work."""
+    """Seconds in which at least one worker worked, by stage in the order run; mean over seeds."""
     pretrain_cost: Amount | None = None
-    """FLOPs of pre-training as a multiple of those of ONE EPOCH OF TRAINING OVER ALL CANDIDATES: the same on any
-    machine."""
+    """FLOPs of pre-training, divided by the FLOPs of ONE TRAINING EPOCH ON ALL CANDIDATES. Equal on all machines."""
     data_bytes: Amount | None = None
     """Bytes of training data read and written, mean over seeds; likewise for the weights and for other objects."""
     model_bytes: Amount | None = None
@@ -81,32 +80,32 @@ class Row(_Model):
 
 
 class JigsawRow(_Model):
-    """One worker in the merge, or the soup of a group. Accuracies are on the validation set; `None` in a worker that
+    """One worker in the merge, or the soup of a group. Accuracies are on the validation set; `None` for a worker that
     never arrived."""
 
     index: Count
     accuracy: Share | None = None
     alpha: Share | None = None
-    """Interpolation weight that was best for it; 1 for the first ingredient, None when it was not tried."""
+    """Its best interpolation weight; 1 for the first ingredient, None if it was not tried."""
     kept: bool = False
     batchnorm: str | None = None
-    """Where the statistics of the kept candidate come from, such as "averaged" or "recalibrated"."""
+    """Source of the kept model's statistics, such as "averaged" or "recalibrated"."""
     validation_after: Share | None = None
     density: Share | None = None
     group: Count | None = None
-    """Of a worker, where they were merged in groups: that which it was tried in."""
+    """The group of a worker, if there are groups."""
     missing: bool = False
     note: str = ""
 
 
 class MergeTable(_Model):
-    """The soup: one row per worker in the order in which the merge, or that of its group, took them, one per group
-    where there are groups, and the references it is judged by."""
+    """The soup: one row per worker in the order of its merge, one row per group if there are groups, and the reference
+    accuracies."""
 
     method: str
     theta_star_accuracy: Share | None = None
     best_single_accuracy: Share | None = None
-    """Of a worker, or of a group where there are groups; likewise the average."""
+    """Best worker, or best group if there are groups; likewise the average."""
     uniform_accuracy: Share | None = None
     soup_accuracy: Share | None = None
     num_workers: Count
@@ -138,11 +137,11 @@ class Example(_Model):
     label: str
     score: Measured = None
     source: str = ""
-    """What the image is called where it came from; empty where that is not known."""
+    """The image's name in its source; empty if unknown."""
 
 
 class Subset(_Model):
-    """What was selected, by class, by score, and to look at."""
+    """The selected samples: by class, by score, and some examples."""
 
     count: Count
     class_names: list[str]
@@ -155,7 +154,7 @@ class Subset(_Model):
     weights_used: bool = False
     digest: str = ""
     ref: str = ""
-    """Where the whole selection lies in the workspace."""
+    """Reference of the complete selection in the workspace."""
 
     @model_validator(mode="after")
     def _one_count_per_class(self) -> Self:
@@ -166,7 +165,7 @@ class Subset(_Model):
 
 
 class Curve(_Model):
-    """Training of one model, a point per entry of `epoch`; a series is empty when it was not recorded."""
+    """Training of one model, a point per entry of `epoch`. A series that was not recorded is empty."""
 
     name: str
     epoch: list[Amount]
@@ -181,18 +180,18 @@ class Curve(_Model):
 
 
 class LedgerRow(_Model):
-    """What one stage, or one worker of it, cost as measured; bytes are counted at the store.
+    """The measured cost of one stage, or of one worker of it. Bytes are counted at the store.
 
-    Rows add up: a stage that fans out has one row per worker and no row of its own for the same work.
+    Rows can be summed: a stage that fans out has one row per worker and no other row for the same work.
     """
 
     stage: str
     worker: Count | None = None
     earlier: bool = False
-    """An earlier run made it, this one found it finished."""
+    """An earlier run finished it; this one reused it."""
     wall_s: Amount = 0.0
     ended: Amount = 0.0
-    """Seconds since 1970; 0 when that is not known."""
+    """Seconds since 1970; 0 if unknown."""
     flops: Count = 0
     peak_bytes: Count = 0
     data_read: Count = 0
@@ -205,7 +204,7 @@ class LedgerRow(_Model):
 
     @property
     def cost(self) -> Cost:
-        """The same as a cost, which can be added up."""
+        """The same as a cost, which can be summed."""
         kinds = ("data", "model", "other")
         return Cost(
             wall_s=self.wall_s,
@@ -230,7 +229,7 @@ class Accounting(_Model):
 
 
 class PaperAccounting(_Model):
-    """The paper's arithmetic (selection passes not counted) beside what was measured here."""
+    """The paper's arithmetic (selection passes not counted), and our measurements."""
 
     paper: Accounting
     measured: Accounting = Accounting()
@@ -238,7 +237,7 @@ class PaperAccounting(_Model):
 
 
 class Provenance(_Model):
-    """What is needed to run it again and to know that it was the same run."""
+    """The information that repeats the run and identifies it."""
 
     config_yaml: str = ""
     versions: dict[str, str] = {}
@@ -255,14 +254,14 @@ class Document(_Model):
     title: str
     run_id: str
     created: str
-    """ISO 8601; the only time in the report, so that rendering twice gives the same bytes."""
+    """ISO 8601; the only time in the report, so that rendering again gives the same bytes."""
     engine: Engine
     profile: str = ""
     rows: list[Row] = Field(min_length=1)
     merge: MergeTable | None = None
     subset: Subset | None = None
     left_out: str = ""
-    """What lay among the images of the source and was not ingested, with counts; empty where that was nothing."""
+    """Files of the source that were not ingested, with counts; empty if there were none."""
     curves: list[Curve] = []
     ledger: list[LedgerRow] = []
     paper_accounting: PaperAccounting | None = None
@@ -270,7 +269,7 @@ class Document(_Model):
 
     @classmethod
     def from_json(cls, data: bytes, *, origin: str) -> Self:
-        """A document as it was stored.
+        """A stored document.
 
         Raises:
             IntegrityError: damaged, or of another format.
@@ -282,5 +281,5 @@ class Document(_Model):
             what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
             raise IntegrityError(
                 f"{origin} is damaged, or another version of lipt wrote it: {what}",
-                "run again: what is finished is found, and the report is written anew",
+                "run again: finished stages are reused, and the report is written again",
             ) from None

@@ -21,11 +21,11 @@ PENS: list[dict[str, Any]] = [
 ]
 _MAX_LABEL = 34
 MIN_SPAN = 0.1
-"""Of an accuracy axis: a fraction of a point must not look like a landslide."""
+"""Least span of an accuracy axis: a fraction of a point must not look like a big difference."""
 
 
 def shorten(text: str, limit: int = _MAX_LABEL) -> str:
-    """One line of printable characters, at most `limit` long, so that no name breaks the layout of a figure."""
+    """One line of printable characters, at most `limit` long, so that names cannot break the layout of a figure."""
     clean = "".join(char if char.isprintable() else " " for char in text)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
@@ -71,7 +71,7 @@ def _accuracy_line(axes: Axes, row: Row, position: float) -> None:
 
 
 def accuracy_limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """Of the axis: all intervals and seeds, and at least `MIN_SPAN`."""
+    """Limits of the axis: all intervals and seeds, and at least `MIN_SPAN`."""
     values = [value for row in rows for value in (*row.accuracy, *accuracy_interval(row))]
     low, high = min(values), max(values)
     margin = max(0.02 * (high - low), (MIN_SPAN - (high - low)) / 2)
@@ -115,7 +115,7 @@ def soup_figure(merge: MergeTable) -> str | None:
 def score_figure(histogram: Histogram, score_name: str) -> str:
     """Distributions of the scores of kept and of dropped candidates, each summing to 1.
 
-    Shares and not counts: at a budget of 1 % the kept would be an invisible sliver of a stack.
+    Shares, not counts: at a budget of 1 % the kept ones would be invisible in a stack of counts.
     """
 
     def plot(axes: Axes) -> None:
@@ -134,7 +134,7 @@ def score_figure(histogram: Histogram, score_name: str) -> str:
 
 
 def class_figure(kept_shares: Sequence[float]) -> str:
-    """Kept share of every class, sorted: the shape that a thousand bars would hide."""
+    """Kept share of every class, sorted, because a thousand bars would hide the shape."""
 
     def plot(axes: Axes) -> None:
         shares = sorted(kept_shares, reverse=True)
@@ -149,7 +149,7 @@ def class_figure(kept_shares: Sequence[float]) -> str:
 
 
 def training_figures(curves: Sequence[Curve]) -> list[str]:
-    """Training loss and training accuracy; those that have points."""
+    """Training loss and training accuracy, if they have points."""
     return [
         draw(name, f"{label.capitalize()} by epoch", partial(_plot_curves, curves=curves, series=series, label=label))
         for name, label, series in (

@@ -58,7 +58,7 @@ def render(document: Document) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Every value is escaped; a name the template mistypes is an error, not a blank."""
+    """Every value is escaped. A wrong name in the template is an error, not a blank."""
     environment = Environment(
         loader=PackageLoader("lipt.report"),
         autoescape=True,
@@ -73,11 +73,11 @@ def _environment() -> Environment:
 
 
 def _interval_of(document: Document) -> str:
-    """Where the intervals of the first figure come from."""
+    """The source of the intervals in the first figure."""
     enough = [len(row.seeds) >= MIN_SEEDS for row in document.rows]
     if all(enough):
         return "over seeds"
-    few = f"of the test images alone{' where' if any(enough) else ', since'} there are fewer than {MIN_SEEDS} seeds"
+    few = f"of the test images only{' where' if any(enough) else ', because'} there are fewer than {MIN_SEEDS} seeds"
     return f"over seeds, {few}" if any(enough) else few
 
 
@@ -118,7 +118,7 @@ def _subset_view(subset: Subset | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class ClassBar:
-    """One class: how many were kept of how many, and both as per cent of the largest class for drawing."""
+    """One class: kept samples and candidates, and both in per cent of the largest class, for drawing."""
 
     name: str
     kept: int
@@ -128,7 +128,7 @@ class ClassBar:
 
 
 def class_bars(subset: Subset) -> list[ClassBar]:
-    """A bar per class, or with many classes the ends of the ranking by share kept."""
+    """A bar per class. With many classes, only those with the largest and the smallest kept share."""
     largest = max(subset.candidates_per_class, default=0) or 1
     counts = zip(subset.class_names, subset.kept_per_class, subset.candidates_per_class, strict=True)
     bars = [ClassBar(name, kept, of, 100 * kept / largest, 100 * of / largest) for name, kept, of in counts]
@@ -145,7 +145,7 @@ def kept_shares(subset: Subset) -> list[float]:
 
 
 def montage(examples: Sequence[Example]) -> list[tuple[Example, bool]]:
-    """The examples that fit the page, each with whether it is tiny and should be enlarged without smoothing."""
+    """The examples that fit on the page; True if an example is tiny and must be enlarged without smoothing."""
     shown, used = [], 0
     for example in examples:
         used += len(example.png_base64)
@@ -161,7 +161,7 @@ def _png_width(png_base64: str) -> int:
 
 
 def jigsaw_state(step: JigsawRow) -> str:
-    """What the merge did with one worker."""
+    """The result of the merge for one worker."""
     if step.missing:
         return "missing"
     return "kept" if step.kept else "not kept"

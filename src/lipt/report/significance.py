@@ -1,8 +1,8 @@
 """Which rows may be compared, and by how much they differ.
 
-A row is called better or worse only when zero lies outside the 95 % t interval of the differences seed by seed, over
-three seeds or more: rows that share a seed share its split, and all share the test images. From fewer seeds nothing
-follows. The sampling error of the test set is known even then, but says nothing about the luck of the seed.
+Differences are taken seed by seed, because rows with the same seed share its split and all rows share the test images.
+A row counts as better or worse only if zero lies outside the 95 % t interval of these differences over three seeds or
+more. Fewer seeds prove nothing: the sampling error of the test set is known, but not the effect of the seed.
 """
 
 import math
@@ -13,10 +13,10 @@ from typing import Literal
 
 from lipt.report.document import Row
 
-#: With two seeds the interval is 12.7 standard errors of a spread that is itself unknown: of no use.
+#: With two seeds the interval is 12.7 standard errors of a spread that is itself unknown: useless.
 MIN_SEEDS = 3
 # Two-sided 95 % quantiles of Student's t by degrees of freedom. Between entries the smaller number of degrees is
-# used, which widens the interval by 4 % at most. A table, because scipy would take longer to import than to render.
+# used, which widens the interval by 4 % at most. A table, because the import of scipy takes longer than rendering.
 _T_95 = ((2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
          (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980))  # fmt: skip
 _NORMAL_95 = 1.960
@@ -28,19 +28,19 @@ class Difference:
     """Accuracy of one row minus that of another, as shares."""
 
     mean: float
-    """Over the seeds that both ran; over all where they share none."""
+    """Over the common seeds; over all seeds if there is no common one."""
     num_seeds: int
-    """That both ran."""
+    """Number of common seeds."""
     half_width: float | None
-    """Of the 95 % interval over those seeds; None below `MIN_SEEDS`."""
+    """Half width of the 95 % interval over the common seeds; None below `MIN_SEEDS`."""
     test_half_width: float
-    """What the test set alone leaves open at 95 %, at most: both rows see the same images."""
+    """Upper bound of the 95 % error from the test set alone: both rows see the same images."""
     at_chance: bool
-    """Neither row is better than naming the most frequent class."""
+    """Neither row is better than always predicting the most frequent class."""
 
     @property
     def level(self) -> Literal["wins", "loses", "tie", "unknown"]:
-        """ "wins" or "loses" when the interval excludes zero; "unknown" without an interval, or at chance."""
+        """ "wins" or "loses" if the interval excludes zero; "unknown" without an interval, or at chance."""
         if self.half_width is None or self.at_chance:
             return "unknown"
         if abs(self.mean) <= self.half_width:
@@ -59,7 +59,7 @@ def deviation(row: Row) -> float | None:
 
 
 def accuracy_interval(row: Row) -> tuple[float, float]:
-    """The 95 % interval of the mean: over seeds, or that of the test set where there are fewer than `MIN_SEEDS`."""
+    """The 95 % interval of the mean over seeds; with fewer than `MIN_SEEDS`, the interval of the test set."""
     mean, count = mean_accuracy(row), len(row.accuracy)
     half_width = _NORMAL_95 * math.sqrt(_binomial_variance(row))
     if count >= MIN_SEEDS:
@@ -68,18 +68,18 @@ def accuracy_interval(row: Row) -> tuple[float, float]:
 
 
 def at_chance(row: Row) -> bool:
-    """Whether the accuracy is within the 95 % sampling error of what always naming the most frequent class reaches."""
+    """Whether the accuracy is at most the most frequent class's share of the test images plus its 95 % error."""
     error = math.sqrt(row.chance * (1 - row.chance) / row.num_test_images)
     return mean_accuracy(row) <= row.chance + _NORMAL_95 * error
 
 
 def difference(row: Row, reference: Row) -> Difference:
-    """`row` minus `reference`, with the interval that their common seeds allow."""
+    """`row` minus `reference`, with the interval over their common seeds."""
     by_seed = dict(zip(reference.seeds, reference.accuracy, strict=True))
     deltas = [value - by_seed[seed] for seed, value in zip(row.seeds, row.accuracy, strict=True) if seed in by_seed]
     half_width = None
     if len(deltas) >= MIN_SEEDS:
-        # Seeds that agree to the last test image do not make the difference exact: one image is the resolution.
+        # If seeds agree to the last test image, the difference is still not exact: one image is the resolution.
         image = 1 / min(row.num_test_images, reference.num_test_images)
         half_width = _t_95(len(deltas) - 1) * max(stdev(deltas), image) / math.sqrt(len(deltas))
     return Difference(
@@ -92,7 +92,7 @@ def difference(row: Row, reference: Row) -> Difference:
 
 
 def _binomial_variance(row: Row) -> float:
-    """Variance of an accuracy measured on finitely many images; (k+1)/(n+2) so that 0 % and 100 % are not certain."""
+    """Variance of an accuracy measured on finitely many images; (k+1)/(n+2), because 0 % and 100 % are not certain."""
     smoothed = (mean_accuracy(row) * row.num_test_images + 1) / (row.num_test_images + 2)
     return smoothed * (1 - smoothed) / row.num_test_images
 
@@ -102,17 +102,17 @@ def _t_95(degrees: int) -> float:
 
 
 def same_epoch_budget(row: Row, other: Row) -> bool:
-    """Both train on as many samples; 1 % of slack for per-class rounding."""
+    """Both train on equally many samples, within 1 % for rounding per class."""
     return row.epochs == other.epochs and math.isclose(row.epoch_fraction, other.epoch_fraction, rel_tol=0.01)
 
 
 def same_budgets(row: Row, other: Row) -> bool:
-    """Both keep as much data and train on as many samples: the only rows that may be ranked."""
+    """Both keep equally much data and train on equally many samples. Only such rows may be ranked."""
     return same_epoch_budget(row, other) and math.isclose(row.kept_fraction, other.kept_fraction, rel_tol=0.01)
 
 
 def strongest_random(row: Row, rows: Sequence[Row]) -> Row | None:
-    """The best random baseline at the budgets of `row`: a method that beats only the weaker one has beaten neither."""
+    """The best random baseline at the budgets of `row`. A method must beat this one, not only a weaker one."""
     candidates = [other for other in rows if other.role == "random" and same_budgets(row, other)]
     return max(candidates, key=mean_accuracy, default=None)
 

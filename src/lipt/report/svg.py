@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # matplotlib only writes literal colours. Each stands for a CSS variable of the page and is replaced in the SVG, so
-# that one drawing serves light and dark. The values are colours nobody would choose, hence safe to search for.
+# that one drawing serves light and dark. Nobody would choose these colours, so it is safe to search for them.
 INK, MUTED, LINE, PAPER = "#010101", "#010102", "#010103", "#010104"
 ACCENT, PLAIN, GOOD, BAD = "#010105", "#010106", "#010107", "#010108"
 SERIES = tuple(f"#0102{number:02d}" for number in range(1, 7))
@@ -57,14 +57,14 @@ def draw(name: str, label: str, plot: Callable[[Axes], None], *, height_in: floa
 
     Args:
         name: unique in the page; ids of the SVG start with it.
-        label: what the figure shows, for screen readers; must need no escaping.
-        height_in: without the legend, for which the figure grows.
-        width_in: small on purpose, since text shrinks with the figure on a narrow screen.
+        label: description for screen readers; must need no escaping.
+        height_in: without the legend, which is added to it.
+        width_in: small, because text shrinks with the figure on a narrow screen.
     """
     buffer = io.StringIO()
     # "default" first: a matplotlibrc on the machine must not change the report.
     with style.context(("default", _STYLE)), warnings.catch_warnings():
-        # Class names in scripts that the layout font lacks: the browser has the glyphs.
+        # The layout font lacks glyphs of some scripts, but the browser has them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         plot(figure.add_subplot())
@@ -77,7 +77,7 @@ def draw(name: str, label: str, plot: Callable[[Axes], None], *, height_in: floa
 
 
 def _add_legend(figure: Figure) -> None:
-    """A legend below the axes, in two columns where they fit; the figure grows by its height."""
+    """A legend below the axes, in two columns if they fit. The figure grows by its height."""
     height_in = figure.get_figheight()
     figure.set_figheight(2 * _MAX_LEGEND_IN)  # room to measure it in
     for columns in (2, 1):
@@ -91,7 +91,7 @@ def _add_legend(figure: Figure) -> None:
 
 
 def _inline(svg: str, name: str, label: str) -> str:
-    """The element without prologue, namespaces and fixed size, with ids of its own and variables for colours."""
+    """The element without prologue, namespaces and fixed size, with unique ids and variables for colours."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
     head, body = svg.split(">", 1)

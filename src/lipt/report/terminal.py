@@ -1,4 +1,4 @@
-"""The comparison and the verdict on a terminal: every figure is whole, columns go where there is no room for all."""
+"""The comparison and the verdict on a terminal. Figures are never cut; columns are omitted if there is no room."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lipt.report.verdict import Verdict
 _ENDLESS = 10_000
 
 _STYLES = {"wins": "green", "loses": "red", "tie": "yellow", "mixed": "yellow"}
-#: Headings of the comparison that matter most; those that are not named matter less.
+#: The most important headings of the comparison; others are less important.
 _FIRST = ("accuracy", "vs random", "data kept", "per epoch", "wall-clock", "FLOPs", "data", "pre-training")
 
-#: A table of some of its columns.
+#: Makes a table with some of its columns.
 Build = Callable[[Collection[str]], Table]
 
 
@@ -40,7 +40,7 @@ def print_report(document: Document, verdict: Verdict, *, whole: bool) -> None:
 
 
 def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None:
-    """Print a table on stdout; on a terminal that is too narrow without its least important columns, which are named.
+    """Print a table on stdout. A narrow terminal omits the least important columns and names them.
 
     Args:
         importance: all headings, the most important first.
@@ -48,7 +48,7 @@ def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None
     """
     width = None if whole or not sys.stdout.isatty() else Console().width
     table, left_out = fitted(build, importance, width)
-    # Where not even the first column has room, the terminal breaks the line: nothing is cut off.
+    # If not even the first column fits, the terminal breaks the line: nothing is cut off.
     console = Console(width=max(width or _ENDLESS, _widths(table).minimum), soft_wrap=True)
     console.print(table)
     if left_out:
@@ -56,13 +56,13 @@ def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None
 
 
 def print_text(text: Text) -> None:
-    """Print text on stdout: on a terminal lines break between words, a pipe gets them whole."""
+    """Print text on stdout. A terminal breaks lines between words; a pipe gets whole lines."""
     terminal = sys.stdout.isatty()
     Console(width=None if terminal else _ENDLESS).print(text, soft_wrap=not terminal)
 
 
 def fitted(build: Build, importance: Sequence[str], width: int | None) -> tuple[Table, list[str]]:
-    """The table with as many columns as fit, at least one, and the headings of those that do not.
+    """The table with as many columns as fit, at least one, and the headings of the omitted ones.
 
     Args:
         width: in characters; None for any.
@@ -87,7 +87,7 @@ def column_importance() -> list[str]:
 
 
 def comparison_table(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
-    """One section per pair of budgets; labels are taken literally, never as markup.
+    """One section per pair of budgets. Labels are shown literally, never as markup.
 
     Args:
         shown: headings; None for all.

@@ -1,8 +1,8 @@
-"""The verdict: does the selected method beat random, what does it save, and what would pay more.
+"""The verdict: does the selected subset beat random, what does it save, and what else would help more.
 
 Rows are ranked only at equal data budget (share of the data kept), equal epoch budget (share trained on per epoch)
-and equal epochs. Where budgets differ, the sentence names the difference. "Beats" and "better" are said only of
-three seeds or more (`significance`); of fewer, and at chance, the difference is told and that it settles nothing.
+and equal epochs. If budgets differ, the sentence says so. "Beats" and "better" need three seeds or more
+(`significance`). With fewer seeds, or at chance, the verdict gives the difference and says that it proves nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ Level = Literal["wins", "loses", "tie", "mixed", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One headline, and the sentences that qualify it in the order of their weight."""
+    """One headline, and the sentences that qualify it, the most important first."""
 
     headline: str
     level: Level
@@ -41,7 +41,7 @@ class Verdict:
 
 
 def judge(rows: Sequence[Row]) -> Verdict:
-    """The verdict over all selected rows; "unknown" when nothing was selected or no random row has the same budgets."""
+    """The verdict over all selected rows; "unknown" if nothing was selected or no random row has the same budgets."""
     selected = [row for row in rows if row.role == "selected"]
     if not selected:
         return Verdict(headline="Nothing to judge: no method was selected.", level="unknown", sentences=[])
@@ -105,15 +105,15 @@ def _why_random(row: Row) -> Iterator[str]:
 
 
 def _instead(row: Row) -> Iterator[str]:
-    """What else a user can do who got a random subset."""
+    """Alternatives to a random subset."""
     if row.kept_fraction < 1:
         yield (
-            "What else: fresh draws from all data (select.algorithm: random, select.fraction: 1, train.epoch_fraction: "
-            f"{format_number(row.epoch_fraction)}) train as much, if all data may be kept; a smaller select.fraction; "
-            "or an algorithm by its name in select.algorithm."
+            "Alternatives: a smaller select.fraction; another select.algorithm; or, if you can keep all data, fresh "
+            "draws with equal training (select.algorithm: random, select.fraction: 1, train.epoch_fraction: "
+            f"{format_number(row.epoch_fraction)})."
         )
     if len(row.seeds) < MIN_SEEDS:
-        yield f"Differences from fewer than {MIN_SEEDS} seeds are not enough to tell which is better."
+        yield f"Fewer than {MIN_SEEDS} seeds are not enough to tell which is better."
 
 
 def _seeds(delta: Difference) -> str:
@@ -132,32 +132,32 @@ def _accuracy(row: Row) -> str:
 
 
 def _evidence(row: Row, random: Row, delta: Difference) -> str:
-    """The two accuracies, the interval, and how much the seeds can carry."""
+    """The two accuracies, the interval, and the evidence that the seeds give."""
     numbers = f"{format_percent(mean_accuracy(row))} against {format_percent(mean_accuracy(random))}"
     if delta.at_chance:
         return (
-            f"{numbers}; always naming the most frequent class reaches {format_percent(row.chance)} of the "
-            f"{row.num_test_images:,} test images. Train for longer, or look at the learning rate and the data."
+            f"{numbers}; always predicting the most frequent class is right for {format_percent(row.chance)} of the "
+            f"{row.num_test_images:,} test images. Train longer, or check the learning rate and the data."
         )
     if delta.half_width is None:
         return (
-            f"{numbers}; the {row.num_test_images:,} test images alone leave ±{100 * delta.test_half_width:.2f} points "
-            f"open, and another seed draws other weights and splits. To tell, run `lipt compare` with {MIN_SEEDS} "
-            "or more in compare.seeds."
+            f"{numbers}; the {row.num_test_images:,} test images alone allow an error of "
+            f"±{100 * delta.test_half_width:.2f} points, and another seed draws other weights and splits. To find out, "
+            f"run `lipt compare` with {MIN_SEEDS} or more seeds in compare.seeds."
         )
     low, high = (format_points(delta.mean + sign * delta.half_width) for sign in (-1, 1))
     return f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)."
 
 
 def _price_over_random(row: Row, random: Row) -> Iterator[str]:
-    """What choosing the subset costs on top of random, which chooses for free."""
+    """The cost of the selection, compared with random, which costs nothing."""
     ratios = list(_ratios(row, random))
     if ratios:
-        yield f"Choosing is not free: against {random.label} it takes {_join(ratios)}."
+        yield f"Selection is not free: compared with {random.label} it takes {_join(ratios)}."
 
 
 def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
-    """Rivals and ablations at the same budgets, each with its difference."""
+    """Other methods and ablations at the same budgets, each with its difference."""
     rivals = [other for other in others if other.role in ("other", "classic") and same_budgets(row, other)]
     if rivals:
         yield f"At the same budgets: {_join([_rival(other, row) for other in rivals])}."
@@ -175,7 +175,7 @@ def _rival(other: Row, row: Row) -> str:
 
 
 def _at_same_epoch_budget(row: Row, others: Sequence[Row]) -> Iterator[str]:
-    """Methods that train on as much per epoch but draw it from more (or less) data: compute is equal, data is not."""
+    """Methods that train on as much per epoch but keep more (or less) data: equal compute, different data."""
     rivals = [other for other in others if same_epoch_budget(row, other) and not same_budgets(row, other)]
     rivals.sort(key=mean_accuracy, reverse=True)
     if rivals:

@@ -162,7 +162,7 @@ def test_what_holds_training_only_is_called_training(page):
 
 
 def test_what_ingest_left_out_is_said():
-    assert "Left out at ingest, and so no candidates: 3 .txt files." in render(document(left_out="3 .txt files"))
+    assert "so not among the candidates: 3 .txt files." in render(document(left_out="3 .txt files"))
     assert "Left out" not in render(document())
 
 
@@ -179,8 +179,8 @@ def test_a_tie_is_no_landslide():
 @pytest.mark.parametrize(
     ("seeds", "said"),
     [
-        ([1, 1], "a line for its 95 % interval: of the test images alone, since there are fewer than 3 seeds"),
-        ([3, 1], "over seeds, of the test images alone where there are fewer than 3 seeds"),
+        ([1, 1], "a line for its 95 % interval: of the test images only, because there are fewer than 3 seeds"),
+        ([3, 1], "over seeds, of the test images only where there are fewer than 3 seeds"),
         ([3, 3], "a line for its 95 % interval: over seeds. Each"),
     ],
 )
@@ -209,7 +209,7 @@ def test_the_ledger_tells_what_this_run_and_what_earlier_runs_paid():
 def test_what_earlier_runs_paid_is_marked_on_the_page(page):
     text = " ".join("".join(Page(page).text).split())
     assert "initialise (earlier)" in text
-    assert "This report rests on 7 min 22 s of work: 60 s by earlier runs, 6 min 22 s by this one." in text
+    assert "This report is based on 7 min 22 s of work: 60 s by earlier runs, 6 min 22 s by this one." in text
 
 
 def test_where_one_run_made_everything_there_is_one_total():
@@ -220,7 +220,7 @@ def test_where_one_run_made_everything_there_is_one_total():
 
 def test_the_missing_worker_is_named(page):
     text = " ".join("".join(Page(page).text).split())
-    assert "9 of 10 workers arrived, 5 were needed" in text
+    assert "9 of 10 workers arrived, 5 were required" in text
     assert "no result after 2 attempts" in text
 
 
