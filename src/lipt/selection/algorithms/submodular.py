@@ -31,7 +31,7 @@ DENSE_LIMIT = 16384
 #: Beyond so many samples `auto` looks at nearest neighbours only.
 SPARSE_LIMIT = 50_000
 #: Rows that are looked at together.
-_BLOCK = 128
+_BLOCK = 256
 
 
 @register("craig", models=1, initial=True)
@@ -209,12 +209,12 @@ def one_by_one(distances_MM: Tensor, k: int, initial_I: Tensor) -> Tensor:
     picks = initial_I.tolist() or [int(leader(distances.sum(1) * -1))]
     end = k + len(initial_I)
     nearest_M = distances[picks].min(0)
-    saved_M = np.empty_like(nearest_M)
+    saved_M, ones_M = np.empty_like(nearest_M), np.ones_like(nearest_M)
 
     def gain(candidate: int) -> float:
-        np.subtract(nearest_M, distances[candidate], out=saved_M)
-        np.maximum(saved_M, 0, out=saved_M)
-        return float(np.add.reduce(saved_M))
+        np.minimum(nearest_M, distances[candidate], out=saved_M)
+        np.subtract(nearest_M, saved_M, out=saved_M)
+        return float(np.dot(saved_M, ones_M))  # sooner than the sum
 
     bounds_M = np.array([gain(candidate) for candidate in range(len(distances))])
     bounds_M[picks] = -1
