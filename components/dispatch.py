@@ -33,7 +33,7 @@ def dispatch(
     """Check the settings, ingest the data if need be, train theta_* and cut the shards.
 
     Returns:
-        The address of the run's plan: its settings, and references to theta_* and the shards.
+        The address of the run's spec: its settings, and references to theta_* and the shards.
     """
     from lipt.pods.boxes import dispatch_box, pod
     from lipt.pods.spec import configure

@@ -6,7 +6,7 @@ from components import box
 
 
 @box
-def merge(plan: str, merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics]) -> None:
+def merge(spec: str, merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics]) -> None:
     """Merge the jigsaws that arrived into theta_p; fails, naming the missing ones, when they are fewer than the quorum.
 
     Args:
@@ -17,6 +17,6 @@ def merge(plan: str, merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metr
     from lipt.pods.outputs import merge_figures
 
     with pod():
-        theta = merge_box(plan)
+        theta = merge_box(spec)
         save(merged, theta.ref if theta else "", ref=theta.ref if theta else None)
         metrics.metadata.update(merge_figures(theta))

@@ -6,7 +6,7 @@ from components import box
 
 
 @box
-def pretrain(plan: str, metrics: dsl.Output[dsl.Metrics]) -> None:
+def pretrain(spec: str, metrics: dsl.Output[dsl.Metrics]) -> None:
     """Train and prune the jigsaws, each in a pod on a node of its own; those that are lost are the merge's business.
 
     Args:
@@ -15,5 +15,5 @@ def pretrain(plan: str, metrics: dsl.Output[dsl.Metrics]) -> None:
     from lipt.pods.boxes import pod, pretrain_box
 
     with pod():
-        arrived, expected = pretrain_box(plan)
+        arrived, expected = pretrain_box(spec)
         metrics.metadata.update(jigsaws_arrived=arrived, jigsaws_expected=expected)

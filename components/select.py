@@ -6,7 +6,7 @@ from components import box
 
 
 @box
-def select(plan: str, merged: dsl.Input[dsl.Model], subset: dsl.Output[dsl.Dataset]) -> None:
+def select(spec: str, merged: dsl.Input[dsl.Model], subset: dsl.Output[dsl.Dataset]) -> None:
     """Score every candidate with theta_p and spend the data budget.
 
     Args:
@@ -15,6 +15,6 @@ def select(plan: str, merged: dsl.Input[dsl.Model], subset: dsl.Output[dsl.Datas
     from lipt.pods.boxes import load, pod, save, select_box
 
     with pod():
-        chosen = select_box(plan, load(merged) or None)
+        chosen = select_box(spec, load(merged) or None)
         figures = {name: chosen.summary[name] for name in ("count", "candidates", "algorithm")}
         save(subset, chosen.ref, ref=chosen.ref, **figures)

@@ -7,7 +7,7 @@ from components import box
 
 @box
 def train(
-    plan: str,
+    spec: str,
     merged: dsl.Input[dsl.Model],
     subset: dsl.Input[dsl.Dataset],
     model: dsl.Output[dsl.Model],
@@ -28,7 +28,7 @@ def train(
     from lipt.pods.boxes import load, pod, save, train_box
 
     with pod():
-        end = train_box(plan, load(merged) or None, load(subset))
+        end = train_box(spec, load(merged) or None, load(subset))
         metrics.metadata.update(end.figures())
         save(model, end.model, ref=end.model, accuracy=end.figures()["accuracy"])
         save(report, end.html)

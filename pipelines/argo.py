@@ -28,14 +28,14 @@ _HOUR = 3600
 def workflow_template() -> dict[str, Any]:
     """The WorkflowTemplate."""
     parameters = lipt.component_spec.inputs
-    plan, merged = "{{tasks.dispatch.outputs.result}}", "{{tasks.merge.outputs.result}}"
+    spec, merged = "{{tasks.dispatch.outputs.result}}", "{{tasks.merge.outputs.result}}"
     settings = [text for name in sorted(parameters) for text in ("-p", f"{name}={_parameter(name)}")]
     tasks = {
         "dispatch": ([], {}),
-        "pretrain": (["dispatch"], {"plan": plan}),
-        "merge": (["pretrain"], {"plan": plan}),
-        "select": (["merge"], {"plan": plan, "merged": merged}),
-        "train": (["select"], {"plan": plan, "merged": merged, "subset": "{{tasks.select.outputs.result}}"}),
+        "pretrain": (["dispatch"], {"spec": spec}),
+        "merge": (["pretrain"], {"spec": spec}),
+        "select": (["merge"], {"spec": spec, "merged": merged}),
+        "train": (["select"], {"spec": spec, "merged": merged, "subset": "{{tasks.select.outputs.result}}"}),
     }
     report = {"name": "report", "valueFrom": {"parameter": "{{tasks.train.outputs.result}}"}}
     verdict = {"name": "verdict", "valueFrom": {"parameter": "{{tasks.train.outputs.parameters.verdict}}"}}
@@ -72,10 +72,10 @@ def workflow_template() -> dict[str, Any]:
             "templates": [
                 dag,
                 _box("dispatch", ["dispatch", *settings], [], hours=24),
-                _box("pretrain", ["pretrain"], ["plan"], hours=7 * 24, waits=True),
-                _box("merge", ["merge"], ["plan"], hours=12),
-                _box("select", ["select"], ["plan", "merged"], hours=24),
-                _box("train", ["train"], ["plan", "merged", "subset"], hours=7 * 24, verdict=True),
+                _box("pretrain", ["pretrain"], ["spec"], hours=7 * 24, waits=True),
+                _box("merge", ["merge"], ["spec"], hours=12),
+                _box("select", ["select"], ["spec", "merged"], hours=24),
+                _box("train", ["train"], ["spec", "merged", "subset"], hours=7 * 24, verdict=True),
             ],
         },
     }
@@ -114,7 +114,7 @@ def _box(
     args = ["box", *command]
     for key in inputs:
         value = f"{{{{inputs.parameters.{key}}}}}"
-        args += [value] if key == "plan" else [f"--{key}={value}"]
+        args += [value] if key == "spec" else [f"--{key}={value}"]
     template: dict[str, Any] = {
         "name": name,
         "metadata": {"labels": {"app.kubernetes.io/component": name}},

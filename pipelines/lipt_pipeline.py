@@ -97,11 +97,11 @@ def lipt(
         nodes=nodes,
         deadline=deadline,
     )
-    plan = dispatched.output
-    pretrained = pretrain(plan=plan)
-    merged = merge(plan=plan).after(pretrained)
-    selected = select(plan=plan, merged=merged.outputs["merged"])
-    trained = train(plan=plan, merged=merged.outputs["merged"], subset=selected.outputs["subset"])
+    spec = dispatched.output
+    pretrained = pretrain(spec=spec)
+    merged = merge(spec=spec).after(pretrained)
+    selected = select(spec=spec, merged=merged.outputs["merged"])
+    trained = train(spec=spec, merged=merged.outputs["merged"], subset=selected.outputs["subset"])
     for task, hours in ((dispatched, 24), (merged, 12), (selected, 24), (trained, 7 * 24)):
         as_pod(
             task,

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from lipt.cli import cli
-from lipt.pods.spec import Plan
+from lipt.pods.spec import RunSpec
 from tests.tiny import TINY
 
 ROOT = Path(__file__).parents[2]
@@ -104,11 +104,11 @@ def test_the_commands_are_those_of_the_package(tmp_path: Path, monkeypatch: pyte
     rest = {key: value for key, value in TINY.items() if key in ("name", "device", "initialise", "merge")}
     rest |= {"dispatch": {"batch_size": 32}, "train": {"batch_size": 32}, "data": {"flip": False}}
     values["config"] = yaml.safe_dump(rest)
-    names = {"dispatch": "plan", "merge": "merged", "select": "subset"}
+    names = {"dispatch": "spec", "merge": "merged", "select": "subset"}
     for box in BOXES:
         arguments = [substituted(text, values) for text in TEMPLATES[box]["container"]["args"]]
         result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
         assert result.exit_code == 0
         values[names.get(box, box)] = result.stdout.strip()  # Argo's outputs.result
     assert Path(values["train"].removeprefix("file://")).read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert Plan.load(values["plan"]).engine == "argo"
+    assert RunSpec.load(values["spec"]).engine == "argo"

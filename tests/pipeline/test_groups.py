@@ -22,7 +22,8 @@ from lipt.run.attempt import Attempt
 from lipt.run.context import Context
 from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import WEIGHTS, new_model, read_weights
-from lipt.stages import group, merge
+from lipt.stages.group import group
+from lipt.stages.merge import merge
 from lipt.stages.pretrain import DELTA, pretrain
 from lipt.training.forward import accuracies
 from lipt.training.soup import Evaluator, Soup
@@ -202,8 +203,8 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> str:
     ctx = context(tmp_path_factory.mktemp("box"))
     address = dispatch_box(ctx.config, engine="argo", **PODS)
     prepared = open_run(address)[2]
-    assert prepared.plans is not None
-    ctx.workspace.store.write(f"{prepared.plans.ref}/shard-00003.json", b"{}", kind="other")
+    assert prepared.shards is not None
+    ctx.workspace.store.write(f"{prepared.shards.ref}/shard-00003.json", b"{}", kind="other")
     assert pretrain_box(address) == (4, 5)
     return address
 

@@ -15,7 +15,7 @@ from components.select import select
 from components.train import train
 from lipt.errors import IntegrityError
 from lipt.flow.graph import prepare
-from lipt.pods.spec import Plan, configure
+from lipt.pods.spec import RunSpec, configure
 from lipt.run.context import Context
 from lipt.run.workspace import Workspace
 from tests.pipeline.kfp_samples import CONFIG, PARAMETERS
@@ -32,7 +32,7 @@ class Bodies:
         self.folder = folder
         self.settings = PARAMETERS | rest | {"data": "digits", "workspace": workspace} | changes
         self.pods = pods | {"s3": "lipt-s3", "nodes": 0, "deadline": 1}
-        self.plan = ""
+        self.spec = ""
         self.pretrained = self.output(dsl.Metrics, "pretrain-metrics")
         self.merged = self.output(dsl.Model, "merged")
         self.metrics = self.output(dsl.Metrics, "merge-metrics")
@@ -47,25 +47,25 @@ class Bodies:
         They keep their size: a file of another size would be made again before anybody reads it.
         """
         ctx = Context.of(configure(CONFIG, **self.settings))
-        plans = prepare(ctx).plans
-        assert plans is not None
+        shards = prepare(ctx).shards
+        assert shards is not None
         for index in workers:
             file = f"shard-{index:05d}.json"
-            ctx.workspace.store.write(f"{plans.ref}/{file}", bytes(plans.files[file].num_bytes), kind="other")
+            ctx.workspace.store.write(f"{shards.ref}/{file}", bytes(shards.files[file].num_bytes), kind="other")
 
     def pretrain(self, config: str = CONFIG) -> None:
-        self.plan = dispatch.python_func(**self.settings, **self.pods, config=config)
-        pretrain.python_func(plan=self.plan, metrics=self.pretrained)
+        self.spec = dispatch.python_func(**self.settings, **self.pods, config=config)
+        pretrain.python_func(spec=self.spec, metrics=self.pretrained)
 
     def merge(self) -> None:
-        merge.python_func(plan=self.plan, merged=self.merged, metrics=self.metrics)
+        merge.python_func(spec=self.spec, merged=self.merged, metrics=self.metrics)
 
     def train(self) -> dict[str, Any]:
         """Select, train; returns the figures."""
         subset, figures = self.output(dsl.Dataset, "subset"), self.output(dsl.Metrics, "metrics")
-        select.python_func(plan=self.plan, merged=self.merged, subset=subset)
+        select.python_func(spec=self.spec, merged=self.merged, subset=subset)
         train.python_func(
-            plan=self.plan,
+            spec=self.spec,
             merged=self.merged,
             subset=subset,
             model=self.output(dsl.Model, "model"),
@@ -162,7 +162,7 @@ def test_the_plan_is_verified(s3: str, tmp_path: Path) -> None:
     bodies = Bodies(tmp_path, s3)
     bodies.pretrain()
     store = Workspace(s3).store
-    (key,) = store.list("plans/")
+    (key,) = store.list("specs/")
     store.write(key, store.read(key, kind="other").replace(b"tiny", b"tiMy"), kind="other")
     with pytest.raises(IntegrityError, match="is damaged"):
-        Plan.load(bodies.plan)
+        RunSpec.load(bodies.spec)

@@ -22,7 +22,8 @@ from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.run.algorithm import algorithm_of
 from lipt.run.workspace import Workspace
-from lipt.stages import merge, pretrain
+from lipt.stages.merge import merge
+from lipt.stages.pretrain import pretrain
 from tests.programs import run_python
 from tests.tiny import TINY, digests, file_digest, tiny_context
 
@@ -72,8 +73,8 @@ def test_a_worker_reads_its_own_samples_and_nothing_else(finished: tuple[Path, D
     folder, document = finished
     ctx = tiny_context(folder)
     prepared = prepare(ctx)
-    assert prepared.plans is not None
-    plan = json.loads(ctx.workspace.store.read(f"{prepared.plans.ref}/shard-00001.json", kind="other"))
+    assert prepared.shards is not None
+    plan = json.loads(ctx.workspace.store.read(f"{prepared.shards.ref}/shard-00001.json", kind="other"))
     own = sum(plan["sizes"])
     (worker,) = [row for row in document.ledger if row.stage == "pretrain" and row.worker == 1]
     assert worker.data_read == own
@@ -311,8 +312,8 @@ def test_stage_functions_are_pure_in_their_inputs(finished: tuple[Path, Document
     outcome = run(tiny_context(folder))
     ctx = tiny_context(folder)
     prepared = outcome.prepared
-    assert prepared.plans is not None
+    assert prepared.shards is not None
     again = [pretrain(ctx, *prepared.swarm, index=index).make() for index in range(3)]
     assert [artifact.ref for artifact in again] == [artifact.ref for artifact in outcome.jigsaws]
     assert outcome.merged is not None
-    assert merge(ctx, prepared.dataset, prepared.initial[0], prepared.plans, again).make().ref == outcome.merged.ref
+    assert merge(ctx, prepared.dataset, prepared.initial[0], prepared.shards, again).make().ref == outcome.merged.ref

@@ -102,8 +102,8 @@ def test_augmentations_differ(folder: Path, augment: str) -> None:
 def test_the_paper_profile_runs(folder: Path) -> None:
     outcome = run_tiny(folder, {"profile": "paper"})
     assert outcome.merged is not None
-    assert outcome.prepared.plans is not None
-    merge, dispatch = outcome.merged.settings["merge"], outcome.prepared.plans.settings["dispatch"]
+    assert outcome.prepared.shards is not None
+    merge, dispatch = outcome.merged.settings["merge"], outcome.prepared.shards.settings["dispatch"]
     assert (merge["search"], merge["batchnorm"], merge["fallback"]) == ("grid", "averaged", False)
     assert merge["search_images"] == 64  # what the user writes wins
     assert (dispatch["stratified"], outcome.jigsaws[0].settings["pretrain"]["lr"]) == (False, 0.1)

@@ -84,14 +84,14 @@ def test_stage_by_stage_gives_the_references_of_a_run(config: Path) -> None:
         return ended.stdout.strip()
 
     dataset = stage("ingest")
-    plans = stage("dispatch", "--in", f"dataset={dataset}")
+    shards = stage("dispatch", "--in", f"dataset={dataset}")
     theta = stage("initialise", "--in", f"dataset={dataset}")
     jigsaw = stage(
-        "pretrain", "--in", f"dataset={dataset}", "--in", f"theta={theta}", "--in", f"plans={plans}", "--index", "0"
+        "pretrain", "--in", f"dataset={dataset}", "--in", f"theta={theta}", "--in", f"shards={shards}", "--index", "0"
     )
     ended = lipt("run", str(config))
     assert ended.returncode == 0, ended.stderr
-    for reference in (dataset, plans, theta, jigsaw):
+    for reference in (dataset, shards, theta, jigsaw):
         assert f"{reference.split('/')[0]}" in ended.stderr
     assert ended.stderr.count("up to date") >= 4
 

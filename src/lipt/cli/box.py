@@ -10,6 +10,7 @@ import click
 
 from lipt.cli.options import parse_pairs
 from lipt.errors import UsageError
+from lipt.pipeline import SPREAD
 
 #: The last box writes the verdict here; the engine shows it.
 _VERDICT = "/tmp/verdict"
@@ -23,7 +24,7 @@ def box() -> None:
 @box.command()
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline.")
 def dispatch(parameters: tuple[str, ...]) -> None:
-    """Validate the settings, ingest if necessary, train theta_* and draw the shards. Prints the plan's address."""
+    """Validate the settings, ingest if necessary, train theta_* and draw the shards. Prints the spec's address."""
     from lipt.pods.boxes import dispatch_box
     from lipt.pods.spec import PARAMETERS, configure
 
@@ -33,55 +34,55 @@ def dispatch(parameters: tuple[str, ...]) -> None:
 
 
 @box.command()
-@click.argument("plan")
-def pretrain(plan: str) -> None:
+@click.argument("spec")
+def pretrain(spec: str) -> None:
     """Train the jigsaws in worker pods, each on its own node. Prints how many arrived."""
     from lipt.pods.boxes import pretrain_box
 
-    arrived, expected = pretrain_box(plan)
+    arrived, expected = pretrain_box(spec)
     click.echo(f"{arrived} of {expected}")
 
 
 @box.command()
-@click.argument("plan")
-def merge(plan: str) -> None:
+@click.argument("spec")
+def merge(spec: str) -> None:
     """Merge the jigsaws that arrived. Prints the reference of theta_p, or nothing if there is no swarm."""
     from lipt.pods.boxes import merge_box
 
-    theta = merge_box(plan)
+    theta = merge_box(spec)
     click.echo(theta.ref if theta else "")
 
 
 @box.command()
-@click.argument("plan")
+@click.argument("spec")
 @click.option("--merged", default="", metavar="REF", help="theta_p; empty if there is none.")
-def select(plan: str, merged: str) -> None:
+def select(spec: str, merged: str) -> None:
     """Score the candidates and select the subset. Prints the reference of the subset."""
     from lipt.pods.boxes import select_box
 
-    click.echo(select_box(plan, merged.strip() or None).ref)
+    click.echo(select_box(spec, merged.strip() or None).ref)
 
 
 @box.command()
-@click.argument("plan")
+@click.argument("spec")
 @click.option("--merged", default="", metavar="REF", help="theta_p; empty if there is none.")
 @click.option("--subset", required=True, metavar="REF", help="The reference that select printed.")
-def train(plan: str, merged: str, subset: str) -> None:
+def train(spec: str, merged: str, subset: str) -> None:
     """Train on the subset and on the baseline, evaluate both, write the report. Prints the report's location."""
     from lipt.pods.boxes import train_box
 
-    finished = train_box(plan, merged.strip() or None, subset.strip())
+    finished = train_box(spec, merged.strip() or None, subset.strip())
     Path(_VERDICT).write_text(finished.markdown, encoding="utf-8")
     click.echo(finished.location)
 
 
 @box.command()
-@click.argument("plan")
-@click.argument("stage", type=click.Choice(["pretrain", "group", "score"]))
+@click.argument("spec")
+@click.argument("stage", type=click.Choice(SPREAD))
 @click.option("--items", required=True, metavar="JSON", help="Numbers of all work items, a list.")
 @click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Number of pods that share them.")
 @click.option("--merged", default="", metavar="REF", help="theta_p, for score.")
-def worker(plan: str, stage: str, items: str, count: int, merged: str) -> None:
+def worker(spec: str, stage: str, items: str, count: int, merged: str) -> None:
     """Do this pod's share of a fan-out; JOB_COMPLETION_INDEX is the number of the pod."""
     from lipt.pods import workers
 
@@ -91,4 +92,4 @@ def worker(plan: str, stage: str, items: str, count: int, merged: str) -> None:
         raise UsageError(
             "worker: JOB_COMPLETION_INDEX or --items is not a number", "an Indexed Job sets them"
         ) from None
-    workers.worker(plan, stage, workers.share_of(numbers, index, count), merged or None)
+    workers.worker(spec, stage, workers.share_of(numbers, index, count), merged or None)

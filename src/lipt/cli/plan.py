@@ -77,7 +77,7 @@ def plan(
     """
     from lipt.adapters.store import MissingObjectError
     from lipt.config import load_config
-    from lipt.forecast.sizes import Data
+    from lipt.forecast.sizes import DataSize
     from lipt.forecast.speed import name_of_device, rates_here
     from lipt.forecast.stages import work_of
     from lipt.forecast.time import Machine, breaks, calibrate, forecast, measured
@@ -92,18 +92,18 @@ def plan(
             costs = measured(ctx)
         except MissingObjectError:
             raise UsageError(f"--calibrate {path}: no report in {ctx.config.workspace}", f"lipt run {path}") from None
-        finished.append((work_of(ctx, Data.stored(ctx)), costs))
+        finished.append((work_of(ctx, DataSize.stored(ctx)), costs))
     fits = calibrate(finished, machine)
     if "gpu_tflops" in given:  # the planned GPU is another one
         fits = {stage: fit for stage, fit in fits.items() if not fit.per_flop and not fit.per_step}
     machine = replace(machine, fits=fits)
     ctx, costs = Context.of(load_config(config_path, list(overrides))), {}
     if images is None:
-        data = Data.stored(ctx)
+        data = DataSize.stored(ctx)
         with suppress(MissingObjectError, UsageError):  # it did not run yet, or is a comparison
             costs = measured(ctx)
     else:
-        data = Data.described(ctx.config, images=images, image_kb=image_kb, classes=classes)
+        data = DataSize.described(ctx.config, images=images, image_kb=image_kb, classes=classes)
     works = work_of(ctx, data)
     if engine == "local" and "gpu_tflops" not in given:
         machine = replace(machine, rates=rates_here(ctx, data, [w.stage for w in works if w.stage not in fits]))
@@ -220,7 +220,7 @@ def _table(stages: list[Forecast], measured_s: dict[str, float], shown: Collecti
     right = [Column(heading, justify="right", no_wrap=True) for heading in headings]
     table = Table(Column("stage", no_wrap=True), *right, box=None, header_style="bold", pad_edge=False)
     for stage in stages:
-        name = f"{stage.stage} x {stage.pieces:,}" if stage.pieces > 1 else stage.stage
+        name = f"{stage.stage} x {stage.parts:,}" if stage.parts > 1 else stage.stage
         cells = {"pods": f"{stage.pods:,}", "bottleneck": stage.bottleneck}
         cells |= {heading: text(of(stage)) for heading, (of, text) in columns.items()}
         table.add_row(name, *(cells[heading] for heading in headings))

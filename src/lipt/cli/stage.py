@@ -32,13 +32,13 @@ def stage(
 
     \b
     lipt stage initialise run.yaml --in dataset=ingest/0123456789abcdef
-    lipt stage merge run.yaml --in dataset=… --in theta=… --in plans=… --in jigsaws=… --in jigsaws=…
+    lipt stage merge run.yaml --in dataset=… --in theta=… --in shards=… --in jigsaws=… --in jigsaws=…
     """
-    from lipt.stages import STAGES
+    from lipt.stages import STAGES, stage_function
 
     if name not in STAGES:
         raise UsageError(f"no stage {name!r}", did_you_mean(name, STAGES))
-    function = STAGES[name]
+    function = stage_function(name)
     with open_context(config_path, overrides) as ctx:
         artifact = function(ctx, **_arguments(name, function, inputs, index, ctx.workspace)).make()
     if output == "json":

@@ -17,13 +17,14 @@ from lipt.errors import RunError, UsageError
 from lipt.run.algorithm import algorithm_of, check_forgetting, needs_of
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
-from lipt.run.processes.pieces import Made, make_pieces
+from lipt.run.processes.parts import Made, make_parts
 from lipt.run.stage import Stage
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
+from lipt.stages.group import group
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import initialise
-from lipt.stages.merge import deal, group, merge
+from lipt.stages.merge import deal, merge
 from lipt.stages.pretrain import pretrain
 from lipt.stages.score import blocks, score
 from lipt.stages.select import select
@@ -37,14 +38,14 @@ class Prepared:
     dataset: Artifact
     initial: tuple[Artifact, ...] = ()
     """theta_*, or the R models of classic pre-training."""
-    plans: Artifact | None = None
+    shards: Artifact | None = None
     """The shards; None when there is no swarm."""
 
     @property
     def swarm(self) -> tuple[Artifact, Artifact, Artifact]:
         """Data set, theta_* and shards: what jigsaws and their merges start from."""
-        assert self.plans is not None
-        return self.dataset, self.initial[0], self.plans
+        assert self.shards is not None
+        return self.dataset, self.initial[0], self.shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ class Outcome:
 
     def artifacts(self) -> list[Artifact]:
         """Everything but the data set, in the order in which it was made."""
-        optional = [self.prepared.plans, *self.jigsaws, *self.groups, self.merged, *self.scores]
+        optional = [self.prepared.shards, *self.jigsaws, *self.groups, self.merged, *self.scores]
         made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
         return [*made, self.subset, self.trained.model, self.trained.evaluation]
 
@@ -98,9 +99,9 @@ def prepare(ctx: Context) -> Prepared:
         return Prepared(dataset=dataset)
     runs = ctx.config.score.runs if ctx.config.score.model == "classic" else 1
     # Shards come first: that fails at once when the data are too few.
-    plans = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
+    shards = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
     initial = tuple(initialise(ctx, dataset, run=run).make() for run in range(runs))
-    return Prepared(dataset=dataset, initial=initial, plans=plans)
+    return Prepared(dataset=dataset, initial=initial, shards=shards)
 
 
 def check_start(config: Config) -> None:
@@ -118,10 +119,10 @@ def check_start(config: Config) -> None:
 
 def train_jigsaws(ctx: Context, prepared: Prepared, indices: Iterable[int]) -> Made:
     """Box 2: the jigsaws that were trained, and why each of the others is lost."""
-    return make_pieces(ctx, pretrain, dict.fromkeys(indices, prepared.swarm))
+    return make_parts(ctx, pretrain, dict.fromkeys(indices, prepared.swarm))
 
 
-def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:
+def merge_jigsaws(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:
     """Box 3: theta_p, by way of the groups' soups where there are groups.
 
     Raises:
@@ -133,12 +134,12 @@ def combine(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Ar
 
 def merge_groups(ctx: Context, prepared: Prepared, dealt: Mapping[int, Sequence[Artifact]]) -> Made:
     """The soups of the groups."""
-    return make_pieces(ctx, group, {index: (*prepared.swarm, members) for index, members in dealt.items()})
+    return make_parts(ctx, group, {index: (*prepared.swarm, members) for index, members in dealt.items()})
 
 
-def _all(pieces: Made) -> list[Artifact]:
-    """All of them: where a piece is lost, its error is raised."""
-    made, lost = pieces
+def _all(parts: Made) -> list[Artifact]:
+    """All of them: where a part is lost, its error is raised."""
+    made, lost = parts
     for error in lost.values():
         raise error
     return list(made.values())
@@ -150,11 +151,11 @@ def made_of(ctx: Context, artifact: Artifact | None, stage: str) -> tuple[Artifa
     return tuple(ctx.artifact(ref) for ref in refs if ref.startswith(f"{stage}/"))
 
 
-def choose(ctx: Context, prepared: Prepared, merged: Artifact | None) -> tuple[tuple[Artifact, ...], Artifact]:
-    """Box 4: (scores, subset)."""
+def score_and_select(ctx: Context, prepared: Prepared, merged: Artifact | None) -> Artifact:
+    """Box 4: the subset."""
     scoring = Scoring.of(ctx, prepared, merged)
-    scores = tuple(_all(scoring.run(ctx, range(scoring.blocks))))
-    return scores, select(ctx, prepared.dataset, scores).make()
+    scores = _all(scoring.run(ctx, range(scoring.blocks)))
+    return select(ctx, prepared.dataset, scores).make()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,14 +184,37 @@ class Scoring:
 
     def run(self, ctx: Context, indices: Iterable[int]) -> Made:
         """Score blocks."""
-        return make_pieces(ctx, score, dict.fromkeys(indices, (self.dataset, self.models, self.base)))
+        return make_parts(ctx, score, dict.fromkeys(indices, (self.dataset, self.models, self.base)))
 
 
-def fit(ctx: Context, prepared: Prepared, subset: Artifact, merged: Artifact | None) -> Trained:
-    """Box 5: main training and the evaluation of its last epoch."""
+def train_and_evaluate(
+    ctx: Context,
+    prepared: Prepared,
+    subset: Artifact,
+    merged: Artifact | None = None,
+    *,
+    jigsaws: Iterable[Artifact] = (),
+    failures: Mapping[int, str] | None = None,
+) -> Outcome:
+    """Box 5: main training and the evaluation of its last epoch, which complete a run.
+
+    Args:
+        jigsaws: those that arrived.
+        failures: why each of the others is lost.
+    """
     start = (merged or prepared.initial[0]) if ctx.config.train.start == "continue" else None
     model = train(ctx, prepared.dataset, subset, start).make()
-    return Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model).make())
+    return Outcome(
+        config=ctx.config,
+        prepared=prepared,
+        jigsaws=tuple(jigsaws),
+        groups=made_of(ctx, merged, "group"),
+        merged=merged,
+        scores=made_of(ctx, subset, "score"),
+        subset=subset,
+        trained=Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model).make()),
+        failures=dict(failures or {}),
+    )
 
 
 def run(ctx: Context) -> Outcome:
@@ -207,19 +231,10 @@ def run(ctx: Context) -> Outcome:
         jigsaws, lost = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
         for index, error in lost.items():  # a lost worker is what the quorum is for
             ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
-        merged = combine(ctx, prepared, list(jigsaws.values()))
-    scores, subset = choose(ctx, prepared, merged)
-    return Outcome(
-        config=ctx.config,
-        prepared=prepared,
-        jigsaws=tuple(jigsaws.values()),
-        groups=made_of(ctx, merged, "group"),
-        merged=merged,
-        scores=scores,
-        subset=subset,
-        trained=fit(ctx, prepared, subset, merged),
-        failures={index: error.message for index, error in lost.items()},
-    )
+        merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
+    subset = score_and_select(ctx, prepared, merged)
+    failures = {index: error.message for index, error in lost.items()}
+    return train_and_evaluate(ctx, prepared, subset, merged, jigsaws=jigsaws.values(), failures=failures)
 
 
 def with_config(ctx: Context, changes: dict[str, Any]) -> Context:

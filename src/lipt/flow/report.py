@@ -23,6 +23,7 @@ from lipt.errors import IntegrityError
 from lipt.flow.graph import Outcome, has_swarm
 from lipt.flow.subset_view import subset_view
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
+from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.report.numbers import format_budget
 from lipt.run.algorithm import algorithm_of, needs_of
@@ -33,7 +34,6 @@ from lipt.run.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
 
 _ORIGIN = {"merged": "LiPT", "jigsaws": "LiPT, ensemble", "classic": "classic", "theta_star": "theta_*"}
-_PRETRAINING = ("initialise", "dispatch", "pretrain", "group", "merge")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
     for stages in per_seed:
         for stage in dict(stages):
             walls[stage] = walls.get(stage, 0.0) + elapsed_s(cost for of, cost in stages if of == stage) / seeds
-    pretraining = sum(cost.flops for stages in per_seed for stage, cost in stages if stage in _PRETRAINING) / seeds
+    pretraining = sum(cost.flops for stages in per_seed for stage, cost in stages if stage in PRETRAINING) / seeds
     total = sum((cost for stages in per_seed for _, cost in stages), Cost())
     evaluation = entry.outcomes[0].trained.evaluation.summary
     return doc.Row(
@@ -277,7 +277,7 @@ def _paper_accounting(ctx: Context, attempt: Attempt, outcome: Outcome, costs: d
             saved_vs_classic=1 - (pretraining + main) / classic_total,
         ),
         measured=doc.Accounting(
-            pretrain_epochs=measured(*_PRETRAINING),
+            pretrain_epochs=measured(*PRETRAINING),
             selection_epochs=measured("score", "select"),
             main_epochs=measured("train"),
         ),

@@ -24,7 +24,7 @@ _DELTA_KEPT, _DELTA_WEIGHT, _DELTA_TENSOR = 1.31, 0.19, 73
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class DataSize:
     """Counts and bytes of a data set."""
 
     train: int
@@ -43,7 +43,7 @@ class Data:
     """What reading the names of its images takes: its index once more."""
 
     @classmethod
-    def stored(cls, ctx: Context) -> Data:
+    def stored(cls, ctx: Context) -> DataSize:
         """As the data set of the configuration is.
 
         Raises:
@@ -75,8 +75,8 @@ class Data:
         )
 
     @classmethod
-    def described(cls, config: Config, *, images: int, image_kb: float, classes: int) -> Data:
-        """Data that are not there.
+    def described(cls, config: Config, *, images: int, image_kb: float, classes: int) -> DataSize:
+        """DataSize that are not there.
 
         Args:
             images: training images; a test split of 5 % lies beside them.
@@ -101,7 +101,7 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Net:
+class NetworkSize:
     """FLOPs and bytes of a network."""
 
     forward: int
@@ -114,7 +114,7 @@ class Net:
     features: int
 
     @classmethod
-    def of(cls, ctx: Context, data: Data) -> Net:
+    def of(cls, ctx: Context, data: DataSize) -> NetworkSize:
         """The configured network, without memory for its weights."""
         with torch.device("meta"):
             model = new_model(ctx, data.classes, 0)

@@ -10,7 +10,8 @@ import torch
 
 from lipt.data.augmentation import Augment
 from lipt.data.images import ResidentImages
-from lipt.forecast.sizes import Data, Net
+from lipt.forecast.sizes import DataSize, NetworkSize
+from lipt.pipeline import FORWARDING
 from lipt.run.context import Context
 from lipt.run.network import jigsaw_augment, new_model, standard_augment
 from lipt.training.forward import evaluation_batch, predictions
@@ -20,15 +21,14 @@ from lipt.training.loop import Recipe, Trainer
 #: batch of large images is made smaller: it would take minutes, and memory that this machine may not have.
 _LASTS_S = 0.5
 _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
-_FORWARD = ("score", "merge", "group", "evaluate")
 
 
-def rates_here(ctx: Context, data: Data, stages: Iterable[str]) -> dict[str, float]:
+def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> dict[str, float]:
     """TFLOP/s that this machine sustains, for each of these stages that computes, at its batch size and augmentation.
 
     Decoding and reading are not in it. A large network takes a few seconds.
     """
-    config, net = ctx.config, Net.of(ctx, data)
+    config, net = ctx.config, NetworkSize.of(ctx, data)
     limit = _BATCH_FLOPS[ctx.device.type]
 
     def images(batch_size: int, flops: int) -> ResidentImages:
@@ -61,7 +61,7 @@ def rates_here(ctx: Context, data: Data, stages: Iterable[str]) -> dict[str, flo
         "pretrain": lambda: trains(config.dispatch.batch_size, jigsaw_augment(ctx), "fp32"),
         "train": lambda: trains(config.train.batch_size, standard_augment(ctx), config.train.precision),
     }
-    measures = training | dict.fromkeys(_FORWARD, forwards)
+    measures = training | dict.fromkeys(FORWARDING, forwards)
     return {stage: measures[stage]() for stage in stages if stage in measures}
 
 

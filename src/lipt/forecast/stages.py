@@ -11,7 +11,7 @@ from functools import cached_property
 
 from lipt.config import Config, Merge, override
 from lipt.flow.graph import baseline_of, has_swarm, needs_models
-from lipt.forecast.sizes import Data, Net
+from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.forecast.work import Work
 from lipt.run.algorithm import needs_of
 from lipt.run.context import Context
@@ -29,9 +29,9 @@ _PROCESS_BYTES, _MERGE_STATES = 0.9e9, 8
 _RUN, _FORWARD_BATCH = 256, 128
 
 
-def work_of(ctx: Context, data: Data) -> list[Work]:
+def work_of(ctx: Context, data: DataSize) -> list[Work]:
     """All stages of a run, in order. FLOPs are exact, but for the merge, whose search depends on what it finds."""
-    config, run = ctx.config, _Run(config=ctx.config, data=data, net=Net.of(ctx, data))
+    config, run = ctx.config, _Run(config=ctx.config, data=data, net=NetworkSize.of(ctx, data))
     works = [] if is_chunk_store(config.data) else [run.ingest()]
     if needs_models(config):
         works.append(run.initialise())
@@ -64,8 +64,8 @@ class _Run:
     """What the stages have in common."""
 
     config: Config
-    data: Data
-    net: Net
+    data: DataSize
+    net: NetworkSize
 
     @cached_property
     def swarm(self) -> bool:
@@ -175,7 +175,7 @@ class _Run:
         looked = images * (epochs if streams else 1)
         return Work(
             stage="initialise",
-            pieces=self.config.score.runs if classic else 1,
+            parts=self.config.score.runs if classic else 1,
             flops=epochs * images * self.net.both,
             steps=epochs * math.ceil(images / self.config.initialise.batch_size),
             decoded=looked,
@@ -205,8 +205,7 @@ class _Run:
         settings, dispatch, shard = self.config.pretrain, self.config.dispatch, self.shard
         return Work(
             stage="pretrain",
-            pieces=dispatch.jigsaws,
-            spreads=True,
+            parts=dispatch.jigsaws,
             flops=settings.passes * shard * self.net.both,
             steps=settings.passes * dispatch.batches,
             decoded=shard,
@@ -225,7 +224,7 @@ class _Run:
             return [last]
         mean = self._merge("group", count / groups, self.searched)
         # The delta of a soup is as large as a jigsaw's, within 5 %.
-        return [replace(mean, pieces=groups, spreads=True, written={"model": self.net.delta_bytes}), last]
+        return [replace(mean, parts=groups, written={"model": self.net.delta_bytes}), last]
 
     def _merge(self, stage: str, count: float, validation: int) -> Work:
         """Of `count` jigsaws or soups of groups; as a mean it need not be whole. Judged on `validation` images."""
@@ -264,8 +263,7 @@ class _Run:
         models = self.scorers * (self.net.delta_bytes if ensemble else self.net.file_bytes * (self.scorers > 1))
         return Work(
             stage="score",
-            pieces=blocks,
-            spreads=True,
+            parts=blocks,
             flops=self.scorers * images * self.net.forward,
             steps=self.scorers * math.ceil(images / _FORWARD_BATCH),
             decoded=looked,
@@ -305,7 +303,7 @@ class _Run:
         drawn = kept
         if settings.epoch_fraction is not None:
             drawn = min(kept, max(1, round(settings.epoch_fraction * candidates)))
-        # Only the selected run of the two selects again; a piece is the mean of both.
+        # Only the selected run of the two selects again; a part is the mean of both.
         again = (settings.epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
         sources = [self.scored if settings.reselect_every else kept, *others]
         seen = [settings.epochs * drawn if self.streams(source) else source for source in sources]
@@ -316,7 +314,7 @@ class _Run:
         ]
         return Work(
             stage="train",
-            pieces=runs,
+            parts=runs,
             streams=any(map(self.streams, sources)),
             decoded=looked,
             member_bytes=self.trainer,
@@ -335,7 +333,7 @@ class _Run:
         test, streams = self.data.test, self.streams(self.data.test)
         return Work(
             stage="evaluate",
-            pieces=1 + self.twice,
+            parts=1 + self.twice,
             flops=test * self.net.forward,
             streams=streams,
             decoded=test,

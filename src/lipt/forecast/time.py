@@ -1,6 +1,6 @@
 """How long a run will take, where, and what breaks first.
 
-A piece of a stage (a jigsaw, a block of scores) takes
+A part of a stage (a jigsaw, a block of scores) takes
 
     compute + max(decoding, store)      where its images are loaded first, and
     max(compute, decoding, store)       where they are streamed while it computes;
@@ -24,6 +24,7 @@ from lipt.config import Config
 from lipt.errors import UsageError
 from lipt.forecast.work import Work
 from lipt.ledger import Cost
+from lipt.pipeline import BOXES
 from lipt.report.document import Document, Engine
 from lipt.report.numbers import format_bytes, format_percent, format_seconds
 from lipt.run.context import Context
@@ -34,7 +35,6 @@ Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", 
 STEP_S: Mapping[Engine, float] = {"local": 0, "argo": 10, "kubeflow": 20}
 _PODS_PER_S = 20
 #: The stages that begin a box of the pipeline; further stages run in the box of the one before.
-_BOXES = ("dispatch", "pretrain", "merge", "select", "train")
 #: Requests in flight in one process.
 _IN_FLIGHT = 8
 #: Linux: bytes of one argument of a process. The list of score blocks is one.
@@ -49,7 +49,7 @@ class Fit:
     per_step: float = 0
     per_item: float = 0
     first_s: float = 0
-    """What the first piece in a process takes longer than the others."""
+    """What the first part in a process takes longer than the others."""
     done: float = 1
     """FLOPs done / FLOPs foreseen; other than 1 for the merge, whose search depends on what it finds."""
 
@@ -96,7 +96,7 @@ class Forecast:
 
     stage: str
     pods: int
-    pieces: int
+    parts: int
     wall_s: float
     start_s: float
     gpu_hours: float
@@ -115,32 +115,32 @@ def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int)
         side: of an image, in pixels.
     """
     names = [work.stage for work in works]
-    boxes = {stage: int(stage in _BOXES) for stage in names}
-    boxes[names[0]] += len(set(_BOXES) - set(names))  # boxes that have nothing to do start all the same
+    boxes = {stage: int(stage in BOXES) for stage in names}
+    boxes[names[0]] += len(set(BOXES) - set(names))  # boxes that have nothing to do start all the same
     return [_stage(work, machine, config, side, boxes[work.stage]) for work in works]
 
 
 def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) -> Forecast:
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
-    pods = min(machine.nodes, work.pieces) if work.spreads and clustered else 1
+    pods = min(machine.nodes, work.parts) if work.spreads and clustered else 1
     processes = config.processes if isinstance(config.processes, int) else 1
-    # Each takes pieces of its own where there are many, and a part of every batch where a training shares them.
-    apart = min(processes, math.ceil(work.pieces / pods)) if work.spreads else 1
+    # Each takes parts of its own where there are many, and a part of every batch where a training shares them.
+    apart = min(processes, math.ceil(work.parts / pods)) if work.spreads else 1
     together = processes if work.member_bytes else 1
-    rounds = math.ceil(work.pieces / (pods * apart))
+    rounds = math.ceil(work.parts / (pods * apart))
     memory = apart * work.memory_bytes + (together - 1) * work.member_bytes
     compute = _compute_s(work, machine, fit) / together
     # Measured compute includes decoding, so it counts only where nothing was measured. 50 us and 9 ns per pixel, on
     # the eight threads of a process: 2,000 images of 224 px a second, 17,000 of 32 px.
     decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / together
     waiting = machine.waiting_s(work.requests) / together
-    written = {kind: work.pieces * size for kind, size in work.written.items()}
+    written = {kind: work.parts * size for kind, size in work.written.items()}
     transfer = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()), pods, apart)
     io = max(decode, transfer + waiting)
     busy = max(compute, io) if work.streams else compute + io
     if work.checkpoints:
         saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)
-        written["model"] += work.pieces * saved * work.checkpoint_bytes
+        written["model"] += work.parts * saved * work.checkpoint_bytes
     # Of weights one process of a pod fetches a copy for all.
     kept = {kind: size * (1 if kind == "model" else apart) for kind, size in work.once.items()}
     first = (fit.first_s if fit else 0) + machine.transfer_s(sum(kept.values()), pods)
@@ -159,12 +159,12 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
     return Forecast(
         stage=work.stage,
         pods=pods,
-        pieces=work.pieces,
+        parts=work.parts,
         wall_s=rounds * busy + first + start,
         start_s=start,
-        gpu_hours=(work.pieces * busy + pods * apart * first) * together / 3600 if work.flops else 0,
-        flops=work.pieces * work.flops * (fit.done if fit else 1),
-        read={kind: work.pieces * work.read.get(kind, 0) + pods * kept.get(kind, 0) for kind in kinds},
+        gpu_hours=(work.parts * busy + pods * apart * first) * together / 3600 if work.flops else 0,
+        flops=work.parts * work.flops * (fit.done if fit else 1),
+        read={kind: work.parts * work.read.get(kind, 0) + pods * kept.get(kind, 0) for kind in kinds},
         written=written,
         memory_bytes=memory,
         bottleneck="memory" if memory > 1e9 * machine.memory_gb else max(shares, key=shares.__getitem__),
@@ -178,7 +178,7 @@ def _compute_s(work: Work, machine: Machine, fit: Fit | None) -> float:
 
 
 def measured(ctx: Context) -> dict[str, list[Cost]]:
-    """What a finished run cost: stage -> its pieces, in the order in which they were made.
+    """What a finished run cost: stage -> its parts, in the order in which they were made.
 
     Raises:
         MissingObjectError: there is no report.
@@ -207,7 +207,7 @@ def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]
     for works, costs in runs:
         for work in works:
             if rows := costs.get(work.stage):
-                seconds, first = _piece(work, rows)
+                seconds, first = _part(work, rows)
                 io = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()))
                 io += machine.waiting_s(work.requests)
                 done = mean(row.flops for row in rows) / work.flops if work.flops else 1
@@ -220,10 +220,10 @@ def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]
     return fits
 
 
-def _piece(work: Work, costs: Sequence[Cost]) -> tuple[float, float]:
-    """(seconds of a piece, what the first in its process took longer: the others read less of what it keeps)."""
+def _part(work: Work, costs: Sequence[Cost]) -> tuple[float, float]:
+    """(seconds of a part, what the first in its process took longer: the others read less of what it keeps)."""
     walls = [cost.wall_s for cost in costs]
-    if work.pieces == 1:  # made again for the random baseline
+    if work.parts == 1:  # made again for the random baseline
         return sum(walls), 0.0
     if len(walls) < 3 or all(costs[1].read.get(kind, 0) >= costs[0].read.get(kind, 0) for kind in work.once):
         return median(walls), 0.0
@@ -257,10 +257,10 @@ def breaks(works: Sequence[Work], stages: Sequence[Forecast], machine: Machine, 
             found.append(f"{stage.stage} needs {needed} of memory in one pod, a node has {there}")
     by_name = {work.stage: work for work in works}
     score, pretrain = by_name.get("score"), by_name.get("pretrain")
-    if score and len(json.dumps(list(range(score.pieces)), separators=(",", ":"))) > _ARGUMENT_BYTES:
+    if score and len(json.dumps(list(range(score.parts)), separators=(",", ":"))) > _ARGUMENT_BYTES:
         remedy = "raise score.block_images"
-        found.append(f"the list of {score.pieces:,} score blocks exceeds one argument of a process, 128 KiB; {remedy}")
-    if pretrain and pretrain.pieces * config.dispatch.batches * config.dispatch.batch_size > by_name["dispatch"].items:
+        found.append(f"the list of {score.parts:,} score blocks exceeds one argument of a process, 128 KiB; {remedy}")
+    if pretrain and pretrain.parts * config.dispatch.batches * config.dispatch.batch_size > by_name["dispatch"].items:
         found.append("the shards of all jigsaws are more than the data set: dispatch will refuse")
     longest = max(stages, key=lambda stage: stage.wall_s)
     if machine.nodes > 1 and longest.pods == 1:
@@ -269,5 +269,5 @@ def breaks(works: Sequence[Work], stages: Sequence[Forecast], machine: Machine, 
     if machine.nodes > 1 and pretrain and wall_s["merge"] > wall_s["pretrain"] and "group" not in wall_s:
         times = f"{format_seconds(wall_s['merge'])}, pretrain {format_seconds(wall_s['pretrain'])}"
         remedy = "merge.groups merges them side by side"
-        found.append(f"merge tries {pretrain.pieces:,} jigsaws one after the other: {times}; {remedy}")
+        found.append(f"merge tries {pretrain.parts:,} jigsaws one after the other: {times}; {remedy}")
     return found

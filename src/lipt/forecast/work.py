@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lipt.pipeline import SPREAD
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A stage: `pieces`, one after the other or, where it `spreads`, side by side; the rest is of one piece."""
+    """A stage: `parts`, one after the other or, where it `spreads`, side by side; the rest is of one part."""
 
     stage: str
-    pieces: int = 1
-    spreads: bool = False
+    parts: int = 1
     flops: float = 0
     steps: float = 0
     """Batches that go through the network."""
@@ -24,7 +25,7 @@ class Work:
     """Bytes by kind: data, model, other."""
     written: Mapping[str, float] = field(default_factory=dict)
     once: Mapping[str, float] = field(default_factory=dict)
-    """Bytes of theta_* and of the index, which a process keeps from piece to piece, and the index for later stages."""
+    """Bytes of theta_* and of the index, which a process keeps from part to part, and the index for later stages."""
     requests: float = 0
     memory_bytes: float = 0
     streams: bool = False
@@ -33,3 +34,8 @@ class Work:
     checkpoints: int = 0
     """At most so many, of `checkpoint_bytes`, one every `train.checkpoint_s`."""
     checkpoint_bytes: float = 0
+
+    @property
+    def spreads(self) -> bool:
+        """Whether worker pods share its parts."""
+        return self.stage in SPREAD

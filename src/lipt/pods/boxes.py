@@ -1,4 +1,4 @@
-"""The five boxes as a pod runs them: the plan's address and references in, a reference out.
+"""The five boxes as a pod runs them: the spec's address and references in, a reference out.
 
 A pod knows nothing but what it is handed, and it is handed addresses: samples, weights and scores never pass through
 the pipeline engine, a pod reads them from the workspace, by range and verified.
@@ -21,27 +21,26 @@ from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_why, stop_on_sigterm
 from lipt.flow.graph import (
-    Outcome,
     Prepared,
     Scoring,
     baseline_of,
-    choose,
-    combine,
-    fit,
-    made_of,
+    merge_jigsaws,
     prepare,
+    score_and_select,
+    train_and_evaluate,
     with_config,
 )
 from lipt.flow.validation import check_run
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
-from lipt.pods.spec import Plan
+from lipt.pods.spec import RunSpec
 from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.report.document import Engine
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
+from lipt.stages.group import group
 from lipt.stages.ingest import write_chunks
-from lipt.stages.merge import deal, group
+from lipt.stages.merge import deal
 from lipt.stages.pretrain import pretrain
 
 
@@ -106,21 +105,21 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
         pods: parameters for worker pods, as `Pods` has them.
 
     Returns:
-        The address of the plan.
+        The address of the spec.
     """
     parsed = Pods.parse(pods)
     ctx = Context.of(config)
     check_run(ctx)
     prepared = prepare(ctx)
-    plan = Plan(
+    spec = RunSpec(
         config=config.model_dump(mode="json"),
         dataset=prepared.dataset.ref,
         initial=tuple(artifact.ref for artifact in prepared.initial),
-        plans=prepared.plans.ref if prepared.plans else None,
+        shards=prepared.shards.ref if prepared.shards else None,
         engine=engine,
         pods=parsed,
     )
-    return plan.save()
+    return spec.save()
 
 
 def pretrain_box(address: str) -> tuple[int, int]:
@@ -128,13 +127,13 @@ def pretrain_box(address: str) -> tuple[int, int]:
 
     A worker that fails is an answer, not a failure of the box: the merge applies the quorum.
     """
-    plan, ctx, prepared = open_run(address)
-    if prepared.plans is None:
+    spec, ctx, prepared = open_run(address)
+    if prepared.shards is None:
         return 0, 0
     count = ctx.config.dispatch.jigsaws
     missing = [index for index in range(count) if pretrain(ctx, *prepared.swarm, index=index).find() is None]
     may_fail = count - math.ceil(ctx.config.merge.quorum * count)
-    for index, why in spread(plan, address, ctx, "pretrain", missing, may_fail=may_fail).items():
+    for index, why in spread(spec, address, ctx, "pretrain", missing, may_fail=may_fail).items():
         if pretrain(ctx, *prepared.swarm, index=index).find() is None:
             note_loss(ctx, prepared, index, why, overwrite=False)
     jigsaws, failures = arrived(ctx, prepared)
@@ -145,20 +144,20 @@ def pretrain_box(address: str) -> tuple[int, int]:
 
 def merge_box(address: str) -> Artifact | None:
     """Box 3: theta_p, of the jigsaws that arrived; None when there is no swarm."""
-    plan, ctx, prepared = open_run(address)
-    if prepared.plans is None:
+    spec, ctx, prepared = open_run(address)
+    if prepared.shards is None:
         return None
     jigsaws, failures = arrived(ctx, prepared)
     try:
-        if plan.pods and plan.pods.nodes != 1:
+        if spec.pods and spec.pods.nodes != 1:
             missing = [
                 index
                 for index, members in deal(ctx.config, jigsaws).items()
                 if group(ctx, *prepared.swarm, members, index=index).find() is None
             ]
-            for index, why in spread(plan, address, ctx, "group", missing).items():
+            for index, why in spread(spec, address, ctx, "group", missing).items():
                 ctx.reporter.say(f"group {index} was lost, it is merged here: {why}")
-        return combine(ctx, prepared, jigsaws)
+        return merge_jigsaws(ctx, prepared, jigsaws)
     except RunError as error:
         reasons = "; ".join(f"jigsaw {index}: {why}" for index, why in failures.items())
         raise RunError(f"{error.message} ({reasons})" if reasons else error.message, error.remedy) from None
@@ -166,14 +165,14 @@ def merge_box(address: str) -> Artifact | None:
 
 def select_box(address: str, merged: str | None) -> Artifact:
     """Box 4: score and select."""
-    plan, ctx, prepared = open_run(address)
+    spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
-    if plan.pods and plan.pods.nodes > 1:
+    if spec.pods and spec.pods.nodes > 1:
         scoring = Scoring.of(ctx, prepared, theta)
         missing = [index for index in range(scoring.blocks) if scoring.stage(ctx, index).find() is None]
-        for index, why in spread(plan, address, ctx, "score", missing, merged=merged).items():
+        for index, why in spread(spec, address, ctx, "score", missing, merged=merged).items():
             ctx.reporter.say(f"score block {index} was lost, it is scored here: {why}")
-    return choose(ctx, prepared, theta)[1]
+    return score_and_select(ctx, prepared, theta)
 
 
 def train_box(address: str, merged: str | None, subset: str) -> Finished:
@@ -181,28 +180,16 @@ def train_box(address: str, merged: str | None, subset: str) -> Finished:
     from lipt.flow.compare import run_entries
     from lipt.flow.report import write_report
 
-    plan, ctx, prepared = open_run(address)
+    spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
+    jigsaws, failures = arrived(ctx, prepared) if prepared.shards else ([], {})
     chosen = ctx.workspace.get(subset)
-    jigsaws, failures = arrived(ctx, prepared) if prepared.plans else ([], {})
-    selected = Outcome(
-        config=ctx.config,
-        prepared=prepared,
-        jigsaws=tuple(jigsaws),
-        groups=made_of(ctx, theta, "group"),
-        merged=theta,
-        scores=made_of(ctx, chosen, "score"),
-        subset=chosen,
-        trained=fit(ctx, prepared, chosen, theta),
-        failures=failures,
-    )
+    selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws, failures=failures)
     baseline, beside = baseline_of(ctx.config), None
     if baseline:  # no models are needed for it
         other, bare = with_config(ctx, baseline.changes), Prepared(dataset=prepared.dataset)
-        _, drawn = choose(other, bare, None)
-        trained = fit(other, bare, drawn, None)
-        beside = baseline, Outcome(config=other.config, prepared=bare, subset=drawn, trained=trained)
-    document = write_report(ctx, run_entries(selected, beside), engine=plan.engine)
+        beside = baseline, train_and_evaluate(other, bare, score_and_select(other, bare, None))
+    document = write_report(ctx, run_entries(selected, beside), engine=spec.engine)
     confusion = selected.trained.evaluation.summary["confusion"]
     return Finished(
         document=document,

@@ -122,19 +122,19 @@ def _typed(name: str, given: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RunSpec:
     """What all boxes of one run share; kept in the workspace, so that a box is handed no more than its address."""
 
     config: dict[str, Any]
     dataset: str
     initial: tuple[str, ...]
-    plans: str | None
+    shards: str | None
     engine: Engine
     pods: Pods | None = None
     """How worker pods run; None where there are none."""
 
     def save(self) -> str:
-        """Write it; returns its address, `WORKSPACE/plans/KEY.json`."""
+        """Write it; returns its address, `WORKSPACE/specs/KEY.json`."""
         document = asdict(self) | {"pods": self.pods and self.pods.model_dump()}
         data = json.dumps(document, indent=1, sort_keys=True).encode()
         store = open_store(self.config["workspace"])
@@ -143,17 +143,18 @@ class Plan:
         return f"{store.uri}/{key}"
 
     @classmethod
-    def load(cls, address: str) -> Plan:
+    def load(cls, address: str) -> RunSpec:
         """
         Raises:
-            UsageError: not the address of a plan.
+            UsageError: not the address of a spec.
             IntegrityError: it is damaged.
             MissingObjectError: it is not there.
         """
         workspace, found, key = address.rpartition(f"/{_FOLDER}/")
         if not found:
             raise UsageError(
-                f"{address!r} is not a plan", f"it reads WORKSPACE/{_FOLDER}/KEY.json, as dispatch prints it"
+                f"{address!r} is not the address of a run",
+                f"it reads WORKSPACE/{_FOLDER}/KEY.json, as dispatch prints it",
             )
         data = open_store(workspace).read(f"{_FOLDER}/{key}", kind="other")
         if hashlib.sha256(data).hexdigest()[:16] != key.removesuffix(".json"):
@@ -163,4 +164,4 @@ class Plan:
         return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods})
 
 
-_FOLDER = "plans"
+_FOLDER = "specs"

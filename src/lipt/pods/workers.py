@@ -1,7 +1,7 @@
 """The work that three boxes spread over worker pods: the jigsaws of pretrain, the groups of merge, the score blocks of
 select.
 
-Outside a cluster the same work is done in place. Each pod, and that place, uses all of its GPUs (`pieces`).
+Outside a cluster the same work is done in place. Each pod, and that place, uses all of its GPUs (`parts`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
 from lipt.errors import UNEXPECTED, LiptError, RunError, UnexpectedError
 from lipt.flow.graph import Prepared, Scoring, merge_groups, train_jigsaws
-from lipt.pods.spec import Plan
+from lipt.pods.spec import RunSpec
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
-from lipt.run.processes.pieces import Made
+from lipt.run.processes.parts import Made
 from lipt.stages.merge import members
 from lipt.stages.pretrain import pretrain
 
@@ -27,15 +27,17 @@ from lipt.stages.pretrain import pretrain
 _LOST = "lost.json"
 
 
-def open_run(address: str) -> tuple[Plan, Context, Prepared]:
+def open_run(address: str) -> tuple[RunSpec, Context, Prepared]:
     """What every pod of a run starts from, looked up in the workspace."""
-    plan = Plan.load(address)
-    ctx = Context.of(parse_config(plan.config, origin="the run's plan"))
+    spec = RunSpec.load(address)
+    ctx = Context.of(parse_config(spec.config, origin="the run's spec"))
     get = ctx.workspace.get
     prepared = Prepared(
-        dataset=get(plan.dataset), initial=tuple(map(get, plan.initial)), plans=get(plan.plans) if plan.plans else None
+        dataset=get(spec.dataset),
+        initial=tuple(map(get, spec.initial)),
+        shards=get(spec.shards) if spec.shards else None,
     )
-    return plan, ctx, prepared
+    return spec, ctx, prepared
 
 
 def worker(address: str, stage: str, items: Sequence[int], merged: str | None = None) -> None:
@@ -74,7 +76,7 @@ _WORK = {"pretrain": _jigsaws, "group": _groups, "score": _blocks}
 
 
 def spread(
-    plan: Plan,
+    spec: RunSpec,
     address: str,
     ctx: Context,
     stage: str,
@@ -91,20 +93,20 @@ def spread(
     if not items:
         return {}
     here = ThisPod.find()
-    if here is None or plan.pods is None:
+    if here is None or spec.pods is None:
         try:
             worker(address, stage, items, merged)
         except RunError as error:
             return dict.fromkeys(items, error.message)
         return {}
-    count = count_pods(plan.pods, len(items))
+    count = count_pods(spec.pods, len(items))
     arguments = ["box", "worker", address, stage, "--of", str(count)]
     arguments += ["--items", json.dumps(list(items), separators=(",", ":"))]
     ctx.reporter.started(stage)
     try:
         lost = run_job(
             here,
-            plan.pods,
+            spec.pods,
             name=stage,
             arguments=[*arguments, *(["--merged", merged] if merged else [])],
             completions=count,

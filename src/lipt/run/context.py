@@ -41,7 +41,7 @@ class Context:
     reporter: Reporter
     dry_run: bool = False
     shared: Path | None = None
-    """A folder of the processes that make pieces of one stage side by side: weights are fetched by one for all."""
+    """A folder of the processes that make parts of one stage side by side: weights are fetched by one for all."""
     cache: Cache = field(default_factory=Cache, repr=False, compare=False)
 
     @classmethod

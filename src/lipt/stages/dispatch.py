@@ -46,9 +46,9 @@ def _shard(index: int) -> str:
     return f"shard-{index:05d}.json"
 
 
-def shard_images(attempt: Attempt, dataset: Artifact, plans: Artifact, index: int) -> ResidentImages:
+def shard_images(attempt: Attempt, dataset: Artifact, shards: Artifact, index: int) -> ResidentImages:
     """The images of a worker's shard."""
-    wanted = SampleRanges.from_dict(json.loads(attempt.read(plans, _shard(index), kind="other")))
+    wanted = SampleRanges.from_dict(json.loads(attempt.read(shards, _shard(index), kind="other")))
     read, image_size = open_dataset(attempt, dataset).read, attempt.ctx.config.data.image_size
     images_NCHW = load_images(wanted, read, image_size=image_size)
     return ResidentImages(images_NCHW=images_NCHW, labels_N=torch.from_numpy(wanted.labels_N))

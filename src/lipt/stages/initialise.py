@@ -9,7 +9,7 @@ from lipt.run.checkpoint import resumable
 from lipt.run.context import Context
 from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import WEIGHTS, new_model, standard_augment
-from lipt.run.processes.child import Inputs, Summary, Team
+from lipt.run.processes.child import Inputs, ProcessGroup, Summary
 from lipt.run.processes.parent import run_together
 from lipt.run.stage import Stage
 from lipt.training.loop import Dynamics, Recipe, Trainer, train
@@ -40,13 +40,13 @@ def _epochs(ctx: Context) -> int:
     return ctx.config.score.epochs if ctx.config.score.model == "classic" else ctx.config.initialise.epochs
 
 
-def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, team: Team, *, run: int) -> Summary:
-    """The training of theta_* itself, as each process of `team` runs it; returns the summary."""
+def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup, *, run: int) -> Summary:
+    """The training of theta_* itself, as each process of `processes` runs it; returns the summary."""
     settings, dataset = ctx.config.initialise, inputs["dataset"]
     assert dataset is not None
     data = open_dataset(attempt, dataset)
     _, candidates = split_positions(ctx, data)
-    images = images_of(ctx, data, "train", candidates, load=team.load)
+    images = images_of(ctx, data, "train", candidates, load=processes.load)
     model = new_model(ctx, len(data.manifest.classes), ctx.seed("initialise", run))
     recipe = Recipe(
         epochs=_epochs(ctx),
@@ -55,11 +55,11 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, team: Team, *, run
         schedule="constant",
         augment=standard_augment(ctx),
     )
-    trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=team.ranks)
+    trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=processes.ranks)
     dynamics = Dynamics.empty(len(images))
     with resumable(attempt, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics) as after_epoch:
         train(trainer, lambda _trainer: (images, None), dynamics=dynamics, after_epoch=after_epoch)
-    if team.ranks.rank == 0:
+    if processes.ranks.rank == 0:
         attempt.flops += trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
         attempt.put(DYNAMICS, pack({"forgetting": dynamics.scores()}), kind="other")

@@ -25,14 +25,14 @@ from lipt.training.forward import accuracies, recalibrate_batchnorm
 from lipt.training.networks import on_device, train_flops_per_image
 from lipt.training.soup import Evaluator, Soup
 from lipt.training.soup import merge as merge_states
-from lipt.training.tensor_files import State, decode_delta, encode_delta, pack, state_of
+from lipt.training.tensor_files import State, decode_delta, pack, state_of
 
 
 def merge(
     ctx: Context,
     dataset: Artifact,
     theta: Artifact,
-    plans: Artifact,
+    shards: Artifact,
     jigsaws: Sequence[Artifact],
     groups: Sequence[Artifact] = (),
 ) -> Stage:
@@ -52,35 +52,16 @@ def merge(
             "hand over what `lipt stage group` prints, where it is above 1",
         )
     missing = check_quorum(ctx.config, jigsaws)
-    present = _by_index(jigsaws)
+    present = by_index(jigsaws)
 
     def body(attempt: Attempt) -> dict[str, Any]:
-        soup = _merged(ctx, attempt, dataset, theta, plans, groups or jigsaws, shard=min(present), confirm=True)
+        soup = merged_soup(ctx, attempt, dataset, theta, shards, groups or jigsaws, shard=min(present), confirm=True)
         attempt.put(WEIGHTS, pack(soup.state), kind="model")
         counts = {"missing": missing, "densities": {str(i): found.summary["density"] for i, found in present.items()}}
-        return _summary(soup, "group" if groups else "jigsaw") | counts
+        return summary_of(soup, "group" if groups else "jigsaw") | counts
 
-    inputs = [dataset, theta, plans, *present.values(), *_by_index(groups).values()]
-    return Stage(ctx=ctx, name="merge", settings=_settings(ctx), inputs=inputs, body=body, label="merge")
-
-
-def group(
-    ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, jigsaws: Sequence[Artifact], *, index: int
-) -> Stage:
-    """Merge the jigsaws of one group. File: the difference of their soup to theta_*, as a jigsaw's.
-
-    It is judged on the images of the search alone: `merge` confirms. A group in which nothing beats theta_* hands on
-    theta_* itself, an ingredient like another: it is kept where it helps, and its file is next to nothing.
-    """
-
-    def body(attempt: Attempt) -> dict[str, Any]:
-        shard = min(_by_index(jigsaws))
-        soup = _merged(ctx, attempt, dataset, theta, plans, jigsaws, shard=shard, confirm=False)
-        attempt.put(DELTA, encode_delta(soup.state, read_weights(attempt, theta)), kind="model")
-        return _summary(soup, "jigsaw")
-
-    chosen, inputs = _settings(ctx, index=index), [dataset, theta, plans, *_by_index(jigsaws).values()]
-    return Stage(ctx=ctx, name="group", settings=chosen, inputs=inputs, body=body, label=f"group[{index}]")
+    inputs = [dataset, theta, shards, *present.values(), *by_index(groups).values()]
+    return Stage(ctx=ctx, name="merge", settings=merge_settings(ctx), inputs=inputs, body=body, label="merge")
 
 
 def members(config: Config, index: int) -> range:
@@ -97,7 +78,7 @@ def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact
     check_quorum(config, jigsaws)
     if config.merge.groups == 1:
         return {}
-    present = _by_index(jigsaws)
+    present = by_index(jigsaws)
     dealt = {
         index: [present[member] for member in members(config, index) if member in present]
         for index in range(config.merge.groups)
@@ -111,7 +92,7 @@ def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> list[int]:
     Raises:
         RunError: too many are.
     """
-    present, count = _by_index(jigsaws), config.dispatch.jigsaws
+    present, count = by_index(jigsaws), config.dispatch.jigsaws
     missing = sorted(set(range(count)) - set(present))
     needed = math.ceil(config.merge.quorum * count)
     if len(present) < needed:
@@ -123,23 +104,23 @@ def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> list[int]:
     return missing
 
 
-def _by_index(ingredients: Sequence[Artifact]) -> dict[int, Artifact]:
+def by_index(ingredients: Sequence[Artifact]) -> dict[int, Artifact]:
     """Jigsaws, or soups of groups, in ascending order."""
     return dict(sorted((int(found.settings["index"]), found) for found in ingredients))
 
 
-def _settings(ctx: Context, **more: Any) -> dict[str, Any]:
+def merge_settings(ctx: Context, **more: Any) -> dict[str, Any]:
     settings = ctx.settings("model", "merge", view=ctx.view(), **more)
     del settings["merge"]["groups"]  # how many there are shows in the inputs
     return settings
 
 
-def _merged(
+def merged_soup(
     ctx: Context,
     attempt: Attempt,
     dataset: Artifact,
     theta: Artifact,
-    plans: Artifact,
+    shards: Artifact,
     ingredients: Sequence[Artifact],
     *,
     shard: int,
@@ -151,10 +132,10 @@ def _merged(
         shard: of which worker, for the images that recalibrate BatchNorm statistics.
         confirm: judge the outcome on all validation images, not on those of the search.
     """
-    settings, present = ctx.config.merge, _by_index(ingredients)
+    settings, present = ctx.config.merge, by_index(ingredients)
     star = read_weights(attempt, theta)
     packed = {index: attempt.read(found, DELTA, kind="model") for index, found in present.items()}
-    judge = _Judge(ctx, attempt, dataset, plans, shard=shard, confirm=confirm)
+    judge = _Judge(ctx, attempt, dataset, shards, shard=shard, confirm=confirm)
     assert settings.method != "none"
     soup = merge_states(
         star,
@@ -174,7 +155,7 @@ class _Judge:
     """Judges states on the validation set, whose images stay where they are decoded; counts the images it forwarded."""
 
     def __init__(
-        self, ctx: Context, attempt: Attempt, dataset: Artifact, plans: Artifact, *, shard: int, confirm: bool
+        self, ctx: Context, attempt: Attempt, dataset: Artifact, shards: Artifact, *, shard: int, confirm: bool
     ) -> None:
         settings = ctx.config.merge
         data = open_dataset(attempt, dataset)
@@ -185,7 +166,7 @@ class _Judge:
         self.searched = self.validation.subset(torch.arange(len(few)))
         if isinstance(self.searched, StreamedImages):  # every candidate looks at them: where they fit, read once
             self.searched = images_of(ctx, data, "train", few)
-        training = shard_images(attempt, dataset, plans, shard)
+        training = shard_images(attempt, dataset, shards, shard)
         self.training = training.subset(torch.arange(min(settings.recalibration_images, len(training))))
         self.model = on_device(new_model(ctx, len(data.manifest.classes), 0), ctx.device)
         self.ctx, self.attempt = ctx, attempt
@@ -215,7 +196,7 @@ class _Judge:
         return state_of(self.model)
 
 
-def _summary(soup: Soup, of: str) -> dict[str, Any]:
+def summary_of(soup: Soup, of: str) -> dict[str, Any]:
     """Of a soup of jigsaws or of groups."""
     return {
         "chosen": f"{of}-{soup.best_single}" if soup.chosen == "best_single" else soup.chosen,

@@ -26,15 +26,15 @@ from lipt.training.tensor_files import encode_delta, state_of
 DELTA = "delta.zst"
 
 
-def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, *, index: int) -> Stage:
+def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact, *, index: int) -> Stage:
     """Train and prune one jigsaw on its shard. File: its difference to theta_*, compressed."""
     settings = ctx.config.pretrain
 
     def body(attempt: Attempt) -> dict[str, Any]:
-        images = shard_images(attempt, dataset, plans, index)
+        images = shard_images(attempt, dataset, shards, index)
         base = read_weights(attempt, theta)
         seed = ctx.seed("pretrain", index)
-        model = new_model(ctx, int(plans.summary["classes"]), seed, base)
+        model = new_model(ctx, int(shards.summary["classes"]), seed, base)
         recipe = Recipe(
             epochs=settings.passes,
             batch_size=ctx.config.dispatch.batch_size,
@@ -59,7 +59,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, plans: Artifact, 
 
     batch_size = ctx.config.dispatch.batch_size
     chosen = ctx.settings("model", "pretrain", view=ctx.view(), batch_size=batch_size, index=index)
-    inputs = [dataset, theta, plans]
+    inputs = [dataset, theta, shards]
     return Stage(ctx=ctx, name="pretrain", settings=chosen, inputs=inputs, body=body, label=f"pretrain[{index}]")
 
 

@@ -90,7 +90,7 @@ def apply(settings: Select, candidates: Candidates, validation: Candidates | Non
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subset:
+class StoredSubset:
     """A selection as it was stored; rows ascend by position."""
 
     positions_K: Positions
@@ -98,9 +98,9 @@ class Subset:
     table: pa.Table
 
 
-def read_subset(attempt: Attempt, subset: Artifact, *, sources: bool = False) -> Subset:
+def read_subset(attempt: Attempt, subset: Artifact, *, sources: bool = False) -> StoredSubset:
     """The stored selection; `sources` adds the names of the candidates where the data set has them."""
     data = attempt.read(subset, SUBSET, kind="other")
     selection = Selection.from_parquet(data, origin=f"{subset.ref}/{SUBSET}", sources=sources)
     positions_K, weights_K = selection.ascending()
-    return Subset(positions_K=positions_K.numpy(), weights_K=weights_K, table=selection.table())
+    return StoredSubset(positions_K=positions_K.numpy(), weights_K=weights_K, table=selection.table())

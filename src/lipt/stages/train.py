@@ -18,11 +18,11 @@ from lipt.run.checkpoint import resumable
 from lipt.run.context import Context
 from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import WEIGHTS, new_model, read_weights, standard_augment
-from lipt.run.processes.child import Inputs, Summary, Team
+from lipt.run.processes.child import Inputs, ProcessGroup, Summary
 from lipt.run.processes.parent import run_together
 from lipt.run.stage import Stage
 from lipt.selection import Candidates
-from lipt.stages.select import Subset, apply, read_subset
+from lipt.stages.select import StoredSubset, apply, read_subset
 from lipt.training.distributed import Ranks
 from lipt.training.forward import outputs_of
 from lipt.training.loop import Recipe, Trainer
@@ -54,8 +54,8 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
     return Stage(ctx=ctx, name="train", settings=chosen, inputs=given, body=body, label=label)
 
 
-def fit(ctx: Context, attempt: Attempt, inputs: Inputs, team: Team) -> Summary:
-    """The training itself, as each process of `team` runs it; returns the summary."""
+def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup) -> Summary:
+    """The training itself, as each process of `processes` runs it; returns the summary."""
     settings = ctx.config.train
     dataset, subset, start = inputs["dataset"], inputs["subset"], inputs["start"]
     assert dataset is not None
@@ -74,13 +74,13 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, team: Team) -> Summary:
         epoch_size=drawn,
         precision=settings.precision,
     )
-    trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=team.ranks)
+    trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=processes.ranks)
 
     def images(positions: Positions) -> ResidentImages | StreamedImages:
-        return images_of(ctx, data, "train", positions, load=team.load)
+        return images_of(ctx, data, "train", positions, load=processes.load)
 
     if settings.reselect_every:
-        feed: _Fixed = _Reselecting(ctx, team.ranks, images(candidates), images(validation), candidates)
+        feed: _Fixed = _Reselecting(ctx, processes.ranks, images(candidates), images(validation), candidates)
     else:
         feed = _Fixed(ctx)
     stored = read_subset(attempt, subset)
@@ -90,7 +90,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, team: Team) -> Summary:
     ) as after_epoch:
         run_training(trainer, feed, after_epoch=after_epoch)
     progress = trainer.progress
-    if team.ranks.rank == 0:
+    if processes.ranks.rank == 0:
         forward, both = train_flops_per_image(model, image_shape(feed.images))
         attempt.flops += progress.images * both + feed.scored * forward
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
@@ -111,7 +111,7 @@ class _Fixed:
         self.images: ImageSet
         self.weights_N: Tensor | None = None
 
-    def start(self, subset: Subset, load: Any) -> None:
+    def start(self, subset: StoredSubset, load: Any) -> None:
         self.images = load()
         self.weights_N = subset.weights_K if self.ctx.config.train.use_weights else None
 
@@ -148,7 +148,7 @@ class _Reselecting(_Fixed):
         if self.needs.forgetting:
             raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
 
-    def start(self, subset: Subset, load: Any) -> None:
+    def start(self, subset: StoredSubset, load: Any) -> None:
         order = np.argsort(self.positions)
         rows_K = order[np.searchsorted(self.positions, subset.positions_K, sorter=order)]
         self._use(torch.from_numpy(rows_K), subset.weights_K)

@@ -11,7 +11,7 @@ import pytest
 
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
-from lipt.forecast.sizes import Data
+from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Fit, Forecast, Machine, breaks, calibrate, forecast, measured
 from lipt.forecast.work import Work
@@ -33,7 +33,7 @@ def foreseen(
 ) -> tuple[list[Forecast], list[str]]:
     config = override(parse_config(BIG), changes or {})
     ctx = tiny_context("runs")  # nothing is read or written there
-    data = Data.described(config, images=images, image_kb=2, classes=10)
+    data = DataSize.described(config, images=images, image_kb=2, classes=10)
     works = work_of(replace(ctx, config=config), data)
     model = Machine(engine=machine.pop("engine", "argo"), nodes=nodes, **machine)
     stages = forecast(works, model, config, data.side)
@@ -46,7 +46,7 @@ def test_more_nodes_never_slow_a_stage_that_is_spread() -> None:
         for stage in foreseen(nodes, 10_000_000, gpu_tflops=1e-3)[0]:
             if stage.stage in walls:
                 walls[stage.stage].append(stage.wall_s)
-                assert stage.pods == min(nodes, stage.pieces)
+                assert stage.pods == min(nodes, stage.parts)
     for times in walls.values():
         assert times == sorted(times, reverse=True)
         assert times[-1] < times[0] / 5  # what is left is mostly the start of the pods
@@ -70,7 +70,7 @@ def test_an_engine_costs_a_start_per_box(engine: Engine, step_s: float) -> None:
     assert sum(stage.start_s for stage in foreseen(1, 100_000, engine="local")[0]) == 0
 
 
-def test_processes_share_the_batches_of_a_training_and_the_pieces_of_a_stage() -> None:
+def test_processes_share_the_batches_of_a_training_and_the_parts_of_a_stage() -> None:
     one, four = (
         {stage.stage: stage for stage in foreseen(1, 1_000_000, changes={"processes": count})[0]} for count in (1, 4)
     )
@@ -80,7 +80,7 @@ def test_processes_share_the_batches_of_a_training_and_the_pieces_of_a_stage() -
         index = 52 * 1_000_000  # each process imports torch and holds the index; the images are in memory once
         assert four[stage].memory_bytes - one[stage].memory_bytes == pytest.approx(3 * (0.9e9 + index), rel=0.02)
     for stage in ("pretrain", "score"):
-        rounds = math.ceil(one[stage].pieces / 4) / one[stage].pieces
+        rounds = math.ceil(one[stage].parts / 4) / one[stage].parts
         assert four[stage].wall_s - four[stage].start_s < (rounds + 0.1) * (one[stage].wall_s - one[stage].start_s)
         assert four[stage].gpu_hours == pytest.approx(one[stage].gpu_hours, rel=0.1)
         assert four[stage].memory_bytes == 4 * one[stage].memory_bytes
@@ -88,7 +88,7 @@ def test_processes_share_the_batches_of_a_training_and_the_pieces_of_a_stage() -
     assert all(four[stage] == one[stage] for stage in ("dispatch", "merge", "select", "evaluate"))
 
 
-def test_a_pod_has_no_more_processes_than_pieces() -> None:
+def test_a_pod_has_no_more_processes_than_parts() -> None:
     changes = {"processes": 8, "dispatch": {"jigsaws": 16}}
     on = {
         nodes: {stage.stage: stage for stage in foreseen(nodes, 1_000_000, changes=changes)[0]} for nodes in (1, 4, 16)
@@ -105,7 +105,7 @@ def test_groups_divide_time_and_memory_of_a_merge() -> None:
         for more in ({}, {"merge": {"groups": 32}})
     )
     assert "group" not in whole
-    assert (grouped["group"].pods, grouped["group"].pieces) == (32, 32)
+    assert (grouped["group"].pods, grouped["group"].parts) == (32, 32)
     assert grouped["group"].memory_bytes == grouped["merge"].memory_bytes < whole["merge"].memory_bytes
     assert grouped["merge"].flops == grouped["group"].flops / 32 < whole["merge"].flops / 20
     assert grouped["group"].flops == pytest.approx(whole["merge"].flops, rel=0.1)
@@ -157,12 +157,12 @@ def test_without_a_cluster_nothing_is_spread() -> None:
 
 
 def made(
-    flops: Sequence[float], steps: float, pieces: int, seconds: Sequence[float]
+    flops: Sequence[float], steps: float, parts: int, seconds: Sequence[float]
 ) -> list[tuple[list[Work], dict[str, list[Cost]]]]:
     return [
         (
-            [Work(stage="pretrain", pieces=pieces, flops=size, steps=steps, once={"model": 100})],
-            {"pretrain": [Cost(wall_s=wall, flops=int(size)) for _ in range(pieces)]},
+            [Work(stage="pretrain", parts=parts, flops=size, steps=steps, once={"model": 100})],
+            {"pretrain": [Cost(wall_s=wall, flops=int(size)) for _ in range(parts)]},
         )
         for size, wall in zip(flops, seconds, strict=True)
     ]
@@ -176,7 +176,7 @@ def test_two_sizes_tell_steps_from_flops() -> None:
     assert fit.done == 1
 
 
-def test_one_size_gives_seconds_per_flop_and_the_first_piece() -> None:
+def test_one_size_gives_seconds_per_flop_and_the_first_part() -> None:
     runs = made([1e9], 50, 4, [2.0])
     first = runs[0][1]["pretrain"][0]
     first.wall_s = 5.0
@@ -192,12 +192,12 @@ def test_boxes_without_work_start_too() -> None:
 
 
 def test_a_run_is_foreseen_from_itself(ran: Context) -> None:
-    data, costs = Data.stored(ran), measured(ran)
+    data, costs = DataSize.stored(ran), measured(ran)
     works = work_of(ran, data)
     fits = calibrate([(works, costs)], Machine())
     assert fits["group"] == fits["merge"]  # to plan groups for
     for stage in forecast(works, Machine(fits=fits), ran.config, data.side):
         rows = costs[stage.stage]
-        if len(rows) < 3:  # of more pieces the median counts
+        if len(rows) < 3:  # of more parts the median counts
             assert stage.wall_s == pytest.approx(sum(cost.wall_s for cost in rows), rel=0.05, abs=0.05), stage.stage
         assert stage.flops == pytest.approx(sum(cost.flops for cost in rows), rel=1e-9), stage.stage

@@ -1,4 +1,4 @@
-"""FLOPs, bytes and pieces that are foreseen for each stage, against the ledger of real runs."""
+"""FLOPs, bytes and parts that are foreseen for each stage, against the ledger of real runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from lipt.config import override
 from lipt.flow.compare import run_with_baseline
-from lipt.forecast.sizes import Data
+from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import measured
 from lipt.forecast.work import Work
@@ -17,14 +17,14 @@ from lipt.run.context import Context
 
 
 def planned(ctx: Context) -> dict[str, Work]:
-    return {work.stage: work for work in work_of(ctx, Data.stored(ctx))}
+    return {work.stage: work for work in work_of(ctx, DataSize.stored(ctx))}
 
 
 def test_flops_are_those_that_the_stages_count(ran: Context) -> None:
     costs, works = measured(ran), planned(ran)
     assert set(costs) == set(works)
     for stage in ("initialise", "pretrain", "score", "train", "evaluate"):
-        assert works[stage].pieces == len(costs[stage])
+        assert works[stage].parts == len(costs[stage])
         near = 0.02 if stage == "train" else 0  # what is kept of each class is rounded
         for cost in costs[stage]:
             assert cost.flops == pytest.approx(works[stage].flops, rel=near), stage
@@ -42,7 +42,7 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         assert cost.written["model"] == pytest.approx(works["pretrain"].written["model"], rel=0.05)
     assert costs["score"][0].written["other"] == pytest.approx(works["score"].written["other"], rel=0.01)
     for stage in ("ingest", "initialise", "merge", "score", "train", "evaluate"):
-        total = sum(cost.read["data"] for cost in costs[stage]) / works[stage].pieces
+        total = sum(cost.read["data"] for cost in costs[stage]) / works[stage].parts
         assert total == pytest.approx(works[stage].read.get("data", 0), rel=0.05), stage
         assert costs[stage][0].written["model"] == pytest.approx(works[stage].written.get("model", 0), rel=0.01), stage
     assert costs["dispatch"][0].read["other"] == works["dispatch"].once["other"]
@@ -73,15 +73,15 @@ def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None
         rows = costs[stage]
         if stage != "merge":
             near = 0.02 if stage == "train" else 1e-9
-            assert sum(cost.flops for cost in rows) == pytest.approx(work.flops * work.pieces, rel=near), stage
+            assert sum(cost.flops for cost in rows) == pytest.approx(work.flops * work.parts, rel=near), stage
         read = sum(cost.read["data"] for cost in rows)
         near = 0.5 if stage == "merge" else 0.08
-        assert read == pytest.approx(work.pieces * work.read.get("data", 0), rel=near, abs=6000), stage
+        assert read == pytest.approx(work.parts * work.read.get("data", 0), rel=near, abs=6000), stage
     read = sum(cost.read["other"] for cost in costs["select"])  # the index may have been fetched by an earlier stage
     assert read == pytest.approx(works["select"].read["other"], rel=0.02, abs=works["select"].once["other"] + 3000)
     if "score" in works:
         written = sum(cost.written["other"] for cost in costs["score"])
-        assert written == pytest.approx(works["score"].pieces * works["score"].written["other"], rel=0.01)
+        assert written == pytest.approx(works["score"].parts * works["score"].written["other"], rel=0.01)
 
 
 def test_groups_are_foreseen_as_they_are_merged(ran: Context) -> None:
@@ -90,14 +90,14 @@ def test_groups_are_foreseen_as_they_are_merged(ran: Context) -> None:
     costs, works = measured(ctx), planned(ctx)
     for stage in ("group", "merge"):
         work, rows = works[stage], costs[stage]
-        assert work.pieces == len(rows)
-        assert sum(cost.flops for cost in rows) == pytest.approx(work.pieces * work.flops, rel=0.5), stage
+        assert work.parts == len(rows)
+        assert sum(cost.flops for cost in rows) == pytest.approx(work.parts * work.flops, rel=0.5), stage
         assert sum(cost.written["model"] for cost in rows) == pytest.approx(
-            work.pieces * work.written["model"], rel=0.08
+            work.parts * work.written["model"], rel=0.08
         )
         once = work.once["model"] if stage == "group" else 0  # theta_*, which this process keeps for the last merge
         for kind, kept in (("data", 0), ("model", once)):
             read = sum(cost.read[kind] for cost in rows)
-            assert read == pytest.approx(work.pieces * work.read[kind] + kept, rel=0.08), (stage, kind)
+            assert read == pytest.approx(work.parts * work.read[kind] + kept, rel=0.08), (stage, kind)
     assert [cost.read["data"] for cost in costs["group"]] == [costs["group"][0].read["data"]] * 2
     assert costs["group"][0].read["data"] < costs["merge"][0].read["data"]  # the search's images, not all validation

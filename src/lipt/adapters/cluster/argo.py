@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
-from lipt.adapters.cluster.engine import BOXES, BoxState, RunState, check_version
+from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.manifest import labels_of
 from lipt.errors import UsageError
+from lipt.pipeline import BOXES
 
 _INSTALL = "kubectl apply -k manifests/overlays/kind (docs/operations.md)"
 #: Annotation that identifies our workflow, if the answer to an attempt was lost.

@@ -12,7 +12,6 @@ from lipt.errors import UsageError
 #: Engine -> namespace of its runs, unless the user names another.
 DEFAULT_NAMESPACE = {"argo": "lipt", "kubeflow": "kubeflow"}
 #: In the order in which they run.
-BOXES = ("dispatch", "pretrain", "merge", "select", "train")
 
 
 @dataclass(frozen=True, kw_only=True)

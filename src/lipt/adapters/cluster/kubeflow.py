@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from lipt import __version__
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
-from lipt.adapters.cluster.engine import BOXES, BoxState, RunState, check_version
+from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.errors import LiptError, RunError, TransientError, UsageError
+from lipt.pipeline import BOXES
 
 T = TypeVar("T")
 _PIPELINE = "lipt"

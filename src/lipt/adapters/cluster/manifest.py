@@ -50,7 +50,7 @@ class Pods(BaseModel):
     s3: str = "lipt-s3"
     """Name of the Secret and of the ConfigMap of the object store."""
     nodes: NonNegativeInt = 0
-    """Pods that share a fan-out; 0: one per piece of work, or with k GPUs one per k pieces."""
+    """Pods that share a fan-out; 0: one per part of work, or with k GPUs one per k parts."""
     deadline: NonNegativeInt = 720
     """Minutes after which the run continues without the missing workers."""
 

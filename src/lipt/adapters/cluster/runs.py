@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lipt.adapters.cluster.api import Api
-from lipt.adapters.cluster.engine import BOXES, DEFAULT_NAMESPACE, EngineClient
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.manifest import RUN_LABEL
 from lipt.errors import LiptError, UsageError, did_you_mean
+from lipt.pipeline import BOXES
 
 
 def engine_client(engine: str, cluster: Api, namespace: str) -> EngineClient:

@@ -42,7 +42,7 @@ Summary = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Team:
+class ProcessGroup:
     """The processes that share work, as one of them sees it; by default it is alone."""
 
     ranks: Ranks = field(default_factory=Ranks)
@@ -89,18 +89,20 @@ class Team:
         return shared
 
 
-#: The body of a stage: (context, attempt, inputs, team, further options) -> summary. All processes return the same
+#: The body of a stage: (context, attempt, inputs, processes, further options) -> summary. All processes return the same
 #: summary, the first alone writes files.
-Teamwork = Callable[..., Summary]
+SharedBody = Callable[..., Summary]
 
 
-def run_stage(ctx: Context, team: Team, *, work: str, ref: str, label: str, inputs: Any, options: Any) -> Any:
+def run_stage(
+    ctx: Context, processes: ProcessGroup, *, work: str, ref: str, label: str, inputs: Any, options: Any
+) -> Any:
     """A stage that all processes run together, as `run_rank` calls it; returns what the parent needs to finish it."""
     attempt = Attempt(ctx=ctx, ref=ref, label=label)
     found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
     with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
-        summary = resolve_name(work)(ctx, attempt, found, team, **options)
-    cost = total_cost(attempt, team.ranks)
+        summary = resolve_name(work)(ctx, attempt, found, processes, **options)
+    cost = total_cost(attempt, processes.ranks)
     cost.wall_s = attempt.earlier.wall_s  # the parent's clock runs already
     files = {key: asdict(file) for key, file in attempt.files.items()}
     return {"summary": summary, "files": files, "cost": cost.as_dict()}
@@ -116,7 +118,7 @@ def run_rank() -> None:
         torch.set_num_threads(request["threads"])
         ctx = Context.of(parse_config(request["config"]), _Relay(folder / EVENTS.replace("*", str(rank))))
         with process_group(ctx.device, rank=rank) as ranks:
-            outcome = resolve_name(request["work"])(ctx, Team(ranks=ranks, folder=folder), **request["options"])
+            outcome = resolve_name(request["work"])(ctx, ProcessGroup(ranks=ranks, folder=folder), **request["options"])
         if rank == 0:
             write_json(folder / OUTCOME, outcome)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Which exceptions say that a piece of work is lost, and which that there is a bug."""
+"""Which exceptions say that a part of work is lost, and which that there is a bug."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _BUGS = ("device-side assert", "INVALID_VALUE", "NOT_SUPPORTED")
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether memory ran out or a device failed: another piece, or another attempt, may do better.
+    """Whether memory ran out or a device failed: another part, or another attempt, may do better.
 
-    Any other exception is a bug, of ours or of the user's model, which would meet every piece.
+    Any other exception is a bug, of ours or of the user's model, which would meet every part.
     """
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True

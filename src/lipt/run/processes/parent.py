@@ -1,6 +1,6 @@
 """Work on several processes: torchrun's launcher inside the stage, so that pods and commands stay as they are.
 
-The process that has the work starts one child per GPU (`team`) and waits: files in a temporary folder bring it the
+The process that has the work starts one child per GPU (`processes`) and waits: files in a temporary folder bring it the
 progress, the outcome or the errors. The children meet through a static rendezvous, since torchrun's default one
 unpickles what it finds in a store that listens on the network.
 """
@@ -35,9 +35,9 @@ from lipt.run.processes.child import (
     POLL_S,
     REQUEST,
     Inputs,
+    ProcessGroup,
+    SharedBody,
     Summary,
-    Team,
-    Teamwork,
     run_rank,
     run_stage,
     write_json,
@@ -45,7 +45,7 @@ from lipt.run.processes.child import (
 
 
 def run_together(
-    ctx: Context, attempt: Attempt, work: Teamwork, inputs: Inputs, *, batch_size: int, **options: int
+    ctx: Context, attempt: Attempt, work: SharedBody, inputs: Inputs, *, batch_size: int, **options: int
 ) -> Summary:
     """Run a stage on as many processes as there are GPUs (or `processes` says), in this one where that is one.
 
@@ -61,7 +61,7 @@ def run_together(
     """
     processes = count_processes(ctx, batch_size)
     if processes == 1:
-        return work(ctx, attempt, inputs, Team(), **options)
+        return work(ctx, attempt, inputs, ProcessGroup(), **options)
     asked = {
         "work": name_of(work),
         "ref": attempt.ref,
@@ -100,7 +100,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, options: dict[str, Any]) -> Any:
-    """Run `work(ctx, team, **options)` on several processes and return what it returns in the first.
+    """Run `work(ctx, processes, **options)` on several processes and return what it returns in the first.
 
     Args:
         label: for errors.

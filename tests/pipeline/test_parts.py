@@ -17,7 +17,7 @@ from lipt.flow.graph import Prepared, choose, combine, prepare, train_jigsaws
 from lipt.pods.workers import count_pods, raise_bug, share_of
 from lipt.progress import Reporter
 from lipt.run.context import Context
-from lipt.run.processes import pieces
+from lipt.run.processes import parts
 from lipt.run.processes.losses import is_loss
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
@@ -28,7 +28,7 @@ CHANGES = {"dispatch": {"jigsaws": 4}, "merge": {"groups": 2}, "score": {"block_
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with theta_* and shards."""
-    folder = tmp_path_factory.mktemp("pieces") / "started"
+    folder = tmp_path_factory.mktemp("parts") / "started"
     prepare(tiny_context(folder, CHANGES))
     return folder
 
@@ -47,7 +47,7 @@ def make_all(ctx: Context, prepared: Prepared) -> None:
     choose(ctx, prepared, combine(ctx, prepared, list(jigsaws.values())))
 
 
-def test_two_processes_make_the_pieces_of_one(started: Path, tmp_path: Path) -> None:
+def test_two_processes_make_the_parts_of_one(started: Path, tmp_path: Path) -> None:
     made, fetched = [], []
     for count in (1, 2):
         ctx, prepared, reported = on(count, started, tmp_path / str(count))
@@ -84,7 +84,7 @@ def test_what_is_there_is_not_made_again(started: Path, tmp_path: Path, monkeypa
     reporter = Reporter(reported := StringIO(), every_s=3600)
     ctx = replace(ctx, config=ctx.config.model_copy(update={"processes": 2}), reporter=reporter)
     launched: list[str] = []
-    monkeypatch.setattr(pieces, "launch", lambda _ctx, label, *_rest: launched.append(label))
+    monkeypatch.setattr(parts, "launch", lambda _ctx, label, *_rest: launched.append(label))
     again, lost = train_jigsaws(ctx, prepared, range(4))  # one is missing: it is made here
     assert not launched
     assert not lost
@@ -93,7 +93,7 @@ def test_what_is_there_is_not_made_again(started: Path, tmp_path: Path, monkeypa
     assert reported.getvalue().count("up to date") == 3
 
 
-def test_a_piece_that_fails_leaves_the_others(started: Path, tmp_path: Path) -> None:
+def test_a_part_that_fails_leaves_the_others(started: Path, tmp_path: Path) -> None:
     ctx, prepared, _ = on(2, started, tmp_path / "damaged")
     shard = tmp_path / "damaged" / prepared.swarm[2].ref / "shard-00001.json"
     shard.write_bytes(shard.read_bytes()[:-1])
@@ -104,19 +104,19 @@ def test_a_piece_that_fails_leaves_the_others(started: Path, tmp_path: Path) -> 
     assert lost[1].remedy == "run again: dispatch is repeated"
 
 
-def test_only_memory_and_devices_lose_a_piece(tmp_path: Path) -> None:
+def test_only_memory_and_devices_lose_a_part(tmp_path: Path) -> None:
     ctx = tiny_context(tmp_path)
-    made, lost = pieces.make_pieces(ctx, rank_work.immense, dict.fromkeys(range(3), ()))
+    made, lost = parts.make_parts(ctx, rank_work.immense, dict.fromkeys(range(3), ()))
     assert (list(made), list(lost)) == ([0, 2], [1])
     assert "allocate memory" in lost[1].message
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        pieces.make_pieces(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
+        parts.make_parts(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
 
 
 def test_a_bug_in_another_process_is_raised_with_its_traceback(tmp_path: Path) -> None:
     ctx = tiny_context(tmp_path, {"processes": 2})
     with pytest.raises(UnexpectedError, match="cannot be multiplied") as caught:
-        pieces.make_pieces(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
+        parts.make_parts(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
     assert "in misshapen" in caught.value.trace
     assert not isinstance(caught.value, RunError)  # which would be one more loss
 
@@ -153,7 +153,7 @@ def test_what_is_a_loss(error: Exception, loss: bool) -> None:
 @pytest.mark.parametrize(
     ("gpus", "nodes", "largest", "pods"), [(0, 0, 1, 20), (1, 0, 1, 20), (8, 0, 7, 3), (8, 5, 4, 5), (8, 64, 1, 20)]
 )
-def test_pods_share_pieces_by_their_gpus_unless_told_how_many_there_are(
+def test_pods_share_parts_by_their_gpus_unless_told_how_many_there_are(
     gpus: int, nodes: int, largest: int, pods: int
 ) -> None:
     count = count_pods(Pods(image="lipt", gpus=gpus, nodes=nodes), 20)

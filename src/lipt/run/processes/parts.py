@@ -1,4 +1,4 @@
-"""Work in pieces that know nothing of one another, the jigsaws, the groups of a merge, the blocks of scores: on one
+"""Work in parts that know nothing of one another, the jigsaws, the groups of a merge, the blocks of scores: on one
 machine, each of its GPUs takes a share."""
 
 from __future__ import annotations
@@ -12,68 +12,68 @@ from typing import Any
 from lipt.errors import RunError, in_one_line
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
-from lipt.run.processes.child import Team
+from lipt.run.processes.child import ProcessGroup
 from lipt.run.processes.losses import is_loss
 from lipt.run.processes.parent import count_processes, launch, name_of
 from lipt.run.stage import Stage
 
-#: What a piece is made of, in the order of its stage's arguments.
+#: What a part is made of, in the order of its stage's arguments.
 Given = tuple[Artifact | Sequence[Artifact] | None, ...]
 #: `function(context, *inputs, index=index)`, a function of a module.
 Maker = Callable[..., Stage]
 Made = tuple[dict[int, Artifact], dict[int, RunError]]
 
 
-def make_pieces(ctx: Context, stage: Maker, pieces: Mapping[int, Given]) -> Made:
-    """Make pieces of a stage, in as many processes as there are GPUs (or `processes` says).
+def make_parts(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
+    """Make parts of a stage, in as many processes as there are GPUs (or `processes` says).
 
     Args:
-        pieces: the inputs of each, by index.
+        parts: the inputs of each, by index.
 
     Returns:
         What is there then, and why each of the others is lost: damaged input, no memory, a device that failed. Both in
         ascending order.
 
     Raises:
-        LiptError: that no other piece could do better: nothing is reached, or the configuration is wrong.
+        LiptError: that no other part could do better: nothing is reached, or the configuration is wrong.
         Exception: a bug, here or in the user's model; from another process as `UnexpectedError`.
     """
-    processes = 1 if ctx.dry_run else count_processes(ctx, len(pieces))
+    processes = 1 if ctx.dry_run else count_processes(ctx, len(parts))
     missing = [
-        index for index, inputs in pieces.items() if processes > 1 and not stage(ctx, *inputs, index=index).find()
+        index for index, inputs in parts.items() if processes > 1 and not stage(ctx, *inputs, index=index).find()
     ]
     processes = min(processes, len(missing))
     made: dict[int, Artifact] = {}
     failed: dict[int, RunError] = {}
     if processes > 1:
-        asked = {str(index): [_refs(given) for given in pieces[index]] for index in missing}
-        label = f"{stage.__name__}, {len(missing)} pieces"
-        outcome = launch(ctx, label, share, processes, {"stage": name_of(stage), "pieces": asked})
+        asked = {str(index): [_refs(given) for given in parts[index]] for index in missing}
+        label = f"{stage.__name__}, {len(missing)} parts"
+        outcome = launch(ctx, label, share, processes, {"stage": name_of(stage), "parts": asked})
         failed = {int(index): RunError(*why) for index, why in outcome["failed"].items()}
         made = {int(index): ctx.workspace.get(ref) for index, ref in outcome["made"].items()}
         for artifact in made.values():
             ctx.workspace.note(artifact, made=True)
-    rest = {index: inputs for index, inputs in pieces.items() if index not in made and index not in failed}
+    rest = {index: inputs for index, inputs in parts.items() if index not in made and index not in failed}
     found, lost = _make(ctx, stage, rest)
     return dict(sorted((made | found).items())), dict(sorted((failed | lost).items()))
 
 
-def share(ctx: Context, team: Team, *, stage: str, pieces: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def share(ctx: Context, processes: ProcessGroup, *, stage: str, parts: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """The share of one process, as `run_rank` calls it; returns what all of them did."""
-    own = list(pieces)[team.ranks.rank :: team.ranks.count]
-    inputs = {int(index): tuple(_artifacts(ctx, given) for given in pieces[index]) for index in own}
-    made, failed = _make(replace(ctx, shared=team.folder), resolve_name(stage), inputs)
+    own = list(parts)[processes.ranks.rank :: processes.ranks.count]
+    inputs = {int(index): tuple(_artifacts(ctx, given) for given in parts[index]) for index in own}
+    made, failed = _make(replace(ctx, shared=processes.folder), resolve_name(stage), inputs)
     did = {
         "made": {index: artifact.ref for index, artifact in made.items()},
         "failed": {index: [error.message, error.remedy] for index, error in failed.items()},
     }
-    parts = [json.loads(part) for part in team.ranks.gather(json.dumps(did).encode())]
-    return {key: {index: found for part in parts for index, found in part[key].items()} for key in did}
+    answers = [json.loads(answer) for answer in processes.ranks.gather(json.dumps(did).encode())]
+    return {key: {index: found for answer in answers for index, found in answer[key].items()} for key in did}
 
 
-def _make(ctx: Context, stage: Maker, pieces: Mapping[int, Given]) -> Made:
+def _make(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
     made, failed = {}, {}
-    for index, inputs in pieces.items():
+    for index, inputs in parts.items():
         try:
             made[index] = stage(ctx, *inputs, index=index).make()
         except RunError as error:

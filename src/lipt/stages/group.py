@@ -1,0 +1,34 @@
+"""Group: the jigsaws of one group become one soup; `merge` then merges the soups (method.md section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lipt.run.artifact import Artifact
+from lipt.run.attempt import Attempt
+from lipt.run.context import Context
+from lipt.run.network import read_weights
+from lipt.run.stage import Stage
+from lipt.stages.merge import by_index, merge_settings, merged_soup, summary_of
+from lipt.stages.pretrain import DELTA
+from lipt.training.tensor_files import encode_delta
+
+
+def group(
+    ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact, jigsaws: Sequence[Artifact], *, index: int
+) -> Stage:
+    """Merge the jigsaws of one group. File: the difference of their soup to theta_*, as a jigsaw's.
+
+    It is judged on the images of the search alone: `merge` confirms. A group in which nothing beats theta_* hands on
+    theta_* itself, an ingredient like another: it is kept where it helps, and its file is next to nothing.
+    """
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        shard = min(by_index(jigsaws))
+        soup = merged_soup(ctx, attempt, dataset, theta, shards, jigsaws, shard=shard, confirm=False)
+        attempt.put(DELTA, encode_delta(soup.state, read_weights(attempt, theta)), kind="model")
+        return summary_of(soup, "jigsaw")
+
+    chosen, inputs = merge_settings(ctx, index=index), [dataset, theta, shards, *by_index(jigsaws).values()]
+    return Stage(ctx=ctx, name="group", settings=chosen, inputs=inputs, body=body, label=f"group[{index}]")
