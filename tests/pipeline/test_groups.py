@@ -11,7 +11,7 @@ import torch
 
 from lipt.data.images import ResidentImages
 from lipt.errors import RunError, UsageError
-from lipt.flow.graph import Outcome, combine, made_of, run
+from lipt.flow.graph import Outcome, made_of, merge_jigsaws, run
 from lipt.pods import boxes
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
 from lipt.pods.workers import open_run, worker
@@ -104,7 +104,7 @@ def test_groups_are_merged_like_jigsaws_and_their_soups_likewise(ran: tuple[Path
 
 def test_groups_cost_no_accuracy_to_speak_of(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
-    whole = combine(context(folder, groups=1), outcome.prepared, outcome.jigsaws).summary
+    whole = merge_jigsaws(context(folder, groups=1), outcome.prepared, outcome.jigsaws).summary
     assert outcome.merged is not None
     assert whole["accuracy"] > whole["theta_star_accuracy"] + 0.05
     assert outcome.merged.summary["accuracy"] > whole["accuracy"] - 0.06  # 1.5 standard deviations of 144 images
@@ -123,7 +123,7 @@ def test_what_follows_finds_the_jigsaws(ran: tuple[Path, Outcome]) -> None:
 def test_one_group_is_the_merge_as_it_was(ran: tuple[Path, Outcome]) -> None:
     """The same address as without the setting: what was merged before there were groups is found."""
     folder, outcome = ran
-    merged = combine(context(folder, groups=1), outcome.prepared, outcome.jigsaws)
+    merged = merge_jigsaws(context(folder, groups=1), outcome.prepared, outcome.jigsaws)
     assert "groups" not in merged.settings["merge"]
     assert not made_of(context(folder), merged, "group")
     assert outcome.merged is not None
@@ -133,13 +133,13 @@ def test_one_group_is_the_merge_as_it_was(ran: tuple[Path, Outcome]) -> None:
 def test_lost_jigsaws_change_their_group_alone(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
     ctx = context(folder, groups=3)  # 0 and 3, 1 and 4, 2
-    whole = made_of(ctx, combine(ctx, outcome.prepared, outcome.jigsaws), "group")
-    without_0 = combine(ctx, outcome.prepared, outcome.jigsaws[1:])
+    whole = made_of(ctx, merge_jigsaws(ctx, outcome.prepared, outcome.jigsaws), "group")
+    without_0 = merge_jigsaws(ctx, outcome.prepared, outcome.jigsaws[1:])
     left = made_of(ctx, without_0, "group")
     assert left[1:] == whole[1:]
     assert [attempt["index"] for attempt in left[0].summary["steps"]] == [3]
     assert without_0.summary["missing"] == [0]
-    without_2 = combine(ctx, outcome.prepared, [outcome.jigsaws[index] for index in (4, 3, 1, 0)])
+    without_2 = merge_jigsaws(ctx, outcome.prepared, [outcome.jigsaws[index] for index in (4, 3, 1, 0)])
     assert made_of(ctx, without_2, "group") == whole[:2]
     assert without_2.summary["missing"] == [2]
     assert sorted(attempt["index"] for attempt in without_2.summary["steps"]) == [0, 1]
@@ -149,7 +149,7 @@ def test_the_quorum_is_of_all_jigsaws(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
     before = digests(context(folder).workspace)
     with pytest.raises(RunError, match=r"2 of 5 jigsaws arrived, the quorum is 3; missing: 0, 1, 3"):
-        combine(context(folder, search="grid"), outcome.prepared, [outcome.jigsaws[2], outcome.jigsaws[4]])
+        merge_jigsaws(context(folder, search="grid"), outcome.prepared, [outcome.jigsaws[2], outcome.jigsaws[4]])
     assert digests(context(folder).workspace) == before  # nothing was merged in vain
 
 

@@ -13,7 +13,7 @@ import torch
 from lipt import errors
 from lipt.adapters.cluster.manifest import Pods
 from lipt.errors import RunError, UnexpectedError
-from lipt.flow.graph import Prepared, choose, combine, prepare, train_jigsaws
+from lipt.flow.graph import Prepared, merge_jigsaws, prepare, score_and_select, train_jigsaws
 from lipt.pods.workers import count_pods, raise_bug, share_of
 from lipt.progress import Reporter
 from lipt.run.context import Context
@@ -44,7 +44,7 @@ def on(processes: int, started: Path, folder: Path) -> tuple[Context, Prepared, 
 def make_all(ctx: Context, prepared: Prepared) -> None:
     jigsaws, lost = train_jigsaws(ctx, prepared, range(4))
     assert not lost
-    choose(ctx, prepared, combine(ctx, prepared, list(jigsaws.values())))
+    score_and_select(ctx, prepared, merge_jigsaws(ctx, prepared, list(jigsaws.values())))
 
 
 def test_two_processes_make_the_parts_of_one(started: Path, tmp_path: Path) -> None:

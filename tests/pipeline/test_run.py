@@ -14,7 +14,7 @@ from lipt.config import override
 from lipt.data.chunks import Dataset
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.flow.compare import run_comparison, run_with_baseline
-from lipt.flow.graph import Outcome, baseline_of, combine, has_swarm, prepare, run
+from lipt.flow.graph import Outcome, baseline_of, has_swarm, merge_jigsaws, prepare, run
 from lipt.flow.report import report_key
 from lipt.ledger import Cost
 from lipt.report.costs import spent
@@ -189,11 +189,11 @@ def test_merge_tolerates_missing_jigsaws_up_to_the_quorum(finished: tuple[Path, 
     ctx = tiny_context(folder)
     prepared = prepare(ctx)
     jigsaws = [pretrain(ctx, *prepared.swarm, index=index).make() for index in range(3)]
-    merged = combine(ctx, prepared, [jigsaws[2], jigsaws[0]])
+    merged = merge_jigsaws(ctx, prepared, [jigsaws[2], jigsaws[0]])
     assert merged.summary["missing"] == [1]
-    assert combine(ctx, prepared, [jigsaws[0], jigsaws[2]]).ref == merged.ref
+    assert merge_jigsaws(ctx, prepared, [jigsaws[0], jigsaws[2]]).ref == merged.ref
     with pytest.raises(RunError, match=r"1 of 3 jigsaws arrived, the quorum is 2; missing: 0, 1"):
-        combine(ctx, prepared, jigsaws[2:])
+        merge_jigsaws(ctx, prepared, jigsaws[2:])
 
 
 def test_a_damaged_artifact_is_named_and_not_used(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from selection_samples import make
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
-from lipt.flow.graph import choose, prepare
+from lipt.flow.graph import made_of, prepare, score_and_select
 from lipt.run.artifact import Artifact
 from lipt.selection import ALGORITHMS, Candidates, Outputs, select
 from lipt.selection.algorithms.ranking import difficulty
@@ -201,7 +201,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scored(folder: Path, **settings: Any) -> tuple[tuple[Artifact, ...], set[int]]:
     """The score blocks of the tiny run, and the positions that GraNd picks by them."""
     ctx = tiny_context(folder, {"select": {"algorithm": "grand"}, "merge": {"method": "none"}, "score": settings})
-    blocks, subset = choose(ctx, prepare(ctx), None)
+    subset = score_and_select(ctx, prepare(ctx), None)
+    blocks = made_of(ctx, subset, "score")
     stored = ctx.workspace.store.read(f"{subset.ref}/subset.parquet", kind="other")
     table = pq.read_table(io.BytesIO(stored))
     return blocks, set(table.filter(pc.is_valid(table["rank"]))["position"].to_pylist())

@@ -15,7 +15,7 @@ import torch
 from selection_samples import make, peak_bytes, same
 
 from lipt.errors import RunError, UsageError
-from lipt.flow.graph import choose, prepare
+from lipt.flow.graph import made_of, prepare, score_and_select
 from lipt.selection import ALGORITHMS, Candidates, Outputs, StoredOutputs, passes, requirements, rows, select
 from lipt.selection.compressed import TopLogits
 from tests.tiny import tiny_context
@@ -197,7 +197,8 @@ def test_the_stage_selects_the_same_from_blocks_of_any_size(tmp_path: Path, algo
     for size in (5120, 512):
         changes = {"select": {"algorithm": algorithm}, "merge": {"method": "none"}, "score": {"block_images": size}}
         ctx = tiny_context(tmp_path, changes)
-        blocks, subset = choose(ctx, prepare(ctx), None)
+        subset = score_and_select(ctx, prepare(ctx), None)
+        blocks = made_of(ctx, subset, "score")
         stored = ctx.workspace.store.read(f"{subset.ref}/subset.parquet", kind="other")
         picks.append(pq.read_table(io.BytesIO(stored)))
         outputs = sum(block.files["outputs-0.safetensors"].num_bytes for block in blocks)
