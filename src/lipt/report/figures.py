@@ -161,7 +161,7 @@ def training_figures(curves: Sequence[Curve]) -> list[str]:
 
 
 def _plot_curves(axes: Axes, curves: Sequence[Curve], series: str, label: str) -> None:
-    """A line per curve, each with a pen of its own (up to `PENS`), the first on top."""
+    """A line per curve, each with its own pen (up to `PENS`), the first on top."""
     for order, (curve, pen) in enumerate(zip(curves, cycle(PENS), strict=False)):
         values = getattr(curve, series)
         points = [(at, value) for at, value in zip(curve.epoch, values, strict=False) if value is not None]
