@@ -110,7 +110,7 @@ def craig(p: Problem) -> Section:
                     two: sum(all_at_once[1]),
                     DEEPCORE: off_by_one,
                 },
-                "the weights of cords add up, but belong to other samples than it returns",
+                "the weights of cords add up, but belong to other samples than those returned",
                 whole,
             ),
             Line(
