@@ -36,14 +36,8 @@ def ingest(
     from lipt.run.dataset import open_apart
     from lipt.stages.ingest import write_chunks
 
-    document = {
-        "source": source,
-        "format": kind,
-        "shuffle_seed": seed,
-        "chunk_mb": chunk_mb,
-        "test_fraction": test_fraction,
-    }
-    data = parse_config({"data": document}, origin="lipt ingest").data
+    layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction}
+    data = parse_config({"data": {"source": source, "format": kind, **layout}}, origin="lipt ingest").data
     store, reporter = open_store(destination), make_reporter()
     reporter.started("ingest")
     try:
@@ -53,17 +47,9 @@ def ingest(
         reporter.close()
     traffic = store.traffic.as_dict()
     if output == "json":
-        splits = {name: split.count for name, split in manifest.splits.items()}
-        print_json(
-            {
-                "location": store.uri,
-                "digest": manifest.digest,
-                "classes": list(manifest.classes),
-                "splits": splits,
-                "left_out": dict(images.left_out),
-                "traffic": traffic,
-            }
-        )
+        splits, left_out = {name: split.count for name, split in manifest.splits.items()}, dict(images.left_out)
+        found = {"location": store.uri, "digest": manifest.digest, "classes": list(manifest.classes)}
+        print_json(found | {"splits": splits, "left_out": left_out, "traffic": traffic})
     else:
         counts = ", ".join(f"{split.count:,} {name}" for name, split in manifest.splits.items())
         click.echo(

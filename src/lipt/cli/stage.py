@@ -52,7 +52,8 @@ def _arguments(
 ) -> dict[str, Any]:
     """Match --in and --index with the parameters of the stage's function."""
     given: dict[str, list[Any]] = {}
-    parameters = {key: str(value.annotation) for key, value in list(inspect.signature(function).parameters.items())[1:]}
+    _, *signature = inspect.signature(function).parameters.values()
+    parameters = {each.name: str(each.annotation) for each in signature}
     for text in inputs:
         key, equals, ref = text.partition("=")
         if not equals or key not in parameters or "Artifact" not in parameters[key]:
@@ -64,14 +65,13 @@ def _arguments(
     arguments: dict[str, Any] = {
         key: value if "Sequence" in parameters[key] else value[-1] for key, value in given.items()
     }
-    counters = [key for key in parameters if parameters[key] == "int"]
-    if index is not None and counters:
-        arguments[counters[0]] = index
-    for key, value in list(inspect.signature(function).parameters.items())[1:]:
-        if key not in arguments and value.default is inspect.Parameter.empty:
-            if "None" in parameters[key]:
-                arguments[key] = None
-                continue
-            option = "--index NUMBER" if key in counters else f"--in {key}=STAGE/KEY"
-            raise UsageError(f"{name} needs {key}", f"add {option}")
+    for each in signature:
+        is_index, optional = parameters[each.name] == "int", "None" in parameters[each.name]
+        if is_index and index is not None:
+            arguments[each.name] = index
+        elif optional and each.default is each.empty:
+            arguments.setdefault(each.name, None)
+        elif each.name not in arguments and each.default is each.empty:
+            option = "--index NUMBER" if is_index else f"--in {each.name}=STAGE/KEY"
+            raise UsageError(f"{name} needs {each.name}", f"add {option}")
     return arguments

@@ -13,6 +13,7 @@ from lipt.adapters.cluster import argo
 from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
 from lipt.adapters.cluster.argo import Argo
 from lipt.config import parse_config
+from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
 JOBS = "/apis/batch/v1/namespaces/vision/jobs"
@@ -82,3 +83,15 @@ def test_drawn_names_are_valid_and_differ() -> None:
     names = {drawn_name(longest) for _ in range(50)} | {drawn_name("tiny") for _ in range(50)}
     assert len(names) == 100
     assert all(len(name) <= 63 and re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name) for name in names)
+
+
+def test_the_last_attempt_of_a_box_has_the_reason() -> None:
+    whole = {"displayName": "merge", "type": "Retry", "phase": "Error", "message": "No more retries left"}
+    lost = {"displayName": "merge(0)", "type": "Pod", "startedAt": "2026-01-02T03:04:05Z", "message": "evicted"}
+    ended = {"displayName": "merge(1)", "type": "Pod", "startedAt": "2026-01-02T03:05:05Z", "message": "no quorum"}
+    nodes = {str(at): node for at, node in enumerate((ended, whole, lost))}
+    workflow = {"status": {"phase": "Failed", "nodes": nodes}, "spec": {}}
+    state = Argo(Answers({f"{WORKFLOWS}/tiny": workflow}), "vision").state("tiny")
+    assert [box.phase for box in state.boxes] == ["Pending", "Pending", "Failed", "Pending", "Pending"]
+    assert state.boxes[2].message == "no quorum"
+    assert state.over

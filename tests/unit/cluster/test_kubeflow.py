@@ -36,7 +36,7 @@ class Server(JsonHandler):
                 "/pipelines/p1/versions": {"pipeline_versions": [version], "total_size": 1},
                 "/experiments": {"experiments": [{"experiment_id": "e1", "display_name": "lipt"}], "total_size": 1},
                 "/runs": {"runs": [{"run_id": "another", "display_name": "tiny"}, *self.runs]},
-            }.get(path, {})
+            }.get(path, next((run for run in self.runs if path == f"/runs/{run['run_id']}"), {}))
         )
 
     def do_POST(self) -> None:
@@ -66,3 +66,17 @@ def test_a_run_that_never_arrived_is_an_error(server: type[Server]) -> None:
     with pytest.raises(TransientError, match="is unreachable"):
         Kubeflow(Answers(), "vision").submit("tiny", {})
     assert server.posts == 1
+
+
+def test_boxes_without_a_task_are_pending(server: type[Server]) -> None:
+    times = {"start_time": "2026-01-02T03:04:05Z", "end_time": "1970-01-01T00:00:00Z"}
+    failed = {"display_name": "merge", "state": "FAILED", "error": {"message": "no quorum"}} | times
+    details = {"task_details": [{"display_name": "dispatch", "state": "SUCCEEDED"}, failed]}
+    server.runs.append({"run_id": "ours", "state": "FAILED", "run_details": details})
+    state = Kubeflow(Answers(), "vision").state("ours")
+    phases = [(box.name, box.phase) for box in state.boxes]
+    assert phases[:3] == [("dispatch", "Succeeded"), ("pretrain", "Pending"), ("merge", "Failed")]
+    assert state.boxes[2].message == "no quorum"
+    assert str(state.boxes[2].started).startswith("2026-01-02T03:04:05")
+    assert state.boxes[2].finished is None
+    assert state.over

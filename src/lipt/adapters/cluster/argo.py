@@ -71,15 +71,8 @@ class Argo:
             # The last attempt has the reason; the node above it only says that there is no further attempt.
             told.sort(key=lambda node: (node["type"] == "Pod", node.get("startedAt") or ""))
             message = told[-1]["message"] if told else ""
-            boxes.append(
-                BoxState(
-                    name=box,
-                    phase=_phase(whole.get("phase", "")),
-                    started=whole.get("startedAt"),
-                    finished=whole.get("finishedAt"),
-                    message=message,
-                )
-            )
+            phase, started, finished = _phase(whole.get("phase", "")), whole.get("startedAt"), whole.get("finishedAt")
+            boxes.append(BoxState(name=box, phase=phase, started=started, finished=finished, message=message))
         template = status.get("storedWorkflowTemplateSpec", {}).get("arguments", {}).get("parameters", [])
         return RunState(
             phase=_phase(status.get("phase", "")),

@@ -83,16 +83,12 @@ class Kubeflow:
         tasks = {task.display_name: task for task in (found.run_details.task_details or []) if found.run_details}
         boxes = []
         for box in BOXES:
-            task = tasks.get(box)
-            boxes.append(
-                BoxState(
-                    name=box,
-                    phase=_phase(task.state if task else None),
-                    started=_iso(task.start_time) if task else None,
-                    finished=_iso(task.end_time) if task else None,
-                    message=str(task.error.message) if task and task.error else "",
-                )
-            )
+            if (task := tasks.get(box)) is None:
+                boxes.append(BoxState(name=box, phase="Pending"))
+                continue
+            started, finished = _iso(task.start_time), _iso(task.end_time)
+            why = str(task.error.message) if task.error else ""
+            boxes.append(BoxState(name=box, phase=_phase(task.state), started=started, finished=finished, message=why))
         spec = found.pipeline_spec or {}
         spec = spec.get("pipeline_spec", spec)
         inputs = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})

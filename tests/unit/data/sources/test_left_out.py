@@ -32,6 +32,6 @@ def test_lipt_ingest_says_what_it_leaves_out(tmp_path: Path, capsys: pytest.Capt
 def test_the_ingest_stage_says_and_keeps_what_it_leaves_out(tmp_path: Path) -> None:
     source, said = tree(tmp_path / "pets", FILES), StringIO()
     config = parse_config({"data": {"source": str(source)}, "workspace": str(tmp_path / "work")})
-    artifact = ingest(Context.of(config, Reporter(said)))
+    artifact = ingest(Context.of(config, Reporter(said))).make()
     assert artifact.summary["left_out"] == LEFT_OUT
     assert said.getvalue().startswith(TOLD)
