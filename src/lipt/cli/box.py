@@ -18,7 +18,7 @@ _VERDICT = "/tmp/verdict"
 
 @click.group()
 def box() -> None:
-    """Run one box of the pipeline; PLAN is the address that dispatch prints. A box prints only its result."""
+    """Run one box of the pipeline; SPEC is the address that dispatch prints. A box prints only its result."""
 
 
 @box.command()

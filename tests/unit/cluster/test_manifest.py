@@ -8,7 +8,7 @@ import pytest
 
 from lipt.adapters.cluster.fanout import _indexes, _note
 from lipt.adapters.cluster.manifest import Pods, job_manifest
-from lipt.adapters.cluster.runs import Handle
+from lipt.adapters.cluster.runs import Handle, _box_of
 from lipt.errors import UsageError
 
 PODS = Pods(image="lipt:1", gpus=1, tolerations=[{"key": "gpu"}], node_selector={"pool": "a"})
@@ -112,3 +112,9 @@ def test_handles() -> None:
     for text in ("digits-x7", "argo/lipt", "argo//x", "helm/lipt/x"):
         with pytest.raises(UsageError, match="is not a run"):
             Handle.parse(text)
+
+
+@pytest.mark.parametrize(("stage", "box"), [("pretrain", "pretrain"), ("group", "merge"), ("score", "select")])
+def test_a_worker_belongs_to_the_box_of_its_stage(stage: str, box: str) -> None:
+    job = job_manifest(Pods(image="lipt:1"), run="r", owner=None, name=stage, arguments=[], completions=2, may_fail=1)
+    assert _box_of(job["spec"]["template"]) == box

@@ -10,7 +10,7 @@ from lipt.adapters.cluster.api import Api
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.manifest import RUN_LABEL
 from lipt.errors import LiptError, UsageError, did_you_mean
-from lipt.pipeline import BOXES
+from lipt.pipeline import BOXES, STAGES
 
 
 def engine_client(engine: str, cluster: Api, namespace: str) -> EngineClient:
@@ -102,7 +102,7 @@ def _box_of(pod: dict[str, Any]) -> str | None:
     """The box that a pod runs or works for; None for the engine's own pods."""
     if RUN_LABEL in pod["metadata"]["labels"]:
         component = str(pod["metadata"]["labels"]["app.kubernetes.io/component"])
-        return {"group": "merge", "score": "select"}.get(component, component)
+        return {stage.name: stage.box for stage in STAGES}.get(component, component)
     node = pod["metadata"].get("annotations", {}).get("workflows.argoproj.io/node-name", "")
     if node.endswith("-driver"):
         return None
