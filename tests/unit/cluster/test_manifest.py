@@ -116,5 +116,4 @@ def test_handles() -> None:
 
 @pytest.mark.parametrize(("stage", "box"), [("pretrain", "pretrain"), ("group", "merge"), ("score", "select")])
 def test_a_worker_belongs_to_the_box_of_its_stage(stage: str, box: str) -> None:
-    job = job_manifest(Pods(image="lipt:1"), run="r", owner=None, name=stage, arguments=[], completions=2, may_fail=1)
-    assert _box_of(job["spec"]["template"]) == box
+    assert _box_of(job(name=stage)["spec"]["template"]) == box
