@@ -93,11 +93,11 @@ def test_groups_are_merged_like_jigsaws_and_their_soups_likewise(ran: tuple[Path
     assert len(outcome.groups) == len(dealt)
     for indices, artifact in zip(dealt, outcome.groups, strict=True):
         soup = hand.merged({index: jigsaws[index] for index in indices}, hand.few)
-        assert hand.step.read(artifact, DELTA, kind="model") == encode_delta(soup.state, hand.star)
+        assert hand.attempt.read(artifact, DELTA, kind="model") == encode_delta(soup.state, hand.star)
         assert artifact.summary["accuracy"] == soup.accuracy
         assert [attempt["index"] for attempt in artifact.summary["steps"]] == [attempt.index for attempt in soup.steps]
     last = hand.merged({index: hand.state(artifact) for index, artifact in enumerate(outcome.groups)}, hand.all)
-    weights = unpack(hand.step.read(outcome.merged, WEIGHTS, kind="model"), origin="test")
+    weights = unpack(hand.attempt.read(outcome.merged, WEIGHTS, kind="model"), origin="test")
     assert all(torch.equal(weights[name], last.state[name]) for name in weights)
     assert outcome.merged.summary["accuracy"] == last.accuracy == hand.accuracy(weights, hand.all)
 
@@ -186,9 +186,9 @@ def test_a_dry_run_names_the_groups(tmp_path: Path) -> None:
 
 def test_stages_refuse_groups_that_do_not_fit(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
-    with pytest.raises(UsageError, match=r"merge.groups is 2, 0 soups of groups were handed over"):
+    with pytest.raises(UsageError, match=r"merge.groups is 2, but 0 soups of groups were given"):
         merge(context(folder), *outcome.prepared.swarm, outcome.jigsaws).make()
-    with pytest.raises(UsageError, match=r"merge.groups is 1, 2 soups"):
+    with pytest.raises(UsageError, match=r"merge.groups is 1, but 2 soups"):
         merge(context(folder, groups=1), *outcome.prepared.swarm, outcome.jigsaws, outcome.groups).make()
     by_hand = group(context(folder), *outcome.prepared.swarm, [outcome.jigsaws[3], outcome.jigsaws[1]], index=1).make()
     assert by_hand.ref == outcome.groups[1].ref

@@ -55,8 +55,8 @@ def test_an_unknown_total_is_not_a_total_of_nothing() -> None:
     reporter = Reporter(io.StringIO(), every_s=60)
     reporter.started("merge")
     assert reporter.running["merge"].counts() == ""
-    reporter.advance("merge", 12, 0, "candidates")
-    assert reporter.running["merge"].counts() == "12 candidates"
+    reporter.advance("merge", 12, 0, "models")
+    assert reporter.running["merge"].counts() == "12 models"
     assert "left" not in reporter.running["merge"].line()
     reporter.close()
 
@@ -72,7 +72,7 @@ for done in range(0, 115_000_001, 23_000_000):
     time.sleep(0.15)
 reporter.done("initialise", 1.0, {"accuracy": 0.5})
 reporter.started("merge")
-reporter.advance("merge", 12, 0, "candidates")
+reporter.advance("merge", 12, 0, "models")
 time.sleep(0.3)
 reporter.done("merge", 1.0, {})
 reporter.close()
@@ -88,7 +88,7 @@ def test_figures_are_whole_on_a_terminal(columns: int) -> None:
     assert "12/0" not in shown
     assert "…" not in shown
     assert any("23,000,000 of 115,000,000" in frame for frame in frames)
-    assert any("12 candidates" in frame for frame in frames)
+    assert any("12 models" in frame for frame in frames)
     assert ("epoch 3 of 12, loss 0.512" in shown) == (columns == 120)
     assert "initialise            1.0 s  accuracy 50.00%" in shown
 

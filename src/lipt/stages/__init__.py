@@ -1,4 +1,7 @@
-"""The stages, a file each: functions of (context, finished artifacts) that give a `Stage`, which makes one artifact."""
+"""The stages, one file each: a function takes the context and its input artifacts and returns a `Stage`.
+
+A `Stage` makes one artifact.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from lipt import pipeline
 
 
 def stage_function(name: str) -> Callable[..., Any]:
-    """The function of a stage, by its name in the pipeline's table; it gives a `Stage` or an `Ingest`."""
+    """The function of a stage, by its name in `pipeline.STAGES`; it returns a `Stage` or an `Ingest`."""
     function: Callable[..., Any] = getattr(import_module(f"lipt.stages.{name}"), name)
     return function
 

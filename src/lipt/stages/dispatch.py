@@ -1,4 +1,4 @@
-"""Dispatch: a disjoint random shard of the candidates for each worker (method.md section 2)."""
+"""Dispatch: draw a disjoint random shard of the candidates for each worker (method.md section 2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lipt.run.stage import Stage
 
 
 def dispatch(ctx: Context, dataset: Artifact) -> Stage:
-    """Cut the shards: for each worker a plan of byte ranges, so that it reads its own samples and nothing else."""
+    """Draw the shards. Files: the byte ranges of each worker's samples, so that a worker reads only those."""
     settings = ctx.config.dispatch
 
     def body(attempt: Attempt) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _shard(index: int) -> str:
 
 
 def shard_images(attempt: Attempt, dataset: Artifact, shards: Artifact, index: int) -> ResidentImages:
-    """The images of a worker's shard."""
+    """Read the images of shard `index`."""
     wanted = SampleRanges.from_dict(json.loads(attempt.read(shards, _shard(index), kind="other")))
     read, image_size = open_dataset(attempt, dataset).read, attempt.ctx.config.data.image_size
     images_NCHW = load_images(wanted, read, image_size=image_size)

@@ -1,4 +1,4 @@
-"""Evaluate: the one look at the test data."""
+"""Evaluate: the test accuracy of a trained model. No other stage reads the test split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lipt.training.networks import on_device, train_flops_per_image
 
 
 def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Stage:
-    """Accuracy and confusion matrix of the last epoch's model on the test split, which nothing else ever reads."""
+    """Compute accuracy and confusion matrix (rows: true class) of the last epoch's model on the test split."""
 
     def body(attempt: Attempt) -> dict[str, Any]:
         data = open_dataset(attempt, dataset)

@@ -1,4 +1,4 @@
-"""Group: the jigsaws of one group become one soup; `merge` then merges the soups (method.md section 3)."""
+"""Group: merge the jigsaws of one group into a soup; `merge` then merges the soups (method.md section 3)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lipt.training.tensor_files import encode_delta
 def group(
     ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact, jigsaws: Sequence[Artifact], *, index: int
 ) -> Stage:
-    """Merge the jigsaws of one group. File: the difference of their soup to theta_*, as a jigsaw's.
+    """Merge the jigsaws of one group. File: the difference between their soup and theta_*, stored like a jigsaw.
 
-    It is judged on the images of the search alone: `merge` confirms. A group in which nothing beats theta_* hands on
-    theta_* itself, an ingredient like another: it is kept where it helps, and its file is next to nothing.
+    The soup is evaluated on the search images only; `merge` evaluates the result on all validation images. If no
+    jigsaw improves on theta_*, the result is theta_* itself, and the file is almost empty.
     """
 
     def body(attempt: Attempt) -> dict[str, Any]:

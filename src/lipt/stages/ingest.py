@@ -1,9 +1,9 @@
-"""Ingest: any source of images becomes a chunk store, once.
+"""Ingest: write the images of a source into a chunk store, once.
 
-    chunks/KEY    addressed by what the source looks like from outside (fingerprint): made again when a file changed
-    ingest/KEY    addressed by what the chunks hold (digest): all other stages start from it
+    chunks/KEY    KEY depends on the source's fingerprint: a changed file makes a new artifact
+    ingest/KEY    KEY depends on the digest of the chunks' contents: all other stages start from it
 
-So images that were only copied or touched are read again and become the same data set: nothing after that is repeated.
+If images were only copied or touched, they are read again, but the digest stays the same. No later stage is repeated.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from lipt.run.dataset import listing, open_apart
 from lipt.run.stage import Stage
 
 _INGEST = "ingest"
-#: Where the chunks lie, below an artifact.
+#: The folder of the chunks, below an artifact.
 _STORE = "store"
 
 
 def ingest(ctx: Context) -> Ingest:
-    """The configured data as a chunk store: written below the workspace, or found where `data.source` says it is."""
+    """The configured data as a chunk store: written into the workspace, or the existing one at `data.source`."""
     return Ingest(ctx)
 
 
 @dataclass(frozen=True)
 class Ingest:
-    """Like a `Stage`, but of two artifacts: only the chunks tell the address of the data set."""
+    """Like a `Stage`, but it makes two artifacts: the data set's address is known only once the chunks are written."""
 
     ctx: Context
 
     def find(self) -> Artifact | None:
-        """The data set, if it was ingested and no image has changed since.
+        """The data set; None if it was not ingested, or an image has changed since.
 
         Raises:
-            LiptError: as `make`.
+            LiptError: see `make`.
         """
         if is_chunk_store(self.ctx.config.data):
             return _named_store(self.ctx).find()
@@ -54,7 +54,7 @@ class Ingest:
         return _dataset(chunks.summary) if chunks else None
 
     def make(self) -> Artifact:
-        """The data set, ingested if it is not there.
+        """The data set; ingests it if it does not exist.
 
         Raises:
             UsageError: images and workspace overlap.
@@ -65,14 +65,14 @@ class Ingest:
             return _named_store(ctx).make()
         stage = _chunks(ctx)
         before = stage.find()
-        if before and not ctx.dry_run and not _has_chunks(ctx, before):  # they were another artifact's, and are lost
+        if before and not ctx.dry_run and not _has_chunks(ctx, before):  # they belonged to another artifact; now lost
             ctx.workspace.store.delete(f"{stage.ref}/{MARKER}")
         written = stage.make()
         if not written.summary:  # a dry run on data that were never ingested
             return written
         found, made = _dataset(written.summary), written.ref not in ctx.workspace.reused
         if not ctx.dry_run and (made or ctx.workspace.find(found.ref) is None):
-            ctx.workspace.cost(written)  # a damaged one is not copied
+            ctx.workspace.cost(written)  # raises if the cost file is damaged
             cost = ctx.workspace.store.read(f"{written.ref}/{COST}", kind="other")
             ctx.workspace.store.write(f"{found.ref}/{COST}", cost, kind="other")
             ctx.workspace.store.delete(f"{found.ref}/{DAMAGED}")
@@ -94,7 +94,7 @@ def _named_store(ctx: Context) -> Stage:
 
 
 def _chunks(ctx: Context) -> Stage:
-    """The chunks of the source as it is now; the artifact's summary says where they are."""
+    """The stage that writes the chunks; its summary holds their location."""
     data = ctx.config.data
     settings = {
         "fingerprint": listing(ctx).fingerprint,
@@ -111,7 +111,7 @@ def _chunks(ctx: Context) -> Stage:
         manifest = write_chunks(data, store, attempt.reporter, attempt.label, source, verify=marked)
         left_out = {"left_out": dict(source.left_out)}
         if elsewhere := _same_elsewhere(ctx, manifest, attempt.ref):
-            for file in (MANIFEST, *_files(manifest)):  # in this order: at no time does half of it pass for a data set
+            for file in (MANIFEST, *_files(manifest)):  # manifest first: without it, the rest is no data set
                 store.delete(file)
             return elsewhere.summary | left_out
         attempt.files[f"{_STORE}/"] = File(sha256=manifest.digest, num_bytes=sum(store.sizes().values()))
@@ -123,12 +123,11 @@ def _chunks(ctx: Context) -> Stage:
 def write_chunks(
     data: Data, store: Store, reporter: Reporter, label: str, source: Source | None = None, *, verify: bool = False
 ) -> Manifest:
-    """Ingest the source, opened already or not, into `store`.
-
-    Continues where an interrupted call stopped, and replaces chunks that are gone.
+    """Write the chunks into `store`. Continues an interrupted call and writes missing chunks again.
 
     Args:
-        verify: read the chunks that are there, and replace damaged ones too.
+        source: the opened source; by default the one that `data` names.
+        verify: also read the existing chunks, and replace damaged ones.
     """
     files = DatasetFiles(store)
     sizes = store.sizes()
@@ -158,20 +157,20 @@ def write_chunks(
 def check_complete(store: Store, manifest: Manifest) -> None:
     """
     Raises:
-        DamagedDataError: a chunk is missing, or has another size; names the first, and says how many there are.
+        DamagedDataError: chunks are missing or have another size; names the first and gives their number.
     """
     sizes = store.sizes()
     chunks = [chunk for split in manifest.splits.values() for chunk in split.chunks]
     if lacking := [chunk.file for chunk in chunks if sizes.get(chunk.file) != chunk.size]:
-        wrong = "is missing" if lacking[0] not in sizes else "is not as long as it was written"
+        wrong = "is missing" if lacking[0] not in sizes else "has another size than when it was written"
         raise DamagedDataError(
             f"{store.uri}/{lacking[0]} {wrong} ({len(lacking):,} of {len(chunks):,} chunks are damaged)",
-            "restore them, or run the same `lipt ingest` again",
+            "restore them, or repeat the `lipt ingest` that wrote them",
         )
 
 
 def _drop_damaged_manifest(store: Store) -> None:
-    """Without it the chunks are written again."""
+    """Delete the manifest if it is damaged, so that the chunks are written again."""
     data = DatasetFiles(store).get(MANIFEST)
     if data is not None:
         try:
@@ -181,7 +180,7 @@ def _drop_damaged_manifest(store: Store) -> None:
 
 
 def is_chunk_store(data: Data) -> bool:
-    """Whether `data.source` names a data set that is ingested already."""
+    """Whether `data.source` names a data set that is already ingested."""
     if data.format != "auto":
         return data.format == "store"
     return "://" in data.source or (Path(data.source) / MANIFEST).is_file()
@@ -195,13 +194,13 @@ def _dataset(summary: dict[str, Any]) -> Artifact:
 
 
 def _place(ctx: Context, dataset: Artifact) -> None:
-    """Write down where the data set lies now, if it was found elsewhere before."""
+    """Record the data set's location if it has moved."""
     if not ctx.dry_run and (ctx.workspace.find(dataset.ref) or dataset) != dataset:
         ctx.workspace.store.write(f"{dataset.ref}/{MARKER}", dataset.to_json(), kind="other")
 
 
 def _same_elsewhere(ctx: Context, manifest: Manifest, ref: str) -> Artifact | None:
-    """The same data set where this workspace has it already, in another artifact than `ref`."""
+    """The same data set, if the workspace already holds its chunks in another artifact than `ref`."""
     found = ctx.workspace.find(_dataset({"digest": manifest.digest}).ref)
     if found is None or owner_of(found) in (None, ref) or not _has_chunks(ctx, found):
         return None
@@ -209,7 +208,7 @@ def _same_elsewhere(ctx: Context, manifest: Manifest, ref: str) -> Artifact | No
 
 
 def _has_chunks(ctx: Context, artifact: Artifact) -> bool:
-    """Whether the chunks that lie in the workspace are whole."""
+    """Whether the chunks lie in the workspace and are complete."""
     owner = owner_of(artifact)
     return owner is not None and ctx.workspace.find(owner) is not None
 

@@ -1,4 +1,4 @@
-"""Initialise: theta_*, trained on all candidates for a few epochs (method.md section 2)."""
+"""Initialise: train theta_* on all candidates for a few epochs (method.md section 2)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DYNAMICS = "dynamics.safetensors"
 
 
 def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
-    """Train theta_* on all candidates for a few epochs; classic pre-training calls it with run = 0..R-1.
+    """Train theta_* on all candidates for a few epochs. Classic pre-training calls this with run = 0..R-1.
 
-    Files: the weights, and the forgetting events counted on the way. Several GPUs are used as in the main training.
+    Files: the weights, and the number of forgetting events per candidate. Several GPUs share each batch.
     """
     classic, settings = ctx.config.score.model == "classic", ctx.config.initialise
 
@@ -41,7 +41,7 @@ def _epochs(ctx: Context) -> int:
 
 
 def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup, *, run: int) -> Summary:
-    """The training of theta_* itself, as each process of `processes` runs it; returns the summary."""
+    """Train theta_* in one process of `processes`; returns the summary."""
     settings, dataset = ctx.config.initialise, inputs["dataset"]
     assert dataset is not None
     data = open_dataset(attempt, dataset)

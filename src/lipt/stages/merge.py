@@ -1,4 +1,7 @@
-"""From jigsaws to theta_p: in one merge, or in groups side by side and then their soups (method.md section 3)."""
+"""Merge: jigsaws become theta_p (method.md section 3).
+
+With groups, `group` first merges each group into a soup; `merge` then merges the soups.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +39,20 @@ def merge(
     jigsaws: Sequence[Artifact],
     groups: Sequence[Artifact] = (),
 ) -> Stage:
-    """Merge what arrived into theta_p; in which order it is listed does not matter.
+    """Merge the jigsaws that arrived into theta_p. The order of the arguments does not matter.
 
     Args:
-        jigsaws: all that arrived; the quorum is theirs.
-        groups: the soups that are merged in their place, where the jigsaws were dealt into groups.
+        jigsaws: all that arrived; the quorum is checked on them.
+        groups: the soups of the groups, merged instead of the jigsaws. Empty without groups.
 
     Raises:
-        RunError: fewer than the quorum arrived; names the missing ones.
-        UsageError: groups are configured and none is there, or the other way round.
+        RunError: fewer jigsaws than the quorum arrived; names the missing ones.
+        UsageError: `groups` does not fit `merge.groups`.
     """
     if (ctx.config.merge.groups > 1) != bool(groups):
         raise UsageError(
-            f"merge.groups is {ctx.config.merge.groups}, {len(groups)} soups of groups were handed over",
-            "hand over what `lipt stage group` prints, where it is above 1",
+            f"merge.groups is {ctx.config.merge.groups}, but {len(groups)} soups of groups were given",
+            "above 1, pass the references that `lipt stage group` prints; otherwise pass none",
         )
     missing = check_quorum(ctx.config, jigsaws)
     present = by_index(jigsaws)
@@ -65,12 +68,12 @@ def merge(
 
 
 def members(config: Config, index: int) -> range:
-    """The jigsaws that are dealt into a group, whether they arrive or not."""
+    """The indices of a group's jigsaws, missing ones included."""
     return range(index, config.dispatch.jigsaws, config.merge.groups)
 
 
 def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact]]:
-    """The jigsaws that arrived, by group; groups that lost all of theirs are left out. Empty where all are one group.
+    """The jigsaws that arrived, by group. Groups that lost all jigsaws are left out; empty without groups.
 
     Raises:
         RunError: fewer than the quorum arrived; names the missing ones.
@@ -87,10 +90,10 @@ def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact
 
 
 def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> list[int]:
-    """The indices that are missing.
+    """The indices of missing jigsaws.
 
     Raises:
-        RunError: too many are.
+        RunError: fewer than the quorum arrived; names the missing ones.
     """
     present, count = by_index(jigsaws), config.dispatch.jigsaws
     missing = sorted(set(range(count)) - set(present))
@@ -105,13 +108,13 @@ def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> list[int]:
 
 
 def by_index(ingredients: Sequence[Artifact]) -> dict[int, Artifact]:
-    """Jigsaws, or soups of groups, in ascending order."""
+    """Jigsaws, or soups of groups, by ascending index."""
     return dict(sorted((int(found.settings["index"]), found) for found in ingredients))
 
 
 def merge_settings(ctx: Context, **more: Any) -> dict[str, Any]:
     settings = ctx.settings("model", "merge", view=ctx.view(), **more)
-    del settings["merge"]["groups"]  # how many there are shows in the inputs
+    del settings["merge"]["groups"]  # the inputs already determine it
     return settings
 
 
@@ -126,11 +129,11 @@ def merged_soup(
     shard: int,
     confirm: bool,
 ) -> Soup:
-    """The soup of jigsaws or of groups.
+    """Merge jigsaws, or the soups of groups.
 
     Args:
-        shard: of which worker, for the images that recalibrate BatchNorm statistics.
-        confirm: judge the outcome on all validation images, not on those of the search.
+        shard: index of the shard whose images recalibrate the BatchNorm statistics.
+        confirm: evaluate the result on all validation images instead of the search images.
     """
     settings, present = ctx.config.merge, by_index(ingredients)
     star = read_weights(attempt, theta)
@@ -152,7 +155,7 @@ def merged_soup(
 
 
 class _Judge:
-    """Judges states on the validation set, whose images stay where they are decoded; counts the images it forwarded."""
+    """Evaluates states on validation images, and counts the images it forwarded."""
 
     def __init__(
         self, ctx: Context, attempt: Attempt, dataset: Artifact, shards: Artifact, *, shard: int, confirm: bool
@@ -164,14 +167,14 @@ class _Judge:
         few = positions[: settings.search_images]
         self.validation = images_of(ctx, data, "train", positions if confirm else few)
         self.searched = self.validation.subset(torch.arange(len(few)))
-        if isinstance(self.searched, StreamedImages):  # every candidate looks at them: where they fit, read once
+        if isinstance(self.searched, StreamedImages):  # every state is evaluated on them: if they fit, read them once
             self.searched = images_of(ctx, data, "train", few)
         training = shard_images(attempt, dataset, shards, shard)
         self.training = training.subset(torch.arange(min(settings.recalibration_images, len(training))))
         self.model = on_device(new_model(ctx, len(data.manifest.classes), 0), ctx.device)
         self.ctx, self.attempt = ctx, attempt
         self.images = 0
-        self.candidates = 0
+        self.evaluated = 0
 
     def evaluator(self) -> Evaluator:
         return Evaluator(
@@ -185,8 +188,8 @@ class _Judge:
         for model, state in zip(models, states, strict=True):
             model.load_state_dict(state)
         self.images += len(states) * len(images)
-        self.candidates += len(states)
-        self.attempt.reporter.advance(self.attempt.label, self.candidates, 0, "candidates")
+        self.evaluated += len(states)
+        self.attempt.reporter.advance(self.attempt.label, self.evaluated, 0, "models")
         return accuracies(models, images, device=self.ctx.device)
 
     def _recalibrate(self, state: State) -> State:
@@ -197,7 +200,7 @@ class _Judge:
 
 
 def summary_of(soup: Soup, of: str) -> dict[str, Any]:
-    """Of a soup of jigsaws or of groups."""
+    """The summary of a soup; `of` names its ingredients: jigsaw or group."""
     return {
         "chosen": f"{of}-{soup.best_single}" if soup.chosen == "best_single" else soup.chosen,
         "accuracy": soup.accuracy,

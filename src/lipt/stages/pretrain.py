@@ -1,4 +1,4 @@
-"""Pretrain: a jigsaw, a copy of theta_* that is trained and pruned on one shard (method.md section 2)."""
+"""Pretrain: train a copy of theta_* on one shard and prune it; the result is a jigsaw (method.md section 2)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DELTA = "delta.zst"
 
 
 def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact, *, index: int) -> Stage:
-    """Train and prune one jigsaw on its shard. File: its difference to theta_*, compressed."""
+    """Train and prune one jigsaw on its shard. File: its difference from theta_*, compressed."""
     settings = ctx.config.pretrain
 
     def body(attempt: Attempt) -> dict[str, Any]:

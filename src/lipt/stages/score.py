@@ -1,4 +1,4 @@
-"""Score: the outputs of a model, or of several, for each candidate, block by block."""
+"""Score: compute the outputs of one or more models for each candidate, block by block."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LABELS = "labels.safetensors"
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A run of candidates, or of validation images, that is scored at once and by one pod."""
+    """Consecutive candidates (or validation images) that are scored together, by one pod."""
 
     of: Literal["candidates", "validation"]
     start: int
@@ -38,7 +38,7 @@ class Block:
 
 
 def blocks(ctx: Context, dataset: Artifact) -> list[Block]:
-    """What there is to score. Cut by `score.block_images` alone, so the outcome does not depend on who scores what."""
+    """All blocks to score. Only `score.block_images` sets their size: results do not depend on the number of pods."""
     if not dataset.summary:  # a dry run on data that were never ingested
         return [Block(of="candidates", start=0, stop=0)]
     validation, candidates = split(
@@ -63,9 +63,9 @@ def score(
     Args:
         models: whole models, or jigsaws.
         base: theta_*, which jigsaws are stored relative to.
-        index: which of the `blocks`.
+        index: index of the block in `blocks`.
 
-    Files: per model the logits and penultimate features, the labels once; rows in the order of the split.
+    Files: for each model the logits and penultimate features; the labels. Rows are in the order of the split.
     """
 
     block = blocks(ctx, dataset)[index]
@@ -107,8 +107,8 @@ def score(
 
 
 def _compression(tops: Sequence[TopLogits]) -> dict[str, Any]:
-    """What keeping the largest probabilities saves compared with float32, and the error it makes in |delta|."""
-    # A sample that is not finite has no error; the selection refuses it by name.
+    """The bytes saved by storing only the largest probabilities, and the resulting errors in |delta|."""
+    # Outputs that are not finite have no error; the selection refuses them and names the sample.
     error_N = torch.cat([top.error_N for top in tops]).nan_to_num(0.0)
     return {
         "top_classes": tops[0].classes_NT.shape[1] - 1,
@@ -135,7 +135,7 @@ def _state(attempt: Attempt, artifact: Artifact, star: State) -> State:
 
 
 def read_scores(attempt: Attempt, scores: Sequence[Artifact], of: str) -> Candidates:
-    """The samples of one set, whose outputs are read block by block when the algorithm asks for them."""
+    """The candidates or the validation images. Outputs are read block by block, when the algorithm needs them."""
     parts = [artifact for artifact in scores if artifact.settings["block"]["of"] == of]
     models, classes = int(parts[0].summary["models"]), int(parts[0].summary["classes"])
 

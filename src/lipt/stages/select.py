@@ -1,4 +1,4 @@
-"""Select: the subset that the main training gets."""
+"""Select: choose the subset for the main training."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SUBSET = "subset.parquet"
 
 
 def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage:
-    """Spend the data budget. File: a table with one row per candidate (position, label, score, rank, weight).
+    """Choose the subset. File: a table with one row per candidate (position, label, score, rank, weight).
 
     Args:
-        scores: all blocks, in the order of `blocks`; none for algorithms that need none (random, stratified).
+        scores: all blocks, in the order of `blocks`. Empty if the algorithm needs none (random, stratified).
     """
     settings = ctx.config.select
 
@@ -47,7 +47,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
                 validation = read_scores(attempt, scores, "validation")
         if len(candidates) != len(positions):
             raise RunError(
-                f"the scores cover {len(candidates):,} of {len(positions):,} candidates", "hand over all score blocks"
+                f"the scores cover {len(candidates):,} of {len(positions):,} candidates", "pass all score blocks"
             )
         notes = {
             "dataset": data.manifest.digest,
@@ -77,7 +77,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
 
 
 def apply(settings: Select, candidates: Candidates, validation: Candidates | None, *, seed: int) -> Selection:
-    """The configured algorithm on these candidates."""
+    """Run the configured algorithm on these candidates."""
     return run_selection(
         settings.algorithm,
         candidates,
@@ -91,7 +91,7 @@ def apply(settings: Select, candidates: Candidates, validation: Candidates | Non
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSubset:
-    """A selection as it was stored; rows ascend by position."""
+    """A stored selection. Positions and weights ascend by position; `table` has a row per candidate."""
 
     positions_K: Positions
     weights_K: Tensor
@@ -99,7 +99,7 @@ class StoredSubset:
 
 
 def read_subset(attempt: Attempt, subset: Artifact, *, sources: bool = False) -> StoredSubset:
-    """The stored selection; `sources` adds the names of the candidates where the data set has them."""
+    """Read a stored selection. `sources` adds the candidates' names, if the data set has them."""
     data = attempt.read(subset, SUBSET, kind="other")
     selection = Selection.from_parquet(data, origin=f"{subset.ref}/{SUBSET}", sources=sources)
     positions_K, weights_K = selection.ascending()

@@ -32,13 +32,13 @@ from lipt.training.tensor_files import pack, state_of, unpack
 
 
 def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None) -> Stage:
-    """Train on the subset; each epoch draws `train.epoch_fraction` of the candidates afresh from it.
+    """Train on the subset. With `train.epoch_fraction`, each epoch draws new samples from it.
 
-    Where there are several GPUs (or `processes` says so), one process per GPU: the result is the same up to
-    rounding, so their number is no part of the artifact's address.
+    `processes` processes share each batch (default: one per GPU). The result is the same up to rounding, so the
+    artifact's key does not depend on their number.
 
     Args:
-        start: weights to continue from (`train.start: continue`); None trains from scratch.
+        start: the model whose weights the training starts from (`train.start: continue`); None: random weights.
     """
     settings = ctx.config.train
     inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
@@ -55,7 +55,7 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
 
 
 def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup) -> Summary:
-    """The training itself, as each process of `processes` runs it; returns the summary."""
+    """Train in one process of `processes`; returns the summary."""
     settings = ctx.config.train
     dataset, subset, start = inputs["dataset"], inputs["subset"], inputs["start"]
     assert dataset is not None
@@ -103,7 +103,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
 
 
 class _Fixed:
-    """Feeds the stored subset, every epoch."""
+    """Gives every epoch the stored subset."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -122,13 +122,13 @@ class _Fixed:
         return {}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Nothing beyond the stored subset."""
+        """Nothing to restore: the subset is an input."""
 
 
 class _Reselecting(_Fixed):
     """Selects again every `train.reselect_every` epochs, with the model in training (the paper's Table 1).
 
-    Optimizer and schedule go on, no epoch is skipped.
+    Optimizer and schedule continue, and no epoch is skipped.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class _Reselecting(_Fixed):
         self._use(tensors["rows"], tensors["weights"])
 
     def _select(self, model: nn.Module, epoch: int) -> None:
-        """The first of several processes selects: rounding must not make them train on different subsets."""
+        """Select in the first process and send the subset to the others: by rounding, they could select differently."""
         selected = self._selected(model, epoch) if self.ranks.rank == 0 else b""
         tensors = unpack(self.ranks.broadcast(selected), origin="the selection")
         self.scored += int(tensors["scored"])
