@@ -130,7 +130,7 @@ def test_a_damaged_image_is_refused_or_read_as_it_is_stored(form: str, damage: D
     stored, error = attempt(lambda: image_to_store(data, "photo"))
     if stored is None:
         assert error is not None
-        assert error.message.startswith("photo is no readable image: ")
+        assert error.message.startswith("photo is not a readable image: ")
         return
     assert decode_stored(*stored).tobytes() == pixels(stored[0])
     if form == "PNG":  # has checksums

@@ -104,6 +104,7 @@ def test_stage_by_stage_gives_the_references_of_a_run(config: Path) -> None:
         (["run", "CONFIG", "--set", "selct.fraction=1"], 2, "did you mean 'select'"),
         (["run", "CONFIG", "--set", "select.algorithm=grnad"], 2, "grand"),
         (["run", "CONFIG", "--set", "data.source=/nowhere"], 2, "/nowhere"),
+        (["run", "CONFIG", "--set", "data.format=digit"], 2, "did you mean 'digits'?"),
         (["run", "CONFIG", "--set", "model.name=resnet81", "--set", "dispatch.jigsaws=2"], 2, "resnet18"),
         (["run", "CONFIG", "--set", "dispatch.jigsaws=1000"], 1, "the data set has 1,294"),
         (["run", "CONFIG", "--set", "device=cuda"], 2, "torch sees no GPU"),

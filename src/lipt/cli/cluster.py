@@ -119,6 +119,7 @@ def check_submittable(config: Config) -> list[str]:
     Raises:
         LiptError: a setting would fail in a pod; names the setting.
     """
+    from lipt.data.sources import sources_without_files
     from lipt.flow.validation import check_from_afar
 
     if not config.workspace.startswith("s3://"):
@@ -127,7 +128,7 @@ def check_submittable(config: Config) -> list[str]:
             "--set workspace=s3://BUCKET/PREFIX, in the object store of the cluster",
         )
     source = config.data.source
-    if "://" not in source and source not in ("digits", "cifar10", "cifar100"):
+    if "://" not in source and source not in sources_without_files():
         raise UsageError(
             f"data.source: {source} is a folder on this machine; pods cannot reach it",
             f"lipt ingest {source} s3://BUCKET/DATA, then --set data.source=s3://BUCKET/DATA",

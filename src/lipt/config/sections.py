@@ -52,7 +52,8 @@ class Data(Section):
 
     source: str = "digits"
     """`digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, an ImageFolder, WebDataset tars, or an ingested store."""
-    format: Literal["auto", "digits", "cifar10", "cifar100", "imagefolder", "webdataset", "store"] = "auto"
+    format: str = "auto"
+    """`auto`: `source` decides; `store`: an ingested store; or a format in the table "Sources" of docs/data.md."""
     chunk_mb: float = Field(64.0, gt=0)
     """Size of one chunk (tar) of the ingested data set, in MB."""
     shuffle_seed: int = 0

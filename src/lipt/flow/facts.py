@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lipt.adapters.store import DatasetFiles, open_store
@@ -37,15 +37,10 @@ class Facts:
         if is_chunk_store(data):
             manifest = Dataset(DatasetFiles(open_store(data.source)).read).manifest
             return cls(train=manifest.splits["train"].count, classes=len(manifest.classes), size=side)
-        kind = recognise(data.source, data.format)
-        if kind in _PUBLISHED:
-            counts, has_test, size = _PUBLISHED[kind]
-            names: Sequence[str] = [str(label) for label in range(len(counts))]
-        else:
+        found = recognise(data.source, data.format).published
+        if found is None:
             found = listing() if listing else Listing.of(open_source(data.source, data.format))
-            names, counts, size = found.classes, found.counts["train"], found.size
-            has_test = "test" in found.counts
-        return cls(train=_train(data, names, counts, has_test), classes=len(counts), size=side or size)
+        return cls(train=_train(data, found), classes=len(found.classes), size=side or found.size)
 
     def candidates(self, data: Data) -> int:
         """Training images that are not for validation.
@@ -56,19 +51,12 @@ class Facts:
         return self.train - count_validation(self.train, data.validation_fraction)
 
 
-#: (training images of each class, whether there is a test split, height and width)
-_PUBLISHED: dict[str, tuple[tuple[int, ...], bool, tuple[int, int]]] = {
-    "digits": ((178, 182, 177, 183, 181, 182, 181, 179, 174, 180), False, (8, 8)),
-    "cifar10": ((5000,) * 10, True, (32, 32)),
-    "cifar100": ((500,) * 100, True, (32, 32)),
-}
-
-
-def _train(data: Data, names: Sequence[str], counts: Sequence[int], has_test: bool) -> int:
-    if has_test:
+def _train(data: Data, listing: Listing) -> int:
+    counts = listing.counts["train"]
+    if "test" in listing.counts:
         return sum(counts)
     return sum(
         count - num_test_samples(count, data.test_fraction, name)
-        for name, count in zip(names, counts, strict=True)
+        for name, count in zip(listing.classes, counts, strict=True)
         if count
     )

@@ -16,6 +16,7 @@ from torch import nn
 
 from lipt.config import Config, Model, override
 from lipt.data.shards import check_shards
+from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import baseline_of, check_start, has_swarm, variants
@@ -106,7 +107,12 @@ def raise_all(problems: Iterable[LiptError]) -> None:
 
 def _settings_problems(config: Config) -> Iterator[LiptError]:
     """What is wrong whatever the data are: the algorithm, its options, what it needs."""
-    for check in (lambda: check_forgetting(config), lambda: check_start(config), lambda: _try_selection(config)):
+    for check in (
+        lambda: check_format(config.data.format),
+        lambda: check_forgetting(config),
+        lambda: check_start(config),
+        lambda: _try_selection(config),
+    ):
         if (error := _error_of(check)) is not None:
             yield error
             return  # what comes after says the same in other words

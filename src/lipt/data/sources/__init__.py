@@ -1,76 +1,36 @@
-"""Where candidates come from: handwritten digits, CIFAR, a folder of images, or WebDataset tars."""
+"""Where images come from. Every file in this folder is imported, so a source registers by being defined in one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from io import BytesIO
-from pathlib import Path
+from importlib import import_module
+from pkgutil import iter_modules
 
-import numpy as np
-from PIL import Image
-
-from lipt.data.sources.base import Source, is_folder
-from lipt.data.sources.cifar import CifarSource
-from lipt.data.sources.digits import DigitsSource
-from lipt.data.sources.folder import FolderSource
-from lipt.data.sources.tars import TarSource
+from lipt.data.sources.base import FORMATS, Listing, Source, check_classes, is_folder
 from lipt.errors import RunError, UsageError, did_you_mean
 
-__all__ = ["Listing", "Source", "open_source", "recognise"]
+__all__ = ["Listing", "Source", "check_format", "open_source", "recognise", "sources_without_files"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """What is known of a source without its images."""
-
-    fingerprint: str
-    classes: tuple[str, ...]
-    counts: dict[str, tuple[int, ...]]
-    """Images of each class, by split."""
-    size: tuple[int, int]
-    """Height and width of the first image, in pixels."""
-
-    @classmethod
-    def of(cls, source: Source) -> Listing:
-        counts = {
-            split: tuple(np.bincount(labels_N, minlength=len(source.classes)).tolist())
-            for split, labels_N in source.splits.items()
-        }
-        with Image.open(BytesIO(source.read("train", 0)[0])) as image:
-            size = image.height, image.width
-        return cls(fingerprint=source.fingerprint(), classes=tuple(source.classes), counts=counts, size=size)
-
-
-_OPENERS: dict[str, Callable[[str], Source]] = {
-    "digits": lambda _spec: DigitsSource(),
-    "cifar10": lambda spec: CifarSource("cifar10", _folder(spec, "cifar10")),
-    "cifar100": lambda spec: CifarSource("cifar100", _folder(spec, "cifar100")),
-    "imagefolder": lambda spec: FolderSource(Path(spec)),
-    "webdataset": lambda spec: TarSource(spec.removeprefix("wds:")),
-}
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
 
 
 def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the name of the setting
-    """The source that `spec` names.
+    """The source that `spec` names (docs/data.md lists all sources).
 
     Args:
-        spec: `digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, `wds:GLOB`, a tar or a glob that ends in `.tar`,
-            or the folder of an ImageFolder tree.
-        format: `digits`, `cifar10`, `cifar100`, `imagefolder`, `webdataset`, or `auto`: decided by `spec`.
+        spec: `data.source`, such as `digits`, `cifar10:FOLDER`, `wds:GLOB` or a folder.
+        format: `data.format`: one of `FORMATS`, or `auto`: `spec` decides.
 
     Raises:
-        UsageError: unknown format, nothing there.
-        RunError: what is there is not usable, or must not be read.
-        TransientError: CIFAR has to be downloaded and the network is out of reach.
+        UsageError: the format is unknown, or there is nothing at `spec`.
+        RunError: the images cannot be used, or permission to read them is missing.
+        TransientError: CIFAR has to be downloaded and the network cannot be reached.
     """
-    if format not in ("auto", *_OPENERS):
-        raise UsageError(f"unknown source format {format!r}", did_you_mean(format, ["auto", *_OPENERS]))
     if "\0" in spec:
-        raise UsageError(f"{spec!r} is no path", "name a folder or a glob of tars")
+        raise UsageError(f"{spec!r} is not a path", "name a folder or a glob of tars")
     try:
-        return _OPENERS[recognise(spec, format)](spec)
+        source = recognise(spec, format)(spec)
     except PermissionError as error:
         raise RunError(
             f"{error.filename}: permission denied", f"let user {os.geteuid()} read all folders and files of the data"
@@ -78,28 +38,41 @@ def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the 
     except OSError as error:  # a link to itself, a name that is too long, a disk that fails
         remedy = "check the path, and that the disk can be read"
         raise RunError(f"{error.filename or spec}: {error.strerror}", remedy) from error
+    check_classes(source, spec)
+    return source
 
 
-def recognise(spec: str, format: str = "auto") -> str:  # noqa: A002 - the name of the setting
-    """The format of the source that `spec` names.
+def recognise(spec: str, format: str = "auto") -> type[Source]:  # noqa: A002 - the name of the setting
+    """The kind of source that `spec` names; with `auto`, a folder that no kind recognises is an `imagefolder`.
 
     Raises:
-        UsageError: nothing there.
+        UsageError: the format is unknown, or there is nothing at `spec`.
     """
+    check_format(format)
+    if format == "store":
+        raise UsageError(f"{spec} is an ingested data set, not a source of images", "use it as data.source")
     if format != "auto":
-        return format
-    head = spec.partition(":")[0]
-    if spec == "digits" or head in ("cifar10", "cifar100"):
-        return head
-    if head == "wds" or spec.endswith(".tar"):
-        return "webdataset"
+        return FORMATS[format]
+    for kind in FORMATS.values():
+        if kind.recognises(spec):
+            return kind
     if not is_folder(spec):
-        remedy = f"name a folder or {did_you_mean(spec, ['digits', 'cifar10', 'cifar100', 'wds:GLOB'])}"
-        raise UsageError(f"{spec}: no such folder", remedy)
-    return "imagefolder"
+        raise UsageError(
+            f"{spec}: no such folder", f"name a folder or tars, or {did_you_mean(spec, sources_without_files())}"
+        )
+    return FORMATS["imagefolder"]
 
 
-def _folder(spec: str, name: str) -> Path | None:
-    """FOLDER of `NAME:FOLDER` or of a plain `FOLDER`; None for `NAME`."""
-    folder = spec.removeprefix(name).removeprefix(":") if spec.partition(":")[0] == name else spec
-    return Path(folder) if folder else None
+def check_format(format: str) -> None:  # noqa: A002 - the name of the setting
+    """
+    Raises:
+        UsageError: `data.format` does not exist.
+    """
+    known = ["auto", *FORMATS, "store"]
+    if format not in known:
+        raise UsageError(f"data.format: no format {format!r}", did_you_mean(format, known))
+
+
+def sources_without_files() -> list[str]:
+    """The sources that are named without a path and work on every machine, such as `digits`."""
+    return [name for name, kind in FORMATS.items() if not kind.needs_files]

@@ -1,4 +1,4 @@
-"""What a source of labelled images offers to the ingest."""
+"""The interface of a source of labelled images, and helpers for sources."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from lipt.errors import RunError
 
@@ -22,21 +26,21 @@ IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".pgm", ".pbm", ".pnm", ".bmp", ".tif", ".tiff", ".webp", ".gif"
 )  # fmt: skip
 
-_KINDS = 6  # told of what is left out
+_MAX_KINDS = 6  # of left-out files, in a message
 
 TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev")
-"""What folders and tars of a split are called, in upper or lower case; the first of several is the test split."""
+"""Names of folders and tars of a split, in upper or lower case. If several test splits exist, the first one counts."""
 
 #: How many files a fingerprint reads, and how many bytes of each.
 _SAMPLED, _HEAD = 64, 2**20
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """As `Path.is_dir`; but what must not be looked at is an error, whatever the version of Python.
+    """Like `Path.is_dir`, but missing permissions are an error in every version of Python.
 
     Raises:
-        PermissionError: it cannot be told.
+        PermissionError: a folder on the way to `path` cannot be read.
     """
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
@@ -44,17 +48,29 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+FORMATS: dict[str, type[Source]] = {}
+"""The values of `data.format`, each with its source."""
+
+
 class Source(ABC):
     """Labelled images with random access; `read` may be called from several threads.
 
+    A subclass that gives a format, as in `class DigitsSource(Source, format="digits")`, is registered under it.
+
     Attributes:
-        name: short name, becomes the dataset's.
-        classes: class names, in label order; every class has an image in every split.
+        name: short name of the data set.
+        classes: class names, in label order.
         splits: `train` and possibly `test`, each the (N,) int64 labels of its images.
-        names: the same splits, each the N names of its images in the source, with forward slashes: a path relative to
-            the folder, TAR/KEY.EXT, or a number below the data set's name. No two are equal.
-        left_out: what lies among the images and is not read: kind -> how many.
+        names: for the same splits the names of the N images in the source, with forward slashes: a path relative to the
+            folder, TAR/KEY.EXT, or a number below the name of the data set. No two are equal.
+        left_out: how many files were found but not read, by kind.
     """
+
+    format: ClassVar[str]
+    published: ClassVar[Listing | None] = None
+    """Known counts of a source that has to be downloaded, so that no download is needed to check a configuration."""
+    needs_files: ClassVar[bool] = True
+    """False if `data.source` may be the bare name of the format: the images come with LiPT or are downloaded."""
 
     name: str
     classes: Sequence[str]
@@ -62,9 +78,32 @@ class Source(ABC):
     names: Mapping[str, Sequence[str]]
     left_out: Mapping[str, int] = MappingProxyType({})
 
+    def __init_subclass__(cls, *, format: str = "") -> None:  # noqa: A002 - the name of the setting
+        if format:
+            cls.format = format
+            FORMATS[format] = cls
+
+    @abstractmethod
+    def __init__(self, spec: str) -> None:
+        """Find the images, without reading them.
+
+        Args:
+            spec: the value of `data.source`.
+
+        Raises:
+            UsageError: there is nothing at `spec`.
+            RunError: the images cannot be used.
+            OSError: a file cannot be read.
+        """
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        """Whether `spec` names a source of this kind, if `data.format` is `auto`."""
+        return False
+
     @abstractmethod
     def read(self, split: str, i: int) -> tuple[bytes, str]:
-        """Image file `i` of a split and its extension, `jpg` or `png`; it can be decoded.
+        """Image file `i` of a split and its extension, `jpg` or `png`. The file can be decoded.
 
         Raises:
             RunError: the image is unreadable.
@@ -72,45 +111,67 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Changes when the contents change, not with the place they lie in; cheap (at most 64 images are read).
+        """A text that changes when the contents change, but not when they move; it reads at most 64 images.
 
-        Files are told by path, size and time of modification, some of them by their contents as well. So a copy with
-        new times has another fingerprint, and becomes the same dataset.
+        Files are compared by path, size and modification time, some also by their contents. A copy with new times has
+        another fingerprint, but becomes the same data set.
 
         Raises:
             RunError: a file is unreadable.
         """
 
     def overlaps(self, folder: Path) -> bool:
-        """Whether files written into `folder` could be taken for images of the source, or replace some."""
+        """Whether a file written into `folder` could be read as an image of the source, or replace one."""
         return False
 
 
-def check_classes(
-    labels: Mapping[str, Labels], classes: Sequence[str], where: str, left_out: Mapping[str, int] | None = None
-) -> None:
-    """There are several classes, and every class has an image in every split.
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A source without its images."""
+
+    fingerprint: str = ""
+    """Empty in a published listing."""
+    classes: tuple[str, ...]
+    counts: dict[str, tuple[int, ...]]
+    """Images of each class, by split."""
+    size: tuple[int, int]
+    """Height and width of the first image, in pixels."""
+
+    @classmethod
+    def of(cls, source: Source) -> Listing:
+        counts = {
+            split: tuple(np.bincount(labels_N, minlength=len(source.classes)).tolist())
+            for split, labels_N in source.splits.items()
+        }
+        with Image.open(BytesIO(source.read("train", 0)[0])) as image:
+            size = image.height, image.width
+        return cls(fingerprint=source.fingerprint(), classes=tuple(source.classes), counts=counts, size=size)
+
+
+def check_classes(source: Source, where: str) -> None:
+    """Check that there are at least two classes, and that each has an image in every split.
 
     Raises:
-        RunError: there is one class, or one has no image.
+        RunError: there is one class only, or a class has no image.
     """
-    if len(classes) < 2:
+    if len(source.classes) < 2:
         remedy = "add images of a second class: a classifier of one class has nothing to learn"
-        raise RunError(f"{where}: only one class, {classes[0]!r}", remedy)
-    for split, labels_N in labels.items():
-        missing = np.flatnonzero(np.bincount(labels_N, minlength=len(classes)) == 0)
+        raise RunError(f"{where}: only one class, {source.classes[0]!r}", remedy)
+    for split, labels_N in source.splits.items():
+        missing = np.flatnonzero(np.bincount(labels_N, minlength=len(source.classes)) == 0)
         if len(missing):
-            names = ", ".join(repr(classes[label]) for label in missing[:5])
+            names = ", ".join(repr(source.classes[label]) for label in missing[:5])
             remedy = "add images of it, or remove the class everywhere"
-            there = f" (left out: {describe_left_out(left_out)})" if left_out else ""
+            there = f" (left out: {describe_left_out(source.left_out)})" if source.left_out else ""
             raise RunError(f"{where}: split {split!r} has no image of class {names}{there}", remedy)
 
 
 def describe_left_out(left_out: Mapping[str, int]) -> str:
     """`40 .json files, 1 hidden file`: the most frequent kinds first."""
     kinds = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"{count:,} {_one(kind) if count == 1 else kind}" for kind, count in kinds]
-    return ", ".join(parts[:_KINDS]) + (f" and {len(parts) - _KINDS} other kinds" if len(parts) > _KINDS else "")
+    parts = [f"{count:,} {_one(kind) if count == 1 else kind}" for kind, count in kinds[:_MAX_KINDS]]
+    more = f" and {len(kinds) - _MAX_KINDS} other kinds" if len(kinds) > _MAX_KINDS else ""
+    return ", ".join(parts) + more
 
 
 def _one(kind: str) -> str:
@@ -118,10 +179,10 @@ def _one(kind: str) -> str:
 
 
 def check_name(name: str, where: str) -> None:
-    """A name of an image or class can be written into a text file, on a line.
+    """Check that the name of an image or class fits on one line of a text file.
 
     Raises:
-        RunError: it cannot.
+        RunError: it does not.
     """
     if "\n" in name or any("\ud800" <= character <= "\udfff" for character in name):  # bytes that are no UTF-8
         raise RunError(f"{where}: the name {name!r} is not UTF-8 on one line", "rename the file")
@@ -136,10 +197,10 @@ def digest_lines(lines: Iterable[str]) -> str:
 
 
 def digest_sample(places: Sequence[tuple[str | os.PathLike[str], int]]) -> str:
-    """sha256 (hex) over the beginnings of up to 64 images, spread evenly.
+    """sha256 (hex) over the first megabyte of up to 64 images, spread evenly.
 
     Args:
-        places: file, and where in it the image begins.
+        places: for each image its file and its first byte in the file.
 
     Raises:
         RunError: a file is unreadable.

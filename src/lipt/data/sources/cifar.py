@@ -7,35 +7,38 @@ import sys
 from contextlib import redirect_stdout
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.error import URLError
 
 import numpy as np
 from PIL import Image
 
 from lipt.data.decoding import encode_png
-from lipt.data.sources.base import Source
+from lipt.data.sources.base import Listing, Source
 from lipt.errors import RunError, TransientError
 
 
-class CifarSource(Source):
-    """Lossless PNGs. The files are pickles: torchvision compares their md5 with its own list before it loads one.
+class _CifarSource(Source):
+    """`cifar10`, `cifar10:FOLDER`, or FOLDER with `data.format: cifar10`; the images become lossless PNGs.
 
-    Args:
-        name: which of the two.
-        folder: holds `cifar-10-batches-py` or `cifar-100-python`, else they are downloaded to it; None: a cache folder.
+    FOLDER contains `cifar-10-batches-py` or `cifar-100-python`; otherwise they are downloaded into it, or into a cache
+    folder if none is given. The files are pickles: torchvision checks their md5 before it loads them.
 
     Raises:
         TransientError: a download is needed and fails.
         RunError: the files are damaged, or the folder cannot be written.
     """
 
-    def __init__(self, name: Literal["cifar10", "cifar100"], folder: Path | None) -> None:
-        from torchvision.datasets import CIFAR10, CIFAR100  # seconds to import
+    needs_files = False
 
-        self.name = name
-        kind = CIFAR10 if name == "cifar10" else CIFAR100
-        folder = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lipt" / name
+    def __init__(self, spec: str) -> None:
+        import torchvision.datasets  # seconds to import
+
+        self.name = name = self.format
+        kind = getattr(torchvision.datasets, name.upper())
+        path = spec.removeprefix(name).removeprefix(":") if self.recognises(spec) else spec
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lipt" / name
+        folder = Path(path) if path else cache
         remedy = f"put {kind.filename} from {kind.url} into {folder}, or name a folder that has it: {name}:FOLDER"
         parts: dict[str, Any] = {}
         try:
@@ -45,7 +48,7 @@ class CifarSource(Source):
         except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
             raise TransientError(f"{name}: cannot download {kind.url} ({error})", remedy) from error
         except (RuntimeError, OSError) as error:
-            raise RunError(f"{folder}: no usable {name}: {error}", remedy) from error
+            raise RunError(f"{folder}: {name} cannot be read from here: {error}", remedy) from error
         self.classes = list(parts["train"].classes)
         self.splits = {split: np.array(part.targets, dtype=np.int64) for split, part in parts.items()}
         self.names = {
@@ -54,8 +57,29 @@ class CifarSource(Source):
         self._images = {split: part.data for split, part in parts.items()}  # each (N, 32, 32, 3) uint8
         self._md5 = kind.tgz_md5
 
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        return spec.partition(":")[0] == cls.format
+
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         return encode_png(Image.fromarray(self._images[split][i])), "png"
 
     def fingerprint(self) -> str:
         return f"{self.name}-md5-{self._md5}"
+
+
+def _published(classes: int) -> Listing:
+    counts = {"train": (50_000 // classes,) * classes, "test": (10_000 // classes,) * classes}
+    return Listing(classes=tuple(map(str, range(classes))), counts=counts, size=(32, 32))
+
+
+class Cifar10Source(_CifarSource, format="cifar10"):
+    """CIFAR-10."""
+
+    published = _published(10)
+
+
+class Cifar100Source(_CifarSource, format="cifar100"):
+    """CIFAR-100."""
+
+    published = _published(100)

@@ -1,4 +1,4 @@
-"""1,797 handwritten digits of 8x8 pixels, which come with the package (digits.LICENSE): needs no download."""
+"""1,797 handwritten digits of 8x8 pixels, which come with the package (digits.LICENSE)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from lipt.data.decoding import encode_png
 from lipt.data.sources.base import Source
 
 
-class DigitsSource(Source):
+class DigitsSource(Source, format="digits"):
     """Grey PNGs; the original values 0..16 are scaled to 0..255."""
 
     name = "digits"
+    needs_files = False
 
-    def __init__(self) -> None:
+    def __init__(self, _spec: str) -> None:
         values_NV = np.loadtxt(Path(__file__).with_name("digits.csv.gz"), delimiter=",")
         self.classes = [str(digit) for digit in range(10)]
         self.splits = {"train": values_NV[:, -1].astype(np.int64)}
         self.names = {"train": [f"digits/{i:04d}.png" for i in range(len(values_NV))]}
         self._images_NHW = np.round(values_NV[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        return spec == cls.format
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         return encode_png(Image.fromarray(self._images_NHW[i])), "png"

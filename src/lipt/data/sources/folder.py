@@ -12,31 +12,30 @@ from lipt.data.decoding import image_to_store
 from lipt.data.sources.base import (
     IMAGE_SUFFIXES,
     Source,
-    check_classes,
     check_name,
     describe_left_out,
     digest_lines,
     digest_sample,
     is_folder,
 )
-from lipt.data.sources.layout import find_splits, visible_folders
-from lipt.data.sources.walk import Walk
+from lipt.data.sources.image_tree import ClassFiles, find_splits, visible_folders
 from lipt.errors import RunError, UsageError
 
 
-class FolderSource(Source):
+class FolderSource(Source, format="imagefolder"):
     """FOLDER/train/CLASS/... with FOLDER/test|val|.../CLASS/..., or FOLDER/CLASS/... without a test split.
 
-    Files are found at any depth below CLASS; hidden ones and those without an image suffix are counted in `left_out`.
+    Images may lie at any depth below CLASS. Hidden files and files without an image suffix are counted in `left_out`.
 
     Raises:
-        UsageError: FOLDER is no folder.
-        PermissionError: a folder must not be read.
-        RunError: no classes or no images, or a class is missing or empty in a split, a folder can be
-            a split or a class, a link leads nowhere.
+        UsageError: FOLDER is not a folder.
+        PermissionError: a folder cannot be read.
+        RunError: there are no classes or no images, a class is missing in a split, a folder could be a split or a
+            class, or a link is broken.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, spec: str) -> None:
+        folder = Path(spec)
         if not is_folder(folder):
             raise UsageError(f"{folder} is not a folder", "name a folder with one sub-folder of images per class")
         self.name = folder.resolve().name
@@ -53,9 +52,9 @@ class FolderSource(Source):
             )
         self._files: dict[str, list[tuple[str, int, int]]] = {}  # relative path, bytes, time of modification (ns)
         self.splits = {}
-        walk = Walk(folder, roots.values(), self.left_out)
+        files = ClassFiles(folder, roots.values(), self.left_out)
         for split, root in roots.items():
-            found = [(label, *file) for label, name in enumerate(self.classes) for file in walk.images(root / name)]
+            found = [(label, *file) for label, name in enumerate(self.classes) for file in files.of(root / name)]
             self.splits[split] = np.array([label for label, *_ in found], dtype=np.int64)
             self._files[split] = [(path, stat.st_size, stat.st_mtime_ns) for _, path, stat in found]
         self.names = {split: [path.replace(os.sep, "/") for path, *_ in files] for split, files in self._files.items()}
@@ -63,7 +62,6 @@ class FolderSource(Source):
             there = f" (left out: {describe_left_out(self.left_out)})" if self.left_out else ""
             remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"
             raise RunError(f"{folder}: no images{there}", remedy)
-        check_classes(self.splits, self.classes, str(folder), self.left_out)
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         path = self._folder / self._files[split][i][0]

@@ -18,7 +18,6 @@ from lipt.data.sources.base import (
     TRAIN_NAMES,
     Labels,
     Source,
-    check_classes,
     check_name,
     digest_lines,
     digest_sample,
@@ -28,23 +27,24 @@ from lipt.data.sources.tarscan import scan
 from lipt.errors import RunError, UsageError
 
 
-class TarSource(Source):
-    """Uncompressed tars with integer labels; one pass over the headers, then random access.
+class TarSource(Source, format="webdataset"):
+    """Uncompressed tars with integer labels: one pass over the headers, then random access.
 
-    Tars with `test`, `val` or the like as a word of their names are the test split if there are others. Class names
-    come from `classes.txt` (one a line) or `classes.json` (a list) beside the tars, else they are the integers.
+    A tar with `test`, `val` or the like as a word of its name belongs to the test split, if there are other tars. Class
+    names come from `classes.txt` (one per line) or `classes.json` (a list) beside the tars, else they are the integers.
 
     Raises:
         UsageError: nothing matches the pattern.
-        PermissionError: a tar or its folder must not be read.
-        RunError: a damaged or compressed tar, a sample without image or label, a label without class or images.
+        PermissionError: a tar or its folder cannot be read.
+        RunError: a tar is damaged or compressed, a sample has no image or no label, a label has no class.
     """
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, spec: str) -> None:
+        pattern = spec.removeprefix("wds:")
         tars = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
         if not tars:
             if is_folder(folder := Path(pattern).parent):
-                os.listdir(folder)  # what must not be listed is another error than what is not there
+                os.listdir(folder)  # raises PermissionError, rather than "no such tar", if it cannot be listed
             raise UsageError(f"{pattern}: no such tar", "name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'")
         self._pattern, self._tars = pattern, tars
         folder = Path(tars[0]).parent
@@ -70,7 +70,10 @@ class TarSource(Source):
             raise RunError(f"{pattern}: no images", "check that the tars hold KEY.jpg or KEY.png beside KEY.cls")
         self.classes = _class_names(folder) or _numbers(self.splits, pattern)
         _check_labels(self.splits, self.classes, pattern, folder)
-        check_classes(self.splits, self.classes, pattern)
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        return spec.startswith("wds:") or spec.endswith(".tar")
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         entry = self._entries[split][i]
@@ -106,7 +109,7 @@ class TarSource(Source):
 
 
 def _by_split(tars: list[str], left_out: Counter[str]) -> dict[str, list[str]]:
-    """The tars of each split: a tar is test data if a word of its name says so and others are not."""
+    """The tars of each split: a tar is test data if a word of its name says so, unless all tars would be."""
     named = {tar: _test_name(tar) for tar in tars}
     test_names = sorted(set(named.values()) - {""}, key=TEST_NAMES.index)
     if not test_names or all(named.values()):
@@ -121,14 +124,14 @@ def _by_split(tars: list[str], left_out: Counter[str]) -> dict[str, list[str]]:
 
 
 def _test_name(tar: str) -> str:
-    """The word in a tar's name that makes it test data, or nothing: `validation` of `photos-validation-07.tar`."""
+    """The word in a tar's name that makes it test data, such as `validation` in `photos-validation-07.tar`, or ""."""
     words = re.findall("[a-z]+", os.path.basename(tar).lower())
     found = [word for word in words if word in TEST_NAMES]
     return found[0] if found and not set(words) & set(TRAIN_NAMES) else ""
 
 
 def _numbers(splits: Mapping[str, Labels], where: str) -> list[str]:
-    """The labels as class names; they go up from 0 without gaps, or a single wrong one would take all memory."""
+    """The labels as class names. Gaps are refused: otherwise a single wrong label could use up all memory."""
     present = np.unique(np.concatenate(list(splits.values())))
     if present[-1] >= len(present):
         missing = np.flatnonzero(present != np.arange(len(present)))[0]
@@ -144,9 +147,9 @@ def _check_labels(splits: Mapping[str, Labels], classes: Sequence[str], where: s
 
 
 def _class_names(folder: Path) -> list[str]:
-    """Names from the list beside the tars; empty when there is none."""
+    """Names from the list beside the tars; empty if there is no list."""
     for file, parse, form in (
-        (folder / "classes.txt", _lines, "write one name a line, in UTF-8"),
+        (folder / "classes.txt", _lines, "write one name per line, in UTF-8"),
         (folder / "classes.json", _json_list, 'write a JSON list of names: ["cat", "dog"]'),
     ):
         if not file.is_file():
@@ -158,7 +161,7 @@ def _class_names(folder: Path) -> list[str]:
         for name in names:
             check_name(name, str(file))
         if doubled := [name for name, count in Counter(names).items() if count > 1]:
-            raise RunError(f"{file}: {doubled[0]!r} comes twice", "give each class a name of its own")
+            raise RunError(f"{file}: {doubled[0]!r} occurs twice", "give each class a different name")
         return names
     return []
 
@@ -166,7 +169,7 @@ def _class_names(folder: Path) -> list[str]:
 def _lines(text: str) -> list[str]:
     names = [line.strip() for line in text.rstrip().splitlines()]
     if "" in names:
-        raise ValueError(f"line {names.index('') + 1} is empty, and would shift the labels of the lines below")
+        raise ValueError(f"line {names.index('') + 1} is empty; it would shift the labels of the lines below")
     return names
 
 

@@ -1,4 +1,4 @@
-"""One WebDataset tar, read strictly: what is damaged, or there twice, is an error with its place."""
+"""Reads one WebDataset tar strictly: damage and duplicates are errors, with the byte where they are."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lipt.data.sources.base import IMAGE_SUFFIXES, check_name
 from lipt.errors import RunError
 
 _BLOCK = tarfile.BLOCKSIZE
-_MAX_PADDING = 2**20  # bytes; tar fills up 10 kB if not asked for more. More zeros: a copy that was never finished
-_MAX_LABEL = 2**31 - 1  # what an index holds
+_MAX_PADDING = 2**20  # bytes; tar pads to 10 kB by default. More zeros mean a copy that was not finished
+_MAX_LABEL = 2**31 - 1  # labels in the index are int32
 
 _PACK = "pack the tar again with plain files: tar --dereference --hard-dereference, without --sparse"
-_RESTORE = "replace the tar by a whole copy"
+_RESTORE = "replace the tar by a complete copy"
 _JOINED = "if tars were joined with cat, name each of them or join them with tar --concatenate; else replace the tar"
 
 
 class TarSample(NamedTuple):
-    """One sample: where the bytes of its image `KEY.SUFFIX` lie in the tar, and its label."""
+    """One sample: offset and size in bytes of its image `KEY.SUFFIX` in the tar, and its label."""
 
     tar: str
     key: str
@@ -34,7 +34,7 @@ class TarSample(NamedTuple):
 
 
 class _File(io.BufferedReader):
-    """A file that is never asked for more than it has: a forged size in a header costs no memory."""
+    """A file that never reads beyond its end, so that a forged size in a header cannot use up the memory."""
 
     def __init__(self, path: str) -> None:
         raw = io.FileIO(path)
@@ -47,12 +47,12 @@ class _File(io.BufferedReader):
 
 
 def scan(path: str, left_out: Counter[str]) -> list[TarSample]:
-    """The samples of one tar, in its order; members that are no image and no label are counted by kind in `left_out`.
+    """The samples of one tar, in its order; members that are neither image nor label are counted by kind in `left_out`.
 
     Raises:
-        PermissionError: it must not be read.
-        RunError: it is damaged, compressed or joined with another one, a sample is incomplete or there twice, or an
-            image or label is a link.
+        PermissionError: the tar cannot be read.
+        RunError: the tar is damaged, compressed or joined with another one, a sample is incomplete or occurs twice, or
+            an image or label is a link.
     """
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, tarfile.TarInfo] = {}
@@ -88,7 +88,7 @@ def scan(path: str, left_out: Counter[str]) -> list[TarSample]:
 
 
 def _members(file: _File, path: str) -> Iterator[tarfile.TarInfo]:
-    """All members; `tarfile` alone takes a damaged header in the middle, or the end of the file, for the tar's end."""
+    """All members. `tarfile` alone would take a damaged header, or the end of the file, for the end of the tar."""
     at = 0
     try:
         with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as tar:
@@ -103,13 +103,13 @@ def _members(file: _File, path: str) -> Iterator[tarfile.TarInfo]:
         raise
     except Exception as error:  # tarfile raises TarError, ValueError, IndexError, RecursionError ... for damage
         if not at:
-            raise RunError(f"{path}: no readable uncompressed tar: {error}", "unpack or replace the tar") from error
+            raise RunError(f"{path}: not a readable uncompressed tar: {error}", "unpack or replace the tar") from error
         raise RunError(f"{path}: damaged at byte {at:,}: {error}", _RESTORE) from error
     _check_end(file, at, path)
 
 
 def _check_end(file: _File, end: int, path: str) -> None:
-    """From `end` on there are at least two blocks of zeros, and nothing else."""
+    """Check that at least two blocks of zeros, and nothing else, follow byte `end`."""
     file.seek(end)
     tail = file.read(_MAX_PADDING)
     if rest := tail.lstrip(b"\0"):
@@ -125,7 +125,7 @@ def _check_end(file: _File, end: int, path: str) -> None:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Key and suffix of a member; the convention: a key ends at the first dot of the file's name."""
+    """Key and suffix of a member: by convention a key ends at the first dot of the file name."""
     folder, base = posixpath.split(name)
     stem, _, suffix = base.partition(".")
     return posixpath.join(folder, stem), suffix
@@ -144,21 +144,21 @@ def _kind(member: tarfile.TarInfo, key: str, suffix: str) -> str:
 
 
 def _check(member: tarfile.TarInfo, key: str, found: dict[str, tarfile.TarInfo], path: str) -> None:
-    """An image or label is a plain file, the only one of its key, with a name that can be written down."""
+    """Check that an image or label is a plain file, the only one of its key, and that its name is UTF-8 on one line."""
     check_name(member.name, path)
     if not member.isreg() or member.issparse():
         raise RunError(f"{path}: {member.name} at byte {member.offset:,} is a link or sparse file", _PACK)
     if other := found.get(key):
         places = f"{other.name} at byte {other.offset:,}, {member.name} at byte {member.offset:,}"
-        remedy = "give each sample a key of its own, with one image and one .cls"
-        raise RunError(f"{path}: key {key!r} comes twice: {places}", remedy)
+        remedy = "give each sample a different key, with one image and one .cls"
+        raise RunError(f"{path}: key {key!r} occurs twice: {places}", remedy)
 
 
 def _label(file: _File, member: tarfile.TarInfo, path: str) -> int:
     file.seek(member.offset_data)
     text = file.read(min(member.size, 33))
     if len(text) > 32 or not text.strip().isdigit():
-        raise RunError(f"{path}: {member.name} holds {text!r}", "a .cls file holds one integer from 0 on")
+        raise RunError(f"{path}: {member.name} contains {text!r}", "write one integer from 0 on into a .cls file")
     if int(text) > _MAX_LABEL:
-        raise RunError(f"{path}: {member.name} holds {int(text)}", "number the classes 0, 1, 2, ... without gaps")
+        raise RunError(f"{path}: {member.name} contains {int(text)}", "number the classes 0, 1, 2, ... without gaps")
     return int(text)

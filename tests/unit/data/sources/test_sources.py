@@ -27,8 +27,8 @@ def pixels(source: Source, split: str, i: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("spec", "kind", "told"),
     [
-        ("digits", "digit", "unknown source format 'digit'\n  -> did you mean 'digits'?"),
-        ("digts", "auto", "digts: no such folder\n  -> name a folder or did you mean 'digits'?"),
+        ("digits", "digit", "data.format: no format 'digit'\n  -> did you mean 'digits'?"),
+        ("digts", "auto", "digts: no such folder\n  -> name a folder or tars, or did you mean 'digits'?"),
         ("/no/such/folder", "auto", "no such folder"),
         ("/no/such/folder", "imagefolder", "is not a folder"),
         ("wds:/no/such/*.tar", "auto", "no such tar"),
@@ -142,7 +142,7 @@ def test_unusable_folder(tmp_path: Path, files: dict[str, bytes], told: str) -> 
 def test_unreadable_image_stops_the_ingest_by_name(tmp_path: Path, data: bytes) -> None:
     tree(tmp_path, {**TWO_CLASSES, "dog/broken.png": data})
     written: list[str] = []
-    with pytest.raises(RunError, match=r"dog/broken.png is no readable image: .*\n  -> remove or replace"):
+    with pytest.raises(RunError, match=r"dog/broken.png is not a readable image: .*\n  -> remove or replace"):
         write_dataset(open_source(str(tmp_path)), lambda file, _data: written.append(file), seed=0, test_fraction=0.5)
     assert "manifest.json" not in written
 
@@ -202,8 +202,8 @@ def test_our_own_chunks_are_a_source(tmp_path: Path) -> None:
     [
         ({"a.png": image()}, "sample 'a' has no label (KEY.cls)"),
         ({"a.cls": b"0"}, "sample 'a' has no image"),
-        ({"a.png": image(), "a.cls": b"cat"}, "a.cls holds b'cat'"),
-        ({"a.png": image(), "a.cls": b"-1"}, "a.cls holds b'-1'"),
+        ({"a.png": image(), "a.cls": b"cat"}, "a.cls contains b'cat'"),
+        ({"a.png": image(), "a.cls": b"-1"}, "a.cls contains b'-1'"),
         ({"a.png": image(), "a.cls": b"1"}, "no image of class '0'"),
         ({"notes.txt": b"x"}, "no images"),
     ],
@@ -222,7 +222,11 @@ def test_damaged_and_compressed_tars(tmp_path: Path) -> None:
     make_tar(tmp_path / "z.tar", PAIRS, "w:gz")
     for name, data in (("cut.tar", whole[:700]), ("noise.tar", bytes(range(256)) * 40)):
         (tmp_path / name).write_bytes(data)
-    told = {"cut": "cut at byte 700, in a.png", "noise": "no readable uncompressed", "z": "no readable uncompressed"}
+    told = {
+        "cut": "cut at byte 700, in a.png",
+        "noise": "not a readable uncompressed",
+        "z": "not a readable uncompressed",
+    }
     for name, text in told.items():
         with pytest.raises(RunError, match=rf"{name}.tar: {text}"):
             open_source(f"{tmp_path}/{name}.tar")
@@ -246,5 +250,5 @@ def test_class_names_must_fit(tmp_path: Path, file: str, text: str, told: str) -
 
 def test_image_in_a_tar_is_checked(tmp_path: Path) -> None:
     make_tar(tmp_path / "x.tar", {**PAIRS, "a.png": image()[:40]})
-    with pytest.raises(RunError, match=r"x.tar: a is no readable image"):
+    with pytest.raises(RunError, match=r"x.tar: a is not a readable image"):
         open_source(f"{tmp_path}/x.tar").read("train", 0)

@@ -100,10 +100,10 @@ def test_a_cut_tar_is_refused(tmp_path: Path, where: str) -> None:
 @pytest.mark.parametrize(
     ("extra", "told"),
     [
-        (("003.png", image(9)), "key '003' comes twice: 003.png at byte"),
-        (("003.cls", b"1"), "key '003' comes twice: 003.cls at byte"),
-        (("003.jpg", image(9, "JPEG")), "key '003' comes twice: 003.png at byte"),
-        (("003.CLS", b"1"), "key '003' comes twice: 003.cls at byte"),
+        (("003.png", image(9)), "key '003' occurs twice: 003.png at byte"),
+        (("003.cls", b"1"), "key '003' occurs twice: 003.cls at byte"),
+        (("003.jpg", image(9, "JPEG")), "key '003' occurs twice: 003.png at byte"),
+        (("003.CLS", b"1"), "key '003' occurs twice: 003.cls at byte"),
     ],
 )
 def test_two_images_or_labels_of_one_key_are_refused(tmp_path: Path, extra: tuple[str, bytes], told: str) -> None:
@@ -172,7 +172,7 @@ def test_sparse_files_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", [b"999999999999", b"9" * 32, b"9" * 5000, b"0" + b" " * 40, b"1.0", b"", b"\xb2"])
 def test_a_label_that_is_none_takes_no_memory(tmp_path: Path, label: bytes) -> None:
     message = refused(tmp_path / "x.tar", packed(members() | {"000.cls": label}))
-    assert "000.cls holds " in message
+    assert "000.cls contains " in message
 
 
 def test_labels_with_a_gap_are_refused(tmp_path: Path) -> None:
@@ -280,10 +280,10 @@ def test_a_tar_whose_name_is_a_pattern(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "told"),
     [
-        ("classes.txt", b"cat\n\ndog\n", "classes.txt: line 2 is empty, and would shift the labels"),
-        ("classes.txt", b"cat\ncat\n", "classes.txt: 'cat' comes twice"),
+        ("classes.txt", b"cat\n\ndog\n", "classes.txt: line 2 is empty; it would shift the labels"),
+        ("classes.txt", b"cat\ncat\n", "classes.txt: 'cat' occurs twice"),
         ("classes.txt", b"caf\xe9\ndog\n", "classes.txt: 'utf-8' codec can't decode"),
-        ("classes.json", b'["cat", "cat"]', "classes.json: 'cat' comes twice"),
+        ("classes.json", b'["cat", "cat"]', "classes.json: 'cat' occurs twice"),
         ("classes.json", b"\xff", "classes.json: 'utf-8' codec can't decode"),
         ("classes.json", b"[" * 100_000, "classes.json: "),
         ("classes.json", json.dumps(["cat", "\ud800"]).encode(), "classes.json: the name "),

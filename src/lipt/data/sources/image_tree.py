@@ -1,0 +1,210 @@
+"""A tree of image files: which folders are splits and classes, and the files of each class."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, check_name
+from lipt.errors import RunError
+
+_LONGEST_SUFFIX = 12  # of the suffixes that are counted separately
+
+
+def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
+    """The folder of each split, `train` and possibly `test`; images of other folders are counted in `left_out`.
+
+    `FOLDER/train` is a split if it contains folders of images. If other folders of images lie beside it, a test split
+    with the same classes must exist too. ImageNet's unlabelled `test` has no class folders; its `val` has.
+
+    Raises:
+        RunError: a folder could be a split or a class, or a split has no class folders.
+    """
+    names = visible_folders(folder)
+    if not any(name.lower() in (*TRAIN_NAMES, *TEST_NAMES) for name in names):
+        return {"train": folder}
+    train = [name for name in names if name.lower() in TRAIN_NAMES]
+    tests = sorted((name for name in names if name.lower() in TEST_NAMES), key=_rank)
+    others = [name for name in names if name not in (*train, *tests) and has_images(folder / name)]
+    splits = [name for name in (*train, *tests) if any(map(has_images, _paths(folder / name)))]
+    if not splits and (others or not train):
+        return {"train": folder}  # classes with the names of splits
+    if len(train) != 1 and splits:
+        raise RunError(
+            f"{folder}: {splits[0]}/ holds folders of images, as a split does, but {_which(train)}",
+            "put the classes of the training data into train/; if it is a class, rename it",
+        )
+    classes = set(visible_folders(folder / train[0]))
+    labelled = [name for name in tests if classes & set(visible_folders(folder / name))]
+    if others and not (labelled and train[0] in splits):
+        raise RunError(
+            f"{folder}: {splits[0]}/ holds folders of images, and beside it is {others[0]}/: is it a split or a class?",
+            f"if it is a split, move {', '.join(others)} elsewhere; if it is a class, rename it",
+        )
+    if not classes or not tests:
+        return {"train": folder / train[0]}
+    if not labelled:
+        remedy = "sort its images into one folder per class, named as in train/, or remove it"
+        raise RunError(f"{folder / tests[0]}: no class folders", remedy)
+    _count_unused(folder, others, "", left_out)
+    _count_unused(
+        folder, [name for name in tests if name != labelled[0]], f" ({labelled[0]}/ is the test split)", left_out
+    )
+    return {"train": folder / train[0], "test": folder / labelled[0]}
+
+
+class ClassFiles:
+    """Finds the image files of each class, in a fixed order; `left_out` counts all other files by kind.
+
+    A link to a parent folder, or to a folder that the class already contains, is left out.
+
+    Args:
+        top: the folder of the source; paths are relative to it.
+        roots: the folders that contain the class folders.
+    """
+
+    def __init__(self, top: Path, roots: Iterable[Path], left_out: Counter[str]) -> None:
+        self._top = top
+        self._left_out = left_out
+        places = {os.path.realpath(path) for path in (top, *roots)}
+        self._owners = dict.fromkeys(ancestors(top) | places, "")  # real path -> class folder
+        for place in sorted(places):
+            for name in os.listdir(place):
+                if is_image(name):
+                    left_out["images outside of class folders"] += 1
+                elif name.startswith("."):
+                    self._pass_over(os.path.join(place, name), file_kind="")
+
+    def of(self, folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+        """Relative path and `os.stat` of each image file in the class folder `folder`.
+
+        Raises:
+            RunError: a link is broken, a name is not UTF-8, or a folder belongs to two classes or splits.
+        """
+        pending = [str(folder)]
+        while pending:
+            current = pending.pop()
+            if not self._is_new(current, str(folder)):
+                continue
+            folders: list[str] = []
+            for name in sorted(os.listdir(current)):
+                path = os.path.join(current, name)
+                if name.startswith("."):
+                    self._pass_over(path, file_kind="hidden files")
+                elif stat.S_ISDIR((found := existing(path)).st_mode):
+                    folders.append(path)
+                elif kind := _kind(name, found):
+                    self._left_out[kind] += 1
+                else:
+                    yield self._relative(path), found
+            pending.extend(reversed(folders))
+
+    def _pass_over(self, hidden: str, *, file_kind: str) -> None:
+        if os.path.isdir(hidden):
+            if count := sum(1 for _ in images_below(Path(hidden))):
+                self._left_out["images in hidden folders"] += count
+        elif file_kind:
+            self._left_out[file_kind] += 1
+
+    def _is_new(self, current: str, owner: str) -> bool:
+        real = os.path.realpath(current)
+        if real not in self._owners:
+            self._owners[real] = owner
+            return True
+        if self._owners[real] not in ("", owner):
+            raise RunError(
+                f"{owner} and {self._owners[real]} share the folder {real}",
+                "remove one of the links: classes and splits must not share images",
+            )
+        self._left_out["links to folders above or read before"] += 1
+        return False
+
+    def _relative(self, path: str) -> str:
+        relative = os.path.relpath(path, self._top)
+        check_name(relative, str(self._top))
+        return relative
+
+
+def _kind(name: str, found: os.stat_result) -> str:
+    """The kind under which a left-out file is counted; empty for an image."""
+    if is_image(name):
+        return "" if stat.S_ISREG(found.st_mode) else "non-regular files"
+    suffix = os.path.splitext(name)[1].lower()
+    return f"{suffix} files" if 1 < len(suffix) <= _LONGEST_SUFFIX else "files without a suffix"
+
+
+def _count_unused(folder: Path, names: list[str], why: str, left_out: Counter[str]) -> None:
+    for name in names:
+        if count := sum(1 for _ in images_below(folder / name)):
+            left_out[f"images in {name}/{why}"] = count
+
+
+def visible_folders(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted; without hidden folders.
+
+    Raises:
+        RunError: a link is broken: it may have led to a folder.
+    """
+    names = (name for name in sorted(os.listdir(folder)) if not name.startswith("."))
+    return [name for name in names if stat.S_ISDIR(existing(os.path.join(folder, name)).st_mode)]
+
+
+def existing(path: str) -> os.stat_result:
+    """`os.stat` of a path, or of the target of a link.
+
+    Raises:
+        RunError: a link is broken, or leads to itself.
+    """
+    try:
+        return os.stat(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP) or not os.path.islink(path):
+            raise
+        remedy = "restore its target, or remove the link"
+        raise RunError(f"{path}: a broken link to {os.readlink(path)}", remedy) from error
+
+
+def is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+
+
+def images_below(folder: Path) -> Iterator[str]:
+    """Paths of files with an image suffix at any depth. Each folder is read once, even if several links lead to it."""
+    seen = ancestors(folder)
+    for current, folders, names in os.walk(folder, onerror=reraise, followlinks=True):
+        real = os.path.realpath(current)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (os.path.join(current, name) for name in names if is_image(name))
+
+
+def ancestors(folder: Path) -> set[str]:
+    """The parent folders of `folder`: a link to one of them would make a loop."""
+    return {str(parent) for parent in folder.resolve().parents}
+
+
+def has_images(folder: Path) -> bool:
+    return next(images_below(folder), None) is not None
+
+
+def reraise(error: OSError) -> None:
+    """Raise, so that a folder that cannot be listed is not taken for an empty one."""
+    raise error
+
+
+def _paths(folder: Path) -> list[Path]:
+    return [folder / name for name in visible_folders(folder)]
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return TEST_NAMES.index(name.lower()), name
+
+
+def _which(train: list[str]) -> str:
+    return f"there are {' and '.join(f'{name}/' for name in train)}" if train else "there is no train/"
