@@ -205,5 +205,5 @@ def test_an_index_that_is_no_parquet_file() -> None:
     document["splits"]["train"]["index"]["sha256"] = hashlib.sha256(b"PAR1 no").hexdigest()
     about = {key: document.pop(key) for key in ("name", "fingerprint", "digest")}
     files["manifest.json"] = json.dumps(document | about | {"digest": canonical_digest(document)}).encode()
-    with pytest.raises(IntegrityError, match=r"train.index.parquet is no readable parquet file"):
+    with pytest.raises(IntegrityError, match=r"train.index.parquet is not a readable parquet file"):
         Dataset(Stored(files).read).index("train")

@@ -1,4 +1,4 @@
-"""Views of an image batch: what training, scoring and evaluation see.
+"""Augmentation: random views of an image batch for training.
 
 Shape legend: B batch, H, W pixels; images are uint8 (B, 3, H, W) on the CPU or on the training device.
 """
@@ -17,12 +17,12 @@ from lipt.rng import derive, generator, global_seed
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPart:
-    """Which images of a batch are here: those of one process, when several train on the batch together."""
+    """The images of a batch that one process has, if several processes train on the batch together."""
 
     rows_P: Tensor
-    """int64 (P,), their places in the batch."""
+    """int64 (P,), positions of these images in the batch."""
     size: int
-    """B, images of the whole batch."""
+    """B, images in the whole batch."""
 
     @classmethod
     def whole(cls, size: int) -> BatchPart:
@@ -36,15 +36,15 @@ class Augment(Protocol):
         """uint8 (P, 3, H, W) in and out.
 
         Args:
-            seed: the stream of the batch.
-            part: which images of the batch `images` are, None = all. An image's view depends on its place in the batch
-                and on nothing else, so that it is the same however the batch is divided.
+            seed: seed of this batch.
+            part: says which images of the batch `images` are; None = all. The view of an image depends on its position
+                in the batch, not on how the batch is divided.
         """
         ...
 
 
-# ImageNet's channel statistics. BatchNorm behind the first convolution absorbs what they miss on another data set, and
-# constants spare every pod a pass over the data.
+# ImageNet's channel statistics. On another data set, BatchNorm after the first convolution corrects the difference.
+# With constants, no pod needs a pass over the data.
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 
@@ -72,21 +72,16 @@ class StandardAugment:
 
 @dataclass(frozen=True, kw_only=True)
 class RandAugment:
-    """RandAugment (Cubuk et al. 2020; torchvision's 14 operations), one draw per image, after `first` if given.
-
-    On small images it replaces shift and flip; on ImageNet it follows RandomResizedCrop and flip (method.md section 2).
-    """
+    """RandAugment (Cubuk et al. 2020; torchvision's 14 operations), drawn per image, after `first` if given."""
 
     num_ops: int
     magnitude: int
     first: Augment | None = None
 
     def __call__(self, images: Tensor, seed: int, part: BatchPart | None = None, /) -> Tensor:
-        from torchvision.transforms.v2 import RandAugment as Transform  # here: a slow import that --help need not pay
+        from torchvision.transforms.v2 import RandAugment as Transform  # here: a slow import, not needed for --help
 
-        if (
-            part is not None
-        ):  # only jigsaws use it, on one process: blanks in place of the absent images are good enough
+        if part is not None:  # rare, as jigsaws train on one process: so blank images may stand for the others
             batch = images.new_zeros(part.size, *images.shape[1:])
             batch[part.rows_P] = images
             return self(batch, seed)[part.rows_P]
@@ -98,12 +93,12 @@ class RandAugment:
 
 
 def no_augmentation(images: Tensor, _seed: int, _part: BatchPart | None = None, /) -> Tensor:
-    """No augmentation: the clean view."""
+    """The images themselves."""
     return images
 
 
 def normalise(images: Tensor) -> Tensor:
-    """uint8 (B, 3, H, W) to float32, channels last in memory (1.4x faster convolutions on CPU and GPU)."""
+    """uint8 (B, 3, H, W) to float32, channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
     mean = torch.tensor(_MEAN, device=images.device).view(3, 1, 1) * 255
     std = torch.tensor(_STD, device=images.device).view(3, 1, 1) * 255
     return ((images.float() - mean) / std).contiguous(memory_format=torch.channels_last)
@@ -124,12 +119,12 @@ def _resized_crop(images: Tensor, seed: int, part: BatchPart) -> Tensor:
 
     transform = RandomResizedCrop(tuple(images.shape[2:]), antialias=True)
     shape_only = images.new_empty(1).expand(images.shape[1:])
-    with global_seed(seed, "crop"):  # all draws of the batch: quick beside one resized image
+    with global_seed(seed, "crop"):  # draw for the whole batch: cheap compared with resizing one image
         crops = [transform.make_params([shape_only]) for _ in range(part.size)]
     views = [transform.transform(image, crops[row]) for image, row in zip(images, part.rows_P.tolist(), strict=True)]
     return torch.stack(views) if views else images
 
 
 def batch_seed(seed: int, epoch: int, step: int) -> int:
-    """The stream of one batch: augmentation of a resumed epoch equals that of an uninterrupted one."""
+    """The seed of one batch, so that a resumed epoch draws the same augmentation as an uninterrupted one."""
     return derive(seed, "augment", epoch, step)

@@ -1,4 +1,4 @@
-"""What an image file means: 8 bits, RGB, upright, on white, its first frame; at ingest and in training alike."""
+"""Decodes image files to 8-bit RGB: upright, on white, first frame only. Ingest and training use the same functions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from PIL import ExifTags, Image
 
 from lipt.errors import RunError
 
-MAX_PIXELS = 89_478_485  # 256 MB decoded, from where on Pillow warns
+MAX_PIXELS = 89_478_485  # 256 MB decoded; above it Pillow warns
 
 _EXTENSIONS = {"JPEG": "jpg", "PNG": "png"}
 _STORED = tuple(_EXTENSIONS)
-_READ = (*_STORED, "PPM", "BMP", "TIFF", "WEBP", "GIF")  # nothing else: Pillow would start Ghostscript for an EPS
+_READ = (*_STORED, "PPM", "BMP", "TIFF", "WEBP", "GIF")  # no others: for EPS, Pillow would start Ghostscript
 
 _PLAIN_MODES = ("1", "L", "P", "RGB")
 _TURNS = {
@@ -25,11 +25,11 @@ _TURNS = {
     6: Image.Transpose.ROTATE_270,
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
-}  # EXIF orientation -> what makes the image upright
+}  # EXIF orientation -> the operation that makes the image upright
 
 _EXIF = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # where Pillow looks for an orientation
 
-# Of sizes, which `_open` refuses, and of damage to what the pixels do not depend on.
+# Pillow warns of large images, which `_open` refuses, and of damaged metadata, which do not change the pixels.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
@@ -37,24 +37,24 @@ def decode_stored(data: bytes, name: str) -> Image.Image:
     """The RGB image in a JPEG or PNG file of a chunk store.
 
     Raises:
-        RunError: `name` cannot be decoded.
+        RunError: the image cannot be decoded; the message names `name`.
     """
     try:
         with _open(data, _STORED) as image:
             return _rgb(image)
     except Exception as error:  # the decoders raise OSError, SyntaxError, ValueError, zlib.error ...
-        remedy = "remove or replace the image in the source and ingest it again"
-        raise RunError(f"{name} is no readable image: {error}", remedy) from error
+        remedy = "remove or replace the image in the source, then ingest again"
+        raise RunError(f"{name} is not a readable image: {error}", remedy) from error
 
 
 def image_to_store(data: bytes, name: str) -> tuple[bytes, str]:
-    """The bytes and extension under which an image is stored.
+    """The bytes and the extension with which an image is stored.
 
-    JPEG and PNG that every reader sees alike (8 bits, grey, palette or RGB, opaque, upright) keep their bytes, the rest
-    is stored as an RGB PNG.
+    JPEG and PNG files that every reader decodes alike (8 bits; grey, palette or RGB; opaque; upright) keep their bytes.
+    All other images become RGB PNGs.
 
     Raises:
-        RunError: `name` cannot be decoded, or its values have no stated meaning.
+        RunError: the image cannot be decoded, or its values have no fixed range; the message names `name`.
     """
     try:
         with _open(data, _READ) as image:
@@ -67,7 +67,7 @@ def image_to_store(data: bytes, name: str) -> tuple[bytes, str]:
         return encode_png(pixels), "png"
     except Exception as error:  # as above
         remedy = "remove or replace the file, then ingest again"
-        raise RunError(f"{name} is no readable image: {error}", remedy) from error
+        raise RunError(f"{name} is not a readable image: {error}", remedy) from error
 
 
 def encode_png(image: Image.Image) -> bytes:
@@ -79,12 +79,12 @@ def encode_png(image: Image.Image) -> bytes:
 def _open(data: bytes, formats: tuple[str, ...]) -> Image.Image:
     image = Image.open(io.BytesIO(data), formats=formats)
     if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"{image.width}x{image.height} pixels; at most {MAX_PIXELS:,} are read")
+        raise ValueError(f"{image.width}x{image.height} pixels; the limit is {MAX_PIXELS:,}")
     return image
 
 
 def _is_plain(image: Image.Image, data: bytes) -> bool:
-    """Whether a decoded image means the same to a reader that knows no orientation, transparency or depth."""
+    """Whether a reader that ignores orientation, transparency and bit depth decodes the same pixels."""
     if image.format not in _STORED or image.mode not in _PLAIN_MODES or image.has_transparency_data:
         return False
     is_deep = image.format == "PNG" and data[24] == 16  # bits per channel, in the header
@@ -104,10 +104,10 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 def _orientation(image: Image.Image) -> int:
     if image.format != "TIFF" and _EXIF.isdisjoint(image.info):
-        return 1  # a third of the time that a small image takes
+        return 1  # saves a third of the time of a small image
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged EXIF data: the picture does not depend on them
+    except Exception:  # damaged EXIF data do not change the pixels
         return 1
 
 
@@ -115,7 +115,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     """The upper byte of 16-bit grey, as Pillow does it for 16-bit RGB."""
     deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
     if not deep:
-        raise ValueError(f"pixels of 32 bits (mode {image.mode}) have no fixed range: convert it to 8 or 16 bits")
+        raise ValueError(f"32-bit pixels (mode {image.mode}) have no fixed range: convert the image to 8 or 16 bits")
     values_HW = np.asarray(image).astype(np.uint16)
     bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]  # a TIFF may have 12
     grey_HW = (values_HW >> (bits - 8)).astype(np.uint8)

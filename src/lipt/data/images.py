@@ -1,4 +1,4 @@
-"""Image sets for training: resident as one uint8 tensor, or streamed from the chunks when they do not fit."""
+"""Image sets for training: in memory as one uint8 tensor, or streamed from the chunks if they do not fit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lipt.data.chunks import Dataset, load_images
 from lipt.data.shards import Positions
 from lipt.rng import permutation
 
-# A streamed epoch visits runs of neighbouring samples (one range request each) in random order, and shuffles inside
-# groups of runs; a group is what is decoded at once.
+# A streamed epoch reads runs of neighbouring samples (one range request each) in random order. It decodes a group of
+# runs at once, and shuffles the samples of the group.
 _RUN = 256
 _RUNS_PER_GROUP = 16
 
@@ -32,12 +32,15 @@ class ImageSet(Protocol):
     def __len__(self) -> int: ...
 
     def epoch_order(self, rows_K: Tensor, seed: int) -> Tensor:
-        """An order of `rows_K` in which this set is cheap to read; random enough for SGD."""
+        """The rows in an order that is cheap to read and random enough for SGD."""
         ...
 
     def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
-        """uint8 images (B, 3, H, W) of consecutive runs of `rows_K`, whose lengths are `sizes`; all but the first may
-        be 0."""
+        """uint8 images (B, 3, H, W) of consecutive batches of `rows_K`.
+
+        Args:
+            sizes: B of each batch; only the first must be above 0.
+        """
         ...
 
 
@@ -59,13 +62,13 @@ class ResidentImages:
             yield self.images_NCHW[rows_B]
 
     def subset(self, rows_K: Tensor) -> ResidentImages:
-        """The images of those rows, in that order."""
+        """The images of these rows, in this order."""
         return ResidentImages(images_NCHW=self.images_NCHW[rows_K], labels_N=self.labels_N[rows_K])
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamedImages:
-    """Images read from the store as they are needed; one group is decoded while the one before is used."""
+    """Images that are read from the store when they are needed; the next group is decoded while one is used."""
 
     dataset: Dataset
     split: str
@@ -97,7 +100,7 @@ class StreamedImages:
                 yield from images
 
     def subset(self, rows_K: Tensor) -> StreamedImages:
-        """The images of those rows, in that order."""
+        """The images of these rows, in this order."""
         return StreamedImages(
             dataset=self.dataset,
             split=self.split,
@@ -125,11 +128,11 @@ def open_images(
     resident_bytes: float,
     load: Callable[[StreamedImages], Tensor] = StreamedImages.whole,
 ) -> ResidentImages | StreamedImages:
-    """The images at `positions` of a split, resident when they take at most `resident_bytes` once decoded.
+    """The images at `positions` of a split: in memory if they take at most `resident_bytes` decoded, else streamed.
 
     Args:
-        image_size: side in pixels, None when all images have one size already.
-        load: reads what is to be resident.
+        image_size: side in pixels; None if all images have the same size.
+        load: reads the images that stay in memory.
     """
     labels_N = torch.from_numpy(dataset.index(split).label[positions].astype(np.int64))
     streamed = StreamedImages(
@@ -152,7 +155,7 @@ def _side(images: StreamedImages) -> int:
 
 
 def _grouped(parts: list[Tensor]) -> list[list[Tensor]]:
-    """Consecutive batches, together about as many samples as one group."""
+    """Divides consecutive batches into groups of at least 4,096 samples each, except the last."""
     groups: list[list[Tensor]] = [[]]
     for part in parts:
         if len(part) and sum(len(other) for other in groups[-1]) >= _RUN * _RUNS_PER_GROUP:

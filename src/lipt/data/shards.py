@@ -1,7 +1,7 @@
-"""Who gets which samples: validation first, then disjoint shards for the workers.
+"""Divides the training images: validation first, then disjoint shards for the workers.
 
-Positions refer to the data set's global order, which ingestion made a stratified shuffle: every contiguous window holds
-each class in proportion within about one sample. So a window is a stratified sample and costs one range request.
+Positions refer to the global order of the data set. It is a stratified shuffle: in every contiguous window each class
+has its share, within about one sample. So a window is a stratified sample, and reading it takes one range request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def split(n: int, validation_fraction: float, *, seed: int) -> tuple[Positions, Positions]:
-    """Validation and candidate positions, both int64; the validation window starts where the seed says.
+    """Positions of validation images and candidates, both int64. The seed decides where the validation window starts.
 
     Raises:
         RunError: one of the two would be empty.
@@ -28,16 +28,16 @@ def split(n: int, validation_fraction: float, *, seed: int) -> tuple[Positions, 
 
 
 def count_validation(n: int, validation_fraction: float) -> int:
-    """How many of n training images are for validation.
+    """The number of validation images among n training images.
 
     Raises:
-        RunError: none of them, or all.
+        RunError: no image would be left for validation, or none for training.
     """
     num_validation = round(validation_fraction * n)
     if not 0 < num_validation < n:
         raise RunError(
-            f"{n} training images leave no validation set of {validation_fraction:.1%}",
-            "raise data.validation_fraction",
+            f"{validation_fraction:.1%} of {n} training images cannot be set aside for validation",
+            "change data.validation_fraction: both parts need at least one image",
         )
     return num_validation
 
@@ -59,7 +59,7 @@ def shards(candidates: Positions, *, count: int, size: int, stratified: bool, se
 def check_shards(candidates: int, *, count: int, size: int) -> None:
     """
     Raises:
-        RunError: there are too few candidates for `count` disjoint shards of `size`.
+        RunError: there are fewer than count * size candidates.
     """
     if candidates < count * size:
         raise RunError(

@@ -86,7 +86,7 @@ def test_transparent_value_of_16_bits() -> None:
 def test_pixels_without_a_range_are_refused(mode: str) -> None:
     data = saved(Image.fromarray(GREY_16).convert("I").convert(mode), "TIFF")
     with pytest.raises(
-        RunError, match=rf"x is no readable image: pixels of 32 bits \(mode {mode}\) have no fixed range"
+        RunError, match=rf"x is not a readable image: 32-bit pixels \(mode {mode}\) have no fixed range"
     ):
         image_to_store(data, "x")
 
@@ -183,7 +183,7 @@ def test_the_first_of_several_frames_is_read(form: str) -> None:
 
 def test_another_format_than_the_listed_ones_is_refused(tmp_path: Path) -> None:
     data = saved(Image.fromarray(PIXELS), "EPS")  # would start Ghostscript
-    with pytest.raises(RunError, match=r"photo.jpg is no readable image: cannot identify"):
+    with pytest.raises(RunError, match=r"photo.jpg is not a readable image: cannot identify"):
         image_to_store(data, "photo.jpg")
 
 
@@ -191,7 +191,7 @@ def test_another_format_than_the_listed_ones_is_refused(tmp_path: Path) -> None:
 def test_huge_images_are_refused_before_they_are_decoded() -> None:
     rows = chunk(b"IDAT", zlib.compress(b""))
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 10_000, 10_000, 8, 2, 0, 0, 0))
-    with pytest.raises(RunError, match=r"x is no readable image: 10000x10000 pixels; at most 89,478,485 are read"):
+    with pytest.raises(RunError, match=r"x is not a readable image: 10000x10000 pixels; the limit is 89,478,485"):
         image_to_store(b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b""), "x")
 
 
@@ -199,5 +199,5 @@ def test_every_flipped_bit_of_a_png_is_noticed() -> None:
     data = saved(Image.fromarray(PIXELS), "PNG")
     for at in range(len(data) - 12):  # what follows is the empty last chunk
         damaged = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
-        with pytest.raises(RunError, match="x is no readable image"):
+        with pytest.raises(RunError, match="x is not a readable image"):
             image_to_store(damaged, "x")

@@ -46,5 +46,5 @@ def test_too_few_candidates_is_one_error_with_the_numbers() -> None:
 
 
 def test_no_validation_images_is_an_error() -> None:
-    with pytest.raises(RunError, match="no validation set"):
+    with pytest.raises(RunError, match="cannot be set aside for validation"):
         split(4, 0.1, seed=0)

@@ -1,4 +1,4 @@
-"""Where each sample lies: the index of a split, and the tar members that make up a sample."""
+"""The index of a split, which says where each sample lies, and the tar members of a sample."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Index:
 
     Attributes:
         chunk: (N,) int32, number of the tar.
-        offset: (N,) int64, where the sample's members begin in it.
+        offset: (N,) int64, the first byte of the sample's members in the tar.
         size: (N,) int32, bytes of its members, headers and padding included.
         label: (N,) int32.
         crc32: (N,) uint32, over [offset, offset + size).
-        source: (N,) strings, the name of each sample in the source; None where it was not asked for or is not known.
+        source: (N,) strings, the name of each sample in the source; None if it was not read or does not exist.
     """
 
     chunk: npt.NDArray[np.int32]
@@ -56,7 +56,7 @@ class Index:
 
     @classmethod
     def from_rows(cls, rows: list[tuple[int, int, int, int, int]], names: Sequence[str]) -> Index:
-        """From (chunk, offset, size, label, crc32) and the name of each sample."""
+        """The index of samples, each given as (chunk, offset, size, label, crc32) and a name."""
         table = np.array(rows, dtype=np.int64).reshape(-1, len(_COLUMNS))
         columns = {name: table[:, column].astype(dtype) for column, (name, dtype) in enumerate(_COLUMNS.items())}
         return cls(**columns, source=pa.chunked_array([[_text(name) for name in names]], pa.string()))
@@ -68,7 +68,7 @@ class Index:
         return cls(**columns, source=pa.chunked_array(names, pa.string()))
 
     def to_parquet(self, metadata: dict[str, str] | None = None) -> bytes:
-        """The table as one parquet file; `metadata` goes into its schema."""
+        """The index as a parquet file; `metadata` is written into its schema."""
         table = pa.table({name: getattr(self, name) for name in _COLUMNS}, metadata=metadata)
         if self.source is not None:
             table = table.append_column(_SOURCE, self.source)
@@ -78,10 +78,10 @@ class Index:
 
     @classmethod
     def from_parquet(cls, data: bytes, expected_sha256: str, name: str = "index") -> Index:
-        """Parse the file `name` after checking that it is the one that was written; without the names of samples.
+        """Check the digest of the file `name` and parse it, without the names of samples.
 
         Raises:
-            DamagedDataError: the digest does not fit, or it is no index.
+            DamagedDataError: the digest differs, or the file is not an index.
         """
         check_sha256(data, expected_sha256, name)
         return cls.from_table(read_table(data, name, list(_COLUMNS)), name)
@@ -90,7 +90,7 @@ class Index:
     def from_table(cls, table: Any, name: str) -> Index:
         """
         Raises:
-            DamagedDataError: the table is no index.
+            DamagedDataError: the table is not an index.
         """
         for column, dtype in _COLUMNS.items():
             kind = table.schema.field(column).type if table.schema.names.count(column) == 1 else None
@@ -114,38 +114,38 @@ def read_names(data: bytes, expected_sha256: str, name: str) -> pa.ChunkedArray:
 
 
 def read_table(data: bytes, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Those columns of a parquet file that it has, or all.
+    """The given columns of a parquet file, without those that it lacks; None = all columns.
 
     Raises:
-        DamagedDataError: it cannot be read.
+        DamagedDataError: the file cannot be read.
     """
-    with explained(name):
+    with _parquet_errors(name):
         there = pq.read_schema(io.BytesIO(data)).names
         return pq.read_table(io.BytesIO(data), columns=[column for column in columns or there if column in there])
 
 
 @contextmanager
-def explained(name: str) -> Iterator[None]:
-    """What the parquet reader raises, as an error that names the file."""
+def _parquet_errors(name: str) -> Iterator[None]:
+    """Turns errors of the parquet reader into a `DamagedDataError` that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
         why = str(error).partition("\n")[0]
-        raise DamagedDataError(f"{name} is no readable parquet file: {why}", _REMEDY) from None
+        raise DamagedDataError(f"{name} is not a readable parquet file: {why}", _REMEDY) from None
 
 
 def check_sha256(data: bytes, expected: str, name: str) -> None:
     if hashlib.sha256(data).hexdigest() != expected:
-        raise DamagedDataError(f"{name}: the contents do not fit the sha256 in the manifest", _REMEDY)
+        raise DamagedDataError(f"{name}: the sha256 differs from the one in the manifest", _REMEDY)
 
 
 def _text(name: str) -> str:
-    """A file's name as Unicode: bytes that are none become `\\xNN`."""
+    """A file name as Unicode: bytes that are not UTF-8 become `\\xNN`."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def pack_sample(key: str, image: bytes, ext: str, label: int) -> bytes:
-    """The tar members `KEY.EXT` and `KEY.cls`, headers and padding included; the same bytes on every machine."""
+    """The tar members `KEY.EXT` and `KEY.cls` with headers and padding; the same bytes on every machine."""
     return _member(f"{key}.{ext}", image) + _member(f"{key}.cls", str(label).encode())
 
 
@@ -156,14 +156,14 @@ def _member(name: str, content: bytes) -> bytes:
 
 
 def unpack_image(span: memoryview) -> tuple[bytes, str]:
-    """(image, extension) from a sample's bytes, whose crc32 was checked before.
+    """(image, extension) from the bytes of a sample, whose crc32 the caller has checked.
 
     Raises:
-        DamagedDataError: they are no tar member.
+        DamagedDataError: the bytes are not a tar member.
     """
     try:
         name = bytes(span[:100]).rstrip(b"\0").decode()
         size = int(bytes(span[124:135]), 8)  # the header's size field: 11 octal digits
     except ValueError as error:
-        raise DamagedDataError(f"a sample is no tar member: {error}", _REMEDY) from None
+        raise DamagedDataError(f"a sample is not a tar member: {error}", _REMEDY) from None
     return bytes(span[_BLOCK : _BLOCK + size]), name.rpartition(".")[2]

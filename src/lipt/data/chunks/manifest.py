@@ -1,4 +1,4 @@
-"""`manifest.json`: what a dataset holds. Its presence means that the dataset is complete."""
+"""`manifest.json`, the table of contents of a data set. A data set with a manifest is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT_VERSION = 2
 _DAMAGED = "the file was edited or damaged: restore it, or delete the dataset and ingest it again"
 _SPLITS = {"train", "test"}
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_MOST = 2**62  # what a count or a size can be
+_MAX_INT = 2**62  # for counts and sizes
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class IndexInfo:
 
 @dataclass(frozen=True)
 class SplitInfo:
-    """One split; `class_counts[c]` samples have label c, `chunks` are in global order."""
+    """One split: `class_counts[c]` samples have label c; `chunks` are in global order."""
 
     count: int
     class_counts: tuple[int, ...]
@@ -50,15 +50,15 @@ class SplitInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A dataset's table of contents.
+    """The table of contents of a data set.
 
     Attributes:
-        name: short name of the dataset.
+        name: short name of the data set.
         classes: class names, in label order.
         splits: `train` and `test`.
-        recipe: what determines every byte besides the source: shuffle seed, chunk size, test fraction.
-        fingerprint: of the source, as it was when it was ingested; part of the recipe in format 1.
-        format_version: 1 has no names of files in its index.
+        recipe: the settings that determine every byte, besides the source: shuffle seed, chunk size, test fraction.
+        fingerprint: of the source at the time of ingestion; in format 1 it is part of the recipe.
+        format_version: in format 1, the index has no names of images.
         digest: sha256 over the canonical JSON of the contents; subsets and shards carry it. The same images under the
             same names have the same digest, wherever and whenever they were ingested.
     """
@@ -84,14 +84,15 @@ class Manifest:
         """Parse and validate.
 
         Raises:
-            DamagedDataError: no JSON, a field is missing or does not fit the others, or the digest does not fit.
-            RunError: a format version that this program does not know.
+            DamagedDataError: it is not JSON, a field is missing, two fields contradict each other, or the digest
+                differs.
+            RunError: the format version is unknown.
         """
         try:
             document = json.loads(data, parse_constant=_refuse)
             version = document["format_version"]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise DamagedDataError(f"{MANIFEST} is not the manifest of a dataset ({error!r})", _DAMAGED) from error
+            raise DamagedDataError(f"{MANIFEST} is not the manifest of a data set ({error!r})", _DAMAGED) from error
         if type(version) is not int or version not in (1, FORMAT_VERSION):
             remedy = "install the version of lipt that wrote the dataset, or ingest it again"
             raise RunError(f"{MANIFEST}: format version {version!r}; this program reads 1 and {FORMAT_VERSION}", remedy)
@@ -101,13 +102,13 @@ class Manifest:
         except (ValueError, RecursionError) as error:
             raise DamagedDataError(f"{MANIFEST}: a field is missing or malformed ({error})", _DAMAGED) from error
         if manifest.digest != digest:
-            raise DamagedDataError(f"{MANIFEST}: the contents do not fit the digest {manifest.digest!r}", _DAMAGED)
+            raise DamagedDataError(f"{MANIFEST}: the contents have another digest than {manifest.digest!r}", _DAMAGED)
         if contradiction := manifest._contradiction():
             raise DamagedDataError(f"{MANIFEST}: {contradiction}", _DAMAGED)
         return manifest
 
     def _contents(self) -> dict[str, Any]:
-        """What the digest is of."""
+        """The fields that the digest covers."""
         contents = {
             "format_version": self.format_version,
             "classes": list(self.classes),
@@ -117,7 +118,7 @@ class Manifest:
         return contents | {"name": self.name} if self.format_version == 1 else contents
 
     def _contradiction(self) -> str:
-        """What a manifest that was written by an ingest cannot say; empty where there is nothing."""
+        """A statement that an ingest would never write; empty if there is none."""
         if self.splits.keys() != _SPLITS:
             return f"its splits are {', '.join(self.splits) or 'none'}, expected train and test"
         for name, split in self.splits.items():
@@ -134,7 +135,7 @@ def _parse(document: Any, version: int) -> dict[str, Any]:
     """The fields of a manifest from its JSON.
 
     Raises:
-        ValueError: a field is missing, unknown, or not what it should be; says which.
+        ValueError: a field is missing, unknown or malformed; names the field.
     """
     kinds = {"name": str, "classes": list, "splits": dict, "recipe": dict, "format_version": int, "digest": str}
     found = _fields(document, "the manifest", kinds if version == 1 else kinds | {"fingerprint": str})
@@ -156,25 +157,25 @@ def _split(value: Any) -> SplitInfo:
 
 
 def _fields(value: Any, where: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """A JSON object that has exactly these fields, each of its type."""
+    """Check that a JSON object has exactly these fields, with these types."""
     if type(value) is not dict or value.keys() != kinds.keys():
-        raise ValueError(f"{where} has the fields {', '.join(kinds)} and no others")
+        raise ValueError(f"{where} must have the fields {', '.join(kinds)} and no others")
     if "file" in kinds and not _FILE_NAME.fullmatch(_is(value["file"], str, "file")):
-        raise ValueError(f"{value['file']!r} is no name of a file of a dataset")
+        raise ValueError(f"{value['file']!r} is not a file name of a data set")
     return {name: _is(value[name], kind, name) for name, kind in kinds.items()}
 
 
 def _is(value: Any, kind: type, name: str) -> Any:
     fits: bool = type(value) is kind
-    if not fits or (kind is int and not 0 <= value < _MOST):
+    if not fits or (kind is int and not 0 <= value < _MAX_INT):
         raise ValueError(f"{name}: expected {kind.__name__}, got {value!r:.40}")
     if kind is str:
-        value.encode()  # half a character is refused
+        value.encode()  # raises for half of a surrogate pair
     return value
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def canonical_digest(document: dict[str, Any]) -> str:

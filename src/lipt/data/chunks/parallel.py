@@ -1,4 +1,4 @@
-"""One way to overlap reading or decoding with the rest."""
+"""A `map` with threads, to read or decode ahead of use."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ R = TypeVar("R")
 def ordered_map(
     function: Callable[[T], R], items: Iterable[T], *, threads: int, window: int
 ) -> Generator[R, None, None]:
-    """`map` by threads, in order, with at most `window` results not yet taken (so memory stays bounded).
+    """`map` with threads, in order. At most `window` results are computed ahead, so that memory stays bounded.
 
-    Close it (`contextlib.closing`) to stop the threads where an error may leave it unfinished.
+    Use `contextlib.closing` if an error may end the loop over it: closing stops the threads.
     """
     pool = ThreadPoolExecutor(threads)
     pending: deque[Future[R]] = deque()

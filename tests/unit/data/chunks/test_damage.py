@@ -45,7 +45,7 @@ def test_manifest_round_trip(memory: Memory, dataset: Dataset) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"3", b"null", b"{}", b'{"name": "x"}'])
 def test_manifest_that_is_none(data: bytes) -> None:
-    with pytest.raises(IntegrityError, match=r"manifest.json is not the manifest of a dataset .*\n  -> "):
+    with pytest.raises(IntegrityError, match=r"manifest.json is not the manifest of a data set .*\n  -> "):
         Manifest.from_json(data)
 
 
@@ -55,10 +55,10 @@ def test_manifest_that_is_none(data: bytes) -> None:
         (["format_version"], 3, "format version 3; this program reads 1 and 2"),
         (["format_version"], True, "format version True"),
         (["format_version"], 1, "missing or malformed"),
-        (["digest"], "0" * 64, "do not fit the digest"),
+        (["digest"], "0" * 64, "have another digest"),
         (["name"], 3, "missing or malformed"),
         (["extra"], 1, "missing or malformed"),
-        (["splits", "train", "chunks", 0, "sha256"], "x", "do not fit the digest"),
+        (["splits", "train", "chunks", 0, "sha256"], "x", "have another digest"),
         (["splits", "train", "chunks", 0, "colour"], "x", "missing or malformed"),
         (["splits", "train", "chunks"], 3, "missing or malformed"),
         (["splits", "train"], {}, "missing or malformed"),

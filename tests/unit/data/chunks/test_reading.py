@@ -98,7 +98,7 @@ def test_every_mode_decodes_to_rgb(mode: str, form: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"no image", encoded("L", (6, 4))[:40], encoded("RGB", (6, 4), "GIF")])
 def test_unreadable_image_is_named(data: bytes) -> None:
-    with pytest.raises(RunError, match=r"cat 7 is no readable image: .*\n  -> remove or replace"):
+    with pytest.raises(RunError, match=r"cat 7 is not a readable image: .*\n  -> remove or replace"):
         decode_image(data, "cat 7")
 
 
