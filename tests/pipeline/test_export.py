@@ -142,9 +142,9 @@ def test_json(ran: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("there.txt", "there is something already"),
-        ("full", "there is something already"),
-        ("link", "there is something already"),
+        ("there.txt", "exists already"),
+        ("full", "exists already"),
+        ("link", "exists already"),
         ("x.parquet", "unknown suffix '.parquet'"),
         ("s3://bucket/x.tar", "not a local path"),
     ],
@@ -167,7 +167,7 @@ def test_images_are_not_written_among_those_of_the_source(ran: Path, capsys: pyt
     with pytest.raises(SystemExit) as ended:
         export(ran, str(ran / "pets/subset"))
     assert (ended.value.code, (ran / "pets/subset").exists()) == (2, False)
-    assert "where the images come from" in capsys.readouterr().err
+    assert "lies in the source" in capsys.readouterr().err
 
 
 def test_an_empty_folder_is_taken(ran: Path, place: Path) -> None:
@@ -180,9 +180,7 @@ def test_a_run_that_is_not_there(ran: Path, place: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         export(ran, "list.txt", "--set", "seed=7")
     assert ended.value.code == 1
-    assert (
-        "has no subset of this configuration\n  -> run it first, to the end: lipt run CONFIG" in capsys.readouterr().err
-    )
+    assert "has no subset of this configuration\n  -> finish the run first: lipt run CONFIG" in capsys.readouterr().err
     assert os.listdir(place) == []
 
 

@@ -29,7 +29,7 @@ WRONG = [
     ("select.options={bta: 0.1}", UsageError, "algorithm ccs has no option 'bta'"),
     ("select.options={beta: 3}", UsageError, "beta must be in [0, 1), not 3"),
     ("select.options={beta: high}", UsageError, "'high' is not a number or null"),
-    ("select.algorithm=dual", UsageError, "dual needs the outputs of 2 models or more, it would get 1"),
+    ("select.algorithm=dual", UsageError, "dual needs the outputs of 2 models or more, but there is only 1"),
     ("select={algorithm: ccs, options: {score: forgetting}}", LiptError, "forgetting"),
     ("select.algorithm=forgetting", UsageError, "counts forgetting events during training"),
     ("data.format=imagefoldr", UsageError, "data.format: no format 'imagefoldr'"),
@@ -139,7 +139,7 @@ def test_a_folder_is_counted_as_it_is_ingested(tmp_path: Path) -> None:
 
 def test_one_class_is_refused() -> None:
     (problem,) = problems(parse_config(TINY), Facts(train=2000, classes=1, size=(8, 8)))
-    assert problem.message == "the data set has one class, so there is nothing to tell apart"
+    assert problem.message == "the data set has one class; training needs two or more"
 
 
 OWN = """
@@ -170,9 +170,9 @@ def test_an_own_model_gets_two_images(tmp_path: Path, monkeypatch: pytest.Monkey
         return check_model(model, facts)
 
     assert check("fits") == 3 * 64 * 10 + 10
-    with pytest.raises(UsageError, match=r"cannot take images of 8x8 pixels: RuntimeError: .*mat1 and mat2"):
+    with pytest.raises(UsageError, match=r"cannot process images of 8x8 pixels: RuntimeError: .*mat1 and mat2"):
         check("large")
-    with pytest.raises(UsageError, match=r"gives \(20,\) for 2 images and 10 classes"):
+    with pytest.raises(UsageError, match=r"returns shape \(20,\) for 2 images and 10 classes"):
         check("folded")
 
 

@@ -1,1 +1,1 @@
-"""A whole run: which stage feeds which, the checks before it, its baseline beside it, its report after it."""
+"""A whole run: the order of its stages, the checks before it, its baseline and its report."""

@@ -1,4 +1,4 @@
-"""A run beside its random baseline, and a comparison beside all baselines over seeds."""
+"""`lipt run`: a run and its random baseline. `lipt compare`: all variants under several seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lipt.run.context import Context
 
 
 def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | None:
-    """The configuration, its baseline beside it (`train.random_baseline`), and the report.
+    """Run the configuration and its baseline (`train.random_baseline`), and write the report.
 
     Returns None on a dry run.
     """
@@ -31,12 +31,12 @@ def run_entries(selected: Outcome, beside: tuple[Baseline, Outcome] | None) -> l
 
 
 def run_comparison(ctx: Context) -> Document | None:
-    """Every variant under every seed; variants share the artifacts that they have in common.
+    """Run every variant under every seed, and write the report. Variants share artifacts with equal keys.
 
     Returns None on a dry run.
 
     Raises:
-        LiptError: a variant is not known or would fail; see `validate`.
+        LiptError: a variant is unknown or invalid; see `check_comparison`.
     """
     chosen = check_comparison(ctx)
     entries = []

@@ -1,6 +1,6 @@
-"""The selected images for other programs: their names as a list, a table of them, or the files themselves.
+"""Export the selected images for other programs: as a list of names, a table, or the image files.
 
-Legend: K selected samples; rows ascend by position, as training reads them.
+Rows ascend by position, the order in which training reads them.
 """
 
 from __future__ import annotations
@@ -57,44 +57,44 @@ class Exported:
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
-    """The selected samples: a table of source, label, class, position and weight, and where the images are."""
+    """The selected samples: their data set, and a table of source, label, class, position and weight."""
 
     table: pa.Table
     dataset: Dataset
     classes: list[str]
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
-        """Each with its name; read by range, checked."""
+        """Each sample with its name. Images are read by range, and their checksums verified."""
         wanted = self.dataset.ranges_of("train", self.table["position"].to_numpy(), gap_bytes=_GAP_BYTES)
         names = (name.as_py() for name in self.table["source"])
         return zip(names, read_samples(wanted, self.dataset.read), strict=True)
 
 
 def kind_of(target: str) -> Kind:
-    """What `target` is to become, by its suffix.
+    """The kind of export that the suffix of `target` asks for.
 
     Raises:
-        UsageError: not a local path, a suffix of something else, or something is there already.
+        UsageError: `target` is not a local path, has an unknown suffix, or exists already.
     """
     if "://" in target:
-        raise UsageError(f"--to {target}: not a local path", "write to this machine, then copy it")
+        raise UsageError(f"--to {target}: not a local path", "export to a local path, then copy the result")
     path = Path(target)
     kind = _KINDS.get(path.suffix.lower() if not (path.is_dir() or target.endswith("/")) else "")
     if kind is None:
         raise UsageError(
-            f"--to {target}: unknown suffix {path.suffix!r}", "name a .txt, .csv or .tar file, or a folder: FOLDER/"
+            f"--to {target}: unknown suffix {path.suffix!r}", "give a .txt, .csv or .tar file, or a folder: FOLDER/"
         )
     is_free = not os.path.lexists(path) or (kind == "folder" and path.is_dir() and not os.listdir(path))
     if not is_free or path.is_symlink():
-        raise UsageError(f"--to {target}: there is something already", "delete it, or choose another name")
+        raise UsageError(f"--to {target}: exists already", "delete it, or choose another name")
     return kind
 
 
 def export(ctx: Context, target: str) -> Exported:
-    """Write the subset of a finished run to `target`: all of it or nothing.
+    """Write the subset of a finished run to `target`. If that fails, nothing is left at `target`.
 
     Raises:
-        UsageError: as `kind_of`.
+        UsageError: `target` lies in the source, or as `kind_of`.
         RunError: the run has no subset yet, an image is damaged, or `target` cannot be written.
     """
     kind = kind_of(target)
@@ -118,10 +118,10 @@ def export(ctx: Context, target: str) -> Exported:
 
 
 def _check_apart(ctx: Context, target: str, kind: Kind) -> None:
-    """Images that are written among those of the source would be ingested with them."""
+    """Refuse a target inside the source: the next ingest would read the exported images too."""
     source = Path(ctx.config.data.source)
     if kind in ("tar", "folder") and source.is_dir() and Path(target).resolve().is_relative_to(source.resolve()):
-        raise UsageError(f"--to {target}: lies in {source}, where the images come from", "write outside of that folder")
+        raise UsageError(f"--to {target}: lies in the source {source}", "choose a path outside of that folder")
 
 
 def _document(ctx: Context) -> Document:
@@ -129,7 +129,7 @@ def _document(ctx: Context) -> Document:
     try:
         data = ctx.workspace.store.read(report_key(ctx.config, "json"), kind="other")
     except MissingObjectError:
-        remedy = "run it first, to the end: lipt run CONFIG"
+        remedy = "finish the run first: lipt run CONFIG"
         raise RunError(f"{ctx.workspace.store.uri} has no subset of this configuration", remedy) from None
     try:
         document = Document.model_validate_json(data)
@@ -137,13 +137,13 @@ def _document(ctx: Context) -> Document:
         raise RunError(f"{ctx.workspace.store.uri}: the report is damaged", "run it again: lipt run CONFIG") from None
     if document.subset is None or not document.subset.ref:
         raise RunError(
-            f"{ctx.workspace.store.uri}: an earlier version of lipt made this run", "run it again: lipt run CONFIG"
+            f"{ctx.workspace.store.uri}: an older version of lipt wrote this report", "run it again: lipt run CONFIG"
         )
     return document
 
 
 def _columns(kept: pa.Table, classes: list[str]) -> pa.Table:
-    """source, label, class, position and weight by ascending position; where names are unknown, from the position."""
+    """source, label, class, position and weight by ascending position. Without names, `source` holds the position."""
     kept = kept.sort_by("position")
     position = kept["position"]
     if "source" in kept.column_names:
@@ -158,7 +158,7 @@ def _columns(kept: pa.Table, classes: list[str]) -> pa.Table:
 
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
-    """A place beside `target` that takes its name when all is written, and goes when it is not."""
+    """A temporary path beside `target`. It is renamed to `target` at the end, or deleted on an error."""
     unfinished = target.absolute().parent / f"{TEMPORARY}{uuid4().hex}"
     try:
         unfinished.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def _whole(target: Path) -> Iterator[Path]:
         os.rename(unfinished, target)
     except OSError as error:
         raise RunError(
-            f"cannot write {target}: {error.strerror or error}", "free space, or choose another place"
+            f"cannot write {target}: {error.strerror or error}", "free space, or choose another path"
         ) from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -179,10 +179,10 @@ def _whole(target: Path) -> Iterator[Path]:
 
 
 def _write_list(chosen: _Chosen, target: Path, advance: Callable[[int], None]) -> None:
-    """One name a line."""
+    """Write one name per line."""
     names = chosen.table["source"]
     if pa.compute.any(pa.compute.match_substring_regex(names, r"[\r\n]")).as_py():
-        raise RunError("the name of an image holds a line break: a list would be ambiguous", "export to a .csv file")
+        raise RunError("an image name contains a line break, so a list would be ambiguous", "export to a .csv file")
     with open(target, "x", encoding="utf-8", newline="\n") as file:
         for name in names:
             file.write(f"{name.as_py()}\n")
@@ -190,13 +190,13 @@ def _write_list(chosen: _Chosen, target: Path, advance: Callable[[int], None]) -
 
 
 def _write_csv(chosen: _Chosen, target: Path, advance: Callable[[int], None]) -> None:
-    """A header, and a row for each sample."""
+    """Write a header, and a row per sample."""
     pa.csv.write_csv(chosen.table, target)
     advance(len(chosen.table))
 
 
 def _write_folder(chosen: _Chosen, target: Path, advance: Callable[[int], None]) -> None:
-    """`train/CLASS/NAME`."""
+    """Write the images as `train/CLASS/NAME`."""
     folders = [target / "train" / name for name in folder_names(chosen.classes)]
     for done, (name, sample) in enumerate(chosen.samples(), 1):
         folder = folders[sample.label]
@@ -204,7 +204,7 @@ def _write_folder(chosen: _Chosen, target: Path, advance: Callable[[int], None])
         file_name = safe_name(name, sample.ext)
         try:
             file = open(folder / file_name, "xb")  # noqa: SIM115 - closed below
-        except FileExistsError:  # also where the file system does not tell upper from lower case
+        except FileExistsError:  # also if the file system ignores case
             file = open(folder / f"{sample.position:08d}-{file_name}", "xb")  # noqa: SIM115 - closed below
         with file:
             file.write(sample.image)
@@ -212,7 +212,7 @@ def _write_folder(chosen: _Chosen, target: Path, advance: Callable[[int], None])
 
 
 def _write_tar(chosen: _Chosen, target: Path, advance: Callable[[int], None]) -> None:
-    """Members `KEY.jpg|png` and `KEY.cls`."""
+    """Write a tar with the members `KEY.jpg|png` and `KEY.cls`, as WebDataset reads it."""
     taken: set[str] = set()
     with open(target, "xb") as file:
         for done, (name, sample) in enumerate(chosen.samples(), 1):
@@ -234,7 +234,7 @@ _WRITERS: dict[Kind, Callable[[_Chosen, Path, Callable[[int], None]], None]] = {
 
 
 def safe_name(source: str, ext: str) -> str:
-    """A file name for an image: the last part of its name in the source, with a suffix that tells what it holds."""
+    """A file name for an image: the last part of its name in the source, with the suffix of its format."""
     name = _safe(PurePosixPath(source.replace("\\", "/")).name)
     fits = _JPEG if ext == "jpg" else (".png",)
     stem, suffix = (name, f".{ext}") if not name.lower().endswith(fits) else os.path.splitext(name)
@@ -242,14 +242,14 @@ def safe_name(source: str, ext: str) -> str:
 
 
 def safe_key(source: str) -> str:
-    """A WebDataset key: the name in the source without its suffix, in one part and without dots."""
+    """A WebDataset key: the name in the source without its suffix, slashes replaced by `-` and dots by `_`."""
     parts = [_safe(part) for part in source.replace("\\", "/").split("/") if part not in ("", ".", "..")]
     stems = [*parts[:-1], *(os.path.splitext(part)[0] for part in parts[-1:])]
     return _cut("-".join(stems).replace(".", "_") or "_", _LONGEST_KEY)
 
 
 def folder_names(classes: list[str]) -> list[str]:
-    """A folder for each class, by its name as far as that can be one."""
+    """A folder name for each class: the class name without forbidden characters, made unique."""
     names: list[str] = []
     taken: set[str] = set()
     for label, name in enumerate(classes):
@@ -262,11 +262,11 @@ def folder_names(classes: list[str]) -> list[str]:
 
 
 def _safe(part: str) -> str:
-    """One part of a path: no separators, no control characters, not hidden, not empty."""
+    """`part` as one part of a path: no separators, no control characters, not hidden, not empty."""
     cleaned = re.sub(r"[/\\\x00-\x1f\x7f]", "_", part)
     return re.sub(r"^[. ]+", "_", cleaned) or "_"
 
 
 def _cut(text: str, longest: int) -> str:
-    """The end of a text, cut to a number of bytes of UTF-8."""
+    """The end of a text, at most `longest` bytes of UTF-8."""
     return text.encode()[-longest:].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""What can be known of a data set without its images: how many, of how many classes, how large."""
+"""Facts about a data set that need no ingestion: numbers of images and classes, size of an image."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Facts:
     """The training split of a data set."""
 
     train: int
-    """Images, validation included."""
+    """Number of images, validation images included."""
     classes: int
     size: tuple[int, int] | None = None
-    """Height and width in pixels; None where it is not known."""
+    """Height and width in pixels; None if unknown."""
 
     @classmethod
     def of(cls, data: Data, listing: Callable[[], Listing] | None = None) -> Facts:
-        """Of the configured data. Nothing is downloaded, no image but the first is read.
+        """The facts about the configured data. Nothing is downloaded, and at most one image is read.
 
         Args:
-            listing: gives what the source holds, where it is known already.
+            listing: returns the listing of the source, if the caller has one; otherwise the source is listed here.
 
         Raises:
-            LiptError: they are not there, must not be read, or cannot be used.
+            LiptError: the data are missing, unreadable or unusable.
         """
         side = (data.image_size, data.image_size) if data.image_size else None
         if is_chunk_store(data):
@@ -43,7 +43,7 @@ class Facts:
         return cls(train=_train(data, found), classes=len(found.classes), size=side or found.size)
 
     def candidates(self, data: Data) -> int:
-        """Training images that are not for validation.
+        """Number of training images that are not held out for validation.
 
         Raises:
             RunError: one of the two sets is empty.

@@ -1,9 +1,9 @@
-"""The DAG: which stage feeds which, for one configuration, as `lipt run` and the pipelines execute it.
+"""The stages of one configuration in their order, as `lipt run` and the pipelines execute them.
 
-    ingest; [initialise -> dispatch] -> [pretrain x n] -> [group x g -> merge] -> [score -> select]
-        -> [train -> evaluate]; report
+    [ingest -> initialise, dispatch] -> [pretrain x n] -> [group x g -> merge] -> [score -> select]
+        -> [train -> evaluate]
 
-Brackets are the boxes of the Kubeflow pipeline: each is one function here, called by a pod or, in turn, by `run`.
+A bracket is a box of the pipeline and one function here. A pod calls one of these functions; `run` calls all of them.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from lipt.stages.train import train
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Outcome of the dispatch box; empty where the algorithm looks at no model."""
+    """Artifacts of the dispatch box. An algorithm that needs no model has only the data set."""
 
     dataset: Artifact
     initial: tuple[Artifact, ...] = ()
     """theta_*, or the R models of classic pre-training."""
     shards: Artifact | None = None
-    """The shards; None when there is no swarm."""
+    """None without a swarm."""
 
     @property
     def swarm(self) -> tuple[Artifact, Artifact, Artifact]:
-        """Data set, theta_* and shards: what jigsaws and their merges start from."""
+        """Data set, theta_* and shards: the inputs of jigsaws and merges."""
         assert self.shards is not None
         return self.dataset, self.initial[0], self.shards
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """Outcome of the train box."""
+    """Artifacts of the train box."""
 
     model: Artifact
     evaluation: Artifact
@@ -64,23 +64,23 @@ class Outcome:
     prepared: Prepared
     jigsaws: tuple[Artifact, ...] = ()
     groups: tuple[Artifact, ...] = ()
-    """Soups of the groups that theta_p was merged from, where there are groups."""
+    """Soups of the groups; empty without groups."""
     merged: Artifact | None = None
     scores: tuple[Artifact, ...] = ()
     subset: Artifact
     trained: Trained
     failures: dict[int, str] = field(default_factory=dict)
-    """Error message of each jigsaw that was lost."""
+    """Error message of each lost jigsaw, by index."""
 
     def artifacts(self) -> list[Artifact]:
-        """Everything but the data set, in the order in which it was made."""
+        """All artifacts except the data set, in the order in which they were made."""
         optional = [self.prepared.shards, *self.jigsaws, *self.groups, self.merged, *self.scores]
         made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
         return [*made, self.subset, self.trained.model, self.trained.evaluation]
 
 
 def needs_models(config: Config) -> bool:
-    """Whether any model is needed before the main training."""
+    """Whether the algorithm needs a model."""
     needs = needs_of(config.select)
     return needs.outputs or needs.forgetting
 
@@ -91,14 +91,14 @@ def has_swarm(config: Config) -> bool:
 
 
 def prepare(ctx: Context) -> Prepared:
-    """Box 1: theta_* (or the classic models) and the shards."""
+    """Box 1: ingest the data, train theta_* (or the classic models), draw the shards."""
     check_forgetting(ctx.config)
     check_start(ctx.config)
     dataset = ingest(ctx).make()
     if not needs_models(ctx.config):
         return Prepared(dataset=dataset)
     runs = ctx.config.score.runs if ctx.config.score.model == "classic" else 1
-    # Shards come first: that fails at once when the data are too few.
+    # Shards first: that fails at once if there are too few images.
     shards = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
     initial = tuple(initialise(ctx, dataset, run=run).make() for run in range(runs))
     return Prepared(dataset=dataset, initial=initial, shards=shards)
@@ -107,23 +107,23 @@ def prepare(ctx: Context) -> Prepared:
 def check_start(config: Config) -> None:
     """
     Raises:
-        UsageError: the main training is to go on from a model that the configuration does not make.
+        UsageError: `train.start: continue`, but the configuration trains no theta_p.
     """
     if config.train.start == "continue" and not (needs_models(config) and config.score.model != "classic"):
         raise UsageError(
             f"train.start: continue needs theta_p; there is none with {algorithm_of(config.select)}, "
             f"{config.score.model}",
-            "set train.start: fresh, or choose an algorithm that looks at a model",
+            "set train.start: fresh, or choose an algorithm that needs a model",
         )
 
 
 def train_jigsaws(ctx: Context, prepared: Prepared, indices: Iterable[int]) -> Made:
-    """Box 2: the jigsaws that were trained, and why each of the others is lost."""
+    """Box 2: train jigsaws; returns the finished ones, and the error of each lost one."""
     return make_parts(ctx, pretrain, dict.fromkeys(indices, prepared.swarm))
 
 
 def merge_jigsaws(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:
-    """Box 3: theta_p, by way of the groups' soups where there are groups.
+    """Box 3: merge the jigsaws into theta_p; with groups, merge each group first.
 
     Raises:
         RunError: fewer jigsaws than the quorum arrived; names the missing ones.
@@ -133,12 +133,12 @@ def merge_jigsaws(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact])
 
 
 def merge_groups(ctx: Context, prepared: Prepared, dealt: Mapping[int, Sequence[Artifact]]) -> Made:
-    """The soups of the groups."""
+    """Merge each group of jigsaws into a soup."""
     return make_parts(ctx, group, {index: (*prepared.swarm, members) for index, members in dealt.items()})
 
 
 def _all(parts: Made) -> list[Artifact]:
-    """All of them: where a part is lost, its error is raised."""
+    """The artifacts of all parts; raises the error of a lost part."""
     made, lost = parts
     for error in lost.values():
         raise error
@@ -146,13 +146,13 @@ def _all(parts: Made) -> list[Artifact]:
 
 
 def made_of(ctx: Context, artifact: Artifact | None, stage: str) -> tuple[Artifact, ...]:
-    """The inputs of an artifact that come from that stage."""
+    """The inputs of an artifact that `stage` made."""
     refs = artifact.inputs if artifact is not None else ()
     return tuple(ctx.artifact(ref) for ref in refs if ref.startswith(f"{stage}/"))
 
 
 def score_and_select(ctx: Context, prepared: Prepared, merged: Artifact | None) -> Artifact:
-    """Box 4: the subset."""
+    """Box 4: score the candidates and select the subset."""
     scoring = Scoring.of(ctx, prepared, merged)
     scores = _all(scoring.run(ctx, range(scoring.blocks)))
     return select(ctx, prepared.dataset, scores).make()
@@ -160,30 +160,30 @@ def score_and_select(ctx: Context, prepared: Prepared, merged: Artifact | None) 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """What is forwarded through which models; block by block, so that pods can share it."""
+    """The models that score, and the number of blocks. Pods can share the blocks."""
 
     dataset: Artifact
     models: tuple[Artifact, ...]
     base: Artifact | None
-    """theta_*, where the models are jigsaws."""
+    """theta_*, if the models are jigsaws."""
     blocks: int
-    """Into how many artifacts."""
+    """Number of blocks; each is scored into one artifact."""
 
     @classmethod
     def of(cls, ctx: Context, prepared: Prepared, merged: Artifact | None) -> Scoring:
-        """The scoring of a run; without models there are no blocks."""
+        """The scoring of a run; 0 blocks without models."""
         models, base = [merged] if merged is not None else list(prepared.initial), None
-        if merged is not None and ctx.config.score.model == "jigsaws":  # that arrived: what the merge was made of
+        if merged is not None and ctx.config.score.model == "jigsaws":  # those that arrived: the inputs of the merge
             models, base = list(made_of(ctx, merged, "pretrain")), prepared.initial[0]
         count = len(blocks(ctx, prepared.dataset)) if models else 0
         return cls(dataset=prepared.dataset, models=tuple(models), base=base, blocks=count)
 
     def stage(self, ctx: Context, index: int) -> Stage:
-        """One block."""
+        """The stage that scores one block."""
         return score(ctx, self.dataset, self.models, self.base, index=index)
 
     def run(self, ctx: Context, indices: Iterable[int]) -> Made:
-        """Score blocks."""
+        """Score these blocks."""
         return make_parts(ctx, score, dict.fromkeys(indices, (self.dataset, self.models, self.base)))
 
 
@@ -196,11 +196,11 @@ def train_and_evaluate(
     jigsaws: Iterable[Artifact] = (),
     failures: Mapping[int, str] | None = None,
 ) -> Outcome:
-    """Box 5: main training and the evaluation of its last epoch, which complete a run.
+    """Box 5: train on the subset and evaluate the last epoch's model; returns the outcome of the whole run.
 
     Args:
-        jigsaws: those that arrived.
-        failures: why each of the others is lost.
+        jigsaws: the jigsaws that arrived.
+        failures: the error message of each lost jigsaw.
     """
     start = (merged or prepared.initial[0]) if ctx.config.train.start == "continue" else None
     model = train(ctx, prepared.dataset, subset, start).make()
@@ -218,10 +218,10 @@ def train_and_evaluate(
 
 
 def run(ctx: Context) -> Outcome:
-    """All boxes of one configuration, one after the other.
+    """Run all boxes of one configuration, one after the other.
 
     Raises:
-        RunError: also when fewer jigsaws than the quorum could be trained.
+        RunError: a stage failed, or fewer jigsaws than the quorum arrived.
     """
     prepared = prepare(ctx)
     jigsaws: dict[int, Artifact] = {}
@@ -229,7 +229,7 @@ def run(ctx: Context) -> Outcome:
     merged = None
     if has_swarm(ctx.config):
         jigsaws, lost = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
-        for index, error in lost.items():  # a lost worker is what the quorum is for
+        for index, error in lost.items():  # the merge applies the quorum
             ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
         merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
     subset = score_and_select(ctx, prepared, merged)
@@ -238,25 +238,25 @@ def run(ctx: Context) -> Outcome:
 
 
 def with_config(ctx: Context, changes: dict[str, Any]) -> Context:
-    """The same workspace under a changed configuration."""
+    """The same context with a changed configuration."""
     return replace(ctx, config=override(ctx.config, changes))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What a plain run is shown beside."""
+    """The variant that a plain run is compared with."""
 
     name: str
     label: str
     changes: dict[str, Any]
-    """To the configuration of the run."""
+    """Changes to the configuration of the run."""
 
 
 def baseline_of(config: Config) -> Baseline | None:
-    """The random subset of the same two budgets, class by class where the selection is balanced.
+    """The baseline of a run: a random subset with the same two budgets, class-balanced if the selection is balanced.
 
-    Beside a subset that is random itself: fresh draws of every epoch from all data (RS2), which train as much. Beside
-    RS2 itself: a random subset that stays. None where it was switched off, or all data are trained on.
+    If the selection is itself random, the baseline is RS2 with the same trained budget. If the run is RS2, the
+    baseline is a fixed random subset. None if it is switched off, or the run trains on all data.
     """
     settings = config.train
     is_random = algorithm_of(config.select) in ("random", "stratified")
@@ -279,9 +279,9 @@ _PLAIN = {"reselect_every": 0, "start": "fresh"}
 
 
 def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The rows of a comparison: name -> (label, changes to the configuration). Budgets follow the configuration's.
+    """The variants of a comparison: name -> (label, changes to the configuration).
 
-    RS2 and full data keep everything; RS2 draws per epoch what the others keep.
+    RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on.
     """
     per_epoch = config.train.epoch_fraction or config.select.fraction
     everything = {"algorithm": "random", "options": {}, "fraction": 1.0}

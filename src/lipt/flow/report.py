@@ -1,4 +1,4 @@
-"""Report: what the artifacts of one or more runs say, as a document and as HTML."""
+"""Write the report of one or more runs from their artifacts, as JSON and HTML."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Entry:
 
 
 def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine = "local") -> doc.Document:
-    """Gather, render and store the report, at `report_key`; where this run made nothing, the one there is stays."""
+    """Write the report to `report_key`. If this run made no artifact, the existing report is kept."""
     artifacts = _all_artifacts(entries)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
     ledger = [_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in artifacts]
@@ -80,7 +80,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
 
 
 def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: doc.Engine) -> doc.Document | None:
-    """The report of this configuration as it lies there, if it tells of the same work and this run added none."""
+    """The stored report of this configuration, if it covers the same artifacts and this run made none."""
     store, key = ctx.workspace.store, report_key(ctx.config, "json")
     if not all(row.earlier for row in ledger) or not store.size(report_key(ctx.config, "html")):
         return None
@@ -100,17 +100,17 @@ def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
 
 
 def run_id(config: Config) -> str:
-    """Name and digest of a configuration."""
+    """The name of a configuration, with its digest."""
     return f"{config.name}-{hashlib.sha256(canonical_json(config.model_dump(mode='json'))).hexdigest()[:8]}"
 
 
 def report_key(config: Config, kind: Literal["html", "json"]) -> str:
-    """Where the report of a configuration lies in its workspace."""
+    """The key of a configuration's report in the workspace."""
     return f"reports/{run_id(config)}/report.{kind}"
 
 
 def _all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
-    """Every artifact once, in the order made."""
+    """Every artifact once, in the order in which they were made."""
     unique: dict[str, Artifact] = {}
     for entry in entries:
         for outcome in entry.outcomes:
@@ -123,10 +123,10 @@ def _all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
 
 
 def _epoch_flops(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | None:
-    """FLOPs of one epoch of training on all candidates; None where every training also scored them.
+    """FLOPs of one epoch of training on all candidates; None if every training also reselected.
 
-    All rows train the same network, so any training that did nothing else tells. Seconds would not do: the first
-    stage of a process warms up, and a number of epochs must not depend on the machine.
+    All rows train the same network, so one training without reselection is enough. FLOPs rather than seconds, because
+    the first stage of a process includes warm-up, and because a number of epochs must not depend on the machine.
     """
     for outcome in (outcome for entry in entries for outcome in entry.outcomes):
         model, settings = outcome.trained.model, outcome.config.train
@@ -172,12 +172,12 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
 
 
 def _reason(config: Config) -> str:
-    """Why `auto` runs what it runs, where that is not a selection."""
+    """Why `auto` chose a random subset; empty if it did not."""
     if config.select.algorithm != AUTO or algorithm_of(config.select) not in ("random", "stratified"):
         return ""
     return (
-        f"auto takes a random subset above {format_budget(PAYS_UNTIL)} of the data, where in our measurements nothing "
-        "that looks at a model did better"
+        f"auto takes a random subset above {format_budget(PAYS_UNTIL)} of the data, because no algorithm that needs a "
+        "model did better there in our measurements"
     )
 
 
@@ -212,7 +212,7 @@ def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
 
 
 def _ingredient(attempt: dict[str, Any], **more: Any) -> doc.JigsawRow:
-    """What a merge did with one ingredient, as its summary has it."""
+    """The row of one jigsaw, or of one group's soup, from a step of the merge's summary."""
     return doc.JigsawRow(
         validation_after=attempt["accuracy_after"],
         **more,
@@ -221,7 +221,7 @@ def _ingredient(attempt: dict[str, Any], **more: Any) -> doc.JigsawRow:
 
 
 def _result(group: dict[str, Any]) -> str:
-    """What became of a group."""
+    """The result of a group, as a note."""
     kept = sum(attempt["kept"] for attempt in group["steps"])
     return f"{kept} of {len(group['steps'])} workers kept, result: {group['chosen']}"
 
@@ -281,9 +281,8 @@ def _paper_accounting(ctx: Context, attempt: Attempt, outcome: Outcome, costs: d
             selection_epochs=measured("score", "select"),
             main_epochs=measured("train"),
         ),
-        note=f"Classic pre-training: {classic}. The paper charges a read for every epoch; here a set that fits in "
-        "memory is read once, "
-        "and what is counted is what the store client transferred.",
+        note=f"Classic pre-training: {classic}. The paper counts one read of the data per epoch. Here, data that fit "
+        "in memory are read once, and the bytes that the store client transferred are counted.",
     )
 
 
@@ -325,14 +324,14 @@ def _device_name(ctx: Context) -> str:
 
 
 def role_of(name: str) -> Literal["selected", "random", "full", "classic", "other"]:
-    """The part a variant plays in the verdict."""
+    """The role of a variant in the verdict."""
     if name in ("random", "stratified"):
         return "random"
     return {"full": "full", "lipt": "selected", "classic-grand": "classic"}.get(name, "other")  # type: ignore[return-value]
 
 
 def label_of(config: Config) -> str:
-    """How a plain run is called in the report."""
+    """The label of a plain run in the report."""
     configured, runs, needs = config.select.algorithm, algorithm_of(config.select), needs_of(config.select)
     origin = (
         _ORIGIN[config.score.model if has_swarm(config) or config.score.model == "classic" else "theta_star"]

@@ -1,4 +1,4 @@
-"""What the report shows of a subset: classes, scores, and images to look at."""
+"""The report's section about the subset: classes, scores and example images."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SCORES = {
 
 
 def subset_view(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
-    """The subset of an outcome; reads the selection and two montages of images."""
+    """The section about an outcome's subset. Reads the selection and `_EXAMPLES` images on each side."""
     dataset = open_dataset(attempt, outcome.prepared.dataset)
     table = read_subset(attempt, outcome.subset, sources=True).table
     names = table["source"] if "source" in table.column_names else None
@@ -63,7 +63,7 @@ def subset_view(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
 
 
 def score_name(algorithm: str, options: Mapping[str, Any]) -> str:
-    """What the stored scores are: of an algorithm that works on a score of the user's choice, that score."""
+    """The name of the stored scores: the score that the options choose, or the algorithm's own."""
     name = str(options.get("score") or options.get("measure") or algorithm)
     return _SCORES.get(name, name)
 
@@ -80,7 +80,7 @@ def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
 def _examples(
     dataset: Dataset, table: pa.Table, classes: list[str], names: pa.ChunkedArray | None
 ) -> list[doc.Example]:
-    """Samples spread evenly over the rows of `table`, as PNG; `names` are those of all candidates."""
+    """At most `_EXAMPLES` samples, spread evenly over the rows of `table`. `names` has a row per candidate."""
     if not len(table):
         return []
     rows = np.unique(np.linspace(0, len(table) - 1, min(_EXAMPLES, len(table))).astype(np.int64))

@@ -1,7 +1,7 @@
-"""One validation for `run`, `compare`, `submit`, `doctor` and every dry run: in seconds, before anything is trained.
+"""Validation before a run: `run`, `compare`, `submit`, `doctor` and every dry run share these checks.
 
-What the stages would stumble over late is tried early and small: the network without memory for its weights (a user's
-own with), the selection on a few made-up samples.
+They take seconds and find errors that would otherwise stop a late stage. The network is built without memory for its
+weights (a user's own model with it), and the algorithm selects among a few synthetic samples.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Check = Callable[[], Any]
 
 
 def check_run(ctx: Context) -> None:
-    """A configuration and its random baseline.
+    """Check a configuration and its random baseline.
 
     Raises:
-        LiptError: everything that is wrong, in one.
+        LiptError: names all problems.
     """
     facts = _check(ctx)
     if baseline := baseline_of(ctx.config):
@@ -43,13 +43,13 @@ def check_run(ctx: Context) -> None:
 
 
 def check_comparison(ctx: Context) -> dict[str, tuple[str, dict[str, Any]]]:
-    """All variants of a comparison; returns those that it has, as `variants` does.
+    """Check the variants of a comparison; returns them as `variants` does.
 
-    Where `compare.variants` names none, those that do not go with the configuration are left out, and said.
+    If `compare.variants` is empty, variants that do not fit the configuration are left out, with a message.
 
     Raises:
-        UsageError: unknown name in `compare.variants`, or `lipt` is not among them.
-        LiptError: everything that is wrong with the configuration or with a variant that is named, in one.
+        UsageError: `compare.variants` has an unknown name, or `lipt` is missing.
+        LiptError: names all problems of the configuration and of the variants in `compare.variants`.
     """
     known = variants(ctx.config)
     names = ctx.config.compare.variants or list(known)
@@ -57,7 +57,7 @@ def check_comparison(ctx: Context) -> dict[str, tuple[str, dict[str, Any]]]:
         if name not in known:
             raise UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))
     if "lipt" not in names:
-        raise UsageError("compare.variants: lipt is missing", "add it; the verdict is about it")
+        raise UsageError("compare.variants: lipt is missing", "add it: the verdict is about it")
     facts = _check(ctx)
     wrong = {name: _variant_problems(ctx.config, f"variant {name}", known[name][1], facts) for name in names}
     if ctx.config.compare.variants:
@@ -68,10 +68,10 @@ def check_comparison(ctx: Context) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def check_from_afar(config: Config) -> list[str]:
-    """What can be said from a machine that will not run it; returns what was not checked, and why.
+    """Check a configuration on a machine that will not run it; returns what could not be checked, and why.
 
     Raises:
-        LiptError: everything that is wrong, in one.
+        LiptError: names all problems.
     """
     unknown = []
     facts = None
@@ -81,7 +81,7 @@ def check_from_afar(config: Config) -> list[str]:
         unknown.append(f"the data set: {error.message}")
     problem = _error_of(lambda: check_model(config.model, facts))
     found = problems(config, facts)
-    if problem is not None and ":" in config.model.name:  # it may be installed in the image alone
+    if problem is not None and ":" in config.model.name:  # it may be installed only in the image
         unknown.append(f"the model: {problem.message}")
     elif problem is not None:
         found.append(problem)
@@ -90,12 +90,12 @@ def check_from_afar(config: Config) -> list[str]:
 
 
 def problems(config: Config, facts: Facts | None) -> list[LiptError]:
-    """What is wrong with a configuration, the model apart; without `facts` the data set is left out."""
+    """All problems of a configuration except its model's. Without `facts` the data set is not checked."""
     return [*_settings_problems(config), *(_data_problems(config, facts) if facts else [])]
 
 
 def raise_all(problems: Iterable[LiptError]) -> None:
-    """Raise all of them as one error, each message once; the first decides the exit code."""
+    """Raise all problems as one error, each message once. The first one determines the exit code."""
     found = list({error.message: error for error in problems}.values())
     if len(found) == 1:
         raise found[0]
@@ -106,7 +106,7 @@ def raise_all(problems: Iterable[LiptError]) -> None:
 
 
 def _settings_problems(config: Config) -> Iterator[LiptError]:
-    """What is wrong whatever the data are: the algorithm, its options, what it needs."""
+    """Problems that do not depend on the data: the algorithm, its options and needs."""
     for check in (
         lambda: check_format(config.data.format),
         lambda: check_forgetting(config),
@@ -115,13 +115,13 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
     ):
         if (error := _error_of(check)) is not None:
             yield error
-            return  # what comes after says the same in other words
+            return  # later checks would report the same problem again
 
 
 def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
-    """What does not fit the data set: too few images for shards or subset, too few classes."""
+    """Problems with the data set: too few images for the shards or the subset, too few classes."""
     if facts.classes < 2:
-        yield RunError("the data set has one class, so there is nothing to tell apart", "add images of another class")
+        yield RunError("the data set has one class; training needs two or more", "add images of another class")
     try:
         candidates = facts.candidates(config.data)
     except LiptError as error:
@@ -145,10 +145,10 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
 
 
 def check_model(settings: Model, facts: Facts | None) -> int:
-    """Build the network; returns how many weights it has. A user's own is also given two images.
+    """Build the network; returns its number of weights. A user's own model is also applied to two images.
 
     Raises:
-        UsageError: no such model, it cannot be built, or it cannot take the images.
+        UsageError: the model is unknown, cannot be built, or cannot process the images.
     """
     own, classes = ":" in settings.name, facts.classes if facts else 10
     with torch.no_grad(), nullcontext() if own else shapes_only():
@@ -169,12 +169,12 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
         raise
     except Exception as error:
         raise UsageError(
-            f"model.name: {name} cannot take images of {height}x{width} pixels: {in_one_line(error)}",
+            f"model.name: {name} cannot process images of {height}x{width} pixels: {in_one_line(error)}",
             "correct the model, or set data.image_size to the size that it expects",
         ) from error
     if shapes != ((2, classes), (2,)):
         raise UsageError(
-            f"model.name: {name} gives {shapes[0]} for 2 images and {classes} classes",
+            f"model.name: {name} returns shape {shapes[0]} for 2 images and {classes} classes",
             f"return logits of shape (2, {classes})",
         )
 
@@ -182,7 +182,8 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
 def _check(ctx: Context) -> Facts:
     facts, settings = Facts.of(ctx.config.data, partial(listing, ctx)), ctx.config.model
     is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
-    # Its name is all that can be wrong; the import takes a second, which a repeated run has no other use for.
+    # With default settings only the name can be wrong. Building the model would import torchvision, which takes a
+    # second and which a run that finds all artifacts finished does not need.
     check = partial(check_model_name, settings.name) if is_default else partial(check_model, settings, facts)
     before = [_error_of(lambda: ctx.device), _error_of(check)]
     raise_all([*filter(None, before), *problems(ctx.config, facts)])
@@ -190,7 +191,7 @@ def _check(ctx: Context) -> Facts:
 
 
 def _variant_problems(config: Config, name: str, changes: dict[str, Any], facts: Facts) -> list[LiptError]:
-    """What is wrong with a configuration under changes, each message under that name."""
+    """The problems of a variant; each message starts with `name`."""
     try:
         found = problems(override(config, changes), facts)
     except UsageError as error:
@@ -199,7 +200,7 @@ def _variant_problems(config: Config, name: str, changes: dict[str, Any], facts:
 
 
 def _try_selection(config: Config) -> None:
-    """Select among a few made-up samples, as often as a run does: what options do not allow comes out.
+    """Select among a few synthetic samples, once for each kind of selection in the run, to find wrong options.
 
     Raises:
         UsageError: unknown algorithm or option, a value out of range, too few models.
@@ -218,7 +219,7 @@ def _try_selection(config: Config) -> None:
         if count < needs.models:
             raise UsageError(
                 f"select.algorithm: {settings.algorithm} needs the outputs of {needs.models} models or more, "
-                f"it would get {count}",
+                f"but there is only {count}",
                 "set score.model: jigsaws" if not config.train.reselect_every else "set train.reselect_every: 0",
             )
         samples = _samples(count, forgetting=scoring.model == "classic" and scoring.epochs > 1)
@@ -238,12 +239,12 @@ def _try_selection(config: Config) -> None:
             raise UsageError(why, "choose less extreme values") from error
 
 
-#: No option depends on how many models there are beyond that.
+#: Beyond this number of models, no option behaves differently.
 _MOST_MODELS = 1000
 
 
 def _samples(models: int, *, forgetting: bool) -> Candidates:
-    """24 samples of two classes."""
+    """24 synthetic samples of two classes."""
     generator = torch.Generator().manual_seed(0)
     labels_N = torch.arange(24) % 2
     outputs = Outputs(
@@ -266,6 +267,6 @@ def _error_of(check: Check) -> LiptError | None:
 
 
 def _rounded_up(share: float) -> str:
-    """Two digits of it, never less than it is."""
+    """`share` with two digits, rounded up."""
     text = f"{share:.1e}"
     return f"{float(text) if float(text) >= share else float(f'{share * 1.1:.1e}'):g}"
