@@ -126,18 +126,17 @@ def run_rank() -> None:
         if is_loss(error):
             error = RunError(f"{in_one_line(error)}", "lower the batch size, or use a device with more memory")
         known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
-        write_json(
-            folder / f"error-{rank}.json",
-            {
-                "rank": rank,
-                "time": time.time(),
-                "known": known,
-                "code": error.exit_code if isinstance(error, LiptError) else 1,
-                "message": error.message if isinstance(error, LiptError) else in_one_line(error),
-                "remedy": error.remedy if isinstance(error, LiptError) else "",
-                "traceback": "" if known else trace,
-            },
-        )
+        told = {
+            "rank": rank,
+            "time": time.time(),
+            "known": known,
+            "code": error.exit_code if isinstance(error, LiptError) else 1,
+            "message": error.message if isinstance(error, LiptError) else in_one_line(error),
+            "remedy": error.remedy if isinstance(error, LiptError) else "",
+            "traceback": "" if known else trace,
+            "extraInfo": {"timestamp": int(time.time())},  # torchrun's
+        }
+        write_json(Path(os.environ["TORCHELASTIC_ERROR_FILE"]), {"message": told})
         os._exit(1)  # an orderly exit might wait for processes that wait for this one
 
 
@@ -149,34 +148,23 @@ def _end_with(parent: int) -> None:
 
 
 class _Relay(Reporter):
-    """Leaves what it is told where the parent finds it: lines of [method, arguments]."""
+    """Writes each call where the parent reads it, as a line of [method, arguments]."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.open("a", encoding="utf-8"))
         self.advanced = 0.0
 
-    def _tell(self, method: str, *arguments: Any) -> None:
-        print(json.dumps([method, arguments]), file=self.stream, flush=True)
-
-    def started(self, label: str) -> None:
-        self._tell("started", label)
-
-    def advance(self, label: str, done: int, total: int, text: str = "") -> None:
-        if time.monotonic() >= self.advanced + POLL_S:  # no more than the parent looks at
+    def __getattribute__(self, method: str) -> Any:
+        if method not in _RELAYED:
+            return super().__getattribute__(method)
+        if method == "advance":  # no more often than the parent looks
+            if time.monotonic() < self.advanced + POLL_S:
+                return lambda *_arguments: None
             self.advanced = time.monotonic()
-            self._tell("advance", label, done, total, text)
+        return lambda *arguments: print(json.dumps([method, arguments]), file=self.stream, flush=True)
 
-    def stopped(self, label: str) -> None:
-        self._tell("stopped", label)
 
-    def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
-        self._tell("done", label, wall_s, summary)
-
-    def skipped(self, label: str, summary: dict[str, Any]) -> None:
-        self._tell("skipped", label, summary)
-
-    def say(self, text: str) -> None:
-        self._tell("say", text)
+_RELAYED = ("started", "advance", "stopped", "done", "skipped", "say")
 
 
 def write_json(path: Path, document: Any) -> None:

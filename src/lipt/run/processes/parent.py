@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import torch
@@ -42,6 +42,12 @@ from lipt.run.processes.child import (
     run_stage,
     write_json,
 )
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+#: By rank.
+Failures = dict[int, "ProcessFailure"]
 
 
 def run_together(
@@ -133,7 +139,7 @@ def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, o
         if died is None:
             return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         if isinstance(died, dict):
-            raise _first_error(folder, died, processes, label)
+            raise _first_error(died, processes, label)
     # As if the signal had come without children, now that they and the folder are gone.
     if died == signal.SIGINT:
         raise KeyboardInterrupt
@@ -141,9 +147,12 @@ def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, o
     raise SystemExit(128 + died)  # a handler of the caller's let us go on
 
 
-def _torchrun(folder: Path, program: str, processes: int) -> dict[int, int] | signal.Signals | None:
-    """Start the processes and wait for their end: None when all is well, the exit codes (by rank) of those that failed
-    first, or the signal that ended us. None of them is left in any case."""
+def _torchrun(folder: Path, program: str, processes: int) -> Failures | signal.Signals | None:
+    """Start the processes and wait for their end. None of them is left afterwards.
+
+    Returns:
+        None when all is well, the failures, or the signal that ended this process.
+    """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -167,7 +176,7 @@ def _torchrun(folder: Path, program: str, processes: int) -> dict[int, int] | si
     try:
         elastic_launch(config, sys.executable)("-P", "-c", program, str(folder))
     except ChildFailedError as error:
-        return {rank: failure.exitcode for rank, failure in error.failures.items()}
+        return error.failures
     except SignalException as error:
         return error.sigval
     finally:
@@ -187,12 +196,14 @@ def _free_port() -> int:
 _FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
 
 
-def _first_error(folder: Path, died: dict[int, int], processes: int, label: str) -> LiptError:
+def _first_error(failures: Failures, processes: int, label: str) -> LiptError:
     """What to tell of several failures: one that a process explained, else a kill, else the earliest.
 
     A process that loses its partner fails as well, so the order among the rest says little.
     """
-    told = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("error-*.json")]
+    messages = [failure.error_file_data["message"] for failure in failures.values()]
+    told = [message for message in messages if isinstance(message, dict)]
+    died = {rank: failure.exitcode for rank, failure in failures.items()}
     told.sort(key=lambda error: (not error["known"], error["time"]))
     if told and told[0]["known"]:
         classes: dict[int, type[LiptError]] = {2: UsageError, 3: TransientError}
