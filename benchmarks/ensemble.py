@@ -80,7 +80,7 @@ def compare(ctx: Context) -> None:
     }
     for fraction, length in BUDGETS.items():
         chosen = {
-            "random per class": (
+            "class-balanced random": (
                 select(
                     "stratified",
                     Candidates(labels_N=labels_N, num_classes=classes),

@@ -34,7 +34,7 @@ def test_kubectl_alone_runs_the_whole_pipeline() -> None:
     assert workflow["status"]["phase"] == "Succeeded"
     root = workflow["status"]["nodes"][name]
     outputs = {entry["name"]: entry["value"] for entry in root["outputs"]["parameters"]}
-    assert outputs["verdict"].startswith("**auto = ccs (LiPT)")
+    assert outputs["verdict"].startswith("**LiPT, auto (ccs)")
     with store() as client:
         html = read(client, outputs["report"].removeprefix(f"s3://{BUCKET}/"))
     assert html.startswith(b"<!DOCTYPE html>")

@@ -14,7 +14,7 @@ from typing import Any
 
 from lipt.config import Config, override
 from lipt.errors import RunError, UsageError
-from lipt.run.algorithm import algorithm_of, check_forgetting, needs_of
+from lipt.run.algorithm import algorithm_label, algorithm_of, check_forgetting, needs_of
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
 from lipt.run.processes.parts import Made, make_parts
@@ -293,7 +293,7 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
     return {
         "full": ("Full data", {"select": everything, "train": _PLAIN | {"epoch_fraction": None}}),
         "random": ("Random subset", {"select": {"algorithm": "random", "options": {}}, "train": _PLAIN}),
-        "stratified": ("Random per class", {"select": {"algorithm": "stratified", "options": {}}, "train": _PLAIN}),
+        "stratified": ("Class-balanced random", {"select": {"algorithm": "stratified", "options": {}}, "train": _PLAIN}),
         "rs2": (
             "RS2: fresh random draw every epoch",
             {"select": everything, "train": _PLAIN | {"epoch_fraction": per_epoch}},
@@ -301,13 +301,13 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": {"algorithm": "grand", "options": {}}}),
         "theta-star": (
-            f"theta_* alone, {config.select.algorithm}",
+            f"theta_* alone, {algorithm_label(config.select)}",
             {"merge": {"method": "none"}, "train": {"start": "fresh"}},
         ),
         "swarm-dual": (
             "LiPT, DUAL over the swarm",
             {"select": {"algorithm": "dual", "options": {}}, "score": {"model": "jigsaws"}, "train": _PLAIN},
         ),
-        "best-single": (f"Best single jigsaw, {config.select.algorithm}", {"merge": {"method": "best_single"}}),
-        "lipt": (f"LiPT, {config.select.algorithm}", {}),
+        "best-single": (f"Best single jigsaw, {algorithm_label(config.select)}", {"merge": {"method": "best_single"}}),
+        "lipt": (f"LiPT, {algorithm_label(config.select)}", {}),
     }

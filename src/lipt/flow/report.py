@@ -26,14 +26,19 @@ from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.report.numbers import format_budget
-from lipt.run.algorithm import algorithm_of, needs_of
+from lipt.run.algorithm import algorithm_label, algorithm_of, needs_of
 from lipt.run.artifact import Artifact, canonical_json
 from lipt.run.attempt import Attempt
 from lipt.run.context import Context
 from lipt.run.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
 
-_ORIGIN = {"merged": "LiPT", "jigsaws": "LiPT, ensemble", "classic": "classic", "theta_star": "theta_*"}
+_ORIGIN = {
+    "merged": "LiPT",
+    "jigsaws": "LiPT as an ensemble",
+    "classic": "Classic pre-training",
+    "theta_star": "theta_* alone",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,12 +336,9 @@ def role_of(name: str) -> Literal["selected", "random", "full", "classic", "othe
 
 
 def label_of(config: Config) -> str:
-    """The label of a plain run in the report."""
-    configured, runs, needs = config.select.algorithm, algorithm_of(config.select), needs_of(config.select)
-    origin = (
-        _ORIGIN[config.score.model if has_swarm(config) or config.score.model == "classic" else "theta_star"]
-        if needs.outputs
-        else "no model"
-    )
-    name = configured if runs == configured else f"{configured} = {runs}"
-    return f"{name} ({origin})"
+    """The name of a plain run in the report, such as `LiPT, auto (ccs)`."""
+    label = algorithm_label(config.select)
+    if not needs_of(config.select).outputs:
+        return label
+    model = config.score.model
+    return f"{_ORIGIN[model if has_swarm(config) or model == 'classic' else 'theta_star']}, {label}"

@@ -12,6 +12,12 @@ def algorithm_of(settings: Select) -> str:
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced)
 
 
+def algorithm_label(settings: Select) -> str:
+    """The algorithm as reports write it: `herding`, or `auto (ccs)` where `auto` chose."""
+    configured, runs = settings.algorithm, algorithm_of(settings)
+    return runs if runs == configured else f"{configured} ({runs})"
+
+
 def needs_of(settings: Select) -> Requirements:
     """What that algorithm needs."""
     return requirements(settings.algorithm, settings.fraction, settings.options)
