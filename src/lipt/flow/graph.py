@@ -278,6 +278,11 @@ def baseline_of(config: Config) -> Baseline | None:
 _PLAIN = {"reselect_every": 0, "start": "fresh"}
 
 
+def _chosen_by(algorithm: str) -> dict[str, Any]:
+    """The settings that change with the algorithm."""
+    return {"algorithm": algorithm, "options": {}}
+
+
 def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
     """The variants of a comparison: name -> (label, changes to the configuration).
 
@@ -286,27 +291,30 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
     per_epoch = config.train.epoch_fraction or config.select.fraction
     everything = {"algorithm": "random", "options": {}, "fraction": 1.0}
     classic = {
-        "select": {"algorithm": "grand", "options": {}},
+        "select": _chosen_by("grand"),
         "score": {"model": "classic", "runs": 10, "epochs": 1},
         "train": _PLAIN,
     }
     return {
         "full": ("Full data", {"select": everything, "train": _PLAIN | {"epoch_fraction": None}}),
         "random": ("Random subset", {"select": {"algorithm": "random", "options": {}}, "train": _PLAIN}),
-        "stratified": ("Class-balanced random", {"select": {"algorithm": "stratified", "options": {}}, "train": _PLAIN}),
+        "stratified": (
+            "Class-balanced random",
+            {"select": {"algorithm": "stratified", "options": {}}, "train": _PLAIN},
+        ),
         "rs2": (
             "RS2: fresh random draw every epoch",
             {"select": everything, "train": _PLAIN | {"epoch_fraction": per_epoch}},
         ),
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
-        "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": {"algorithm": "grand", "options": {}}}),
+        "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": _chosen_by("grand")}),
         "theta-star": (
             f"theta_* alone, {algorithm_label(config.select)}",
             {"merge": {"method": "none"}, "train": {"start": "fresh"}},
         ),
         "swarm-dual": (
             "LiPT, DUAL over the swarm",
-            {"select": {"algorithm": "dual", "options": {}}, "score": {"model": "jigsaws"}, "train": _PLAIN},
+            {"select": _chosen_by("dual"), "score": {"model": "jigsaws"}, "train": _PLAIN},
         ),
         "best-single": (f"Best single jigsaw, {algorithm_label(config.select)}", {"merge": {"method": "best_single"}}),
         "lipt": (f"LiPT, {algorithm_label(config.select)}", {}),
