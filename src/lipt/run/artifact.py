@@ -1,18 +1,18 @@
-"""Artifacts: what a stage leaves behind, addressed by everything that determines it.
+"""Artifacts: the results of stages. Everything that determines a result is part of its address.
 
-    WORKSPACE/STAGE/KEY/artifact.json    written last: its presence means that the artifact is complete
-                        cost.json        what it cost, outside the digest since times differ between runs
+    WORKSPACE/STAGE/KEY/artifact.json    written last: the artifact is complete when this file exists
+                        cost.json        time, FLOPs and traffic; not in the digest, since times differ between runs
                         checkpoint       while the stage runs
-                        damaged          a reader found a file that is not what was written: the stage runs again
+                        damaged          a reader found that a file has changed: the stage runs again
                         FILES
 
-An artifact of which a file is missing or has another size is not finished: whoever looks it up makes it again. That
-takes one listing; a file that is changed in place is found by who reads it. What was made from an artifact that had to
-be made again, and came out otherwise (as it may on a GPU), is made again too.
+An artifact is made again if a file is missing or has another size. One listing shows that. A file that was changed in
+place is found by its reader. If an artifact that is made again has other contents (this happens on a GPU), all that
+was made from it is made again, too.
 
-KEY is a digest of the stage's name, its settings, its inputs and the seed, so the same question has the same address on
-every machine: that is what makes stages idempotent, skips finished ones, and lets runs share what they have in common.
-A *reference* `STAGE/KEY` is all that travels between pods.
+KEY is a digest of the stage's name, its settings, its inputs and the seed. The same work has the same address on every
+machine. So a finished stage is skipped, and runs share the artifacts that they have in common. Pods pass only the
+*reference* `STAGE/KEY` to each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHUNKS = "chunks"
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """Digest and size of one file of an artifact; under a name that ends with a slash, of all files below it."""
+    """Digest and size of one file. Under a name that ends with a slash: of all files in that folder."""
 
     sha256: str
     num_bytes: int
@@ -45,7 +45,7 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A finished stage: its files and a small summary (accuracies, counts), all of it deterministic."""
+    """The result of a finished stage: files and a small summary (accuracies, counts). All of it is deterministic."""
 
     stage: str
     key: str
@@ -63,12 +63,12 @@ class Artifact:
 
     @cached_property
     def digest(self) -> str:
-        """Of everything else."""
+        """SHA-256 of all fields."""
         return hashlib.sha256(canonical_json(json.loads(canonical_json(asdict(self))))).hexdigest()
 
     @property
     def contents(self) -> str:
-        """What an artifact that is made from this one refers to: `digest`; of a data set, wherever it lies, its own."""
+        """The digest that artifacts made from this one record. A data set has the same one wherever it lies."""
         return str(self.settings.get("digest", self.digest))
 
     def to_json(self) -> bytes:

@@ -50,7 +50,7 @@ class Stage:
     def make(self) -> Artifact:
         """The finished artifact, made if it is not there; what is made is reproducible on a CPU.
 
-        On a dry run, the reporter is told what would be made. The artifact returned has an address and nothing else.
+        A dry run makes nothing: the reporter shows the stage, and the artifact returned has only an address.
         """
         workspace, reporter, ref = self.ctx.workspace, self.ctx.reporter, self.ref
         finished = workspace.find(ref)

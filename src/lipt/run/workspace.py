@@ -24,13 +24,13 @@ class Workspace:
         """References found finished that this process did not make."""
         self._made: set[str] = set()
         self._digests: dict[str, str] = {}
-        """Of the artifacts that were looked up or made."""
+        """Reference -> `contents` of each artifact that was looked up or made."""
 
     def find(self, ref: str) -> Artifact | None:
-        """The finished artifact; None when there is none, or when it is to be made again.
+        """The finished artifact; None if there is none, or if it must be made again.
 
-        It is when it was found damaged, when a file is missing or has another size, and when what it was made from has
-        been made again and is not the same.
+        It must be made again if it was found damaged, if a file is missing or has another size, or if one of its
+        inputs was made again and has changed.
         """
         try:
             found = self.get(ref)
@@ -79,7 +79,7 @@ class Workspace:
         origin = f"{self.store.uri}/{ref}/{MARKER}"
         found = Artifact.from_json(self.store.read(f"{ref}/{MARKER}", kind="other"), origin=origin)
         if found.ref != ref:
-            raise IntegrityError(f"{origin} is that of {found.ref}", "run again: its stage is repeated")
+            raise IntegrityError(f"{origin} belongs to {found.ref}", "run again: its stage is repeated")
         self._digests[ref] = found.contents
         return found
 
