@@ -248,7 +248,7 @@ def test_auto_pays_for_no_model_where_none_pays(tmp_path: Path) -> None:
     text = " ".join(verdict.sentences)
     assert "RS2: fresh random draw every epoch" in text
     assert "select.fraction: 1, train.epoch_fraction: 0.1" in text
-    assert "fewer than 3 seeds are not enough" in text
+    assert "Fewer than 3 seeds are not enough" in text
     plain = run_with_baseline(tiny_context(tmp_path, {"select": {"algorithm": "stratified", "fraction": 0.1}}))
     assert plain is not None
     assert plain.rows[0].accuracy == row.accuracy

@@ -93,11 +93,11 @@ def test_what_is_assumed_is_said_and_this_machine_is_measured(ran: Context, tmp_
     assert all(0 < rate < 5 for rate in here["machine"]["rates"].values())  # TFLOP/s; the assumption is 50
     assert any("measured just now with this model on this machine (CPU, " in note for note in here["assumptions"])
     cluster = CliRunner().invoke(plan, [path, "--engine", "argo", "-m", "latency_ms=7"]).output
-    assert "compute: 50 TFLOP/s by a GPU (assumed, -m gpu_tflops=…)" in cluster
-    assert "store: 10 Gbit/s (assumed, -m store_gbps=…), 10 Gbit/s to a node (assumed, -m node_gbps=…), " in cluster
-    assert "7 ms a request\n" in cluster
+    assert "compute: 50 TFLOP/s per GPU (assumed, -m gpu_tflops=…)" in cluster
+    assert "store: 10 Gbit/s (assumed, -m store_gbps=…), 10 Gbit/s per node (assumed, -m node_gbps=…), " in cluster
+    assert "7 ms per request\n" in cluster
     given = CliRunner().invoke(plan, [path, "-m", "gpu_tflops=2"]).output
-    assert "compute: 2 TFLOP/s by a GPU\n" in given
+    assert "compute: 2 TFLOP/s per GPU\n" in given
 
 
 def test_large_images_are_timed_in_a_smaller_batch(tmp_path: Path) -> None:
