@@ -1,4 +1,4 @@
-"""Seeds: one user seed, and independent streams derived from it by name, so that resuming needs no saved generator."""
+"""Random numbers: independent streams, each derived by name from the user's seed. So resuming needs no saved state."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A 63-bit seed for the stream called `names`, for example `derive(seed, "order", epoch)`."""
+    """The 63-bit seed of the stream `names`, for example `derive(seed, "order", epoch)`."""
     text = "/".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def generator(seed: int, *names: str | int) -> torch.Generator:
-    """A CPU generator for that stream; draws are made on the CPU so that they do not depend on the device."""
+    """A generator for the stream `names`. It is on the CPU, so that draws do not depend on the device."""
     return torch.Generator().manual_seed(derive(seed, *names))
 
 
@@ -28,10 +28,9 @@ def permutation(n: int, seed: int, *names: str | int) -> Tensor:
 
 @contextmanager
 def reproducible(device: torch.device) -> Iterator[None]:
-    """Inside the block torch's CPU kernels give the same bits each time. Those of a GPU do not: some operations have no
-    such kernel there.
+    """Make torch's CPU kernels deterministic inside the block. Some GPU kernels have no deterministic version.
 
-    `torch.use_deterministic_algorithms` does the same, and imports the compiler for it: 4 seconds of CPU.
+    `torch.use_deterministic_algorithms` does the same, but imports torch's compiler, which takes 4 s of CPU time.
     """
     before = torch.get_deterministic_debug_mode()
     if device.type == "cpu":
@@ -44,7 +43,7 @@ def reproducible(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def global_seed(seed: int, *names: str | int) -> Iterator[None]:
-    """Seed torch's global CPU generator inside the block (torchvision draws from it) and restore it afterwards."""
+    """Seed torch's global CPU generator, from which torchvision draws, inside the block; restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, *names))
         yield

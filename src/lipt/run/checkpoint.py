@@ -15,7 +15,7 @@ from lipt.errors import IntegrityError
 from lipt.ledger import Cost
 from lipt.run.attempt import Attempt
 from lipt.training.distributed import Ranks
-from lipt.training.loop import Dynamics, Progress, Trainer
+from lipt.training.loop import Dynamics, Trainer, TrainingProgress
 from lipt.training.tensor_files import pack, unpack
 
 
@@ -101,7 +101,7 @@ def _restore(
     tensors = unpack(data, origin=origin)
     try:
         document: dict[str, Any] = json.loads(tensors.pop("document").numpy().tobytes())
-        trainer.restore(tensors, Progress(**document["progress"]))
+        trainer.restore(tensors, TrainingProgress(**document["progress"]))
         for name in vars(dynamics) if dynamics is not None else ():
             getattr(dynamics, name).copy_(tensors[f"dynamics/{name}"])
     except (KeyError, ValueError, TypeError, RuntimeError) as error:

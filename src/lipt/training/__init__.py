@@ -1,1 +1,1 @@
-"""Networks and what is done with their weights: train, prune, merge, score, write."""
+"""Networks: build, train, prune and merge them, run them forward, and write their weights."""

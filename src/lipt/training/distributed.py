@@ -1,7 +1,7 @@
-"""Several processes that train one model: each takes its part of every batch, the result is that of one process.
+"""Several processes train one model together: each takes a part of every batch.
 
-Data-parallel training equals training on one device up to rounding when the samples of a batch, the mean over them and
-BatchNorm's statistics stay global. DistributedDataParallel averages the gradients, `SyncedBatchNorm` does the rest.
+Apart from rounding, the result is the same as on one device. For this, the loss is averaged over the whole batch
+(DistributedDataParallel averages gradients) and BatchNorm's statistics cover the whole batch (`SyncedBatchNorm`).
 
 Shape legend: B batch, P a process's part of it, C channels, R processes.
 """
@@ -23,40 +23,41 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lipt.data.augmentation import BatchPart
 
-# Not a limit on hanging: processes wait for the first one while it selects or writes, and the launcher ends all of them
-# as soon as one is gone.
-_PATIENCE = timedelta(days=7)
+# Long, because the others wait while the first process selects or writes. If a process fails, the launcher ends all.
+_TIMEOUT = timedelta(days=7)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """This process among those that train together; by default there is no other.
+    """The rank of this process and the number of processes that train together; by default one.
 
-    Every method but `part` must be called by all processes, in the same order.
+    All processes must call every method except `part`, in the same order.
     """
 
     rank: int = 0
     count: int = 1
 
     def part(self, rows_B: Tensor) -> BatchPart:
-        """The part of a batch that this process takes: sizes differ by at most one, small batches leave some empty.
+        """The part of a batch for this process. Part sizes differ by at most one; parts of a small batch may be empty.
 
-        Neighbours in the data set stay together: of a streamed set, each process then reads runs of its own.
+        Neighbours in the data set stay together, so that each process reads contiguous runs of a streamed set.
         """
         if self.count == 1:
             return BatchPart.whole(len(rows_B))
         return BatchPart(rows_P=rows_B.argsort(stable=True).tensor_split(self.count)[self.rank], size=len(rows_B))
 
     def replicate(self, model: nn.Module) -> nn.Module:
-        """The network to train: backward leaves the mean of the processes' gradients in the parameters of `model`,
-        whose BatchNorm layers become synchronised ones in place."""
+        """The network to train: its backward pass leaves the averaged gradients in the parameters of `model`.
+
+        BatchNorm layers of `model` become synchronised ones, in place.
+        """
         if self.count == 1:
             return model
         for module in model.modules():
             if isinstance(module, _BatchNorm):
                 module.__class__ = SyncedBatchNorm  # keeps parameters, buffers, name and place
-        # find_unused_parameters: a model of the user's own may have some. It also keeps the layout of the buckets,
-        # which would otherwise change after the first step, and with it the rounding of a resumed run.
+        # find_unused_parameters: a user's model may have some. It also keeps the layout of the gradient buckets, which
+        # otherwise changes after the first step, so that a resumed run would round differently.
         network: nn.Module = DistributedDataParallel(model, find_unused_parameters=True)
         return network
 
@@ -68,7 +69,7 @@ class Ranks:
         return tensor
 
     def broadcast(self, data: bytes, *, source: int = 0) -> bytes:
-        """What process `source` hands over; what the others do is ignored."""
+        """The bytes that process `source` passes; those of the other processes are ignored."""
         if self.count == 1:
             return data
         length = torch.tensor(len(data))
@@ -81,25 +82,25 @@ class Ranks:
         return content.numpy().tobytes()
 
     def gather(self, data: bytes) -> list[bytes]:
-        """What each process hands over, by rank."""
+        """The bytes that each process passes, by rank."""
         return [self.broadcast(data, source=rank) for rank in range(self.count)]
 
 
 @contextmanager
 def process_group(device: torch.device, *, rank: int) -> Iterator[Ranks]:
-    """Meet the other processes, as torchrun's environment variables say; on CUDA, process `rank` gets GPU `rank`."""
+    """Connect to the other processes that torchrun's environment variables name; on CUDA, process i uses GPU i."""
     if device.type == "cuda":
         torch.cuda.set_device(rank)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
     yield Ranks(rank=dist.get_rank(), count=dist.get_world_size())
     dist.destroy_process_group()
 
 
 class SyncedBatchNorm(_BatchNorm):
-    """BatchNorm over the batch of all processes, parts of any size; on every device, unlike torch's SyncBatchNorm."""
+    """BatchNorm over the whole batch, with parts of any size; unlike torch's SyncBatchNorm it also works on a CPU."""
 
     def _check_input_dim(self, x: Tensor) -> None:
-        """Any (P, C, ...)."""
+        """Accept any shape (P, C, ...)."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -130,12 +131,12 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     count = counts[:, 0].sum()
     shares = counts / count
     mean = (shares * means).sum(0)
-    # From differences of means, not as E[x^2] - E[x]^2, which cancels.
+    # From differences of means: E[x^2] - E[x]^2 would lose precision by cancellation.
     return mean, (shares * (variances + (means - mean).square())).sum(0), count
 
 
 class _Normalise(torch.autograd.Function):
-    """(x - mean) / sqrt(var + eps) * weight + bias, where mean and var came from the x of all processes."""
+    """(x - mean) / sqrt(var + eps) * weight + bias, with mean and var over the x of all processes."""
 
     @staticmethod
     def forward(

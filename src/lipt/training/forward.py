@@ -103,7 +103,7 @@ def outputs_of(
 
 @torch.no_grad()
 def recalibrate_batchnorm(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 128) -> None:
-    """Replace all running statistics by averages over one pass in train mode (docs/method.md section 3, point 5)."""
+    """Replace all running statistics by averages over one pass in train mode (Ro et al. 2023)."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [module.momentum for module in norms]
     for module in norms:

@@ -1,7 +1,7 @@
-"""The training loop: one function for theta_*, for a jigsaw and for the main training.
+"""The training loop, the same for theta_*, jigsaws and the main training.
 
-Everything random is a function of (seed, epoch, step), so a resumed run repeats an uninterrupted one bit by bit on the
-same number of CPU threads, and nothing about generators needs saving.
+All random draws are functions of (seed, epoch, step), so a checkpoint needs no state of a generator. On a CPU with the
+same number of threads, a resumed run is bit by bit equal to an uninterrupted one.
 
 Shape legend: N samples of the set, K samples drawn in an epoch, B batch.
 """
@@ -47,19 +47,20 @@ class Recipe:
 
 
 @dataclass(kw_only=True)
-class Progress:
-    """What a checkpoint holds besides weights and momentum."""
+class TrainingProgress:
+    """How far a training is; a checkpoint stores it with weights and momentum."""
 
     epoch: int = 0
+    """Finished epochs."""
     images: int = 0
-    """Images trained on so far; times FLOPs per image = cost."""
+    """Images trained on so far, repetitions included."""
     loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
 class Dynamics:
-    """Forgetting events (Toneva et al. 2019, Algorithm 1): bookkeeping on predictions that training makes anyway."""
+    """Counts forgetting events (Toneva et al. 2019, Algorithm 1), from the predictions of training itself."""
 
     correct_N: Tensor
     learned_N: Tensor
@@ -74,22 +75,22 @@ class Dynamics:
         )
 
     def update(self, rows_K: Tensor, correct_K: Tensor) -> None:
-        """Once per epoch: which rows were trained on, each once, and whether they were classified correctly."""
+        """Add one epoch: the rows that were trained on, each once, and whether each was classified correctly."""
         self.forgotten_N[rows_K] += (self.correct_N[rows_K] & ~correct_K).long()
         self.learned_N[rows_K] |= correct_K
         self.correct_N[rows_K] = correct_K
 
     def scores(self) -> Tensor:
-        """float32 (N,): number of events, +inf for samples that were never learned."""
+        """float32 (N,): the number of events of each sample, +inf if it was never learned."""
         return torch.where(self.learned_N, self.forgotten_N.float(), torch.full((), math.inf))
 
 
 class Trainer:
-    """Trains `model`; holds what a checkpoint must hold.
+    """Trains `model`, and saves and restores the state of the training.
 
     Args:
-        ranks: the processes that train it together. All call the same methods and end up with the same state, which up
-            to rounding is that of a single process.
+        ranks: the processes that train the model together; all call the same methods. Apart from rounding, the result
+            is the same as with a single process.
     """
 
     def __init__(
@@ -101,9 +102,9 @@ class Trainer:
         self.recipe = recipe
         self.seed = seed
         self.device = device
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         self.advance: Callable[[int, int], None] = lambda _done, _total: None
-        """Told after each batch how many images are done in this epoch, and how many it has."""
+        """Called after each batch with (images done in this epoch, images of this epoch)."""
         self.optimizer = torch.optim.SGD(
             model.parameters(),
             lr=recipe.lr,
@@ -113,11 +114,11 @@ class Trainer:
         )
 
     def run_epoch(self, images: ImageSet, *, weights_N: Tensor | None = None, dynamics: Dynamics | None = None) -> None:
-        """One epoch over a fresh draw from `images`.
+        """Train for one epoch on samples drawn from `images`.
 
         Args:
-            weights_N: float32 (N,) loss weights; normalised to mean 1 over the set.
-            dynamics: updated with the predictions of the epoch, of all processes.
+            weights_N: float32 (N,) loss weights; they are scaled to mean 1 over the set.
+            dynamics: updated with the predictions of all processes in this epoch.
 
         Raises:
             RunError: the loss is not finite, or a batch has fewer images than there are processes.
@@ -150,7 +151,8 @@ class Trainer:
             losses_P = F.cross_entropy(logits_PC.float(), y_P, reduction="none")
             if weights_N is not None:
                 losses_P = losses_P * weights_N[rows_P].to(self.device)
-            # The mean over the processes of these losses, and so of their gradients, is the mean over the whole batch.
+            # DistributedDataParallel averages the gradients of the processes. With this factor the average is the
+            # gradient of the mean loss over the whole batch.
             loss = losses_P.sum() / part.size * ranks.count
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -185,7 +187,7 @@ class Trainer:
         }
         return {f"model/{name}": tensor for name, tensor in state_of(self.model).items()} | momentum
 
-    def restore(self, tensors: State, progress: Progress) -> None:
+    def restore(self, tensors: State, progress: TrainingProgress) -> None:
         """Continue from a checkpoint of the same model and recipe."""
         self.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")})
         document = self.optimizer.state_dict()
@@ -198,7 +200,7 @@ class Trainer:
         self.progress = progress
 
 
-#: What the coming epoch trains on: images, and loss weights (N,) or None. Called with the trainer before each epoch.
+#: Returns the images and loss weights (N,) or None of the next epoch; called with the trainer before each epoch.
 EpochData = Callable[["Trainer"], tuple[ImageSet, Tensor | None]]
 
 
@@ -209,7 +211,7 @@ def train(
     dynamics: Dynamics | None = None,
     after_epoch: Callable[[Trainer], None] = lambda _trainer: None,
 ) -> None:
-    """Run the epochs that `trainer` has still to run."""
+    """Run the remaining epochs of `trainer`."""
     while trainer.progress.epoch < trainer.recipe.epochs:
         images, weights_N = epoch_data(trainer)
         trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics)
@@ -217,10 +219,10 @@ def train(
 
 
 def epoch_rows(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
-    """Rows of one epoch, int64 (K,): a fresh draw without replacement, also across the epochs of one pass over the set.
+    """The rows of one epoch, int64 (K,), drawn without replacement.
 
-    With `size` = n (or None) this is an ordinary reshuffled epoch; smaller, it is RS2 without replacement
-    (Okanovic et al. 2024, Algorithm 1).
+    With `size` = n or None, the epoch contains all rows in a new order. With a smaller size it is RS2 without
+    replacement (Okanovic et al. 2024, Algorithm 1): no row occurs twice until all rows have been used.
     """
     if size is None or size >= n:
         return permutation(n, seed, "order", epoch)
@@ -230,7 +232,7 @@ def epoch_rows(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
 
 
 def batch_sizes(n: int, batch_size: int) -> list[int]:
-    """Sizes of consecutive batches; a last batch of one joins its predecessor, since BatchNorm cannot train on one."""
+    """Sizes of consecutive batches. A single last image joins the batch before, since BatchNorm cannot train on one."""
     sizes = [batch_size] * (n // batch_size) + ([n % batch_size] if n % batch_size else [])
     if len(sizes) > 1 and sizes[-1] == 1:
         sizes[-2:] = [sizes[-2] + 1]

@@ -114,7 +114,7 @@ def _wrn28_10(num_classes: int, width: int) -> nn.Module:
 
 
 def _torchvision(name: str, num_classes: int) -> nn.Module:
-    import torchvision.models  # here: 0.7 s that the CLI's --help need not pay
+    import torchvision.models  # here: it takes 0.7 s, and --help does not need it
 
     model: nn.Module = getattr(torchvision.models, name)(weights=None, num_classes=num_classes)
     return model
@@ -145,15 +145,17 @@ def build_model(
 ) -> nn.Module:
     """Build a network whose initial weights depend on `seed` alone.
 
-    The model carries the dotted name of its last linear layer in `classifier_name`.
+    The attribute `classifier_name` of the model is the dotted name of its last linear layer.
 
     Args:
-        name: one of ours, or `package.module:function`, also of the current folder; called with `num_classes`.
-        classifier: the last linear layer; of a model that has but one, None finds it.
+        name: a name in `_BUILDERS`, or `package.module:function`, also of a module in the current folder. The function
+            is called with `num_classes`.
+        width: channels of the first stage; None = the default of the network.
+        classifier: name of the last linear layer; None if the model has only one.
 
     Raises:
-        UsageError: unknown name, a width for a model that has none, a function that cannot be imported or called, that
-            raises or does not return an nn.Module, or no classifier layer of that name.
+        UsageError: the name is unknown, the model has a fixed width, the function cannot be imported or called, it
+            raises or does not return an nn.Module, or there is no such classifier layer.
     """
     with global_seed(seed, "weights"):
         if ":" in name:
@@ -177,34 +179,34 @@ def build_model(
     return model
 
 
-class _Unfilled(TorchFunctionMode):
-    """Skips the random filling of weights: on the meta device it changes nothing, and imports torch's compiler."""
+class _WithoutInitialisation(TorchFunctionMode):
+    """Skips the initialisation of weights. On the meta device it has no effect, but would import torch's compiler."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in _FILLING:
+        if getattr(func, "__name__", "") in _INITIALISERS:
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
 
 
-_FILLING = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_", "xavier_uniform_"}
+_INITIALISERS = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_", "xavier_uniform_"}
 
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Models built within have shapes, but neither memory nor numbers."""
-    with torch.device("meta"), _Unfilled():
+    """Models that are built inside the block have shapes, but no memory and no weights."""
+    with torch.device("meta"), _WithoutInitialisation():
         yield
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model there, weights stored channels last: 1.4x faster convolutions on CPU and GPU."""
+    """Move the model to `device`, with channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
     if device.type == "cpu":
         without_strided_1x1(model)
     return model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def train_flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> tuple[int, int]:
-    """FLOPs of one image, (forward, forward + backward), counted by torch's dispatcher (1 multiply-add = 2 FLOPs)."""
+    """(forward, forward + backward) FLOPs of one image, as torch counts them (1 multiply-add = 2 FLOPs)."""
     from torch.utils.flop_counter import FlopCounterMode
 
     was_training = model.training
@@ -220,7 +222,7 @@ def train_flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> tupl
 
 
 def _classifier(model: nn.Module, name: str, wanted: str | None) -> tuple[str, nn.Linear]:
-    """The linear layer called `wanted`; None stands for the only one."""
+    """Name and layer of the linear layer `wanted`; None = the only one."""
     layers = {key: module for key, module in model.named_modules() if key and isinstance(module, nn.Linear)}
     if not layers:
         raise UsageError(f"model.name: {name} has no linear layer", "let its last layer be an nn.Linear")
@@ -228,7 +230,7 @@ def _classifier(model: nn.Module, name: str, wanted: str | None) -> tuple[str, n
         return next(iter(layers.items()))
     if wanted is None:
         raise UsageError(
-            f"model.classifier: {name} has {len(layers)} linear layers", f"name the last one, of {list(layers)}"
+            f"model.classifier: {name} has {len(layers)} linear layers", f"name the last one; they are {list(layers)}"
         )
     if wanted not in layers:
         raise UsageError(f"model.classifier: {wanted!r} is not a linear layer of {name}", f"name one of {list(layers)}")

@@ -1,9 +1,9 @@
-"""A guard against a fault in oneDNN, the library that computes torch's convolutions on a CPU.
+"""A workaround for a bug in oneDNN, the library that computes torch's convolutions on a CPU.
 
-The weight gradient of a 1x1 convolution with a stride writes outside of its workspace when the image is stored
-channels last and has fewer channels than a vector register holds floats (16 with AVX-512, 8 with AVX2):
-https://github.com/uxlfoundation/oneDNN/issues/6035. The heap is damaged, and the process dies at some later point, or
-goes on with a wrong gradient. Which sizes it reaches: docs/architecture.md.
+The weight gradient of a strided 1x1 convolution writes outside of its buffer if the image is stored channels last and
+has fewer channels than a vector register has floats (16 with AVX-512, 8 with AVX2):
+https://github.com/uxlfoundation/oneDNN/issues/6035. This damages the heap: the process crashes later or continues with
+a wrong gradient. docs/architecture.md lists the sizes that are affected.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 
 def without_strided_1x1(model: nn.Module) -> None:
-    """Let every 1x1 convolution of the model take its stride as a slice of its input, and convolve with stride 1.
+    """Make every strided 1x1 convolution slice its input and convolve with stride 1.
 
-    The result is the same, since such a convolution looks at no other pixels; so are FLOPs, parameters and their names.
-    A hook slices, so that subclasses which compute their weight first are covered. To do it twice changes nothing.
+    The result is the same, because such a convolution reads no other pixels. FLOPs, parameters and their names stay the
+    same too. A hook does the slicing, so that it also works for subclasses that compute their weight. A second call
+    changes nothing.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv1d | nn.Conv2d) and _strided_1x1(module):

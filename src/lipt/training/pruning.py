@@ -1,4 +1,4 @@
-"""One-shot pruning of convolution and linear weights; biases and BatchNorm are never touched."""
+"""One-shot pruning of convolution and linear weights; biases and BatchNorm are never pruned."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prunable(model: nn.Module) -> dict[str, Tensor]:
 
 
 def draw_density(low: float, high: float, *, seed: int) -> float:
-    """The worker's density ~ U[low, high]."""
+    """The density of a worker, drawn from U[low, high]."""
     return low + (high - low) * float(torch.rand((), generator=generator(seed, "density")))
 
 
@@ -37,7 +37,7 @@ def prune(
     scope: Literal["global", "layer"] = "global",
     loss: Callable[[], Tensor] | None = None,
 ) -> float:
-    """Keep the share `density` of the weights with the highest saliency, zero the rest in place.
+    """Keep the share `density` of the weights with the highest saliency and set the others to zero, in place.
 
     Args:
         method: `magnitude` |w| (one-shot magnitude pruning), `random`, `snip` |w dL/dw| (Lee et al. 2019, eq. 5),
@@ -47,7 +47,7 @@ def prune(
         loss: for snip, the loss of one batch as a function of the model.
 
     Returns:
-        The density reached: non-zero share of the prunable weights.
+        The resulting density: the share of the prunable weights that is not zero.
     """
     weights = prunable(model)
     if method != "none":
@@ -57,7 +57,7 @@ def prune(
             flat = torch.cat([saliency[name].flatten() for name in names])
             dropped = len(flat) - round(density * len(flat))
             mask = torch.ones_like(flat)
-            mask[flat.argsort(stable=True)[:dropped]] = 0  # exact count, also when saliencies tie
+            mask[flat.argsort(stable=True)[:dropped]] = 0  # exact count, even if saliencies are equal
             for name, part in zip(names, mask.split([weights[name].numel() for name in names]), strict=True):
                 weights[name].mul_(part.view_as(weights[name]))
     total = sum(weight.numel() for weight in weights.values())

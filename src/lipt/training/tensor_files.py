@@ -1,9 +1,12 @@
-"""Weights on the wire and at rest: safetensors, and for jigsaws a compressed bf16 difference to theta_*.
+"""Files of weights: safetensors, and for jigsaws a compressed bf16 difference to theta_*, the delta.
 
-Layout of a delta: zstd(safetensors) with, for each floating tensor of more than one dimension, `zero/NAME`, a bitmap of
-exact zeros (a pruned weight stays exactly zero), and `delta/NAME`, the difference of all others to the base, rounded to
-bf16, its bytes shuffled so that all high bytes come first (sign and exponent compress, the mantissa does not).
-Everything else (biases, BatchNorm, counters) travels as it is under `full/NAME`; it is below one per cent.
+A delta is zstd(safetensors). For each floating-point tensor with two dimensions or more it contains
+
+    zero/NAME   a bitmap of exact zeros, so that pruned weights stay exactly zero
+    delta/NAME  the difference of all other values to the base, in bf16, all high bytes before all low bytes:
+                zstd compresses the high bytes (sign and exponent), but not the low ones
+
+All other tensors (biases, BatchNorm, counters; less than 1 % of the bytes) are stored unchanged as `full/NAME`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def unpack(data: bytes, *, origin: str) -> State:
     """Tensors from safetensors bytes.
 
     Raises:
-        IntegrityError: not a safetensors file; names `origin`.
+        IntegrityError: `data` is not a safetensors file; names `origin`.
     """
     try:
         return load(data)
@@ -45,10 +48,13 @@ def unpack(data: bytes, *, origin: str) -> State:
 
 
 def encode_delta(state: State, base: State) -> bytes:
-    """`state` relative to `base` (same names and shapes); 2^-9 relative rounding of the difference, zeros exact."""
+    """The delta of `state` to `base`, which has the same names and shapes.
+
+    The relative error of each difference is at most 2^-9; zeros stay exact.
+    """
     parts: State = {}
     for name, tensor in state.items():
-        if not _travels_as_delta(tensor):
+        if not _has_delta(tensor):
             parts[f"full/{name}"] = tensor
             continue
         zero = tensor == 0
@@ -59,15 +65,15 @@ def encode_delta(state: State, base: State) -> bytes:
 
 
 def decode_delta(data: bytes, base: State, *, origin: str) -> State:
-    """The state that `encode_delta` packed against the same `base`.
+    """The state of a delta to the same `base`.
 
     Raises:
-        IntegrityError: damaged, or made against another base; names `origin`.
+        IntegrityError: the delta is damaged or has another base; names `origin`.
     """
     limit = 4 * sum(tensor.numel() * tensor.element_size() for tensor in base.values()) + 1_000_000
     try:
-        if zstandard.frame_content_size(data) > limit:  # the frame decides what is allocated: do not trust it
-            raise ValueError("it would unpack to more than the model")
+        if zstandard.frame_content_size(data) > limit:  # zstandard would allocate as much as the header says
+            raise ValueError("unpacked, it would be larger than the model")
         parts = unpack(zstandard.ZstdDecompressor().decompress(data), origin=origin)
         return {name: _restore(name, tensor, parts) for name, tensor in base.items()}
     except (zstandard.ZstdError, KeyError, RuntimeError, ValueError) as error:
@@ -76,12 +82,12 @@ def decode_delta(data: bytes, base: State, *, origin: str) -> State:
         ) from None
 
 
-def _travels_as_delta(tensor: Tensor) -> bool:
+def _has_delta(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.dim() > 1
 
 
 def _restore(name: str, base: Tensor, parts: State) -> Tensor:
-    if not _travels_as_delta(base):
+    if not _has_delta(base):
         return parts[f"full/{name}"].view_as(base)
     bits = np.unpackbits(parts[f"zero/{name}"].numpy(), count=base.numel())
     kept = ~torch.from_numpy(bits).view(base.shape).bool()

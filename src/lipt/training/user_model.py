@@ -1,4 +1,4 @@
-"""A network of the user's own, built by a function that is named as `package.module:function`."""
+"""A user's network, built by a function that the setting `model.name` gives as `package.module:function`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lipt.errors import LiptError, UsageError, in_one_line
 
 
 def build_user_model(path: str, num_classes: int) -> Any:
-    """What the function at `package.module:function` returns.
+    """Call the function `package.module:function` with `num_classes` and return its result.
 
     Raises:
-        UsageError: it cannot be imported or called so, or raises.
+        UsageError: the function cannot be imported or called, or raises.
     """
     with _current_folder():
         function = _imported(path)
         try:
             inspect.signature(function).bind(num_classes=num_classes)
         except ValueError:
-            pass  # written in C: what it takes is not known
+            pass  # written in C: its parameters are unknown
         except TypeError as error:
             raise UsageError(
                 f"model.name: {path} cannot be called with num_classes={num_classes}: {error}",
-                "let it take num_classes, and give every other parameter a default",
+                "give it a parameter num_classes, and every other parameter a default",
             ) from None
         try:
             return function(num_classes=num_classes)
@@ -41,7 +41,7 @@ def build_user_model(path: str, num_classes: int) -> Any:
 def _imported(path: str) -> Callable[..., Any]:
     module_name, _, function = path.partition(":")
     if not function or not all(part.isidentifier() for part in module_name.split(".")):
-        raise UsageError(f"model.name: {path!r} is not of the form package.module:function", "write it so")
+        raise UsageError(f"model.name: {path!r} is not of the form package.module:function", "write it in this form")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
     except (ImportError, AttributeError) as error:
@@ -52,16 +52,18 @@ def _imported(path: str) -> Callable[..., Any]:
     except Exception as error:
         raise UsageError(f"model.name: importing {module_name} raised {in_one_line(error)}", _CORRECT) from error
     if not callable(found):
-        raise UsageError(f"model.name: {path} is no function", "name one that takes num_classes and returns a network")
+        raise UsageError(
+            f"model.name: {path} is not a function", "name one that takes num_classes and returns a network"
+        )
     return found
 
 
-_CORRECT = "correct it; -v shows where"
+_CORRECT = "correct it; -v shows the traceback"
 
 
 @contextmanager
 def _current_folder() -> Iterator[None]:
-    """Modules of the current folder are found, first of all, as with `python -m`."""
+    """Search modules in the current folder first, as `python -m` does."""
     folder = os.getcwd()
     sys.path.insert(0, folder)
     try:

@@ -18,7 +18,7 @@ from lipt.data.augmentation import StandardAugment
 from lipt.data.images import ResidentImages
 from lipt.rng import global_seed
 from lipt.training.distributed import Ranks, process_group
-from lipt.training.loop import Progress, Recipe, Trainer, train
+from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
 from lipt.training.tensor_files import state_of
 from tests.conftest import free_port
 from tests.unit.training.helpers import Smooth, blocks
@@ -107,7 +107,7 @@ def _training(ranks: Ranks) -> Tensors:
         first.run_epoch(images, weights_N=weights_N)
     resumed, _, _ = make_trainer(ranks.count, ranks)
     resumed.restore(
-        {name: tensor.clone() for name, tensor in first.tensors().items()}, Progress(**vars(first.progress))
+        {name: tensor.clone() for name, tensor in first.tensors().items()}, TrainingProgress(**vars(first.progress))
     )
     train(resumed, lambda _trainer: (images, weights_N))
     return found | {f"resumed/{name}": tensor for name, tensor in outcome(resumed).items()}

@@ -15,7 +15,7 @@ from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
 from lipt.data.images import ResidentImages
 from lipt.errors import RunError
 from lipt.training.forward import accuracies
-from lipt.training.loop import Dynamics, Progress, Recipe, Trainer, batch_sizes, epoch_rows, train
+from lipt.training.loop import Dynamics, Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
 from lipt.training.networks import build_model
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import blocks
@@ -55,7 +55,7 @@ def test_resuming_repeats_the_run_bit_by_bit() -> None:
     first.run_epoch(images)
     tensors = {name: tensor.clone() for name, tensor in first.tensors().items()}
     resumed = make_trainer(seed=0)
-    resumed.restore(tensors, Progress(**vars(first.progress)))
+    resumed.restore(tensors, TrainingProgress(**vars(first.progress)))
     train(resumed, fixed(images))
     assert resumed.progress == straight.progress
     expected = state_of(straight.model)
