@@ -58,7 +58,7 @@ class Workspace:
         )
 
     def _digest(self, ref: str) -> str | None:
-        """None where there is no such artifact (any more): what was made from it is as good as ever."""
+        """`contents` of an artifact. None if it is gone: artifacts made from it stay valid."""
         if ref not in self._digests:
             try:
                 self.get(ref)
@@ -71,7 +71,7 @@ class Workspace:
 
         Raises:
             MissingObjectError: not finished, or not here.
-            IntegrityError: what is here is damaged, or another artifact.
+            IntegrityError: it is damaged, or another artifact lies there.
             UsageError: not of that form.
         """
         if ref.count("/") != 1:
@@ -85,7 +85,7 @@ class Workspace:
 
     @contextmanager
     def repairing(self, inputs: Iterable[Artifact]) -> Iterator[None]:
-        """Mark the data set among these artifacts as damaged when a reader of its files finds that.
+        """If a reader finds damaged files, mark the data set among these artifacts as damaged.
 
         A data set that lies elsewhere is the user's: that error goes on as it is.
         """
@@ -107,7 +107,7 @@ class Workspace:
             self.reused.add(artifact.ref)
 
     def cost(self, artifact: Artifact) -> Cost:
-        """What the artifact cost when it was made.
+        """The cost of making the artifact.
 
         Raises:
             IntegrityError: that is damaged or missing; the artifact is marked, since a report without it would lie.
@@ -122,7 +122,7 @@ class Workspace:
         raise self.damaged(artifact, COST, problem)
 
     def damaged(self, artifact: Artifact, name: str, problem: str) -> IntegrityError:
-        """The error that says so; a run does not find the artifact any more, it makes it again."""
+        """Mark the artifact, so that the next run makes it again. Returns the error to raise."""
         self._mark(artifact.ref, name)
         return IntegrityError(
             f"{self.store.uri}/{artifact.ref}/{name} {problem}", f"run again: {artifact.stage} is repeated"

@@ -1,6 +1,6 @@
-"""One of the processes that share work: what it is asked, what it leaves, how it ends.
+"""One of several processes that share a stage: its request, its result, its end.
 
-What parent and children have to say to each other besides tensors are small JSON files in a temporary folder.
+Parent and children exchange small JSON files in a temporary folder. Tensors go through the process group.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessGroup:
-    """The processes that share work, as one of them sees it; by default it is alone."""
+    """The processes that share a stage, seen from one of them. By default there is one."""
 
     ranks: Ranks = field(default_factory=Ranks)
     folder: Path | None = None
-    """Where all of them can write files."""
+    """A folder that all of them can write to."""
 
     def load(self, images: StreamedImages) -> Tensor:
-        """Read and decode a set together, each process a part of it; uint8 (N, 3, H, W), in memory once for all.
+        """Read and decode a set of images together: uint8 (N, 3, H, W), one copy in memory for all processes.
 
         Raises:
             RunError: the temporary folder is full, or image sizes differ.
@@ -90,14 +90,14 @@ class ProcessGroup:
 
 
 #: The body of a stage: (context, attempt, inputs, processes, further options) -> summary. All processes return the same
-#: summary, the first alone writes files.
+#: summary. Only the first writes files.
 SharedBody = Callable[..., Summary]
 
 
 def run_stage(
     ctx: Context, processes: ProcessGroup, *, work: str, ref: str, label: str, inputs: Any, options: Any
 ) -> Any:
-    """A stage that all processes run together, as `run_rank` calls it; returns what the parent needs to finish it."""
+    """Run the body of a stage in this process. Returns its summary, files and cost for the parent."""
     attempt = Attempt(ctx=ctx, ref=ref, label=label)
     found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
     with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
@@ -109,7 +109,7 @@ def run_stage(
 
 
 def run_rank() -> None:
-    """One of the processes, from start to exit; torchrun's environment says which, and the parent's request what."""
+    """The main function of a child: torchrun's environment gives its rank, the parent's request its work."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent decides; no KeyboardInterrupt while waiting for others
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     try:
@@ -141,7 +141,7 @@ def run_rank() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent was killed and so could not do it."""
+    """End this process if its parent was killed."""
     while os.getppid() == parent:
         time.sleep(POLL_S)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Which exceptions say that a part of work is lost, and which that there is a bug."""
+"""Which exceptions mean that one part of a stage is lost, and which mean a bug."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 _DEVICE_FAILED = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
 #: Texts of the CPU's allocator, of CUDA and of its libraries.
 _LOSSES = ("can't allocate memory", "out of memory", "CUDA error", "cuDNN error", "CUDNN_STATUS")
-#: Of CUDA as well, but what it was asked to do was wrong.
+#: Texts of CUDA errors that come from a wrong request: bugs.
 _BUGS = ("device-side assert", "INVALID_VALUE", "NOT_SUPPORTED")
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether memory ran out or a device failed: another part, or another attempt, may do better.
+    """Whether memory ran out or a device failed, so that another part or attempt may succeed.
 
-    Any other exception is a bug, of ours or of the user's model, which would meet every part.
+    Any other exception is a bug in LiPT or in the user's model, and would stop every part.
     """
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True

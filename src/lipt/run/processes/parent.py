@@ -1,8 +1,8 @@
-"""Work on several processes: torchrun's launcher inside the stage, so that pods and commands stay as they are.
+"""One stage on several processes of this machine, started by torchrun's launcher from inside the stage.
 
-The process that has the work starts one child per GPU (`processes`) and waits: files in a temporary folder bring it the
-progress, the outcome or the errors. The children meet through a static rendezvous, since torchrun's default one
-unpickles what it finds in a store that listens on the network.
+The parent starts one child per GPU (or as many as `processes` says) and waits. Children report progress, results and
+errors through files in a temporary folder. They meet through a static rendezvous: torchrun's default rendezvous
+unpickles data from a store that listens on the network.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Failures = dict[int, "ProcessFailure"]
 def run_together(
     ctx: Context, attempt: Attempt, work: SharedBody, inputs: Inputs, *, batch_size: int, **options: int
 ) -> Summary:
-    """Run a stage on as many processes as there are GPUs (or `processes` says), in this one where that is one.
+    """Run the body of a stage on one process per GPU (or as many as `processes` says); a single one is this process.
 
     Files and cost of all of them become the attempt's.
 
@@ -84,7 +84,7 @@ def run_together(
 
 
 def count_processes(ctx: Context, at_most: int) -> int:
-    """How many processes share work: as many as `processes` says; by default one per GPU, and not above `at_most`.
+    """The number of processes: as `processes` says; by default one per GPU, and at most `at_most`.
 
     Raises:
         UsageError: more than there are GPUs.
@@ -140,7 +140,7 @@ def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, o
             return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         if isinstance(died, dict):
             raise _first_error(died, processes, label)
-    # As if the signal had come without children, now that they and the folder are gone.
+    # The children and the folder are gone. Now treat the signal as a process without children does.
     if died == signal.SIGINT:
         raise KeyboardInterrupt
     signal.raise_signal(died)
@@ -170,7 +170,7 @@ def _torchrun(folder: Path, program: str, processes: int) -> Failures | signal.S
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / "torchrun")),
     )
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # we say what failed, once; each has a level of its own
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # we report the failure; each logger has its own level
     handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
     handlers = {number: signal.getsignal(number) for number in handled}
     try:
@@ -197,9 +197,9 @@ _FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
 
 
 def _first_error(failures: Failures, processes: int, label: str) -> LiptError:
-    """What to tell of several failures: one that a process explained, else a kill, else the earliest.
+    """The one error that explains the others: an error with a known cause, else a kill, else the earliest.
 
-    A process that loses its partner fails as well, so the order among the rest says little.
+    A process that loses its partner fails, too. So the order of the failures says little.
     """
     messages = [failure.error_file_data["message"] for failure in failures.values()]
     told = [message for message in messages if isinstance(message, dict)]
@@ -225,7 +225,7 @@ def _first_error(failures: Failures, processes: int, label: str) -> LiptError:
 
 @contextmanager
 def _relayed(folder: Path, reporter: Reporter) -> Iterator[None]:
-    """Tell the reporter what the children were told to report."""
+    """Pass the children's reports on to the reporter."""
     over = threading.Event()
 
     def watch() -> None:

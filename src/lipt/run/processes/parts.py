@@ -1,5 +1,4 @@
-"""Work in parts that know nothing of one another, the jigsaws, the groups of a merge, the blocks of scores: on one
-machine, each of its GPUs takes a share."""
+"""Independent parts of a stage (jigsaws, groups of a merge, blocks of scores), shared by the GPUs of one machine."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from lipt.run.processes.losses import is_loss
 from lipt.run.processes.parent import count_processes, launch, name_of
 from lipt.run.stage import Stage
 
-#: What a part is made of, in the order of its stage's arguments.
+#: The inputs of one part, in the order of its stage's arguments.
 Given = tuple[Artifact | Sequence[Artifact] | None, ...]
 #: `function(context, *inputs, index=index)`, a function of a module.
 Maker = Callable[..., Stage]
@@ -25,17 +24,17 @@ Made = tuple[dict[int, Artifact], dict[int, RunError]]
 
 
 def make_parts(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
-    """Make parts of a stage, in as many processes as there are GPUs (or `processes` says).
+    """Make parts of a stage, on one process per GPU (or as many as `processes` says).
 
     Args:
         parts: the inputs of each, by index.
 
     Returns:
-        What is there then, and why each of the others is lost: damaged input, no memory, a device that failed. Both in
-        ascending order.
+        The finished artifacts, and for each lost part the reason: damaged input, no memory, or a failed device. Both
+        in ascending order.
 
     Raises:
-        LiptError: that no other part could do better: nothing is reached, or the configuration is wrong.
+        LiptError: at once, if the store is unreachable or the configuration is invalid.
         Exception: a bug, here or in the user's model; from another process as `UnexpectedError`.
     """
     processes = 1 if ctx.dry_run else count_processes(ctx, len(parts))
@@ -59,7 +58,7 @@ def make_parts(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
 
 
 def share(ctx: Context, processes: ProcessGroup, *, stage: str, parts: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """The share of one process, as `run_rank` calls it; returns what all of them did."""
+    """Make the share of this process. Returns the results of all processes."""
     own = list(parts)[processes.ranks.rank :: processes.ranks.count]
     inputs = {int(index): tuple(_artifacts(ctx, given) for given in parts[index]) for index in own}
     made, failed = _make(replace(ctx, shared=processes.folder), resolve_name(stage), inputs)
