@@ -241,7 +241,7 @@ def test_a_lost_group_is_merged_by_the_box(
     monkeypatch.setattr(boxes, "spread", no_room)
     assert merge_box(pretrained) == whole
     assert asked == [("group", [0, 1])]
-    assert "group 1 was lost, it is merged here: no node had room for it" in capsys.readouterr().err
+    assert "group 1 was lost, so the merge box merges it: no node had room for it" in capsys.readouterr().err
 
 
 def test_the_report_shows_groups_and_their_workers(pretrained: str) -> None:

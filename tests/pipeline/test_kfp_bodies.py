@@ -102,7 +102,7 @@ def test_wrong_settings_end_the_first_box_in_one_message(tmp_path: Path, capsys:
     with pytest.raises(SystemExit) as caught:
         bodies.pretrain("select: {fraction: 0.5}")
     assert caught.value.code == 2
-    message = "lipt: parameter fraction is 0.05, config says select.fraction: 0.5\n  -> say it once, in the parameter\n"
+    message = "lipt: parameter fraction is 0.05, config says select.fraction: 0.5\n  -> set it once, in the parameter\n"
     assert capsys.readouterr().err == message
 
 

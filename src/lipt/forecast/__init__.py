@@ -1,1 +1,1 @@
-"""What a run will take, before it starts: `lipt plan`."""
+"""Predict time, traffic and memory of a run before it starts: `lipt plan`."""

@@ -1,4 +1,4 @@
-"""What a plan must know of the data set and of the network."""
+"""Sizes of the data set and of the network, from which a plan starts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from lipt.run.network import new_model
 from lipt.stages.ingest import ingest, is_chunk_store
 from lipt.training.networks import train_flops_per_image
 
-#: Bytes, measured: an index row on disk, with the name of a file; what a file of weights adds to each tensor.
+#: Measured bytes: an index row on disk with a file name; the overhead of each tensor in a file of weights.
 _INDEX_ROW, _TENSOR_HEADER = 16, 84
-#: A jigsaw's delta, bytes, measured: per weight that is kept (bf16, zstd), per weight (which are zero), per tensor.
+#: Measured bytes of a jigsaw's delta: per kept weight (bf16, zstd), per weight (pattern of zeros), per tensor.
 _DELTA_KEPT, _DELTA_WEIGHT, _DELTA_TENSOR = 1.31, 0.19, 73
 
 
@@ -30,32 +30,32 @@ class DataSize:
     train: int
     test: int
     candidates: int
-    """Training images that are not for validation."""
+    """Number of training images that are not held out for validation."""
     classes: int
     span_bytes: float
-    """Stored bytes of an image, headers included."""
+    """Stored bytes per image, tar headers included."""
     chunk_bytes: float
     side: int
-    """Pixels."""
+    """Longer side of an image in pixels."""
     index_bytes: float
-    """Of the training split, with the manifest."""
+    """The index of the training split, and the manifest."""
     names_bytes: float
-    """What reading the names of its images takes: its index once more."""
+    """Bytes to read for the names of the images: the index once more."""
 
     @classmethod
     def stored(cls, ctx: Context) -> DataSize:
-        """As the data set of the configuration is.
+        """The sizes of the configuration's data set.
 
         Raises:
-            UsageError: it was not ingested yet.
+            UsageError: the data set is not ingested yet.
         """
         source, location = ctx.config.data.source, ""
         if not is_chunk_store(ctx.config.data):
             found = ingest(ctx).find()
             if found is None:
                 raise UsageError(
-                    f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is not known",
-                    "`lipt ingest` it, or describe it: --images N --image-kb KB --classes C --set data.image_size=PX",
+                    f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is unknown",
+                    "run `lipt ingest`, or give: --images N --image-kb KB --classes C --set data.image_size=PX",
                 )
             location = str(found.summary["location"])
         store = ctx.workspace.store.metered().at(location) if location else open_store(source)
@@ -76,17 +76,17 @@ class DataSize:
 
     @classmethod
     def described(cls, config: Config, *, images: int, image_kb: float, classes: int) -> DataSize:
-        """DataSize that are not there.
+        """The sizes of hypothetical data.
 
         Args:
-            images: training images; a test split of 5 % lies beside them.
-            image_kb: of one file, in 1,000 bytes.
+            images: number of training images; 5 % as many test images are added.
+            image_kb: average size of a file, in 1,000 bytes.
 
         Raises:
-            UsageError: the configuration does not say the side of an image.
+            UsageError: the configuration does not set `data.image_size`.
         """
         if config.data.image_size is None:
-            raise UsageError("the side of an image is not known", "--set data.image_size=PX")
+            raise UsageError("the size of an image in pixels is unknown", "--set data.image_size=PX")
         return cls(
             train=images,
             test=max(1, images // 20),
@@ -105,9 +105,9 @@ class NetworkSize:
     """FLOPs and bytes of a network."""
 
     forward: int
-    """FLOPs of an image."""
+    """FLOPs per image, forward."""
     both: int
-    """FLOPs of an image, forward and backward."""
+    """FLOPs per image, forward and backward."""
     file_bytes: float
     state_bytes: int
     delta_bytes: float
@@ -115,7 +115,7 @@ class NetworkSize:
 
     @classmethod
     def of(cls, ctx: Context, data: DataSize) -> NetworkSize:
-        """The configured network, without memory for its weights."""
+        """The sizes of the configured network. It is built without memory for its weights."""
         with torch.device("meta"):
             model = new_model(ctx, data.classes, 0)
         forward, both = train_flops_per_image(model, (3, data.side, data.side))

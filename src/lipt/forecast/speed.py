@@ -1,4 +1,4 @@
-"""How fast this machine trains and scores with the configured network: a few real batches, timed."""
+"""Measure how fast this machine trains and scores with the configured network, on a few batches."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from lipt.run.network import jigsaw_augment, new_model, standard_augment
 from lipt.training.forward import evaluation_batch, predictions
 from lipt.training.loop import Recipe, Trainer
 
-#: Seconds that a measurement lasts at least, after a first batch; FLOPs of one batch, at most, by kind of device. A
-#: batch of large images is made smaller: it would take minutes, and memory that this machine may not have.
+#: Least seconds of a measurement, after a first batch. Most FLOPs of a batch, by kind of device: batches of large
+#: images are made smaller, because they could take minutes, or more memory than this machine has.
 _LASTS_S = 0.5
 _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
 
 
 def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> dict[str, float]:
-    """TFLOP/s that this machine sustains, for each of these stages that computes, at its batch size and augmentation.
+    """TFLOP/s that this machine sustains, for each of the stages that trains or scores.
 
-    Decoding and reading are not in it. A large network takes a few seconds.
+    Each stage is measured with its batch size and augmentation, without decoding and reading. With a large network
+    this takes a few seconds.
     """
     config, net = ctx.config, NetworkSize.of(ctx, data)
     limit = _BATCH_FLOPS[ctx.device.type]
@@ -66,8 +67,8 @@ def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> dict[str,
 
 
 def _rate(work: Callable[[], object], flops: int) -> float:
-    """TFLOP/s of `work`; `flops` is what one call of it does."""
-    work()  # memory is fetched, kernels are chosen
+    """TFLOP/s of `work`; one call takes `flops` FLOPs."""
+    work()  # warm-up: torch allocates memory and chooses kernels
     started, done = time.monotonic(), 0
     while (seconds := time.monotonic() - started) < _LASTS_S:
         work()
@@ -76,7 +77,7 @@ def _rate(work: Callable[[], object], flops: int) -> float:
 
 
 def name_of_device(ctx: Context) -> str:
-    """The device that `rates_here` measures."""
+    """The name of the device that `rates_here` measures."""
     if ctx.device.type == "cuda":
         return torch.cuda.get_device_name()
     return f"CPU, {torch.get_num_threads()} threads"

@@ -1,6 +1,6 @@
-"""The work of a run before it runs: FLOPs, bytes at the store and memory of each stage.
+"""Predict the work of each stage: FLOPs, bytes read and written, memory.
 
-They follow from the configuration and the size of the data, as the stages do it; how long it takes is `forecast`.
+They follow from the configuration and the sizes of data and network. `forecast.time` predicts the duration.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from lipt.run.context import Context
 from lipt.selection.compressed import TopLogits
 from lipt.stages.ingest import is_chunk_store
 
-#: Bytes, measured: an index row in memory with order and label; a row of a shard, of a subset's table, its score.
+#: Measured bytes: an index row in memory with order and label; a row of a shard; a row of a subset; its score.
 _ROW_MEMORY, _PLAN_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5
-#: What selecting takes in memory for each candidate: its score, its place in the sorted classes, its row of the table
-#: with its name.
+#: Memory for selection, per candidate: its score, its place among the sorted classes, its table row with its name.
 _SELECT_ROW = 135
-#: A process that has imported torch, bytes; fp32 states that a merge holds besides the deltas.
+#: Bytes of a process that has imported torch; number of fp32 states that a merge holds besides the deltas.
 _PROCESS_BYTES, _MERGE_STATES = 0.9e9, 8
 #: Images per run of a streamed epoch; images per forward pass.
 _RUN, _FORWARD_BATCH = 256, 128
 
 
 def work_of(ctx: Context, data: DataSize) -> list[Work]:
-    """All stages of a run, in order. FLOPs are exact, but for the merge, whose search depends on what it finds."""
+    """All stages of a run, in order. FLOPs are exact except for the merge, whose search depends on its results."""
     config, run = ctx.config, _Run(config=ctx.config, data=data, net=NetworkSize.of(ctx, data))
     works = [] if is_chunk_store(config.data) else [run.ingest()]
     if needs_models(config):
@@ -43,8 +42,11 @@ def work_of(ctx: Context, data: DataSize) -> list[Work]:
 
 
 def merge_images(settings: Merge, count: float, validation: int, shard: int) -> float:
-    """Images that a merge forwards: exact but for `coarse_to_fine`, where half of the winners are taken to be judged
-    with recalibrated statistics and no ingredient to be given up."""
+    """Number of images that a merge forwards.
+
+    Exact except for `coarse_to_fine`. There it assumes that half of the best soups are evaluated with recalibrated
+    statistics, and that every jigsaw is evaluated.
+    """
     search = min(settings.search_images or validation, validation)
     fresh = min(settings.recalibration_images, shard)
     one = {"averaged": search, "recalibrated": fresh + search, "best": fresh + 2 * search}[settings.batchnorm]
@@ -55,13 +57,13 @@ def merge_images(settings: Merge, count: float, validation: int, shard: int) -> 
     return (count + 1) * search + one + _CONFIRMED * validation + (count - 1) * per_jigsaw
 
 
-#: States that a merge judges on all validation images, in one pass: the best jigsaw, theta_*, the average, the soup.
+#: States that a merge evaluates on all validation images, in one pass: best jigsaw, theta_*, average and soup.
 _CONFIRMED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What the stages have in common."""
+    """A run's sizes, and its stages' work; a method per stage."""
 
     config: Config
     data: DataSize
@@ -77,7 +79,7 @@ class _Run:
 
     @cached_property
     def searched(self) -> int:
-        """Validation images that a merge searches on."""
+        """Number of search images of a merge."""
         return min(self.config.merge.search_images or self.validation, self.validation)
 
     @cached_property
@@ -86,7 +88,7 @@ class _Run:
 
     @cached_property
     def scored(self) -> int:
-        """Images that go through each scoring model."""
+        """Number of images that each scoring model forwards."""
         return self.data.candidates + (self.validation if needs_of(self.config.select).validation else 0)
 
     @cached_property
@@ -97,17 +99,17 @@ class _Run:
 
     @cached_property
     def plan_bytes(self) -> float:
-        """Of the shard of a worker: for each sample its label, position, offset, size and checksum, as text."""
+        """Bytes of a shard's file: for each sample label, position, offset, size and checksum, as text."""
         return _PLAN_ROW * self.shard
 
     @cached_property
     def label_bytes(self) -> float:
-        """Of what is stored besides the outputs of one image: its label, how often it was forgotten."""
+        """Bytes stored per image besides its outputs: the label, the number of forgetting events."""
         return 8 + (0 if self.swarm else 4)
 
     @cached_property
     def output_bytes(self) -> float:
-        """Of the stored outputs of one image."""
+        """Bytes of the stored outputs of one image."""
         settings, classes = self.config.score, self.data.classes
         each = {"fp32": 4, "bf16": 2}[settings.precision]
         logits = each * classes
@@ -117,28 +119,28 @@ class _Run:
 
     @cached_property
     def memory(self) -> float:
-        """Of a process that knows the training split."""
+        """Bytes of a process that holds the index of the training split."""
         return _PROCESS_BYTES + _ROW_MEMORY * self.data.train
 
     @cached_property
     def trainer(self) -> float:
-        """Memory of a process that trains, besides images: weights, gradients, momentum."""
+        """Bytes of a process that trains, without images: weights, gradients, momentum."""
         return self.memory + 3 * self.net.state_bytes
 
     @cached_property
     def beside(self) -> Config | None:
-        """The baseline, for which selection, training and evaluation are repeated."""
+        """The configuration of the baseline, for which selection, training and evaluation are repeated."""
         baseline = baseline_of(self.config)
         return override(self.config, baseline.changes) if baseline else None
 
     @property
     def twice(self) -> bool:
-        """There is a baseline."""
+        """Whether there is a baseline."""
         return self.beside is not None
 
     @cached_property
     def subset_bytes(self) -> float:
-        """Of a subset's table; the mean of both where there are two."""
+        """Bytes of a subset's table; with a baseline, the mean of both tables."""
         scored = needs_models(self.config) / (1 + self.twice)  # the baseline's has no scores
         return 3500 + (_SUBSET_ROW + _SUBSET_SCORE * scored) * self.data.candidates
 
@@ -147,14 +149,14 @@ class _Run:
         return images * 3 * self.data.side**2
 
     def resident(self, images: float) -> float:
-        """Bytes of them that are held at once."""
+        """Bytes of decoded images that are held in memory at once."""
         return min(self.pixels(images), self.config.data.resident_mb * 1e6)
 
     def streams(self, images: float) -> bool:
         return self.pixels(images) > self.resident(images)
 
     def requests(self, images: float, *, streams: bool) -> float:
-        """For images that lie side by side."""
+        """Number of requests for images that lie side by side."""
         return images / _RUN if streams else images * self.data.span_bytes / self.data.chunk_bytes + 1
 
     def ingest(self) -> Work:
@@ -217,7 +219,7 @@ class _Run:
         )
 
     def merges(self) -> list[Work]:
-        """Of the groups, where there are any, and the last."""
+        """The work of the groups, if there are any, and of the last merge."""
         count, groups = self.config.dispatch.jigsaws, self.config.merge.groups
         last = self._merge("merge", count if groups == 1 else groups, self.validation)
         if groups == 1:
@@ -227,11 +229,11 @@ class _Run:
         return [replace(mean, parts=groups, written={"model": self.net.delta_bytes}), last]
 
     def _merge(self, stage: str, count: float, validation: int) -> Work:
-        """Of `count` jigsaws or soups of groups; as a mean it need not be whole. Judged on `validation` images."""
+        """The work of merging `count` jigsaws or soups (a mean, so it may be fractional) with `validation` images."""
         settings, search = self.config.merge, self.searched
         judged = merge_images(settings, count, validation, self.shard)
         streams = self.streams(validation)
-        looked = self.shard + validation + (search if streams else 0)  # the images of the search are held
+        looked = self.shard + validation + (search if streams else 0)  # the search images stay in memory
         return Work(
             stage=stage,
             flops=judged * self.net.forward,
@@ -255,7 +257,7 @@ class _Run:
     def score(self) -> Work:
         size, candidates = self.config.score.block_images, self.data.candidates
         blocks = math.ceil(candidates / size) + math.ceil((self.scored - candidates) / size)
-        images = self.scored / blocks  # of the mean block
+        images = self.scored / blocks  # per block, on average
         streams = self.streams(min(size, self.scored))
         looked = images * (self.scorers if streams else 1)
         ensemble = self.config.score.model == "jigsaws" and self.swarm
@@ -283,8 +285,8 @@ class _Run:
         needs, numbers = needs_of(settings), self.scorers * (self.data.classes + self.net.features)
         outputs, passes = self.scored * self.output_bytes * needs.outputs, max(1, needs.passes)
         labels = self.scored * self.label_bytes * needs_models(self.config)
-        held = 2 * min(size * self.output_bytes, outputs)  # a block: its file, and the tensors in it
-        if needs.outputs and not needs.passes:  # all of it, and in float32 the problem that is solved
+        held = 2 * min(size * self.output_bytes, outputs)  # a block: its file and its tensors
+        if needs.outputs and not needs.passes:  # all outputs, and the float32 problem that is solved
             held += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
         return Work(
             stage="select",
@@ -303,12 +305,12 @@ class _Run:
         drawn = kept
         if settings.epoch_fraction is not None:
             drawn = min(kept, max(1, round(settings.epoch_fraction * candidates)))
-        # Only the selected run of the two selects again; a part is the mean of both.
+        # Of the two runs only the selected one selects again; a part is the mean of both.
         again = (settings.epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
         sources = [self.scored if settings.reselect_every else kept, *others]
         seen = [settings.epochs * drawn if self.streams(source) else source for source in sources]
         looked = sum(seen) / runs + again * self.streams(sources[0])
-        # One request for each image that does not lie beside another one.
+        # One request for each image without a selected neighbour.
         alone = [
             count * min(1.0, 1 - source / candidates + 1 / _RUN) for count, source in zip(seen, sources, strict=True)
         ]

@@ -1,12 +1,12 @@
-"""How long a run will take, where, and what breaks first.
+"""Predict how long each stage takes, what limits it, and what fails first.
 
-A part of a stage (a jigsaw, a block of scores) takes
+A part of a stage (a jigsaw, a score block) takes
 
-    compute + max(decoding, store)      where its images are loaded first, and
-    max(compute, decoding, store)       where they are streamed while it computes;
+    compute + max(decoding, store)      if its images are loaded first,
+    max(compute, decoding, store)       if they are streamed during the computation.
 
-a stage takes as many rounds of that as its pods need, plus the start of its pods. Speeds are best taken from finished
-runs on the same machines (`calibrate`); what is left are assumptions, stated at `Machine`.
+A stage takes this time per round of parts, plus the start of its pods. Speeds are best measured on finished runs on the
+same machines (`calibrate`). Without them, the defaults of `Machine` are assumed.
 """
 
 from __future__ import annotations
@@ -31,68 +31,67 @@ from lipt.run.context import Context
 
 Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "memory"]
 
-#: Seconds that an engine adds to a box; pods per second that a Job starts (kube-controller-manager's default).
+#: Seconds that an engine adds to a box. Pods per second that a Job starts (kube-controller-manager's default).
 STEP_S: Mapping[Engine, float] = {"local": 0, "argo": 10, "kubeflow": 20}
 _PODS_PER_S = 20
-#: The stages that begin a box of the pipeline; further stages run in the box of the one before.
 #: Requests in flight in one process.
 _IN_FLIGHT = 8
-#: Linux: bytes of one argument of a process. The list of score blocks is one.
+#: The most bytes of one argument of a process on Linux. The list of score blocks is one argument.
 _ARGUMENT_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What finished runs say about a stage, in seconds."""
+    """The speed of a stage as measured on finished runs, in seconds."""
 
     per_flop: float = 0
     per_step: float = 0
     per_item: float = 0
     first_s: float = 0
-    """What the first part in a process takes longer than the others."""
+    """Extra seconds of the first part in a process."""
     done: float = 1
-    """FLOPs done / FLOPs foreseen; other than 1 for the merge, whose search depends on what it finds."""
+    """FLOPs done / FLOPs predicted. Differs from 1 for the merge, whose search depends on its results."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the work is done by. The defaults are assumptions about a GPU node, not measurements."""
+    """The machines of a run. The defaults are assumptions about a GPU node, not measurements."""
 
     engine: Engine = "local"
     nodes: int = 1
-    """Each with as many GPUs as `processes` says, one by default."""
+    """Number of nodes; the configuration's `processes` is the number of GPUs per node (default: one)."""
     gpu_tflops: float = 50
-    """Sustained by one GPU in forward and backward passes."""
+    """TFLOP/s that one GPU sustains in forward and backward passes."""
     store_gbps: float = 10
     """Gbit/s of the whole store."""
     node_gbps: float = 10
     """Gbit/s between the store and one node."""
     latency_ms: float = 5
-    """Of a request."""
+    """Milliseconds per request."""
     pod_start_s: float = 15
-    """From the creation of a pod to its first work, on a node that has the image: schedule, start, import torch."""
+    """Seconds from a pod's creation to its first work, on a node that has the image: schedule, start, import torch."""
     memory_gb: float = 64
-    """Of a node."""
+    """Memory of a node."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
-    """TFLOP/s of a stage, where they were measured (`speed`); elsewhere `gpu_tflops`."""
+    """Measured TFLOP/s per stage (`speed`); `gpu_tflops` for stages without a measurement."""
 
     def __post_init__(self) -> None:
         if self.engine == "local" and self.nodes > 1:
-            raise UsageError(f"--nodes {self.nodes}: nothing is spread without a cluster", "--engine argo or kubeflow")
+            raise UsageError(f"--nodes {self.nodes}: only a cluster has several nodes", "--engine argo or kubeflow")
 
     def transfer_s(self, num_bytes: float, pods: int = 1, processes: int = 1) -> float:
-        """Seconds in which each of so many processes in each of `pods` pods moves so many bytes."""
+        """Seconds to move `num_bytes` per process, with `processes` processes in each of `pods` pods."""
         return 8e-9 * num_bytes * processes / min(self.node_gbps, self.store_gbps / pods)
 
     def waiting_s(self, requests: float) -> float:
-        """Seconds that a process waits for answers."""
+        """Seconds that a process waits for the store's answers."""
         return 1e-3 * requests * self.latency_ms / _IN_FLIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """A stage: seconds of wall-clock, bytes and FLOPs of all its pods."""
+    """A stage's predicted wall-clock seconds, and the bytes and FLOPs of all its pods."""
 
     stage: str
     pods: int
@@ -104,19 +103,19 @@ class Forecast:
     read: dict[str, float]
     written: dict[str, float]
     memory_bytes: float
-    """Of the largest pod."""
+    """Memory of the largest pod."""
     bottleneck: Bottleneck
 
 
 def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int) -> list[Forecast]:
-    """What each stage takes on these machines.
+    """Predict each stage on these machines.
 
     Args:
-        side: of an image, in pixels.
+        side: longer side of an image, in pixels.
     """
     names = [work.stage for work in works]
     boxes = {stage: int(stage in BOXES) for stage in names}
-    boxes[names[0]] += len(set(BOXES) - set(names))  # boxes that have nothing to do start all the same
+    boxes[names[0]] += len(set(BOXES) - set(names))  # boxes without work start too
     return [_stage(work, machine, config, side, boxes[work.stage]) for work in works]
 
 
@@ -124,14 +123,14 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
     pods = min(machine.nodes, work.parts) if work.spreads and clustered else 1
     processes = config.processes if isinstance(config.processes, int) else 1
-    # Each takes parts of its own where there are many, and a part of every batch where a training shares them.
+    # Processes either take whole parts, or share each batch of a training.
     apart = min(processes, math.ceil(work.parts / pods)) if work.spreads else 1
     together = processes if work.member_bytes else 1
     rounds = math.ceil(work.parts / (pods * apart))
     memory = apart * work.memory_bytes + (together - 1) * work.member_bytes
     compute = _compute_s(work, machine, fit) / together
-    # Measured compute includes decoding, so it counts only where nothing was measured. 50 us and 9 ns per pixel, on
-    # the eight threads of a process: 2,000 images of 224 px a second, 17,000 of 32 px.
+    # Measured compute includes decoding, so decoding is added only without a measurement. Per image 50 us and 9 ns per
+    # pixel, on the eight threads of a process: 2,000 images of 224 px per second, 17,000 of 32 px.
     decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / together
     waiting = machine.waiting_s(work.requests) / together
     written = {kind: work.parts * size for kind, size in work.written.items()}
@@ -141,7 +140,7 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
     if work.checkpoints:
         saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)
         written["model"] += work.parts * saved * work.checkpoint_bytes
-    # Of weights one process of a pod fetches a copy for all.
+    # One process of a pod fetches weights for all.
     kept = {kind: size * (1 if kind == "model" else apart) for kind, size in work.once.items()}
     first = (fit.first_s if fit else 0) + machine.transfer_s(sum(kept.values()), pods)
     start = 0.0
@@ -172,17 +171,17 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
 
 
 def _compute_s(work: Work, machine: Machine, fit: Fit | None) -> float:
-    if fit is None:  # without FLOPs: 10 ns per number, which is what sorting and parsing take
+    if fit is None:  # items, for stages without FLOPs: sorting and parsing take about 10 ns per number
         return work.flops / (1e12 * machine.rates.get(work.stage, machine.gpu_tflops)) + 1e-8 * work.items
     return fit.done * (fit.per_flop * work.flops + fit.per_step * work.steps) + fit.per_item * work.items
 
 
 def measured(ctx: Context) -> dict[str, list[Cost]]:
-    """What a finished run cost: stage -> its parts, in the order in which they were made.
+    """The costs of a finished run: stage -> its parts, in the order in which they were made.
 
     Raises:
-        MissingObjectError: there is no report.
-        UsageError: it is a comparison's.
+        MissingObjectError: the run has no report.
+        UsageError: the report is of a comparison.
     """
     from lipt.flow.report import report_key  # imports matplotlib
 
@@ -198,10 +197,10 @@ def measured(ctx: Context) -> dict[str, list[Cost]]:
 
 
 def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]], machine: Machine) -> dict[str, Fit]:
-    """The speeds of each stage, from (work, cost) of finished runs on this kind of machine.
+    """The speed of each stage, from (work, cost) of finished runs on this kind of machine.
 
-    Runs of one shape give seconds per FLOP; where FLOPs per step differ by half or more between the runs, seconds per
-    step are told apart, as small networks need. What `machine` needs for a stage's transfers is taken off first.
+    The predicted transfer time is subtracted first. Similar runs give only seconds per FLOP. If FLOPs per step differ
+    by half or more between the runs, seconds per step are fitted too; small networks need them.
     """
     samples: dict[str, list[tuple[float, Work, Fit]]] = {}
     for works, costs in runs:
@@ -216,14 +215,14 @@ def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]
                 )
     fits = {stage: _fit(found) for stage, found in samples.items()}
     if "merge" in fits:
-        fits.setdefault("group", fits["merge"])  # the same work, of runs that merged in one
+        fits.setdefault("group", fits["merge"])  # the same work, from runs without groups
     return fits
 
 
 def _part(work: Work, costs: Sequence[Cost]) -> tuple[float, float]:
-    """(seconds of a part, what the first in its process took longer: the others read less of what it keeps)."""
+    """(seconds of a part, extra seconds of the first part, which reads what its process then caches)."""
     walls = [cost.wall_s for cost in costs]
-    if work.parts == 1:  # made again for the random baseline
+    if work.parts == 1:  # select has a second cost if there is a baseline
         return sum(walls), 0.0
     if len(walls) < 3 or all(costs[1].read.get(kind, 0) >= costs[0].read.get(kind, 0) for kind in work.once):
         return median(walls), 0.0
@@ -231,7 +230,7 @@ def _part(work: Work, costs: Sequence[Cost]) -> tuple[float, float]:
 
 
 def _fit(samples: Sequence[tuple[float, Work, Fit]]) -> Fit:
-    """Least squares of the relative errors, nothing negative."""
+    """Fit speeds by least squares of the relative errors; none is negative."""
     fits = [fit for _, _, fit in samples]
     first, done = median(fit.first_s for fit in fits), mean(fit.done for fit in fits)
     if not samples[0][1].flops:
@@ -249,7 +248,7 @@ def _fit(samples: Sequence[tuple[float, Work, Fit]]) -> Fit:
 
 
 def breaks(works: Sequence[Work], stages: Sequence[Forecast], machine: Machine, config: Config) -> list[str]:
-    """What does not work, or wastes the machines, at this size; the worst first."""
+    """Problems at this size: first what fails, then what wastes machines."""
     found, wall_s = [], {stage.stage: stage.wall_s for stage in stages}
     for stage in stages:
         if stage.bottleneck == "memory":

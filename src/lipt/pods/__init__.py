@@ -1,1 +1,1 @@
-"""A run on a cluster: what each pod is handed, does and shows."""
+"""A run on a cluster: the pods' inputs, work and outputs."""

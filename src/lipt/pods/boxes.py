@@ -1,10 +1,9 @@
-"""The five boxes as a pod runs them: the spec's address and references in, a reference out.
+"""The five boxes as a pod runs them: the address of the run specification and references in, a reference out.
 
-A pod knows nothing but what it is handed, and it is handed addresses: samples, weights and scores never pass through
-the pipeline engine, a pod reads them from the workspace, by range and verified.
+Samples, weights and scores never pass through the pipeline engine. A pod receives addresses, reads the data from the
+workspace by range, and verifies them.
 
-Three boxes spread their work over worker pods (`workers`): pretrain always, merge where there are groups, select where
-scoring is shared.
+Three boxes start worker pods (`workers`): pretrain always, merge if there are groups, select if pods share the scoring.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ from lipt.stages.pretrain import pretrain
 
 @contextmanager
 def pod() -> Iterator[None]:
-    """Errors as a pod reports them: one message, last in its log, and the documented exit code.
+    """Report an error as a pod: one message at the end of the log, and the documented exit code.
 
-    A bug keeps its traceback.
+    The traceback of a bug is printed too.
     """
     stop_on_sigterm()
     try:
@@ -68,18 +67,18 @@ def pod() -> Iterator[None]:
 
 
 def load(artifact: Any) -> str:
-    """The text in an engine's input artifact (anything with a `path`)."""
+    """Read the text of an engine's input artifact (any object with a `path`)."""
     return Path(artifact.path).read_text(encoding="utf-8")
 
 
 def save(artifact: Any, text: str, **metadata: Any) -> None:
-    """Write an engine's output artifact (anything with a `path` and `metadata`): a short text and key figures."""
+    """Write an engine's output artifact (any object with `path` and `metadata`): a short text and key figures."""
     Path(artifact.path).write_text(text, encoding="utf-8")
     artifact.metadata.update({name: value for name, value in metadata.items() if value is not None})
 
 
 def ingest_box(config: Config, location: str) -> dict[str, Any]:
-    """Images into a chunk store at `location`; returns its key figures."""
+    """Ingest images into a chunk store at `location`; returns its key figures."""
     reporter = Reporter()
     reporter.started("ingest")
     manifest = write_chunks(config.data, open_store(location), reporter, "ingest")
@@ -89,7 +88,7 @@ def ingest_box(config: Config, location: str) -> dict[str, Any]:
 
 
 def compare_box(config: Config) -> Finished:
-    """A configuration beside all baselines, over seeds."""
+    """Run a configuration and all baselines under several seeds."""
     from lipt.flow.compare import run_comparison
 
     ctx = Context.of(config)
@@ -99,13 +98,13 @@ def compare_box(config: Config) -> Finished:
 
 
 def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
-    """Box 1: make theta_* and the shards.
+    """Box 1: ingest the data, train theta_*, draw the shards.
 
     Args:
-        pods: parameters for worker pods, as `Pods` has them.
+        pods: the fields of `Pods`, for the worker pods.
 
     Returns:
-        The address of the spec.
+        The address of the run specification.
     """
     parsed = Pods.parse(pods)
     ctx = Context.of(config)
@@ -123,9 +122,9 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
 
 
 def pretrain_box(address: str) -> tuple[int, int]:
-    """Box 2: the jigsaws, each in a pod on a node of its own. Returns (arrived, expected).
+    """Box 2: train the jigsaws in worker pods. Returns the numbers of (arrived, expected) jigsaws.
 
-    A worker that fails is an answer, not a failure of the box: the merge applies the quorum.
+    A failed worker does not fail the box: the merge applies the quorum.
     """
     spec, ctx, prepared = open_run(address)
     if prepared.shards is None:
@@ -143,7 +142,7 @@ def pretrain_box(address: str) -> tuple[int, int]:
 
 
 def merge_box(address: str) -> Artifact | None:
-    """Box 3: theta_p, of the jigsaws that arrived; None when there is no swarm."""
+    """Box 3: merge the jigsaws that arrived into theta_p; None without a swarm."""
     spec, ctx, prepared = open_run(address)
     if prepared.shards is None:
         return None
@@ -156,7 +155,7 @@ def merge_box(address: str) -> Artifact | None:
                 if group(ctx, *prepared.swarm, members, index=index).find() is None
             ]
             for index, why in spread(spec, address, ctx, "group", missing).items():
-                ctx.reporter.say(f"group {index} was lost, it is merged here: {why}")
+                ctx.reporter.say(f"group {index} was lost, so the merge box merges it: {why}")
         return merge_jigsaws(ctx, prepared, jigsaws)
     except RunError as error:
         reasons = "; ".join(f"jigsaw {index}: {why}" for index, why in failures.items())
@@ -164,19 +163,19 @@ def merge_box(address: str) -> Artifact | None:
 
 
 def select_box(address: str, merged: str | None) -> Artifact:
-    """Box 4: score and select."""
+    """Box 4: score the candidates and select the subset."""
     spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
     if spec.pods and spec.pods.nodes > 1:
         scoring = Scoring.of(ctx, prepared, theta)
         missing = [index for index in range(scoring.blocks) if scoring.stage(ctx, index).find() is None]
         for index, why in spread(spec, address, ctx, "score", missing, merged=merged).items():
-            ctx.reporter.say(f"score block {index} was lost, it is scored here: {why}")
+            ctx.reporter.say(f"score block {index} was lost, so the select box scores it: {why}")
     return score_and_select(ctx, prepared, theta)
 
 
 def train_box(address: str, merged: str | None, subset: str) -> Finished:
-    """Box 5: train, evaluate, the baseline beside it, report."""
+    """Box 5: train and evaluate on the subset, do the same for the baseline, write the report."""
     from lipt.flow.compare import run_entries
     from lipt.flow.report import write_report
 
@@ -186,7 +185,7 @@ def train_box(address: str, merged: str | None, subset: str) -> Finished:
     chosen = ctx.workspace.get(subset)
     selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws, failures=failures)
     baseline, beside = baseline_of(ctx.config), None
-    if baseline:  # no models are needed for it
+    if baseline:  # a random subset, which needs no model
         other, bare = with_config(ctx, baseline.changes), Prepared(dataset=prepared.dataset)
         beside = baseline, train_and_evaluate(other, bare, score_and_select(other, bare, None))
     document = write_report(ctx, run_entries(selected, beside), engine=spec.engine)

@@ -1,4 +1,4 @@
-"""What the run page of an engine shows of a run: a few figures, a matrix, the verdict and the report."""
+"""The outputs that an engine's run page shows: a few figures, the confusion matrix, the verdict and the report."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.run.artifact import Artifact
 
-#: A larger confusion matrix is unreadable, and engines keep it in a metadata field of limited size.
+#: A larger confusion matrix is unreadable, and engines store it in a metadata field of limited size.
 MAX_CONFUSION_CLASSES = 50
 
 
 def merge_figures(theta: Artifact | None) -> dict[str, float]:
-    """Validation accuracies of theta_p and of what it is judged by, and how many jigsaws arrived."""
+    """Validation accuracies of theta_p and of the models it is compared with; jigsaws arrived and missing."""
     if theta is None:
         return {}
     names = {
@@ -38,7 +38,7 @@ def merge_figures(theta: Artifact | None) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What the last box shows."""
+    """The outputs of the last box."""
 
     document: Document
     workspace: str
@@ -46,7 +46,7 @@ class Finished:
     model: str = ""
     """Reference of the trained model."""
     confusion: list[list[int]] | None = None
-    """Test images by true class (rows) and predicted class; None when it is too large to be shown."""
+    """Test images by true class (rows) and predicted class (columns); None if there are too many classes."""
 
     @property
     def html(self) -> str:
@@ -57,14 +57,14 @@ class Finished:
 
     @property
     def location(self) -> str:
-        """Where the report lies."""
+        """The address of the report."""
         from lipt.flow.report import report_key
 
         return f"{self.workspace}/{report_key(self.config, 'html')}"
 
     @property
     def markdown(self) -> str:
-        """The verdict, and where the report lies."""
+        """The verdict and the address of the report."""
         verdict = judge(self.document.rows)
         sentences = "".join(f"- {sentence}\n" for sentence in verdict.sentences)
         return f"**{verdict.headline}**\n\n{sentences}\nReport: `{self.location}`\n"
@@ -75,7 +75,7 @@ class Finished:
         return self.document.subset.class_names if self.document.subset else []
 
     def figures(self) -> dict[str, float]:
-        """The selected row in numbers, and the accuracy of each other row with the gain over it."""
+        """The figures of the selected row. For each other row, its accuracy and the selected row's gain over it."""
         rows = self.document.rows
         row = next(row for row in rows if row.role == "selected")
         accuracy = fmean(row.accuracy)

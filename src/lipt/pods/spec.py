@@ -1,4 +1,4 @@
-"""What a run is: its settings, taken from an engine's parameters, and the small document that its pods share."""
+"""The run specification, a small file that all pods of a run share, and settings from an engine's parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lipt.config import PROFILES, Config, as_settings, parse_config, read_yaml
 from lipt.errors import IntegrityError, UsageError
 from lipt.report.document import Engine
 
-#: Pipeline parameter -> (the setting it stands for, its type).
+#: Pipeline parameter -> (its setting, its type).
 PARAMETERS: dict[str, tuple[str, type]] = {
     "data": ("data.source", str),
     "workspace": ("workspace", str),
@@ -35,20 +35,21 @@ PARAMETERS: dict[str, tuple[str, type]] = {
     "chunk_mb": ("data.chunk_mb", float),
     "shuffle_seed": ("data.shuffle_seed", int),
 }
-#: Those whose 0 means "not set": engines have no null for numbers.
+#: Parameters for which 0 means "not set", because engines have no null for numbers.
 UNSET_IF_ZERO = {"width", "epoch_fraction"}
 
 
 def configure(config: str, **parameters: Any) -> Config:
     """The configuration of a run that was started with pipeline parameters.
 
+    A run must use the parameters that the engine shows. So `config` and the profile may not contradict them.
+
     Args:
         config: YAML of the settings that have no parameter.
-        parameters: by the names in `PARAMETERS`, numbers perhaps as text; what the engine shows as a run's parameters
-            is what runs, so a setting is never taken silently from elsewhere.
+        parameters: values by the names in `PARAMETERS`; numbers may be given as text.
 
     Raises:
-        UsageError: not YAML, an invalid setting, or `config` (or the profile) contradicts a parameter; names both.
+        UsageError: not YAML, an invalid setting, or a contradiction, of which it names both sides.
     """
     document = _settings(config)
     profile: dict[str, Any] = PROFILES.get(parameters.get("profile", ""), {})
@@ -64,15 +65,15 @@ def configure(config: str, **parameters: Any) -> Config:
                 conflicts.append(f"parameter {name} is {value!r}, {origin} says {PARAMETERS[name][0]}: {found!r}")
         (document.setdefault(section, {}) if section else document)[key] = value
     if conflicts:
-        raise UsageError("; ".join(conflicts), "say it once, in the parameter")
+        raise UsageError("; ".join(conflicts), "set it once, in the parameter")
     return parse_config(document, origin="pipeline parameters")
 
 
 def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
-    """The pipeline parameters that stand for a configuration; `configure` is the inverse.
+    """The pipeline parameters of a configuration; the inverse of `configure`.
 
     Args:
-        names: the parameters that the pipeline has. What has none travels as YAML in `config`.
+        names: the parameters of the pipeline. All other settings go into `config` as YAML.
     """
     document = config.model_dump(mode="json")
     rest = _changed(document, parse_config({"profile": config.profile}).model_dump(mode="json"))
@@ -91,7 +92,7 @@ def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
 
 
 def _changed(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """What of `document` differs from `base`, section by section."""
+    """The settings of `document` that differ from `base`, section by section."""
     changed = {}
     for key, value in document.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict) and key != "options":
@@ -110,7 +111,7 @@ def _settings(config: str) -> dict[str, Any]:
 
 
 def _typed(name: str, given: Any) -> Any:
-    """A parameter's value; engines without types hand over text."""
+    """A parameter's value; engines without types pass text."""
     kind = PARAMETERS[name][1]
     if kind is str or not isinstance(given, str):
         return given
@@ -118,12 +119,12 @@ def _typed(name: str, given: Any) -> Any:
         value, _ = read_yaml(given, f"parameter {name}")
         return float(value) if kind is float else value
     except (UsageError, TypeError, ValueError):
-        return given  # the configuration names what it expects
+        return given  # the check of the configuration reports it, with the expected type
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What all boxes of one run share; kept in the workspace, so that a box is handed no more than its address."""
+    """The run specification. It lies in the workspace, so that a box needs only its address."""
 
     config: dict[str, Any]
     dataset: str
@@ -131,10 +132,10 @@ class RunSpec:
     shards: str | None
     engine: Engine
     pods: Pods | None = None
-    """How worker pods run; None where there are none."""
+    """Resources and placement of worker pods; None if the run starts none."""
 
     def save(self) -> str:
-        """Write it; returns its address, `WORKSPACE/specs/KEY.json`."""
+        """Write it to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
         document = asdict(self) | {"pods": self.pods and self.pods.model_dump()}
         data = json.dumps(document, indent=1, sort_keys=True).encode()
         store = open_store(self.config["workspace"])
@@ -146,15 +147,15 @@ class RunSpec:
     def load(cls, address: str) -> RunSpec:
         """
         Raises:
-            UsageError: not the address of a spec.
-            IntegrityError: it is damaged.
-            MissingObjectError: it is not there.
+            UsageError: `address` is not the address of a run specification.
+            IntegrityError: the file is damaged.
+            MissingObjectError: the file does not exist.
         """
         workspace, found, key = address.rpartition(f"/{_FOLDER}/")
         if not found:
             raise UsageError(
-                f"{address!r} is not the address of a run",
-                f"it reads WORKSPACE/{_FOLDER}/KEY.json, as dispatch prints it",
+                f"{address!r} is not the address of a run specification",
+                f"pass the address that dispatch prints: WORKSPACE/{_FOLDER}/KEY.json",
             )
         data = open_store(workspace).read(f"{_FOLDER}/{key}", kind="other")
         if hashlib.sha256(data).hexdigest()[:16] != key.removesuffix(".json"):

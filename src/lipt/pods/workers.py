@@ -1,7 +1,6 @@
-"""The work that three boxes spread over worker pods: the jigsaws of pretrain, the groups of merge, the score blocks of
-select.
+"""Worker pods do the jigsaws of the pretrain box, the groups of merge and the score blocks of select.
 
-Outside a cluster the same work is done in place. Each pod, and that place, uses all of its GPUs (`parts`).
+Outside a cluster, the box's own process does this work. In both cases all GPUs are used (`run.processes.parts`).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from lipt.run.processes.parts import Made
 from lipt.stages.merge import members
 from lipt.stages.pretrain import pretrain
 
-#: Beside where a jigsaw would lie: why it does not.
+#: The file in a lost jigsaw's folder that holds the reason.
 _LOST = "lost.json"
 
 
 def open_run(address: str) -> tuple[RunSpec, Context, Prepared]:
-    """What every pod of a run starts from, looked up in the workspace."""
+    """Read the run specification and the artifacts it refers to."""
     spec = RunSpec.load(address)
     ctx = Context.of(parse_config(spec.config, origin="the run's spec"))
     get = ctx.workspace.get
@@ -41,11 +40,11 @@ def open_run(address: str) -> tuple[RunSpec, Context, Prepared]:
 
 
 def worker(address: str, stage: str, items: Sequence[int], merged: str | None = None) -> None:
-    """What a worker pod does: its share of the jigsaws, groups or score blocks.
+    """Do a worker pod's share of the jigsaws, groups or score blocks.
 
     Raises:
-        RunError: some of it failed; the rest is done.
-        TransientError: the pod is to be repeated.
+        RunError: some items failed; all others are done.
+        TransientError: the store cannot be reached; the pod is retried.
     """
     _, ctx, prepared = open_run(address)
     _, lost = _WORK[stage](ctx, prepared, items, merged)
@@ -58,8 +57,8 @@ def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: st
     for index, error in lost.items():
         try:
             note_loss(ctx, prepared, index, error.message, overwrite=True)
-        except LiptError as down:  # the store is down or full; this pod's last message says it as well
-            ctx.reporter.say(f"pretrain[{index}]: no note of why it is lost: {down.message}")
+        except LiptError as down:  # the store is down or full; the pod's last message holds the reason too
+            ctx.reporter.say(f"pretrain[{index}]: the reason of its loss could not be stored: {down.message}")
     return made, lost
 
 
@@ -85,10 +84,10 @@ def spread(
     may_fail: int | None = None,
     merged: str | None = None,
 ) -> dict[int, str]:
-    """Do the items in worker pods, or here when there is no cluster; returns why, for each that was not done.
+    """Do the items in worker pods, or in this process without a cluster; returns the reason for each lost item.
 
     Raises:
-        UnexpectedError: a worker met a bug.
+        UnexpectedError: a worker hit a bug.
     """
     if not items:
         return {}
@@ -113,7 +112,7 @@ def spread(
             may_fail=count if may_fail is None or count < len(items) else may_fail,
             say=ctx.reporter.say,
             advance=lambda done, total: ctx.reporter.advance(stage, done, total, "pods"),
-            # This box holds a node itself; where there is no other it does the work, rather than wait for ever.
+            # This box itself holds a node. If there is no other node, it does the work itself after this time.
             room_within_s=None if stage == "pretrain" else 60,
         )
     finally:
@@ -123,15 +122,15 @@ def spread(
 
 
 def raise_bug(stage: str, lost: Mapping[int, str]) -> None:
-    """A pod that is lost is an answer; a bug in it is not, however many pods may fail."""
+    """Raise the bug that a worker pod reported: unlike a lost pod, a bug always fails the box."""
     for share, why in lost.items():
         _, found, bug = why.partition(f"lipt: {UNEXPECTED}")
         if found:
-            raise UnexpectedError(f"{stage}, worker pod {share}: {bug}", "its traceback is in the log of that pod")
+            raise UnexpectedError(f"{stage}, worker pod {share}: {bug}", "the traceback is in the log of that pod")
 
 
 def count_pods(pods: Pods, items: int) -> int:
-    """How many pods share so many items."""
+    """The number of pods that share `items` items."""
     return min(pods.nodes or math.ceil(items / max(1, pods.gpus)), items)
 
 
@@ -141,7 +140,7 @@ def share_of(items: Sequence[int], index: int, count: int) -> Sequence[int]:
 
 
 def note_loss(ctx: Context, prepared: Prepared, index: int, why: str, *, overwrite: bool) -> None:
-    """Leave word for the boxes that follow why a jigsaw is not there."""
+    """Store the reason why a jigsaw is lost, for later boxes."""
     key, store = f"{pretrain(ctx, *prepared.swarm, index=index).ref}/{_LOST}", ctx.workspace.store
     if overwrite or store.size(key) is None:
         store.write(key, json.dumps({"error": why}).encode(), kind="other")
@@ -150,7 +149,7 @@ def note_loss(ctx: Context, prepared: Prepared, index: int, why: str, *, overwri
 def arrived(
     ctx: Context, prepared: Prepared, indices: Iterable[int] | None = None
 ) -> tuple[list[Artifact], dict[int, str]]:
-    """The jigsaws that are there, of all or of `indices`, and why each of the others is not."""
+    """The finished jigsaws (of `indices`, or of all), and for each lost one the reason."""
     jigsaws, failures = [], {}
     for index in range(ctx.config.dispatch.jigsaws) if indices is None else indices:
         stage = pretrain(ctx, *prepared.swarm, index=index)
