@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from lipt.flow.graph import Baseline, Outcome, baseline_of, run, with_config
+from lipt.flow.graph import Outcome, run, with_config
 from lipt.flow.report import Entry, label_of, role_of, write_report
 from lipt.flow.validation import check_comparison, check_run
+from lipt.flow.variants import Baseline, baseline_of
 from lipt.report.document import Document, Engine
 from lipt.run.context import Context
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lipt.config import Config, override
 from lipt.errors import RunError, UsageError
-from lipt.run.algorithm import algorithm_label, algorithm_of, check_forgetting, needs_of
+from lipt.run.algorithm import algorithm_of, check_forgetting, needs_of
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
 from lipt.run.processes.parts import Made, make_parts
@@ -240,82 +240,3 @@ def run(ctx: Context) -> Outcome:
 def with_config(ctx: Context, changes: dict[str, Any]) -> Context:
     """The same context with a changed configuration."""
     return replace(ctx, config=override(ctx.config, changes))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """The variant that a plain run is compared with."""
-
-    name: str
-    label: str
-    changes: dict[str, Any]
-    """Changes to the configuration of the run."""
-
-
-def baseline_of(config: Config) -> Baseline | None:
-    """The baseline of a run: a random subset with the same two budgets, class-balanced if the selection is balanced.
-
-    If the selection is itself random, the baseline is RS2 with the same trained budget. If the run is RS2, the
-    baseline is a fixed random subset. None if it is switched off, or the run trains on all data.
-    """
-    settings = config.train
-    is_random = algorithm_of(config.select) in ("random", "stratified")
-    draws_from_all = config.select.fraction == 1 and settings.epoch_fraction not in (None, 1)
-    if not settings.random_baseline or (is_random and config.select.fraction == 1 and not draws_from_all):
-        return None
-    if is_random and not draws_from_all:
-        label, changes = variants(config)["rs2"]
-        return Baseline(name="rs2", label=label, changes=changes)
-    name = "stratified" if config.select.balanced else "random"
-    label, changes = variants(config)[name]
-    if is_random:
-        label = f"{label}, the same in every epoch"
-        kept = {"fraction": settings.epoch_fraction}
-        changes = {"select": changes["select"] | kept, "train": changes["train"] | {"epoch_fraction": None}}
-    return Baseline(name="random", label=label, changes=changes)
-
-
-_PLAIN = {"reselect_every": 0, "start": "fresh"}
-
-
-def _chosen_by(algorithm: str) -> dict[str, Any]:
-    """The settings that change with the algorithm."""
-    return {"algorithm": algorithm, "options": {}}
-
-
-def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The variants of a comparison: name -> (label, changes to the configuration).
-
-    RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on.
-    """
-    per_epoch = config.train.epoch_fraction or config.select.fraction
-    everything = {"algorithm": "random", "options": {}, "fraction": 1.0}
-    classic = {
-        "select": _chosen_by("grand"),
-        "score": {"model": "classic", "runs": 10, "epochs": 1},
-        "train": _PLAIN,
-    }
-    return {
-        "full": ("Full data", {"select": everything, "train": _PLAIN | {"epoch_fraction": None}}),
-        "random": ("Random subset", {"select": {"algorithm": "random", "options": {}}, "train": _PLAIN}),
-        "stratified": (
-            "Class-balanced random",
-            {"select": {"algorithm": "stratified", "options": {}}, "train": _PLAIN},
-        ),
-        "rs2": (
-            "RS2: fresh random draw every epoch",
-            {"select": everything, "train": _PLAIN | {"epoch_fraction": per_epoch}},
-        ),
-        "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
-        "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": _chosen_by("grand")}),
-        "theta-star": (
-            f"theta_* alone, {algorithm_label(config.select)}",
-            {"merge": {"method": "none"}, "train": {"start": "fresh"}},
-        ),
-        "swarm-dual": (
-            "LiPT, DUAL over the swarm",
-            {"select": _chosen_by("dual"), "score": {"model": "jigsaws"}, "train": _PLAIN},
-        ),
-        "best-single": (f"Best single jigsaw, {algorithm_label(config.select)}", {"merge": {"method": "best_single"}}),
-        "lipt": (f"LiPT, {algorithm_label(config.select)}", {}),
-    }

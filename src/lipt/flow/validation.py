@@ -19,7 +19,8 @@ from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
-from lipt.flow.graph import baseline_of, check_start, has_swarm, variants
+from lipt.flow.graph import check_start, has_swarm
+from lipt.flow.variants import baseline_of, variants
 from lipt.run.algorithm import check_forgetting, needs_of
 from lipt.run.context import Context
 from lipt.run.dataset import listing

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lipt.config import Config, Merge, override
-from lipt.flow.graph import baseline_of, has_swarm, needs_models
+from lipt.flow.graph import has_swarm, needs_models
+from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.forecast.work import Work
 from lipt.run.algorithm import needs_of

@@ -19,17 +19,9 @@ from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_why, stop_on_sigterm
-from lipt.flow.graph import (
-    Prepared,
-    Scoring,
-    baseline_of,
-    merge_jigsaws,
-    prepare,
-    score_and_select,
-    train_and_evaluate,
-    with_config,
-)
+from lipt.flow.graph import Prepared, Scoring, merge_jigsaws, prepare, score_and_select, train_and_evaluate, with_config
 from lipt.flow.validation import check_run
+from lipt.flow.variants import baseline_of
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
 from lipt.pods.spec import RunSpec
 from lipt.pods.workers import arrived, note_loss, open_run, spread
