@@ -38,7 +38,7 @@ e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that L
 .PHONY: check
 check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, workflows
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests components pipelines benchmarks
+	$(BIN)/ruff format --check src tests components pipelines benchmarks docs/algorithms.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src components pipelines
@@ -56,6 +56,10 @@ CPU_TORCH := https://download.pytorch.org/whl/cpu
 .PHONY: image
 image: ## build the container image (VARIANT=cuda|cpu, IMAGE=name:tag)
 	docker build -f images/lipt/Dockerfile -t $(IMAGE) $(if $(filter cpu,$(VARIANT)),--build-arg TORCH_INDEX_URL=$(CPU_TORCH)) .
+
+.PHONY: docs-table
+docs-table: .venv/dev.ok ## write the table of algorithms in docs/selection.md
+	$(BIN)/python -m docs.algorithms
 
 .PHONY: lock
 lock: .venv/bin/uv ## pin the versions that are known to work

@@ -12,7 +12,7 @@ from torch import nn
 
 from lipt.errors import UsageError
 from lipt.flow.graph import Outcome, run
-from lipt.selection import ALGORITHMS
+from lipt.selection import ALGORITHMS, requirements
 from tests.tiny import file_digest, tiny_context
 
 
@@ -26,11 +26,16 @@ def run_tiny(folder: Path, changes: dict[str, Any]) -> Outcome:
     return run(tiny_context(folder, {"train": {"epochs": 1}} | changes))
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("forgetting", "dual", "scores")])
+def _needs_more_than_theta_p(algorithm: str) -> bool:
+    needs = requirements(algorithm, 0.1)
+    return needs.forgetting or needs.scores or needs.models > 1
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if not _needs_more_than_theta_p(name)])
 def test_every_algorithm_selects_its_budget(folder: Path, algorithm: str) -> None:
     outcome = run_tiny(folder, {"select": {"algorithm": algorithm}})
     assert outcome.subset.summary["count"] == pytest.approx(0.1 * 1294, abs=6)
-    assert (outcome.merged is None) == (algorithm in ("random", "stratified", "auto"))
+    assert (outcome.merged is None) == (not requirements(algorithm, 0.1).outputs)
 
 
 def test_forgetting_needs_epochs_to_count_in(folder: Path) -> None:

@@ -26,12 +26,12 @@ def default_beta(fraction: float) -> float:
 
 
 def auto_rule(fraction: float, *, balanced: bool) -> tuple[str, dict[str, Any]]:
-    """The algorithm and options that `auto` stands for.
+    """Up to 5 %: `ccs`; above: `stratified` (`random` if not balanced), which needs no model.
 
-    Up to 5 % of the data coverage of the difficulty range without its hardest part, the one rule that beat random
-    selection clearly at 1 % of CIFAR-10 and held its own at 5 %, where the gradient methods lost to it. Beyond, a
-    random subset, class by class where balanced, which needs no model at all: at 10, 20 and 30 % nothing that we
-    tried was better; see docs/selection.md.
+    Source: [below](#what-the-evidence-says). Time: O(n log n). Use: you want a default.
+
+    `ccs` alone clearly beat random selection at 1 % of CIFAR-10 and was level with it at 5 %; the gradient methods
+    lost. At 10, 20 and 30 % nothing that we tried was better than random; see docs/selection.md.
     """
     if fraction > PAYS_UNTIL:
         return ("stratified" if balanced else "random"), {}

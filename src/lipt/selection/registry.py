@@ -97,8 +97,9 @@ def register(
 ) -> Callable[[Algorithm], Algorithm]:
     """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
 
-    The others are its `Requirements`; `logits` and `features` count where there are models. `by_value` replaces them
-    where the option called `option` has one of its values.
+    Its docstring becomes a row of docs/selection.md; CONTRIBUTING.md shows the form. The other arguments are its
+    `Requirements`; `logits` and `features` count where there are models. `by_value` replaces them where the option
+    called `option` has one of its values.
     """
     needs = Requirements(
         models=models,
@@ -141,7 +142,7 @@ def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> 
         UsageError: an unknown option, or a value of the wrong type.
     """
     options = {key: plain(value) for key, value in options.items()}
-    defaults, hints = _keywords(function)
+    defaults, hints = keywords(function)
     for key, value in options.items():
         if key not in defaults:
             remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
@@ -152,7 +153,7 @@ def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> 
 
 
 @cache
-def _keywords(function: Algorithm) -> tuple[dict[str, Any], dict[str, Any]]:
+def keywords(function: Algorithm) -> tuple[dict[str, Any], dict[str, Any]]:
     """Default and type of each option."""
     parameters = signature(function).parameters.values()
     defaults = {each.name: each.default for each in parameters if each.kind is Parameter.KEYWORD_ONLY}

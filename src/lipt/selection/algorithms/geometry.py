@@ -18,7 +18,10 @@ from lipt.selection.types import Candidates
 
 @register("herding", models=1, logits=False, initial=True)
 def herding(task: Task) -> Picks:
-    """Greedy subset whose mean feature vector stays closest to the mean of its group (Welling 2009, eq. 4)."""
+    """Samples whose running feature mean stays closest to the mean of their group.
+
+    Source: Welling 2009, eq. 4. Time: O(knd). Use: small budgets; representative samples.
+    """
     return per_group(
         task,
         lambda group: (herd(_features(task, group), group.budget, group.initial_I), None),
@@ -28,9 +31,9 @@ def herding(task: Task) -> Picks:
 
 @register("k_center", models=1, logits=False, initial=True)
 def k_center(task: Task) -> Picks:
-    """Farthest-first traversal: each pick is the candidate farthest from all picks (Sener & Savarese 2018, Algorithm
-    1).
+    """Each time the sample farthest from all earlier picks.
 
+    Source: Sener & Savarese 2018, Algorithm 1. Time: O(knd). Use: outliers matter.
     The first is the one closest to the mean of its group, unless samples are selected already.
     """
     return per_group(
@@ -42,7 +45,9 @@ def k_center(task: Task) -> Picks:
 
 @register("moderate", models=1, passes=2, logits=False)
 def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> Picks:
-    """In the middle by distance from the class centre (Xia et al. ICLR 2023).
+    """Samples at the median distance from the class centre.
+
+    Source: Xia et al. ICLR 2023. Time: O(nd). Use: around 5 %.
 
     Args:
         variant: `class` is ours: the centre is the mean of the class, and those closest to the median distance of

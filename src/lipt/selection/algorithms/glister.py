@@ -25,16 +25,19 @@ def glister(
     rounds: int = 20,
     epsilon: float = 0.01,
 ) -> Picks:
-    """Greedy on the first-order validation gain <g_i, grad L_val> (Killamsetty et al. AAAI 2021, eq. 5, Algorithm 2).
+    """Largest first-order gain on validation data; the classifier is updated after each pick.
 
-    After each pick the classifier takes the step theta -= eta g_s, which in factored form moves the validation logits
-    by -eta delta_s (h~_s . h~_v), and the validation gradient is computed anew. Without validation outputs the
-    candidates of the group stand in; with them, a class is judged by the validation samples of its own class where
-    there are any.
+    Source: Killamsetty et al. AAAI 2021, eq. 5, Algorithm 2. Time: O(kn_val Cd). Use: you trust a
+    validation set that differs from the candidates.
+
+    The gain is <g_i, grad L_val>. After each pick the classifier takes the step theta -= eta g_s, which in factored
+    form moves the validation logits by -eta delta_s (h~_s . h~_v), and the validation gradient is computed anew.
+    Without validation outputs the candidates of the group are used; with them, a class is judged by the validation
+    samples of its own class where there are any.
 
     Args:
-        eta: step size; None = 1 / (10 mean |h~|^2) of the group, which makes the result independent of the features'
-            scale.
+        eta: step size; None = scale-free: 1 / (10 mean |h~|^2) of the group, so the scale of the features does not
+            matter.
         greedy: `exact` takes the best candidate of all in every step; `stochastic` the best of (n / k) ln(1 / epsilon)
             random ones; `r_greedy` the best k / rounds at once, so that there are only `rounds` steps.
         rounds: of `r_greedy`.

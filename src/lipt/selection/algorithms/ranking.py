@@ -20,31 +20,48 @@ Difficulty = Literal["el2n", "grand", "forgetting", "entropy", "margin", "least_
 
 @register("grand", models=1, passes=1)
 def grand(task: Task) -> Picks:
-    """Largest expected norm of the last-layer gradient (Paul et al. 2021, Definition 2.1), the mean over the models."""
+    """Largest gradients.
+
+    Source: Paul et al. 2021, Definition 2.1. Time: O(n(C + d)). Use: mild pruning; comparison with the paper.
+    The score is the norm of the last-layer gradient, the mean over the models.
+    """
     return top(task, difficulty(task.candidates, "grand"))
 
 
 @register("el2n", models=1, passes=1, features=False)
 def el2n(task: Task) -> Picks:
-    """Largest expected |softmax(z) - onehot(y)| (Paul et al. 2021, Definition 2.2), the mean over the models."""
+    """Largest error vectors.
+
+    Source: Paul et al. 2021, Definition 2.2. Time: O(nC). Use: mild pruning (half or more is kept).
+    The score is |softmax(z) - onehot(y)|, the mean over the models.
+    """
     return top(task, difficulty(task.candidates, "el2n"))
 
 
 @register("forgetting", forgetting=True)
 def forgetting(task: Task) -> Picks:
-    """Most often forgotten (correct, then wrong) in training (Toneva et al. 2018); never learned = +inf, so first."""
+    """Samples forgotten most often (correct, then wrong) in training; never-learned ones (+inf) first.
+
+    Source: Toneva et al. 2018. Time: O(n log n). Use: mild pruning; the counts come from a training run.
+    """
     return top(task, difficulty(task.candidates, "forgetting"))
 
 
 @register("uncertainty", models=1, passes=1, features=False)
 def uncertainty(task: Task, *, measure: Uncertainty = "entropy") -> Picks:
-    """Most uncertain predictions; probabilities are averaged over the models."""
+    """Least certain predictions.
+
+    Time: O(nC). Use: active learning baseline. Probabilities are averaged over the models.
+    """
     return top(task, difficulty(task.candidates, measure))
 
 
 @register("scores", scores=True)
 def scores(task: Task) -> Picks:
-    """Highest scores of your own (`Candidates.scores_N`); negate them to keep the lowest."""
+    """Your own highest scores.
+
+    Time: O(n log n). Use: you have your own scores. They are `Candidates.scores_N`; negate them to keep the lowest.
+    """
     return top(task, difficulty(task.candidates, "scores"))
 
 

@@ -18,14 +18,20 @@ from lipt.selection.types import Candidates, Requirements
 
 @register("random")
 def random(task: Task) -> Picks:
-    """Uniform over all candidates, whatever their class; with the same seed smaller fractions nest in larger ones."""
+    """Uniform draw, whatever the class.
+
+    Time: O(n). Use: the baseline that every method must beat. With the same seed smaller fractions nest in larger ones.
+    """
     order_N = torch.randperm(len(task.candidates), generator=task.generator)
     return Picks(indices_K=order_N[: task.budget].to(task.candidates.labels_N.device))
 
 
 @register("stratified")
 def stratified(task: Task) -> Picks:
-    """Uniform within each class, whatever the grouping of the task."""
+    """Uniform draw within each class (class-balanced random).
+
+    Time: O(n). Use: the fairer baseline; little to beat at 5 % and more. It ignores the grouping of the task.
+    """
     order_N = torch.randperm(len(task.candidates), generator=task.generator).to(task.candidates.labels_N.device)
     members = members_by_class(task.candidates.labels_N[order_N], task.candidates.num_classes)
     budgets = shares(task.budget, [len(positions_M) for positions_M in members])
@@ -46,7 +52,9 @@ def stratified(task: Task) -> Picks:
     },
 )
 def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, strata: int = 50) -> Picks:
-    """Coverage-centric selection (Zheng et al. ICLR 2023, Algorithm 1): drop the hardest, then cover the scores evenly.
+    """Drops the hardest share `beta`, then covers the range of the other scores evenly.
+
+    Source: Zheng et al. ICLR 2023, Algorithm 1. Time: O(n log n). Use: small budgets.
 
     Args:
         score: difficulty, higher = harder; `forgetting` needs forgetting counts and `scores` your own scores, but
@@ -79,13 +87,14 @@ def dual(
     c_d: float = 4.0,
     concentration: float = 15.0,
 ) -> Picks:
-    """Difficulty times uncertainty over several models, sampled by a Beta density (Cho et al. ICML 2025, eq. 3-6).
+    """Random draw by (1 - mean p_y) sd p_y over two or more models, with a Beta density.
+
+    Source: Cho et al. ICML 2025, eq. 3-6. Time: O(nRC). Use: you have several models.
 
     Args:
-        window: consecutive models (checkpoints of early epochs) per score; None = all of them (jigsaws of a swarm).
+        window: consecutive models (checkpoints of early epochs) per score; None = all (jigsaws of a swarm).
         sampling: `beta` draws with probability score * Beta density of the mean prediction, easier as the fraction
-            shrinks;
-            `top` keeps the highest scores.
+            shrinks; `top` keeps the highest scores.
         c_d: larger for simpler data; the paper uses 5.5 (CIFAR-10), 4 (CIFAR-100), 11 (ImageNet).
         concentration: C of the paper.
     """

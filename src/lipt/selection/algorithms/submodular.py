@@ -36,7 +36,9 @@ _BLOCK = 256
 
 @register("craig", models=1, initial=True)
 def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbours: int = 64) -> Picks:
-    """Medoids of the gradients, weighted by the samples they stand for (Mirzasoleiman et al. 2020, Algorithm 1).
+    """Medoids of the gradients, weighted by cluster size.
+
+    Source: Mirzasoleiman et al. 2020, Algorithm 1. Time: O(n²(C + d)). Use: as `gradmatch`.
 
     Args:
         greedy: `lazy` is the exact greedy; `stochastic` looks at (n / k) ln(1 / epsilon) random candidates per pick;
@@ -65,7 +67,11 @@ def facility_location(
     epsilon: float = 0.01,
     neighbours: int = 64,
 ) -> Picks:
-    """Medoids of the features (Wei, Iyer & Bilmes 2015); distance 1 - cos or Euclidean. Options as for `craig`."""
+    """Medoids of the features.
+
+    Source: Wei, Iyer & Bilmes 2015. Time: O(n²d). Use: coverage of feature space.
+    The distance is 1 - cos or Euclidean; the other options are those of `craig`.
+    """
 
     def pick(group: Group) -> tuple[Tensor, None]:
         features_MD = joint_features(task.candidates.outputs, group.members_M)
@@ -77,10 +83,12 @@ def facility_location(
 
 @register("graph_cut", models=1, logits=False, initial=True)
 def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
-    """Representative but not redundant: greedy on sum_{i in V, j in S} s_ij - lam sum_{i, j in S} s_ij (Iyer et al.
-    2021).
+    """Representative samples that are not redundant.
 
-    s_ij = (1 + cos(h_i, h_j)) / 2. It factorises, so the similarities are never formed: O(k n d) time, O(n d) memory.
+    Source: Iyer et al. 2021. Time: O(knd). Use: as facility location, in linear memory.
+
+    Greedy on sum_{i in V, j in S} s_ij - lam sum_{i, j in S} s_ij, where s_ij = (1 + cos(h_i, h_j)) / 2.
+    It factorises, so the similarities are never formed: O(k n d) time, O(n d) memory.
 
     Args:
         lam: weight of redundancy; up to .5 every pick adds value.

@@ -1,0 +1,54 @@
+"""The example in CONTRIBUTING.md: an algorithm is one file, and everything finds it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from selection_samples import make
+
+from lipt.cli import main
+from lipt.errors import UsageError
+from lipt.selection import Requirements, Selection, registry, requirements, select
+
+
+@pytest.fixture
+def example() -> Iterator[None]:
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "@register(" in block)
+    exec(compile(code, "CONTRIBUTING.md", "exec"), {"__name__": "example"})
+    yield
+    del registry._REGISTRY["doubted"]
+
+
+@pytest.mark.usefixtures("example")
+def test_the_example_is_an_algorithm(tmp_path: Path) -> None:
+    candidates = make(40, 4)
+    logits_NC, labels_N = candidates.outputs[0].logits(slice(None)), candidates.labels_N
+    lowest = logits_NC.softmax(1)[range(40), labels_N].argsort()[:8].tolist()
+    assert select("doubted", candidates, k=8, balanced=False).indices_K.tolist() == lowest
+    assert requirements("doubted", 0.2) == Requirements(models=1, logits=True, passes=1)
+    np.save(tmp_path / "labels.npy", labels_N.numpy())
+    np.save(tmp_path / "logits.npy", logits_NC.numpy())
+    files = [
+        "--labels",
+        f"{tmp_path}/labels.npy",
+        "--logits",
+        f"{tmp_path}/logits.npy",
+        "--to",
+        f"{tmp_path}/s.parquet",
+    ]
+    main(["select", *files, "--algorithm", "doubted", "--k", "8", "--option", "lowest=true"])
+    expected = select("doubted", candidates, k=8).indices_K.tolist()
+    assert Selection.load(tmp_path / "s.parquet").indices_K.tolist() == expected
+
+
+@pytest.mark.usefixtures("example")
+def test_its_name_and_options_are_checked() -> None:
+    with pytest.raises(UsageError, match="did you mean 'doubted'"):
+        select("doubtd", make(), k=8)
+    with pytest.raises(UsageError, match="option lowest of doubted: 'x' is not true or false"):
+        select("doubted", make(), k=8, options={"lowest": "x"})
