@@ -20,7 +20,7 @@ from lipt.errors import DamagedDataError
 _BLOCK = 512  # tar pads headers and contents to this many bytes
 END_OF_TAR = bytes(2 * _BLOCK)
 _SOURCE = "source"
-_REMEDY = "restore the file, or delete the dataset and ingest it again"
+_REMEDY = "restore the file, or delete the data set and ingest it again"
 
 _COLUMNS: dict[str, np.dtype[Any]] = {
     "chunk": np.dtype(np.int32),

@@ -75,7 +75,7 @@ def write_dataset(
     if existing is not None:
         manifest = Manifest.from_json(existing)
         if (manifest.recipe, manifest.fingerprint) != (recipe, fingerprint):
-            raise occupied(MANIFEST, "a dataset of other data or with other settings")
+            raise occupied(MANIFEST, "a data set of other data or with other settings")
         journal.remove(manifest.splits)
         if journal.holds(manifest.splits):
             return manifest

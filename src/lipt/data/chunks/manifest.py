@@ -14,7 +14,7 @@ from lipt.errors import DamagedDataError, RunError
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 2
 
-_DAMAGED = "the file was edited or damaged: restore it, or delete the dataset and ingest it again"
+_DAMAGED = "the file was edited or damaged: restore it, or delete the data set and ingest it again"
 _SPLITS = {"train", "test"}
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _MAX_INT = 2**62  # for counts and sizes
@@ -94,7 +94,7 @@ class Manifest:
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise DamagedDataError(f"{MANIFEST} is not the manifest of a data set ({error!r})", _DAMAGED) from error
         if type(version) is not int or version not in (1, FORMAT_VERSION):
-            remedy = "install the version of lipt that wrote the dataset, or ingest it again"
+            remedy = "install the version of lipt that wrote the data set, or ingest it again"
             raise RunError(f"{MANIFEST}: format version {version!r}; this program reads 1 and {FORMAT_VERSION}", remedy)
         try:
             manifest = cls(**_parse(document, version))

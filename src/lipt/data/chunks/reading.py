@@ -22,7 +22,7 @@ RangeRead = Callable[[str, int, int | None], bytes]
 
 _IN_FLIGHT_BYTES = 256 * 2**20
 
-_REMEDY = "restore the chunk, or delete the dataset and ingest it again"
+_REMEDY = "restore the chunk, or delete the data set and ingest it again"
 
 Ints = npt.NDArray[np.int64]
 
@@ -210,7 +210,7 @@ def _fits(index: Index, info: SplitInfo) -> bool:
 def _check_positions(positions_N: Ints, split: str, count: int) -> None:
     outside = positions_N[(positions_N < 0) | (positions_N >= count)]
     if len(outside):
-        remedy = "use a selection that was made for this dataset"
+        remedy = "use a selection that was made for this data set"
         raise RunError(f"position {outside[0]} is outside split {split!r}, which has {count} samples", remedy)
     if len(np.unique(positions_N)) < len(positions_N):
         raise RunError(f"a position of split {split!r} is asked for twice", "list each position once")
