@@ -1,11 +1,11 @@
-"""Kubeflow components: a file per box, each a signature and a body of at most ten statements over `lipt.pods.boxes`.
+"""Kubeflow components, one file per box: a signature, and a body of at most ten statements that calls `lipt.pods`.
 
-KFP copies a body alone into the pod, so it imports what it uses; and it reads annotations as objects, so these files do
-without `from __future__ import annotations`.
+KFP copies only the body into the pod, so each body imports what it uses. KFP reads annotations as objects, so these
+files do not use `from __future__ import annotations`.
 
-What travels between the boxes as artifacts are references to a content-addressed workspace (`s3://...`), never samples,
-weights or scores: KFP's launcher downloads every input artifact whole and in one stream before a box starts, while the
-workspace is read by range, verified against digests, and counted byte by byte.
+Boxes pass each other references to artifacts in the workspace (`s3://...`), never samples, weights or scores. KFP's
+launcher would download every input artifact whole, in one stream, before a box starts. Our store client instead reads
+ranges, verifies digests and counts bytes.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from kfp import dsl
 
 from lipt import __version__
 
-#: The default of the pipelines' parameter `image`. A tag is never reused: nodes and KFP know an image by its name.
+#: The default of the pipelines' parameter `image`. Never reuse a tag: nodes and KFP cache images by name.
 IMAGE = f"lipt:{__version__}"
 
 
 def box(function: Callable[..., Any]) -> Any:
-    """A component that runs in the image, which holds kfp and lipt: nothing is installed in a pod."""
+    """A component that runs in our image. It contains kfp and lipt, so no pod installs anything."""
     return dsl.component(function, base_image=IMAGE, install_kfp_package=False)

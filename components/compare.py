@@ -1,4 +1,4 @@
-"""A pipeline of its own: a configuration beside all baselines."""
+"""The only box of the pipeline `lipt-compare`."""
 
 from kfp import dsl
 
@@ -25,12 +25,12 @@ def compare(
     report: dsl.Output[dsl.HTML],
     verdict: dsl.Output[dsl.Markdown],
 ) -> None:
-    """Run a configuration and its baselines over seeds; what they have in common runs once.
+    """Run a configuration and its baselines under several seeds. Stages that they share run once.
 
     Args:
-        metrics: mean accuracy of every row, and the gain over it.
-        report: the whole report, one file.
-        verdict: what the report comes to.
+        metrics: mean accuracy of every row, and the gain of LiPT over it.
+        report: the whole report, in one file.
+        verdict: the conclusions of the report.
     """
     from lipt.pods.boxes import compare_box, pod, save
     from lipt.pods.spec import configure

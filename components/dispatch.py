@@ -1,4 +1,4 @@
-"""Box 1."""
+"""Box 1: data, theta_* and shards."""
 
 from components import box
 
@@ -30,10 +30,10 @@ def dispatch(
     nodes: int,
     deadline: int,
 ) -> str:
-    """Check the settings, ingest the data if need be, train theta_* and cut the shards.
+    """Check the settings, ingest the data if necessary, train theta_* and draw the shards.
 
     Returns:
-        The address of the run's spec: its settings, and references to theta_* and the shards.
+        The address of the run specification: settings, and references to theta_* and the shards.
     """
     from lipt.pods.boxes import dispatch_box, pod
     from lipt.pods.spec import configure

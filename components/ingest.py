@@ -1,4 +1,4 @@
-"""A pipeline of its own: images become a chunk store, once."""
+"""The only box of the pipeline `lipt-ingest`."""
 
 from kfp import dsl
 
@@ -9,10 +9,10 @@ from components import box
 def ingest(
     data: str, store: str, chunk_mb: float, shuffle_seed: int, config: str, dataset: dsl.Output[dsl.Dataset]
 ) -> None:
-    """Turn images into a chunk store; continues where an interrupted call stopped.
+    """Write images into a chunk store. Continues an interrupted call.
 
     Args:
-        dataset: the location of the chunk store, for the parameter `data` of the other pipelines.
+        dataset: the address of the chunk store, for the parameter `data` of the other pipelines.
     """
     from lipt.pods.boxes import ingest_box, pod, save
     from lipt.pods.spec import configure

@@ -1,4 +1,4 @@
-"""Box 3."""
+"""Box 3: theta_p."""
 
 from kfp import dsl
 
@@ -7,10 +7,10 @@ from components import box
 
 @box
 def merge(spec: str, merged: dsl.Output[dsl.Model], metrics: dsl.Output[dsl.Metrics]) -> None:
-    """Merge the jigsaws that arrived into theta_p; fails, naming the missing ones, when they are fewer than the quorum.
+    """Merge the jigsaws that arrived into theta_p. Fails if they are fewer than the quorum, and names the missing ones.
 
     Args:
-        merged: the reference of theta_p; empty when the algorithm needs no model.
+        merged: the reference of theta_p; empty if the algorithm needs no model.
         metrics: validation accuracies of theta_*, the best jigsaw, the uniform average and the soup.
     """
     from lipt.pods.boxes import merge_box, pod, save

@@ -1,4 +1,4 @@
-"""Box 2: a Job with a pod for each jigsaw."""
+"""Box 2: the jigsaws, in worker pods."""
 
 from kfp import dsl
 
@@ -7,10 +7,10 @@ from components import box
 
 @box
 def pretrain(spec: str, metrics: dsl.Output[dsl.Metrics]) -> None:
-    """Train and prune the jigsaws, each in a pod on a node of its own; those that are lost are the merge's business.
+    """Train and prune the jigsaws in worker pods. Lost jigsaws do not fail this box: the merge applies the quorum.
 
     Args:
-        metrics: how many jigsaws arrived, of how many.
+        metrics: the numbers of arrived and expected jigsaws.
     """
     from lipt.pods.boxes import pod, pretrain_box
 

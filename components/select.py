@@ -1,4 +1,4 @@
-"""Box 4."""
+"""Box 4: the subset."""
 
 from kfp import dsl
 
@@ -7,10 +7,10 @@ from components import box
 
 @box
 def select(spec: str, merged: dsl.Input[dsl.Model], subset: dsl.Output[dsl.Dataset]) -> None:
-    """Score every candidate with theta_p and spend the data budget.
+    """Score every candidate and select the subset.
 
     Args:
-        subset: the reference of the table of candidates with score, rank and weight.
+        subset: the reference of a table with score, rank and weight of every candidate.
     """
     from lipt.pods.boxes import load, pod, save, select_box
 

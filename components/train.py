@@ -1,4 +1,4 @@
-"""Box 5."""
+"""Box 5: the trained model and the report."""
 
 from kfp import dsl
 
@@ -16,14 +16,14 @@ def train(
     report: dsl.Output[dsl.HTML],
     verdict: dsl.Output[dsl.Markdown],
 ) -> None:
-    """Train on the subset, and on a random one beside it; evaluate both on the test data, once, and report.
+    """Train on the subset and on a random one, evaluate both on the test images, write the report.
 
     Args:
         model: the reference of the trained model.
-        metrics: accuracy, gain over random, both budgets, and what the run cost.
+        metrics: accuracy, gain over random, both budgets and the costs of the run.
         confusion: the test images by true and predicted class, for up to 50 classes.
-        report: the whole report, one file.
-        verdict: what the report comes to.
+        report: the whole report, in one file.
+        verdict: the conclusions of the report.
     """
     from lipt.pods.boxes import load, pod, save, train_box
 

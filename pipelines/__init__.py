@@ -1,1 +1,1 @@
-"""Kubeflow pipelines, and the compiled YAML that is uploaded; `python -m pipelines` compiles them anew."""
+"""Kubeflow pipelines, and the compiled YAML that users upload; `python -m pipelines` compiles them."""

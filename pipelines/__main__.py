@@ -1,4 +1,4 @@
-"""Compile every pipeline: the YAML beside this file, and the workflow in `manifests/`."""
+"""Compile every pipeline into YAML in this folder, and write Argo's WorkflowTemplate into `manifests/`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADER = "# Generated from pipelines/argo.py by `make pipelines`; a test compar
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes a value that occurs twice twice."""
+    """Writes YAML without anchors and aliases."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True

@@ -1,7 +1,7 @@
-"""The pipeline `lipt` for Argo Workflows alone, without Kubeflow: a WorkflowTemplate that `kubectl` can apply.
+"""The pipeline `lipt` for Argo Workflows without Kubeflow: a WorkflowTemplate that `kubectl` can apply.
 
-Parameters (names, defaults, descriptions) are those of the Kubeflow pipeline, read off it; boxes and their order are
-written out here, and a test compares them with what Kubeflow's compiler makes of the pipeline.
+Parameters (names, defaults, descriptions) are taken from the Kubeflow pipeline. Boxes and their order are repeated
+here; a test compares them with the compiled Kubeflow pipeline.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def workflow_template() -> dict[str, Any]:
             "entrypoint": "lipt",
             "serviceAccountName": "lipt-run",
             "securityContext": POD_SECURITY,
-            # The containers that Argo adds have no security context of their own, unless its administrator gave them
-            # one, and the level `restricted` would refuse every pod.
+            # Argo adds containers that have no security context by default. The Pod Security level `restricted` would
+            # refuse every pod with such a container.
             "podSpecPatch": json.dumps(
                 {
                     "initContainers": [{"name": "init", "securityContext": CONTAINER_SECURITY}],
@@ -86,7 +86,7 @@ def _parameter(name: str) -> str:
 
 
 def _argument(name: str, spec: Any) -> dict[str, str]:
-    """A parameter; text, as all of Argo's are. One without a default has to be given."""
+    """A parameter of the workflow. Argo's parameters are text; one without a value is required."""
     argument = {"name": name, "description": spec.description}
     if spec.optional:
         argument["value"] = spec.default if isinstance(spec.default, str) else json.dumps(spec.default)
@@ -108,8 +108,8 @@ def _box(
     """A pod that runs `lipt box NAME`.
 
     Args:
-        waits: it only waits for its worker pods: little memory, no GPU.
-        verdict: it leaves a short text for the workflow's outputs.
+        waits: the box only waits for its worker pods, so it gets little memory and no GPU.
+        verdict: the box writes the verdict, an output of the workflow, into a file.
     """
     args = ["box", *command]
     for key in inputs:
@@ -119,8 +119,8 @@ def _box(
         "name": name,
         "metadata": {"labels": {"app.kubernetes.io/component": name}},
         "activeDeadlineSeconds": hours * _HOUR,
-        # 3: transient; 143: stopped; -1: no exit code, its pod or node was lost; 137: killed, for example evicted, but
-        # not for its memory. All else would fail again.
+        # Exit codes that are retried. 3: transient error; 143: stopped; -1: no exit code, the pod or node was lost;
+        # 137: killed, for example evicted, but not out of memory. All other errors would occur again.
         "retryStrategy": {
             "limit": "3",
             "retryPolicy": "Always",
@@ -150,7 +150,7 @@ def _box(
 
 
 def _patch(waits: bool) -> str:
-    """Resources and placement, as JSON: Argo takes parameters for them here only."""
+    """Resources and placement as a JSON patch, the only field where Argo accepts parameters for them."""
     cpu, memory = ("100m", "1Gi") if waits else (_parameter("cpu"), _parameter("memory"))
     limits = f'{{"memory": "{memory}"' + ("}" if waits else f', "{GPU}": "{_parameter("gpus")}"}}')
     resources = f'{{"requests": {{"cpu": "{cpu}", "memory": "{memory}"}}, "limits": {limits}}}'

@@ -1,4 +1,4 @@
-"""The pipeline `lipt-ingest`: images become a chunk store, once."""
+"""The pipeline `lipt-ingest`: write images into a chunk store, once."""
 
 from kfp import dsl, kubernetes
 
@@ -9,7 +9,7 @@ from pipelines.pod import as_pod
 
 @dsl.pipeline(  # type: ignore[untyped-decorator]
     name="lipt-ingest",
-    description="Write images into a chunk store that the other pipelines read by range.",
+    description="Write images into a chunk store, from which the other pipelines read.",
 )
 def lipt_ingest(
     store: str,
@@ -23,19 +23,19 @@ def lipt_ingest(
     memory: str = "2Gi",
     s3: str = "lipt-s3",
 ) -> None:
-    """One box, with or without a volume to read from.
+    """Ingest images in one box, from a volume if `claim` names one.
 
     Args:
-        store: Where the chunk store is written: s3://BUCKET/PREFIX.
+        store: Address of the chunk store to write: s3://BUCKET/PREFIX.
         data: digits, cifar10, cifar100; or on the claim an ImageFolder (/data/FOLDER) or tars (/data/*.tar).
-        claim: PersistentVolumeClaim mounted at /data while reading; empty mounts none.
+        claim: PersistentVolumeClaim with the images, mounted at /data. Empty: no volume.
         chunk_mb: Size of one chunk (tar) in MB.
-        shuffle_seed: Seed of the global order fixed here (not the seed of a run).
-        config: YAML of any other setting, as {select: {balanced: false}}; one that is a parameter is refused.
-        image: Container image. Never reuse a tag: nodes and KFP know an image by its name.
+        shuffle_seed: Seed of the global order of the images (not the seed of a run).
+        config: All other settings as YAML, such as {select: {balanced: false}}. They must not contradict a parameter.
+        image: Container image. Never reuse a tag: nodes and KFP cache images by name.
         cpu: CPU request of each pod, such as 4 or 500m.
         memory: Memory of each pod, request and limit, such as 8Gi.
-        s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
+        s3: Name of the object store's Secret (accesskey, secretkey) and ConfigMap (endpoint, region).
     """
     with dsl.If(claim == "", name="download"):
         downloaded = ingest(data=data, store=store, chunk_mb=chunk_mb, shuffle_seed=shuffle_seed, config=config)

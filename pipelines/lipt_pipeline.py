@@ -13,7 +13,7 @@ from pipelines.pod import as_pod
 
 @dsl.pipeline(  # type: ignore[untyped-decorator]
     name="lipt",
-    description="Choose a part of the data with a cheaply pre-trained model, train on it, compare with a random part.",
+    description="Select a part of the data with a cheaply pre-trained model, train on it, compare with a random part.",
 )
 def lipt(
     workspace: str,
@@ -32,7 +32,7 @@ def lipt(
     random_baseline: bool = True,
     config: str = "",
     image: str = IMAGE,
-    gpus: str = "0",  # text: KFP 2.17's driver reads a number here as nothing and would ask for no GPU at all
+    gpus: str = "0",  # text: KFP 2.17's driver ignores a number here and would request no GPU
     tolerations: list[dict[str, str]] = [],  # noqa: B006
     node_selector: dict[str, str] = {},  # noqa: B006
     cpu: str = "1",
@@ -41,35 +41,35 @@ def lipt(
     nodes: int = 0,
     deadline: int = 720,
 ) -> None:
-    """Five boxes, because each pod step costs a cluster about ten seconds.
+    """Run the five boxes. There are only five, because each pod costs a cluster about ten seconds.
 
     Args:
-        workspace: Where results, reports and finished work are kept: s3://BUCKET/PREFIX. Work found there is reused.
-        data: Images: digits, cifar10, cifar100, or the s3:// location written by the pipeline lipt-ingest.
+        workspace: Folder of results, reports and finished work: s3://BUCKET/PREFIX. Finished work is reused.
+        data: Images: digits, cifar10, cifar100, or the s3:// address that the pipeline lipt-ingest wrote to.
         model: resnet18, wrn28_10, torchvision.resnet18, torchvision.wide_resnet50_2, or package.module:function.
-        width: Channels of the network's first stage; 0 is the network's own (64 for resnet18).
+        width: Channels of the network's first stage. 0: the network's default (64 for resnet18).
         algorithm: Selection: auto, random, stratified, grand, el2n, glister, gradmatch, ccs ... (the paper: grand)
-        fraction: Data budget: the share of the candidates that is kept, above 0 and at most 1.
-        epoch_fraction: Epoch budget: share of the candidates trained on per epoch, drawn from those kept; 0: all kept.
-        jigsaws: Workers that pre-train, on as many nodes as there are. As many times batches x 256 images must exist.
-        batches: Minibatches of 256 images in the shard of one worker.
-        passes: Passes of a worker over its shard.
+        fraction: Kept budget: the share of the candidates in the subset, above 0 and at most 1.
+        epoch_fraction: Trained budget: share of the candidates per epoch, drawn from the subset. 0: the whole subset.
+        jigsaws: Number of workers that pre-train. The data set must have jigsaws x batches x 256 candidates.
+        batches: Batches of 256 images in the shard of one worker.
+        passes: Number of passes of a worker over its shard.
         epochs: Epochs of the main training.
-        seed: Seed of everything: initialisation, split, shards and order.
-        profile: Defaults of all settings without a parameter here: robust, or paper (which goes with algorithm grand).
-        random_baseline: Also train on a random subset of the same budgets, for the verdict; on fresh draws from all
-            data (RS2) where the subset is random itself.
-        config: YAML of any other setting, as {select: {balanced: false}}; one that is a parameter is refused.
-        image: Container image. Never reuse a tag: nodes and KFP know an image by its name.
-        gpus: GPUs (nvidia.com/gpu) of each pod, as text; all of a node's give each pod its own node. 0 runs on CPUs.
-        tolerations: Kubernetes tolerations, a JSON list, as [{"key": "nvidia.com/gpu", "operator": "Exists"}].
+        seed: Seed of all random draws: initialisation, split, shards and order.
+        profile: Defaults of all settings without a parameter: robust, or paper (use it with algorithm grand).
+        random_baseline: Also train on a random subset with the same budgets, for the verdict. If the selection is
+            itself random, the baseline is RS2: a new random subset in every epoch.
+        config: All other settings as YAML, such as {select: {balanced: false}}. They must not contradict a parameter.
+        image: Container image. Never reuse a tag: nodes and KFP cache images by name.
+        gpus: GPUs (nvidia.com/gpu) per pod, as text. All GPUs of a node: each pod has its own node. 0: CPUs only.
+        tolerations: Kubernetes tolerations, a JSON list, such as [{"key": "nvidia.com/gpu", "operator": "Exists"}].
         node_selector: Labels that a node must have, a JSON object, such as {"pool": "gpu"}.
         cpu: CPU request of each pod, such as 4 or 500m.
         memory: Memory of each pod, request and limit, such as 8Gi.
-        s3: Name of the Secret (accesskey, secretkey) and of the ConfigMap (endpoint, region) of the object store.
-        nodes: Pods that share jigsaws, groups and score blocks; 0: one for as many jigsaws or groups as a pod has GPUs
-            (at least one), scoring in its box.
-        deadline: Minutes for pre-training; then the merge goes on with the jigsaws that arrived, if they are enough.
+        s3: Name of the object store's Secret (accesskey, secretkey) and ConfigMap (endpoint, region).
+        nodes: Worker pods that share the jigsaws, groups and score blocks. 0: one pod per jigsaw or group (a pod with
+            k GPUs takes k of them); the select box scores.
+        deadline: Minutes for pre-training. Then the merge starts with the jigsaws that arrived, if they are enough.
     """
     dispatched = dispatch(
         data=data,
@@ -114,4 +114,4 @@ def lipt(
             tolerations=tolerations,
             node_selector=node_selector,
         )
-    as_pod(pretrained, hours=7 * 24, image=image, s3=s3, cpu="100m", memory="1Gi")  # it waits for its Job
+    as_pod(pretrained, hours=7 * 24, image=image, s3=s3, cpu="100m", memory="1Gi")  # it only waits for its Job

@@ -1,4 +1,4 @@
-"""How every box runs as a pod: image, resources, placement, credentials, retries."""
+"""The pod of a box: image, resources, placement, credentials, retries."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def as_pod(
     """Apply the pipeline's parameters to a task; returns it.
 
     Args:
-        hours: the pod's deadline. Work that was done is kept: a repeated pod continues from its checkpoint.
-        gpus: a parameter of the pipeline; None for a box that uses no GPU and so needs no placement either.
+        hours: the pod's deadline. Finished work is kept, and a retried pod continues from its checkpoint.
+        gpus: a parameter of the pipeline; None for a box that uses no GPU and so needs no placement.
         image, s3, cpu, memory, tolerations, node_selector: parameters of the pipeline.
     """
     task.set_container_image(image).set_cpu_request(cpu).set_memory_request(memory).set_memory_limit(memory)
@@ -32,25 +32,26 @@ def as_pod(
         task.set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(gpus)
         kubernetes.add_toleration_json(task, tolerations)
         kubernetes.add_node_selector_json(task, node_selector)
-    # KFP 2.17 does not count resources among a task's inputs: a condition or a loop would not hand them down, and its
-    # driver would stop with "parent DAG does not have input parameter".
+    # KFP 2.17 does not count resources among a task's inputs. Inside a condition or a loop they would be missing, and
+    # its driver would stop with "parent DAG does not have input parameter".
     resources = [cpu, memory, gpus]
     task.register_pipeline_channels([value for value in resources if isinstance(value, PipelineChannel)])
-    # Parameters are stored and shown, so no credentials there; and the endpoint goes with them, set once per namespace.
-    # Optional, since a pod waits for ever for a missing object, while lipt names the missing variable.
+    # KFP stores and shows parameters, so credentials come from a Secret and the endpoint from a ConfigMap, once per
+    # namespace. Both are optional: without one the pod would never start, whereas lipt names the missing variable.
     secret = {"accesskey": "AWS_ACCESS_KEY_ID", "secretkey": "AWS_SECRET_ACCESS_KEY"}
     kubernetes.use_secret_as_env(task, s3, secret, optional=True)
     config_map = {"endpoint": "LIPT_S3_ENDPOINT", "region": "AWS_REGION"}
     kubernetes.use_config_map_as_env(task, s3, config_map, optional=True)
-    task.set_env_variable("GOMP_SPINCOUNT", "30000")  # threads that spin without end starve the other pods of the node
-    # The names by which a box that spreads its work finds itself, and so who owns the pods that it starts.
+    task.set_env_variable(
+        "GOMP_SPINCOUNT", "30000"
+    )  # without it, OpenMP threads spin endlessly and slow down other pods on the node
+    # A box looks up its own pod by these names, to set itself as the owner of its worker pods.
     kubernetes.use_field_path_as_env(task, "LIPT_POD", "metadata.name")
     kubernetes.use_field_path_as_env(task, "LIPT_NAMESPACE", "metadata.namespace")
     kubernetes.empty_dir_mount(task, "shm", "/dev/shm", medium="Memory")
     kubernetes.empty_dir_mount(task, "tmp", "/tmp")
     kubernetes.set_timeout(task, hours * 3600)
     task.set_retry(num_retries=2, backoff_duration="2s", backoff_factor=2.0)
-    # Finished work is found in the workspace, whose keys hold every setting, every input and the package's version.
-    # KFP's cache knows none of that, would serve references to a workspace that was emptied since, and would remember
-    # a lost worker's answer as its result.
+    # The workspace already caches finished work, by settings, inputs and version of the package. KFP's cache ignores
+    # these. It would return references into a workspace that was emptied, and keep a result with lost workers.
     return task.set_caching_options(False)
