@@ -225,7 +225,7 @@ def test_complete_dataset_is_not_written_again(source: Noise, memory: Memory) ->
 
 
 def test_other_settings_do_not_overwrite_a_dataset(source: Noise, memory: Memory) -> None:
-    with pytest.raises(UsageError, match=r"already holds a dataset.*manifest.json.*\n  -> choose another location"):
+    with pytest.raises(UsageError, match=r"already holds a data set.*manifest.json.*\n  -> choose another location"):
         write(memory, source, seed=1)
     partial = next(memory for memory in interrupted(source) if len(memory.files) > 3)
     partial.fail_at = None
