@@ -45,8 +45,8 @@ def work_of(ctx: Context, data: DataSize) -> list[Work]:
 def merge_images(settings: Merge, count: float, validation: int, shard: int) -> float:
     """Number of images that a merge forwards.
 
-    Exact except for `coarse_to_fine`. There it assumes that half of the best soups are evaluated with recalibrated
-    statistics, and that every jigsaw is evaluated.
+    Exact except for `coarse_to_fine`. There it assumes that recalibrated statistics win for half of the ingredients,
+    and that no ingredient is skipped early.
     """
     search = min(settings.search_images or validation, validation)
     fresh = min(settings.recalibration_images, shard)

@@ -27,7 +27,13 @@ DELTA = "delta.zst"
 
 
 def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact, *, index: int) -> Stage:
-    """Train and prune one jigsaw on its shard. File: its difference from theta_*, compressed."""
+    """Train and prune one jigsaw on its shard. File: its difference from theta_*, compressed.
+
+    Args:
+        theta: theta_*, the artifact of `initialise`.
+        shards: the artifact of `dispatch`: for each shard the byte ranges of its images in the chunks.
+        index: of the jigsaw, and so of its shard.
+    """
     settings = ctx.config.pretrain
 
     def body(attempt: Attempt) -> dict[str, Any]:
@@ -43,7 +49,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
             augment=jigsaw_augment(ctx),
         )
         trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
-        follow(attempt, trainer)
+        follow(attempt, trainer)  # show progress
         train(trainer, lambda _trainer: (images, None))
         density = prune(
             model,

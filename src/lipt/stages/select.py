@@ -31,7 +31,8 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
     """Choose the subset. File: a table with one row per candidate (position, label, score, rank, weight).
 
     Args:
-        scores: all blocks, in the order of `blocks`. Empty if the algorithm needs none (random, stratified).
+        scores: the outputs of theta_p for all candidates: the artifacts of `score`, one per block, in the order of
+            `blocks`. Empty if the algorithm needs none (random, stratified).
     """
     settings = ctx.config.select
 

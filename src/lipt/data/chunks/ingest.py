@@ -1,4 +1,7 @@
-"""Writing a data set: fix a stratified random order, pack the samples into tars, write the manifest last."""
+"""Writing a data set: fix a stratified random order, pack the samples into tars, write the manifest last.
+
+A `Journal` records the finished chunks, so that an interrupted call can continue.
+"""
 
 from __future__ import annotations
 
@@ -115,6 +118,7 @@ def stratified_order(labels_N: npt.NDArray[np.int64], rng: np.random.Generator) 
 
 
 def _recipe(source: Source, seed: int, chunk_bytes: int, test_fraction: float) -> dict[str, Any]:
+    """The settings that determine the chunks, besides the contents of the source."""
     return {
         "seed": seed,
         "chunk_bytes": chunk_bytes,
