@@ -55,7 +55,7 @@ def test_zero_leaves_a_setting_to_the_configuration() -> None:
         ("", {"profile": "paper", "algorithm": "auto"}, "the profile says select.algorithm: 'grand'"),
         ("select: {fractoin: 0.2}", {}, "did you mean 'select.fraction'"),
         ("select: 0.2", {"fraction": 0.1}, "config, line 1: select is 0.2"),
-        ("[1]", {}, "config holds a list"),
+        ("[1]", {}, "config contains a list"),
         ("a: [", {}, "config is not YAML"),
         ("", {"fraction": 2.0}, "pipeline parameters: select.fraction"),
         ("", {"fraction": 0.1, "epoch_fraction": 0.2}, "an epoch cannot draw more than is kept"),
