@@ -1,4 +1,4 @@
-"""One attempt at a stage: what it reads and writes, its checkpoint, its cost so far."""
+"""One attempt at a stage: its reads and writes, its checkpoint, its cost so far."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Attempt:
     label: str
     flops: int = 0
     earlier: Cost = field(default_factory=Cost)
-    """Spent by attempts that were interrupted, as far as their checkpoint knows."""
+    """The cost of interrupted attempts, as their last checkpoint recorded it."""
     peak_bytes: int | None = None
     """The largest memory of the processes that did the work; None = this process did it."""
 

@@ -1,4 +1,4 @@
-"""What every stage is given besides its inputs: configuration, workspace, device, reporter."""
+"""The context of a stage: configuration, workspace, device, reporter and cache."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from lipt.training.tensor_files import State
 
 @dataclass(kw_only=True)
 class Cache:
-    """What a process keeps from stage to stage."""
+    """Data that a process keeps between stages."""
 
     weights: dict[str, State] = field(default_factory=dict)
     """The weights read last: a process that trains several jigsaws fetches theta_* once."""
     listings: dict[tuple[str, str], Listing] = field(default_factory=dict)
-    """What the source of the data holds: all variants of a comparison look at its files once."""
+    """Classes and counts of the data source, so that a comparison looks at its files once."""
     datasets: dict[str, Dataset] = field(default_factory=dict)
     """The data set opened last: a process fetches its manifest and its index once."""
 
@@ -41,12 +41,12 @@ class Context:
     reporter: Reporter
     dry_run: bool = False
     shared: Path | None = None
-    """A folder of the processes that make parts of one stage side by side: weights are fetched by one for all."""
+    """A folder that several processes of one stage share: one of them fetches the weights for all."""
     cache: Cache = field(default_factory=Cache, repr=False, compare=False)
 
     @classmethod
     def of(cls, config: Config, reporter: Reporter | None = None, *, dry_run: bool = False) -> Context:
-        """A configuration on the workspace that it names; silent without a reporter."""
+        """A configuration on its workspace. Without a reporter it is silent."""
         workspace = Workspace(config.workspace)
         return cls(config=config, workspace=workspace, reporter=reporter or Reporter(), dry_run=dry_run)
 

@@ -1,4 +1,4 @@
-"""A stage as a value: what it would do, where its artifact lies, whether it is there. Nothing happens before `make`."""
+"""A stage as a value: its name, settings, inputs and body, and so its address. Nothing runs before `make`."""
 
 from __future__ import annotations
 
