@@ -3,10 +3,10 @@
 Gradients are never materialised (g_i = delta_i (x) h~_i: inner products are products of two small ones), arrays lie
 with features first where a product over all candidates is taken in every step, and greedy steps are lazy. These are the
 rivals that the engine is measured against. Six pick the same samples in the same order in the tests
-(tests/unit/selection/test_factored.py); in float64 at n = 1500, k = 150, so do craig and glister, and facility_location
-differs in one pick. In float32 near ties go by rounding.
+(tests/unit/selection/test_factored.py); in float64 at n = 1500, k = 150, so do craig and glister, and
+facility_location but for one tie. In float32 near ties go by rounding.
 
-`OMP_NUM_THREADS=1 python -m benchmarks.factored` prints a table: CPU seconds of one thread, by turns.
+`python -m benchmarks.selection` times them.
 
 One class: all candidates compete. Arrays are z (n, C), y (n,), h (n, d), in float32 or float64; results are k positions
 in order of pick.
@@ -15,8 +15,6 @@ in order of pick.
 from __future__ import annotations
 
 import heapq
-import statistics
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -224,39 +222,3 @@ RIVALS: dict[str, Callable[..., Array]] = {
     "glister": glister,
     "gradmatch": gradmatch,
 }
-
-
-def cpu_seconds(function: Callable[[], object]) -> float:
-    start = time.process_time()
-    function()
-    return time.process_time() - start
-
-
-def main(n: int = 5000, k: int = 500, repeats: int = 5) -> None:
-    from benchmarks.selection import sample  # that program compares with loops on dense gradients
-    from lipt.selection import select
-
-    torch.set_num_threads(1)
-    candidates = sample(n, 10, 512)
-    (outputs,) = candidates.outputs
-    arrays = (outputs.logits_NC.numpy(), candidates.labels_N.numpy(), outputs.features_ND.numpy())
-    settings: dict[str, dict[str, float]] = {"gradmatch": {"lam": 0.03}, "ccs": {"beta": 0.3}}
-    print("| algorithm | factored numpy, s | engine, s | ratio | picked by both |\n|---|---|---|---|---|")
-    for name, rival in RIVALS.items():
-        options = settings.get(name, {})
-        ours, theirs = select(name, candidates, fraction=k / n, options=options), rival(*arrays, k, **options)
-        pairs = [
-            (
-                cpu_seconds(lambda: rival(*arrays, k, **options)),  # noqa: B023
-                cpu_seconds(lambda: select(name, candidates, fraction=k / n, options=options)),  # noqa: B023
-            )
-            for _ in range(repeats)
-        ]
-        rival_s, ours_s = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
-        ratio = statistics.median(theirs_s / mine_s for theirs_s, mine_s in pairs)
-        both = len({*ours.indices_K.tolist()} & {*theirs.tolist()}) / k
-        print(f"| `{name}` | {rival_s:.4f} | {ours_s:.4f} | {ratio:.2f} | {both:.1%} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()

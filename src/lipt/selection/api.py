@@ -92,7 +92,7 @@ def select(
         )
     registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
     candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
-    if needs.outputs and not needs.passes:
+    if needs.outputs and (not needs.passes or candidates.stored is None):
         candidates = in_memory(candidates, "candidate")
     initial_I = _initial(initial, candidates, budget, algorithm, needs)
     task = Task(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -91,11 +92,13 @@ def precision(outputs: Iterable[Outputs]) -> torch.dtype:
 def probabilities(logits_NC: Tensor) -> Tensor:
     """softmax(z) (N, C); bit by bit the same for a sample whatever the others are."""
     z_NC = as_float(logits_NC)
-    if not _few(z_NC):
+    if z_NC.device.type != "cpu" or not _few(z_NC):
         return z_NC.softmax(1)  # which vectorises within a row
-    p_CN = z_NC.T.clone(memory_format=torch.contiguous_format)
-    p_CN.sub_(p_CN.amax(0)).exp_()
-    return p_CN.div_(row_sums(p_CN.T)).T
+    p_CN = z_NC.numpy(force=True).T.copy()
+    p_CN -= p_CN.max(0)
+    np.exp(p_CN, out=p_CN)
+    p_CN /= reduce(np.add, p_CN)
+    return torch.from_numpy(p_CN).T
 
 
 def _few(x_NC: Tensor) -> bool:
@@ -112,8 +115,9 @@ def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     """delta (N, C) = softmax(z) - onehot(y), the gradient of the cross-entropy with respect to the logits."""
     delta_NC = probabilities(logits_NC)
     # p_y - 1 as minus the sum of the others: keeps all digits where p_y rounds to 1, so confident samples still rank.
-    delta_NC.scatter_(1, labels_N[:, None], 0.0)
-    return delta_NC.scatter_(1, labels_N[:, None], -row_sums(delta_NC)[:, None])
+    delta_NC.T.scatter_(0, labels_N[None], 0.0)
+    delta_NC.T.scatter_(0, labels_N[None], -row_sums(delta_NC)[None])
+    return delta_NC
 
 
 def with_bias(features_ND: Tensor) -> Tensor:

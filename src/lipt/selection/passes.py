@@ -13,7 +13,7 @@ from torch import Tensor
 from lipt.errors import RunError, UsageError
 from lipt.selection.compressed import TopLogits
 from lipt.selection.rows import RowBuffer, row_blocks
-from lipt.selection.types import Candidates, Outputs, StoredOutputs
+from lipt.selection.types import Candidates, Outputs
 
 
 def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None], name: str = "candidate") -> None:
@@ -22,10 +22,13 @@ def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None],
     A visitor, since the variable of a loop would keep a block while the next one is read.
 
     Raises:
-        RunError: logits or features are not finite; names the sample as one of the `name` samples.
+        RunError: stored logits or features are not finite; names the sample as one of the `name` samples.
     """
+    if candidates.stored is None:
+        visit(0, candidates)
+        return
     start = 0
-    for index, size in enumerate(_outputs(candidates).sizes):
+    for index, size in enumerate(candidates.stored.sizes):
         visit(start, _block(candidates, index, slice(start, start + size), name))
         start += size
 
@@ -33,7 +36,7 @@ def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None],
 def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) -> Tensor:
     """The results (N, ...) of `compute`, which gives a row for each sample of a block, whatever the others are."""
     if candidates.stored is None:
-        return compute(_block(candidates, 0, slice(0, len(candidates)), "candidate"))
+        return compute(candidates)
     results = RowBuffer(len(candidates))
     each_block(candidates, lambda start, block: results.put(start, {"": compute(block)}))
     return results.tensors[""]
@@ -43,9 +46,12 @@ def in_memory(candidates: Candidates, name: str) -> Candidates:
     """The candidates with all their outputs: memory for the whole and for one block; a single block stays where it is.
 
     Raises:
-        RunError: as `each_block`.
+        RunError: logits or features are not finite, in memory or stored, as `each_block`.
     """
-    if len(_outputs(candidates).sizes) == 1:
+    if candidates.stored is None:
+        check_finite(candidates, name)
+        return candidates
+    if len(candidates.stored.sizes) == 1:
         return _block(candidates, 0, slice(0, len(candidates)), name)
     whole = [RowBuffer(len(candidates)) for _ in range(candidates.num_models)]
 
@@ -58,18 +64,9 @@ def in_memory(candidates: Candidates, name: str) -> Candidates:
     return replace(candidates, outputs=outputs, stored=None)
 
 
-def _outputs(candidates: Candidates) -> StoredOutputs:
-    """Those in memory as one block."""
-    return candidates.stored or StoredOutputs(
-        models=candidates.num_models, sizes=[len(candidates)], read=lambda _: candidates.outputs
-    )
-
-
 def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candidates:
-    if candidates.stored is None:
-        check_finite(candidates, name)
-        return candidates
-    outputs = _outputs(candidates).read(index)
+    assert candidates.stored is not None
+    outputs = candidates.stored.read(index)
     counts_N, own_N = candidates.forgetting_N, candidates.scores_N
     if len(outputs) != candidates.num_models:
         raise UsageError(f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}")
@@ -109,7 +106,7 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
 def _below(values_BX: Tensor, limit: float) -> bool:
     """Whether all are finite and below the limit; NaN is not."""
     if values_BX.device.type == "cpu" and values_BX.is_contiguous() and values_BX.dtype in LARGEST:
-        flat_X = values_BX.numpy().reshape(-1)
+        flat_X = values_BX.numpy(force=True).reshape(-1)
         with np.errstate(all="ignore"):
             if float(np.dot(flat_X, flat_X)) < limit**2 / 2:  # twice as fast as the extremes
                 return True

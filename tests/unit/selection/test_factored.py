@@ -8,7 +8,8 @@ import torch
 from selection_samples import one_class, run
 
 from benchmarks.factored import RIVALS
-from lipt.selection import shrinking
+from benchmarks.loops import sample
+from lipt.selection import Candidates, select, shrinking
 from lipt.selection.algorithms.geometry import farthest_first
 from lipt.selection.algorithms.submodular import cut
 
@@ -19,6 +20,24 @@ def test_the_engine_picks_what_factored_numpy_picks(algorithm: str) -> None:
     (outputs,) = candidates.outputs
     arrays = (outputs.logits_NC.numpy(), candidates.labels_N.numpy(), outputs.features_ND.numpy())
     assert run(algorithm, candidates, 60).indices_K.tolist() == RIVALS[algorithm](*arrays, 60).tolist()
+
+
+def test_facility_location_differs_from_factored_numpy_in_a_tie_alone() -> None:
+    """Two samples that stand for nobody but each other gain the same, d being symmetric: the engine takes the lowest
+    index, numpy goes by rounding. Neither has the larger objective."""
+    (outputs,) = sample(1500, 10, 512).outputs
+    features, labels = outputs.features_ND.double(), torch.zeros(1500, dtype=torch.int64)
+    given = Candidates.of(labels, features=features, num_classes=1)
+    ours = select("facility_location", given, k=150).indices_K.numpy()
+    theirs = RIVALS["facility_location"](outputs.logits_NC.numpy(), labels.numpy(), features.numpy(), 150)
+    assert [(int(a), int(b)) for a, b in zip(ours, theirs, strict=True) if a != b] == [(829, 1101)]
+    unit = (features / features.norm(dim=1, keepdim=True)).numpy()
+    distances = 1 - unit @ unit.T
+    first, second = (distances[:, picks].min(1).sum() for picks in (ours, theirs))
+    assert first == pytest.approx(second, rel=1e-12)
+    before = distances[:, ours[: int(np.flatnonzero(ours != theirs)[0])]].min(1)
+    gains = [np.maximum(before - distances[:, pick], 0) for pick in (829, 1101)]
+    assert all(np.flatnonzero(gain > 1e-12).tolist() == [829, 1101] for gain in gains)
 
 
 @pytest.mark.parametrize("greedy", [lambda x, k: cut(x.abs() / x.norm(dim=1, keepdim=True), k, 0.5), farthest_first])

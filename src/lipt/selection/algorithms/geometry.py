@@ -69,7 +69,7 @@ def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> P
 
 
 def _middle_ranks(task: Task) -> Picks:
-    candidates = in_memory(task.candidates, "candidate")
+    candidates = task.candidates if task.candidates.stored is None else in_memory(task.candidates, "candidate")
     distances_N = torch.empty(len(candidates), dtype=torch.float64, device=candidates.labels_N.device)
     for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
         if len(rows_M):
