@@ -44,7 +44,7 @@ def test_a_run_prints_verdict_and_report_and_json_when_asked(config: Path) -> No
     assert ended.returncode == 0, ended.stderr
     report = Path(ended.stdout.splitlines()[-1])
     assert report.is_file()
-    assert "Random" in ended.stdout
+    assert "random" in ended.stdout
     assert "pretrain[2]" in ended.stderr
     again = lipt("run", str(config), "-o", "json")
     document = json.loads(again.stdout)

@@ -42,8 +42,8 @@ def value(candidates: Candidates, algorithm: str) -> Callable[[list[int], int], 
     return lambda picked, j: float((d[picked].min(0).values - d[[*picked, j]].min(0).values).sum())
 
 
-def naive(candidates: Candidates, algorithm: str, initial: list[int], k: int) -> list[int]:
-    gain, picked = value(candidates, algorithm), list(initial)
+def naive_medoids(candidates: Candidates, initial: list[int], k: int) -> list[int]:
+    gain, picked = value(candidates, "facility_location"), list(initial)
     for _ in range(k):
         gains = {j: gain(picked, j) for j in range(len(candidates)) if j not in picked}
         most = max(gains.values())  # of two that are left of a cluster each would serve both: the lower index
@@ -58,7 +58,12 @@ def test_the_greedy_goes_on_from_what_is_selected(algorithm: str, seed: int, cou
     candidates = one_class(N, seed=seed)
     initial = torch.randperm(N, generator=torch.Generator().manual_seed(seed))[:count].sort().values
     picked = select(algorithm, candidates, k=K, initial=initial).indices_K.tolist()
-    assert picked == naive(candidates, algorithm, initial.tolist(), K)
+    gain, before = value(candidates, algorithm), initial.tolist()
+    for pick in picked:  # the best one, or one so near that the definition's own rounding decides
+        gains = {j: gain(before, j) for j in range(N) if j not in before}
+        most = max(gains.values())
+        assert gains[pick] >= most - 1e-6 * abs(most)
+        before.append(pick)
 
 
 @pytest.mark.parametrize("algorithm", COVERING)
@@ -73,7 +78,7 @@ def test_half_and_the_rest_are_the_whole(algorithm: str) -> None:
 def test_every_greedy_of_the_medoids_goes_on(monkeypatch: pytest.MonkeyPatch, greedy: str) -> None:
     candidates = one_class(N)
     options = {"greedy": greedy, "neighbours": N, "epsilon": 1e-9}  # looks at all
-    expected = naive(candidates, "facility_location", [4, 9, 20], K)
+    expected = naive_medoids(candidates, [4, 9, 20], K)
     for limit in (submodular.DENSE_LIMIT, 10):  # from memory, and computed when needed
         monkeypatch.setattr(submodular, "DENSE_LIMIT", limit)
         picked = select("facility_location", candidates, k=K, initial=[4, 9, 20], options=options).indices_K
