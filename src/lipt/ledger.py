@@ -80,7 +80,7 @@ def peak_memory_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-#: App. B, method.md section 5: shares of the data that LiPT's ten workers read in five passes.
+#: Ro et al., ICML 2023, App. B: shares of the data that LiPT's ten workers read in five passes.
 PAPER_SWARM_EPOCHS = 5 * 0.0512
 PAPER_TRAIN_EPOCHS = 200
 

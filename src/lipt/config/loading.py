@@ -14,7 +14,7 @@ from lipt.config.safe_yaml import MAX_CHARACTERS, MAX_DEPTH, read_yaml
 from lipt.config.sections import Config
 from lipt.errors import UsageError
 
-#: Where the paper's recipe differs from the robust defaults (method.md section 2).
+#: Where the paper's recipe differs from the robust defaults (Ro et al., ICML 2023).
 PROFILES: dict[str, dict[str, Any]] = {
     "robust": {},
     "paper": {

@@ -1,4 +1,4 @@
-"""Dispatch: draw a disjoint random shard of the candidates for each worker (method.md section 2)."""
+"""Dispatch: draw a disjoint random shard of the candidates for each worker (Ro et al., ICML 2023)."""
 
 from __future__ import annotations
 

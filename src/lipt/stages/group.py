@@ -1,4 +1,4 @@
-"""Group: merge the jigsaws of one group into a soup; `merge` then merges the soups (method.md section 3)."""
+"""Group: merge the jigsaws of one group into a soup; `merge` then merges the soups (Ro et al., ICML 2023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Initialise: train theta_* on all candidates for a few epochs (method.md section 2)."""
+"""Initialise: train theta_* on all candidates for a few epochs (Ro et al., ICML 2023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge: jigsaws become theta_p (method.md section 3).
+"""Merge: jigsaws become theta_p (Ro et al., ICML 2023).
 
 With groups, `group` first merges each group into a soup; `merge` then merges the soups.
 """

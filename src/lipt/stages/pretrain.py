@@ -1,4 +1,4 @@
-"""Pretrain: train a copy of theta_* on one shard and prune it; the result is a jigsaw (method.md section 2)."""
+"""Pretrain: train a copy of theta_* on one shard and prune it; the result is a jigsaw (Ro et al., ICML 2023)."""
 
 from __future__ import annotations
 

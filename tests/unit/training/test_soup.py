@@ -66,7 +66,7 @@ def run(
 
 
 def naive_greedy_interpolation(ingredients: dict[int, State]) -> tuple[Tensor, list[tuple[int, float, bool]]]:
-    """method.md section 3, points 1 to 3, straight from the text, on plain weights."""
+    """The greedy interpolation soup of Ro et al., ICML 2023, straight from the text, on plain weights."""
     order = sorted(ingredients, key=lambda index: closeness(ingredients[index]), reverse=True)
     soup = ingredients[order[0]]["weight"]
     history = [(order[0], 1.0, True)]
