@@ -100,7 +100,7 @@ class Stored:
     """The blocks in a folder as candidates; reads one when it is asked for, and notes what that took.
 
     Args:
-        classes: only samples of the first so many classes.
+        classes: keep only samples of the first `classes` classes.
         top: compress the logits of each block.
     """
 
@@ -300,8 +300,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--images", type=int, default=IMAGENET["images"])
     parser.add_argument("--features", type=int, default=IMAGENET["features"])
-    parser.add_argument("--classes", type=int, help="write: how many; run: only samples of the first so many")
-    parser.add_argument("--top-classes", type=int, help="run: compress the logits to so many besides the label")
+    parser.add_argument("--classes", type=int, help="write: number of classes; run: keep samples of the first N")
+    parser.add_argument("--top-classes", type=int, help="run: number of logits to keep besides the label")
     parser.add_argument("--whole", action="store_true", help="run: hold all outputs, whatever the algorithm needs")
     parser.add_argument("--limit-gib", type=float, default=12.0)
     parser.add_argument("--limit-s", type=float, default=30.0, help="growth: a curve ends beyond")

@@ -49,7 +49,7 @@ class Ingest:
             LiptError: see `make`.
         """
         if is_chunk_store(self.ctx.config.data):
-            return _named_store(self.ctx).find()
+            return _named_store(self.ctx)[0].find()
         chunks = _chunks(self.ctx).find()
         return _dataset(chunks.summary) if chunks else None
 
@@ -62,7 +62,9 @@ class Ingest:
         """
         ctx = self.ctx
         if is_chunk_store(ctx.config.data):
-            return _named_store(ctx).make()
+            stage, summary = _named_store(ctx)
+            _place(ctx, _dataset(summary))
+            return stage.make()
         stage = _chunks(ctx)
         before = stage.find()
         if before and not ctx.dry_run and not _has_chunks(ctx, before):  # they belonged to another artifact; now lost
@@ -82,15 +84,14 @@ class Ingest:
         return found
 
 
-def _named_store(ctx: Context) -> Stage:
-    """The data set in the chunk store that `data.source` names."""
+def _named_store(ctx: Context) -> tuple[Stage, dict[str, Any]]:
+    """The data set in the chunk store that `data.source` names, and its summary."""
     store = open_store(ctx.config.data.source)
     manifest = Dataset(DatasetFiles(store).read).manifest
     check_complete(store, manifest)
-    summary = _summary(manifest, store.uri)
-    _place(ctx, _dataset(summary))
-    settings = {"digest": manifest.digest}
-    return Stage(ctx=ctx, name=_INGEST, settings=settings, inputs=[], body=lambda _attempt: summary, label=_INGEST)
+    summary, settings = _summary(manifest, store.uri), {"digest": manifest.digest}
+    stage = Stage(ctx=ctx, name=_INGEST, settings=settings, inputs=[], body=lambda _attempt: summary, label=_INGEST)
+    return stage, summary
 
 
 def _chunks(ctx: Context) -> Stage:

@@ -1,4 +1,4 @@
-"""A finished run, whose ledger says what was foreseen well."""
+"""A finished run, whose ledger the predictions are compared with."""
 
 from __future__ import annotations
 

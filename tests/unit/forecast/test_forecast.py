@@ -1,4 +1,4 @@
-"""How long a run is foreseen to take and what breaks first: what must hold at any size, and what runs teach."""
+"""The predicted time and first bottleneck of a run: properties at every size, and what a finished run changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BIG: dict[str, Any] = {
 }
 
 
-def foreseen(
+def predicted(
     nodes: int, images: int, *, changes: dict[str, Any] | None = None, **machine: Any
 ) -> tuple[list[Forecast], list[str]]:
     config = override(parse_config(BIG), changes or {})
@@ -43,7 +43,7 @@ def foreseen(
 def test_more_nodes_never_slow_a_stage_that_is_spread() -> None:
     walls: dict[str, list[float]] = {"pretrain": [], "score": []}
     for nodes in (2, 3, 8, 64, 200):
-        for stage in foreseen(nodes, 10_000_000, gpu_tflops=1e-3)[0]:
+        for stage in predicted(nodes, 10_000_000, gpu_tflops=1e-3)[0]:
             if stage.stage in walls:
                 walls[stage.stage].append(stage.wall_s)
                 assert stage.pods == min(nodes, stage.parts)
@@ -54,7 +54,7 @@ def test_more_nodes_never_slow_a_stage_that_is_spread() -> None:
 
 def test_a_full_store_stops_the_gain() -> None:
     def score_s(nodes: int) -> Forecast:
-        stages, _ = foreseen(nodes, 50_000_000, gpu_tflops=1000, store_gbps=8, node_gbps=8)
+        stages, _ = predicted(nodes, 50_000_000, gpu_tflops=1000, store_gbps=8, node_gbps=8)
         return next(stage for stage in stages if stage.stage == "score")
 
     assert score_s(64).bottleneck == "store"
@@ -65,14 +65,14 @@ def test_a_full_store_stops_the_gain() -> None:
 
 @pytest.mark.parametrize(("engine", "step_s"), [("argo", 10), ("kubeflow", 20)])
 def test_an_engine_costs_a_start_per_box(engine: Engine, step_s: float) -> None:
-    stages, _ = foreseen(1, 100_000, engine=engine, pod_start_s=7)
+    stages, _ = predicted(1, 100_000, engine=engine, pod_start_s=7)
     assert sum(stage.start_s for stage in stages) == 5 * (step_s + 7)
-    assert sum(stage.start_s for stage in foreseen(1, 100_000, engine="local")[0]) == 0
+    assert sum(stage.start_s for stage in predicted(1, 100_000, engine="local")[0]) == 0
 
 
 def test_processes_share_the_batches_of_a_training_and_the_parts_of_a_stage() -> None:
     one, four = (
-        {stage.stage: stage for stage in foreseen(1, 1_000_000, changes={"processes": count})[0]} for count in (1, 4)
+        {stage.stage: stage for stage in predicted(1, 1_000_000, changes={"processes": count})[0]} for count in (1, 4)
     )
     for stage in ("initialise", "train"):
         assert four[stage].wall_s < one[stage].wall_s / 2
@@ -91,7 +91,7 @@ def test_processes_share_the_batches_of_a_training_and_the_parts_of_a_stage() ->
 def test_a_pod_has_no_more_processes_than_parts() -> None:
     changes = {"processes": 8, "dispatch": {"jigsaws": 16}}
     on = {
-        nodes: {stage.stage: stage for stage in foreseen(nodes, 1_000_000, changes=changes)[0]} for nodes in (1, 4, 16)
+        nodes: {stage.stage: stage for stage in predicted(nodes, 1_000_000, changes=changes)[0]} for nodes in (1, 4, 16)
     }
     assert on[4]["pretrain"].memory_bytes == 4 * on[16]["pretrain"].memory_bytes
     assert on[1]["pretrain"].memory_bytes == 8 * on[16]["pretrain"].memory_bytes
@@ -101,7 +101,7 @@ def test_groups_divide_time_and_memory_of_a_merge() -> None:
     """Linear in n in one pod; with the square root in groups, their merge and the last one are alike."""
     changes = {"dispatch": {"jigsaws": 1024}, "data": {"validation_fraction": 0.001}}  # of the search
     whole, grouped = (
-        {stage.stage: stage for stage in foreseen(100, 1_000_000, changes=changes | more)[0]}
+        {stage.stage: stage for stage in predicted(100, 1_000_000, changes=changes | more)[0]}
         for more in ({}, {"merge": {"groups": 32}})
     )
     assert "group" not in whole
@@ -111,8 +111,8 @@ def test_groups_divide_time_and_memory_of_a_merge() -> None:
     assert grouped["group"].flops == pytest.approx(whole["merge"].flops, rel=0.1)
     delta = whole["pretrain"].written["model"] / 1024
     assert whole["merge"].memory_bytes - grouped["merge"].memory_bytes == pytest.approx((1024 - 32) * delta)
-    few = foreseen(10, 1_000_000, changes=changes | {"merge": {"groups": 32}}, gpu_tflops=1e-3)[0]
-    many = foreseen(32, 1_000_000, changes=changes | {"merge": {"groups": 32}}, gpu_tflops=1e-3)[0]
+    few = predicted(10, 1_000_000, changes=changes | {"merge": {"groups": 32}}, gpu_tflops=1e-3)[0]
+    many = predicted(32, 1_000_000, changes=changes | {"merge": {"groups": 32}}, gpu_tflops=1e-3)[0]
     rounds = {stage.stage: stage.wall_s for stage in few}["group"] / {stage.stage: stage.wall_s for stage in many}[
         "group"
     ]
@@ -120,23 +120,25 @@ def test_groups_divide_time_and_memory_of_a_merge() -> None:
 
 
 def test_what_breaks_is_said() -> None:
-    assert not [text for text in foreseen(2, 1_000_000)[1] if "memory" in text or "block" in text]
-    stages, found = foreseen(8, 2_000_000_000)
+    assert not [text for text in predicted(2, 1_000_000)[1] if "memory" in text or "block" in text]
+    stages, found = predicted(8, 2_000_000_000)
     text = "\n".join(found)
     assert "select needs" in text
     assert "score blocks exceeds one argument" in text
     assert {stage.stage: stage.bottleneck for stage in stages}["select"] == "memory"
-    assert "dispatch will refuse" in "\n".join(foreseen(2, 10_000)[1])
-    assert "merge.groups merges them" in "\n".join(foreseen(64, 1_000_000, gpu_tflops=0.1)[1])
-    assert "merge.groups" not in "\n".join(foreseen(64, 1_000_000, gpu_tflops=0.1, changes={"merge": {"groups": 8}})[1])
-    larger = foreseen(8, 2_000_000_000, changes={"score": {"block_images": 10_000_000}})[1]
+    assert "dispatch will refuse" in "\n".join(predicted(2, 10_000)[1])
+    assert "merge.groups merges them" in "\n".join(predicted(64, 1_000_000, gpu_tflops=0.1)[1])
+    assert "merge.groups" not in "\n".join(
+        predicted(64, 1_000_000, gpu_tflops=0.1, changes={"merge": {"groups": 8}})[1]
+    )
+    larger = predicted(8, 2_000_000_000, changes={"score": {"block_images": 10_000_000}})[1]
     assert not [text for text in larger if "score block" in text and "memory" not in text]
 
 
 def test_memory_of_select_is_one_block_unless_candidates_are_compared() -> None:
     def select_bytes(images: int, algorithm: str, **options: Any) -> float:
         changes = {"model": {"width": 16}, "select": {"algorithm": algorithm, **options}}
-        return next(s for s in foreseen(1, images, changes=changes)[0] if s.stage == "select").memory_bytes
+        return next(s for s in predicted(1, images, changes=changes)[0] if s.stage == "select").memory_bytes
 
     rows = 10**6 * (10 + 128) * 4  # fp32: 10 classes, 128 features; more than name, label and score of a sample
     for algorithm in ("ccs", "el2n", "moderate"):
@@ -186,7 +188,7 @@ def test_one_size_gives_seconds_per_flop_and_the_first_part() -> None:
 
 
 def test_boxes_without_work_start_too() -> None:
-    stages, _ = foreseen(1, 100_000, changes={"select": {"algorithm": "random"}}, pod_start_s=7)
+    stages, _ = predicted(1, 100_000, changes={"select": {"algorithm": "random"}}, pod_start_s=7)
     assert [stage.stage for stage in stages] == ["ingest", "select", "train", "evaluate"]
     assert sum(stage.start_s for stage in stages) == 5 * (10 + 7)
 

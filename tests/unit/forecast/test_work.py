@@ -1,4 +1,4 @@
-"""FLOPs, bytes and parts that are foreseen for each stage, against the ledger of real runs."""
+"""FLOPs, bytes and parts that are predicted for each stage, against the ledger of real runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_flops_are_those_that_the_stages_count(ran: Context) -> None:
         near = 0.02 if stage == "train" else 0  # what is kept of each class is rounded
         for cost in costs[stage]:
             assert cost.flops == pytest.approx(works[stage].flops, rel=near), stage
-    assert works["merge"].flops == pytest.approx(costs["merge"][0].flops, rel=0.5)  # its search is not foreseeable
+    assert works["merge"].flops == pytest.approx(costs["merge"][0].flops, rel=0.5)  # its search is not predictable
 
 
 def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:

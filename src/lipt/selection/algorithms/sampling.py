@@ -133,7 +133,7 @@ def dual_scores(candidates: Candidates, window: int) -> Tensor:
 
 
 def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:
-    """Positions (k,) drawn from equally wide ranges of the score, the same number from each where it has so many."""
+    """Positions (k,) drawn from equally wide ranges of the score: the same number from each, or all that it has."""
     finite_M = scores_M.isfinite()
     low, high = scores_M[finite_M].aminmax() if finite_M.any() else (scores_M.new_zeros(()), scores_M.new_zeros(()))
     width = (high - low) / strata

@@ -26,9 +26,9 @@ Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
 Rows = Callable[[Tensor], Tensor]
 #: The same to all samples from one on.
 RowsFrom = Callable[[Tensor, int], Tensor]
-#: Up to so many samples (1 GiB of float32) distances are computed once; beyond, rows are recomputed when needed.
+#: The largest number of samples whose distances are stored (1 GiB of float32). Above it, rows are recomputed.
 DENSE_LIMIT = 16384
-#: Beyond so many samples `auto` looks at nearest neighbours only.
+#: Above this number of samples, `auto` looks at nearest neighbours only.
 SPARSE_LIMIT = 50_000
 #: Rows that are looked at together.
 _BLOCK = 256
