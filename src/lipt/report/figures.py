@@ -99,7 +99,7 @@ def soup_figure(merge: MergeTable) -> str | None:
         if path:
             axes.plot(*zip(*path, strict=True), color=INK, drawstyle="steps-post", label="soup so far")
         for value, style, label in (
-            (merge.theta_star_accuracy, "--", "θ* (before the swarm)"),
+            (merge.theta_star_accuracy, "--", "theta_* (before the swarm)"),
             (merge.uniform_accuracy, ":", "uniform average"),
         ):
             if value is not None:

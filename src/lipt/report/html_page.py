@@ -89,7 +89,7 @@ def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:
         "table": merge,
         "figure": Markup(figure) if figure else None,
         "references": [
-            ("θ* (before the swarm)", merge.theta_star_accuracy),
+            ("theta_* (before the swarm)", merge.theta_star_accuracy),
             ("best group" if merge.groups else "best single worker", merge.best_single_accuracy),
             ("uniform average of the groups" if merge.groups else "uniform average", merge.uniform_accuracy),
             ("soup", merge.soup_accuracy),

@@ -202,7 +202,7 @@ def comparison() -> list[Row]:
         row(
             "theta-star",
             [0.780, 0.776, 0.785],
-            label="θ* alone, no swarm",
+            label="theta_* alone, no swarm",
             pretrain_cost=0.9,
             stage_wall_s={"initialise": 12.0, "score": 8.5, "train": 284.0},
             data_bytes=160e6,

@@ -149,7 +149,7 @@ def test_what_pays_and_what_was_saved_is_named():
         "Pre-training took the FLOPs of 1.31 epochs of training on all candidates; classic GraNd, 10 runs took 10, "
         "7.63x as many" in text
     )
-    assert "θ* alone, no swarm −0.37 points (within the noise of 3 seeds)" in text
+    assert "theta_* alone, no swarm −0.37 points (within the noise of 3 seeds)" in text
 
 
 def test_a_pool_and_its_budgets_are_named_separately():
