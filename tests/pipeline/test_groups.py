@@ -255,7 +255,7 @@ def test_the_report_shows_groups_and_their_workers(pretrained: str) -> None:
     assert {row.index for row in table.groups} == {0, 1}
     assert {row.index: row.group for row in table.steps} == {0: 0, 2: 0, 4: 0, 1: 1, 3: None}
     notes = {row.index: row.note for row in table.groups}
-    assert "of 1 workers kept, result: " in notes[1]
+    assert "of 1 jigsaws kept, result: " in notes[1]
     assert [row.index for row in table.steps if row.missing] == [3]
     assert all((row.density is None) == row.missing for row in table.steps)
     assert (table.num_workers, table.num_arrived) == (5, 4)
@@ -266,5 +266,5 @@ def test_the_report_shows_groups_and_their_workers(pretrained: str) -> None:
     # theta_* was trained for one epoch over all candidates.
     assert document.rows[0].pretrain_cost == pytest.approx(sum(flops.values()) / flops["initialise"], rel=1e-12)
     assert [row.worker for row in document.ledger if row.stage == "group"] == [0, 1]
-    for text in ("The groups", "best group", "group, kept", "4 of 5 workers arrived"):
+    for text in ("The groups", "best group", "group, kept", "4 of 5 jigsaws arrived"):
         assert text in finished.html

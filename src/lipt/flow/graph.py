@@ -8,7 +8,7 @@ A bracket is a box of the pipeline and one function here. A pod calls one of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from lipt.stages.evaluate import evaluate
 from lipt.stages.group import group
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import initialise
-from lipt.stages.merge import deal, merge
+from lipt.stages.merge import check_quorum, deal, merge
 from lipt.stages.pretrain import pretrain
 from lipt.stages.score import blocks, score
 from lipt.stages.select import select
@@ -122,17 +122,31 @@ def train_jigsaws(ctx: Context, prepared: Prepared, indices: Iterable[int]) -> M
     return make_parts(ctx, pretrain, dict.fromkeys(indices, prepared.swarm))
 
 
-def merge_jigsaws(ctx: Context, prepared: Prepared, jigsaws: Sequence[Artifact]) -> Artifact:
+#: The jigsaws that arrived, by group.
+Groups = Mapping[int, Sequence[Artifact]]
+
+
+def merge_jigsaws(
+    ctx: Context,
+    prepared: Prepared,
+    jigsaws: Sequence[Artifact],
+    merge_elsewhere: Callable[[Groups], object] = lambda _groups: None,
+) -> Artifact:
     """Box 3: merge the jigsaws into theta_p; with groups, merge each group first.
+
+    Args:
+        merge_elsewhere: merges groups in worker pods. What it leaves is merged here.
 
     Raises:
         RunError: fewer jigsaws than the quorum arrived; names the missing ones.
     """
-    groups = merge_groups(ctx, prepared, deal(ctx.config, jigsaws))
-    return merge(ctx, *prepared.swarm, jigsaws, _all(groups)).make()
+    check_quorum(ctx.config, jigsaws)
+    dealt = deal(ctx.config, jigsaws)
+    merge_elsewhere(dealt)
+    return merge(ctx, *prepared.swarm, jigsaws, _all(merge_groups(ctx, prepared, dealt))).make()
 
 
-def merge_groups(ctx: Context, prepared: Prepared, dealt: Mapping[int, Sequence[Artifact]]) -> Made:
+def merge_groups(ctx: Context, prepared: Prepared, dealt: Groups) -> Made:
     """Merge each group of jigsaws into a soup."""
     return make_parts(ctx, group, {index: (*prepared.swarm, members) for index, members in dealt.items()})
 
@@ -229,7 +243,7 @@ def run(ctx: Context) -> Outcome:
     merged = None
     if has_swarm(ctx.config):
         jigsaws, lost = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
-        for index, error in lost.items():  # the merge applies the quorum
+        for index, error in lost.items():  # `merge_jigsaws` checks the quorum
             ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
         merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
     subset = score_and_select(ctx, prepared, merged)

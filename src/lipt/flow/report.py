@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
 import sys
@@ -32,12 +31,20 @@ from lipt.run.attempt import Attempt
 from lipt.run.context import Context
 from lipt.run.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
+from lipt.stages.merge import quorum_of
 
 _ORIGIN = {
     "merged": "LiPT",
     "jigsaws": "LiPT as an ensemble",
     "classic": "Classic pre-training",
     "theta_star": "theta_* alone",
+}
+_ROLES: dict[str, doc.Role] = {
+    "lipt": "selected",
+    "random": "random",
+    "stratified": "random",
+    "full": "full",
+    "classic-grand": "classic",
 }
 
 
@@ -47,7 +54,7 @@ class Entry:
 
     name: str
     label: str
-    role: Literal["selected", "random", "full", "classic", "other"]
+    role: doc.Role
     outcomes: tuple[Outcome, ...]
 
 
@@ -210,7 +217,7 @@ def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
         soup_accuracy=summary["accuracy"],
         num_workers=dispatched,
         num_arrived=dispatched - len(summary["missing"]),
-        quorum=math.ceil(outcome.config.merge.quorum * dispatched),
+        quorum=quorum_of(outcome.config),
         groups=groups,
         steps=steps,
     )
@@ -228,7 +235,7 @@ def _ingredient(attempt: dict[str, Any], **more: Any) -> doc.JigsawRow:
 def _result(group: dict[str, Any]) -> str:
     """The result of a group, as a note."""
     kept = sum(attempt["kept"] for attempt in group["steps"])
-    return f"{kept} of {len(group['steps'])} workers kept, result: {group['chosen']}"
+    return f"{kept} of {len(group['steps'])} jigsaws kept, result: {group['chosen']}"
 
 
 def _curve(entry: Entry) -> doc.Curve:
@@ -328,11 +335,9 @@ def _device_name(ctx: Context) -> str:
     return torch.cuda.get_device_name() if ctx.device.type == "cuda" else "CPU"
 
 
-def role_of(name: str) -> Literal["selected", "random", "full", "classic", "other"]:
+def role_of(name: str) -> doc.Role:
     """The role of a variant in the verdict."""
-    if name in ("random", "stratified"):
-        return "random"
-    return {"full": "full", "lipt": "selected", "classic-grand": "classic"}.get(name, "other")  # type: ignore[return-value]
+    return _ROLES.get(name, "other")
 
 
 def label_of(config: Config) -> str:

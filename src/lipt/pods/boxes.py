@@ -8,7 +8,6 @@ Three boxes start worker pods (`workers`): pretrain always, merge if there are g
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,16 @@ from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_why, stop_on_sigterm
-from lipt.flow.graph import Prepared, Scoring, merge_jigsaws, prepare, score_and_select, train_and_evaluate, with_config
+from lipt.flow.graph import (
+    Groups,
+    Prepared,
+    Scoring,
+    merge_jigsaws,
+    prepare,
+    score_and_select,
+    train_and_evaluate,
+    with_config,
+)
 from lipt.flow.validation import check_run
 from lipt.flow.variants import baseline_of
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
@@ -31,7 +39,7 @@ from lipt.run.artifact import Artifact
 from lipt.run.context import Context
 from lipt.stages.group import group
 from lipt.stages.ingest import write_chunks
-from lipt.stages.merge import deal
+from lipt.stages.merge import quorum_of
 from lipt.stages.pretrain import pretrain
 
 
@@ -123,7 +131,7 @@ def pretrain_box(address: str) -> tuple[int, int]:
         return 0, 0
     count = ctx.config.dispatch.jigsaws
     missing = [index for index in range(count) if pretrain(ctx, *prepared.swarm, index=index).find() is None]
-    may_fail = count - math.ceil(ctx.config.merge.quorum * count)
+    may_fail = count - quorum_of(ctx.config)
     for index, why in spread(spec, address, ctx, "pretrain", missing, may_fail=may_fail).items():
         if pretrain(ctx, *prepared.swarm, index=index).find() is None:
             note_loss(ctx, prepared, index, why, overwrite=False)
@@ -138,17 +146,16 @@ def merge_box(address: str) -> Artifact | None:
     spec, ctx, prepared = open_run(address)
     if prepared.shards is None:
         return None
-    jigsaws, failures = arrived(ctx, prepared)
-    try:
+    swarm, (jigsaws, failures) = prepared.swarm, arrived(ctx, prepared)
+
+    def merge_in_pods(groups: Groups) -> None:
         if spec.pods and spec.pods.nodes != 1:
-            missing = [
-                index
-                for index, members in deal(ctx.config, jigsaws).items()
-                if group(ctx, *prepared.swarm, members, index=index).find() is None
-            ]
+            missing = [i for i, members in groups.items() if group(ctx, *swarm, members, index=i).find() is None]
             for index, why in spread(spec, address, ctx, "group", missing).items():
                 ctx.reporter.say(f"group {index} was lost, so the merge box merges it: {why}")
-        return merge_jigsaws(ctx, prepared, jigsaws)
+
+    try:
+        return merge_jigsaws(ctx, prepared, jigsaws, merge_in_pods)
     except RunError as error:
         reasons = "; ".join(f"jigsaw {index}: {why}" for index, why in failures.items())
         raise RunError(f"{error.message} ({reasons})" if reasons else error.message, error.remedy) from None

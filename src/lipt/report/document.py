@@ -14,6 +14,8 @@ from lipt.errors import IntegrityError
 from lipt.ledger import Cost
 
 Engine = Literal["local", "kubeflow", "argo"]
+Role = Literal["selected", "random", "full", "classic", "other"]
+"""The role of a row in the verdict, which judges the selected one; "random" is a random fixed subset."""
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0.0)]
@@ -48,8 +50,7 @@ class Row(_Model):
 
     name: str
     label: str
-    role: Literal["selected", "random", "full", "classic", "other"]
-    """"selected": the row that the verdict judges; "random": a random fixed subset; "classic": classic pre-training."""
+    role: Role
     algorithm: str = ""
     reason: str = ""
     """Reason for the algorithm, if the configuration left the choice to `auto`."""
@@ -80,8 +81,7 @@ class Row(_Model):
 
 
 class JigsawRow(_Model):
-    """One worker in the merge, or the soup of a group. Accuracies are on the validation set; `None` for a worker that
-    never arrived."""
+    """A jigsaw in the merge, or the soup of a group. Accuracies are on validation images; None if it did not arrive."""
 
     index: Count
     accuracy: Share | None = None
@@ -93,19 +93,18 @@ class JigsawRow(_Model):
     validation_after: Share | None = None
     density: Share | None = None
     group: Count | None = None
-    """The group of a worker, if there are groups."""
+    """The group of a jigsaw, if there are groups."""
     missing: bool = False
     note: str = ""
 
 
 class MergeTable(_Model):
-    """The soup: one row per worker in the order of its merge, one row per group if there are groups, and the reference
-    accuracies."""
+    """The soup: a row per jigsaw in the order of the merge, a row per group if there are any, reference accuracies."""
 
     method: str
     theta_star_accuracy: Share | None = None
     best_single_accuracy: Share | None = None
-    """Best worker, or best group if there are groups; likewise the average."""
+    """Best jigsaw, or best group if there are groups; likewise the average."""
     uniform_accuracy: Share | None = None
     soup_accuracy: Share | None = None
     num_workers: Count

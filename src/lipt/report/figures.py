@@ -81,8 +81,8 @@ def accuracy_limits(rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def soup_figure(merge: MergeTable) -> str | None:
-    """Validation accuracy along the merge of the workers, or of the groups; None when no worker was measured."""
-    what = "group" if merge.groups else "worker"
+    """Validation accuracy along the merge of the jigsaws, or of the groups; None if none was measured."""
+    what = "group" if merge.groups else "jigsaw"
     steps = [step for step in merge.groups or merge.steps if step.accuracy is not None]
     if not steps:
         return None

@@ -90,7 +90,7 @@ def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:
         "figure": Markup(figure) if figure else None,
         "references": [
             ("theta_* (before the swarm)", merge.theta_star_accuracy),
-            ("best group" if merge.groups else "best single worker", merge.best_single_accuracy),
+            ("best group" if merge.groups else "best single jigsaw", merge.best_single_accuracy),
             ("uniform average of the groups" if merge.groups else "uniform average", merge.uniform_accuracy),
             ("soup", merge.soup_accuracy),
         ],
@@ -161,7 +161,7 @@ def _png_width(png_base64: str) -> int:
 
 
 def jigsaw_state(step: JigsawRow) -> str:
-    """The result of the merge for one worker."""
+    """The result of the merge for one jigsaw or group."""
     if step.missing:
         return "missing"
     return "kept" if step.kept else "not kept"

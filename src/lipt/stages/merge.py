@@ -42,11 +42,10 @@ def merge(
     """Merge the jigsaws that arrived into theta_p. The order of the arguments does not matter.
 
     Args:
-        jigsaws: all that arrived; the quorum is checked on them.
+        jigsaws: all that arrived. `check_quorum` says whether they are enough; it is not called here.
         groups: the soups of the groups, merged instead of the jigsaws. Empty without groups.
 
     Raises:
-        RunError: fewer jigsaws than the quorum arrived; names the missing ones.
         UsageError: `groups` does not fit `merge.groups`.
     """
     if (ctx.config.merge.groups > 1) != bool(groups):
@@ -54,12 +53,12 @@ def merge(
             f"merge.groups is {ctx.config.merge.groups}, but {len(groups)} soups of groups were given",
             "above 1, pass the references that `lipt stage group` prints; otherwise pass none",
         )
-    missing = check_quorum(ctx.config, jigsaws)
     present = by_index(jigsaws)
 
     def body(attempt: Attempt) -> dict[str, Any]:
         soup = merged_soup(ctx, attempt, dataset, theta, shards, groups or jigsaws, shard=min(present), confirm=True)
         attempt.put(WEIGHTS, pack(soup.state), kind="model")
+        missing = missing_jigsaws(ctx.config, jigsaws)
         counts = {"missing": missing, "densities": {str(i): found.summary["density"] for i, found in present.items()}}
         return summary_of(soup, "group" if groups else "jigsaw") | counts
 
@@ -73,12 +72,7 @@ def members(config: Config, index: int) -> range:
 
 
 def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact]]:
-    """The jigsaws that arrived, by group. Groups that lost all jigsaws are left out; empty without groups.
-
-    Raises:
-        RunError: fewer than the quorum arrived; names the missing ones.
-    """
-    check_quorum(config, jigsaws)
+    """The jigsaws that arrived, by group. Groups that lost all jigsaws are left out; empty without groups."""
     if config.merge.groups == 1:
         return {}
     present = by_index(jigsaws)
@@ -89,22 +83,28 @@ def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact
     return {index: found for index, found in dealt.items() if found}
 
 
-def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> list[int]:
-    """The indices of missing jigsaws.
+def quorum_of(config: Config) -> int:
+    """Number of jigsaws that must arrive."""
+    return math.ceil(config.merge.quorum * config.dispatch.jigsaws)
 
-    Raises:
-        RunError: fewer than the quorum arrived; names the missing ones.
+
+def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> None:
     """
-    present, count = by_index(jigsaws), config.dispatch.jigsaws
-    missing = sorted(set(range(count)) - set(present))
-    needed = math.ceil(config.merge.quorum * count)
-    if len(present) < needed:
+    Raises:
+        RunError: fewer jigsaws than the quorum arrived; names the missing ones.
+    """
+    count, needed, missing = config.dispatch.jigsaws, quorum_of(config), missing_jigsaws(config, jigsaws)
+    if count - len(missing) < needed:
         raise RunError(
-            f"{len(present)} of {count} jigsaws arrived, the quorum is {needed}; "
+            f"{count - len(missing)} of {count} jigsaws arrived, the quorum is {needed}; "
             f"missing: {', '.join(map(str, missing))}",
             "run again: only the missing ones are trained; or lower merge.quorum",
         )
-    return missing
+
+
+def missing_jigsaws(config: Config, jigsaws: Sequence[Artifact]) -> list[int]:
+    """The indices of the jigsaws that did not arrive."""
+    return sorted(set(range(config.dispatch.jigsaws)) - set(by_index(jigsaws)))
 
 
 def by_index(ingredients: Sequence[Artifact]) -> dict[int, Artifact]:

@@ -218,9 +218,9 @@ def test_where_one_run_made_everything_there_is_one_total():
     assert "by earlier runs" not in render(document(ledger=rows))
 
 
-def test_the_missing_worker_is_named(page):
+def test_the_missing_jigsaw_is_named(page):
     text = " ".join("".join(Page(page).text).split())
-    assert "9 of 10 workers arrived, 5 were required" in text
+    assert "9 of 10 jigsaws arrived, 5 were required" in text
     assert "no result after 2 attempts" in text
 
 
@@ -263,15 +263,15 @@ def test_pictures_beyond_the_size_of_the_page_are_left_out_and_counted():
 def test_a_merge_in_groups_shows_both_tables():
     plain = merge(4, missing=1)
     workers = [step.model_copy(update={"group": None if step.missing else step.index % 2}) for step in plain.steps]
-    groups = [JigsawRow(index=index, accuracy=0.6, kept=True, note="1 of 2 workers kept") for index in (1, 0)]
+    groups = [JigsawRow(index=index, accuracy=0.6, kept=True, note="1 of 2 jigsaws kept") for index in (1, 0)]
     page = render(document(merge=plain.model_copy(update={"steps": workers, "groups": groups})))
-    for text in ("<h3>The groups</h3>", "<th>group</th><th>own accuracy", "1 of 2 workers kept", "best group"):
+    for text in ("<h3>The groups</h3>", "<th>group</th><th>own accuracy", "1 of 2 jigsaws kept", "best group"):
         assert text in page
-    assert "best single worker" not in page
+    assert "best single jigsaw" not in page
     assert "<th>group</th><th>own accuracy" not in render(document(merge=plain)).partition("<h3>")[0]
 
 
-def test_a_merge_without_any_worker_has_a_table_but_no_figure():
+def test_a_merge_without_any_jigsaw_has_a_table_but_no_figure():
     page = render(document(merge=merge(3, missing=3)))
-    assert "0 of 3 workers arrived" in page
+    assert "0 of 3 jigsaws arrived" in page
     assert "Validation accuracy along the merge" not in page
