@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import Config
 from lipt.data.chunks import Dataset, load_images
@@ -115,9 +113,8 @@ class NetworkSize:
 
     @classmethod
     def of(cls, ctx: Context, data: DataSize) -> NetworkSize:
-        """The sizes of the configured network. It is built without memory for its weights."""
-        with torch.device("meta"):
-            model = new_model(ctx, data.classes, 0)
+        """The sizes of the configured network."""
+        model = new_model(ctx, data.classes, 0)
         forward, both = train_flops_per_image(model, (3, data.side, data.side))
         state = model.state_dict()
         weights = sum(tensor.numel() for tensor in state.values() if tensor.dim() > 1)

@@ -23,6 +23,7 @@ from lipt.errors import RunError
 from lipt.rng import derive, permutation
 from lipt.training.distributed import Ranks
 from lipt.training.networks import on_device
+from lipt.training.optimizer import SGD
 from lipt.training.tensor_files import State, state_of
 
 
@@ -105,13 +106,7 @@ class Trainer:
         self.progress = TrainingProgress()
         self.advance: Callable[[int, int], None] = lambda _done, _total: None
         """Called after each batch with (images done in this epoch, images of this epoch)."""
-        self.optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=recipe.lr,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=recipe.momentum > 0,
-        )
+        self.optimizer = SGD(model.parameters(), momentum=recipe.momentum, weight_decay=recipe.weight_decay)
 
     def run_epoch(self, images: ImageSet, *, weights_N: Tensor | None = None, dynamics: Dynamics | None = None) -> None:
         """Train for one epoch on samples drawn from `images`.
@@ -142,8 +137,6 @@ class Trainer:
         done = 0
         self.network.train()
         for step, (rows_P, part, batch) in enumerate(zip(own, parts, batches, strict=True)):
-            for group in self.optimizer.param_groups:
-                group["lr"] = recipe.lr_at((epoch + step / len(sizes)) / recipe.epochs)
             x = normalise(recipe.augment(batch, batch_seed(self.seed, epoch, step), part).to(self.device))
             y_P = images.labels_N[rows_P].to(self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
@@ -154,9 +147,8 @@ class Trainer:
             # DistributedDataParallel averages the gradients of the processes. With this factor the average is the
             # gradient of the mean loss over the whole batch.
             loss = losses_P.sum() / part.size * ranks.count
-            self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            self.optimizer.step()
+            self.optimizer.step(recipe.lr_at((epoch + step / len(sizes)) / recipe.epochs))
             hits.append(logits_PC.detach().argmax(1) == y_P)
             loss_sum += losses_P.detach().sum()
             done += part.size
@@ -180,23 +172,15 @@ class Trainer:
 
     def tensors(self) -> State:
         """Weights and momentum, for a checkpoint."""
-        momentum = {
-            f"momentum/{index}": state["momentum_buffer"].detach().cpu()
-            for index, state in self.optimizer.state_dict()["state"].items()
-            if state.get("momentum_buffer") is not None
-        }
+        momentum = {f"momentum/{index}": buffer.cpu() for index, buffer in self.optimizer.momentum_buffers.items()}
         return {f"model/{name}": tensor for name, tensor in state_of(self.model).items()} | momentum
 
     def restore(self, tensors: State, progress: TrainingProgress) -> None:
         """Continue from a checkpoint of the same model and recipe."""
         self.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")})
-        document = self.optimizer.state_dict()
-        document["state"] = {
-            int(name[9:]): {"momentum_buffer": tensor}
-            for name, tensor in tensors.items()
-            if name.startswith("momentum/")
+        self.optimizer.momentum_buffers = {
+            int(name[9:]): tensor.to(self.device) for name, tensor in tensors.items() if name.startswith("momentum/")
         }
-        self.optimizer.load_state_dict(document)
         self.progress = progress
 
 

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from lipt.errors import UsageError, did_you_mean
 from lipt.rng import global_seed
+from lipt.training.flops import CountFlops
 from lipt.training.onednn import without_strided_1x1
 from lipt.training.user_model import build_user_model
 
@@ -207,18 +208,16 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
 
 def train_flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> tuple[int, int]:
     """(forward, forward + backward) FLOPs of one image, as torch counts them (1 multiply-add = 2 FLOPs)."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     was_training = model.training
     model.eval()  # BatchNorm cannot train on one image
     x = torch.zeros(1, *shape, device=next(model.parameters()).device)
-    with FlopCounterMode(display=False) as forward:
+    with CountFlops() as forward:
         loss = model(x).sum()
-    with FlopCounterMode(display=False) as backward:
+    with CountFlops() as backward:
         loss.backward()
     model.zero_grad(set_to_none=True)
     model.train(was_training)
-    return forward.get_total_flops(), forward.get_total_flops() + backward.get_total_flops()
+    return forward.total, forward.total + backward.total
 
 
 def _classifier(model: nn.Module, name: str, wanted: str | None) -> tuple[str, nn.Linear]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from lipt.errors import UsageError
 from lipt.selection.dataset import logits_and_features
@@ -27,6 +28,32 @@ def test_resnet18_flops() -> None:
     forward, both = train_flops_per_image(build_model("resnet18", num_classes=10, seed=0), (3, 32, 32))
     assert forward == pytest.approx(2 * 0.5554e9, rel=0.01)  # 0.56 GMAC (Kuangliu's CIFAR ResNet-18)
     assert both == pytest.approx(3 * forward, rel=0.01)
+
+
+class Attention(nn.Module):
+    """Products of matrices that are no layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.classifier = nn.MultiheadAttention(6, 2, batch_first=True), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.flatten(1, 2)[:, :6].transpose(1, 2)
+        y: torch.Tensor = self.classifier(self.attention(rows, rows, rows)[0].mean(1))
+        return y
+
+
+@pytest.mark.parametrize("name", ["wrn28_10", "torchvision.resnet18", "attention"])
+def test_flops_are_those_that_torch_counts(name: str) -> None:
+    width = 8 if name == "wrn28_10" else None
+    model = Attention() if name == "attention" else build_model(name, num_classes=4, seed=0, width=width)
+    with FlopCounterMode(display=False) as forward:
+        loss = model.eval()(torch.zeros(1, 3, 32, 32)).sum()
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()
+    expected = forward.get_total_flops(), forward.get_total_flops() + backward.get_total_flops()
+    assert train_flops_per_image(model, (3, 32, 32)) == expected
+    assert expected[1] > expected[0] > 0
 
 
 def test_weights_depend_on_the_seed_alone() -> None:
