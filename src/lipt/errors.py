@@ -10,8 +10,6 @@
 | 143  |                  | terminated, like a pod that is stopped              | yes   |
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -3,8 +3,6 @@
 A box is a step of the pipeline and one pod. Everything that lists stages or boxes reads this table.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Progress of running stages on stderr: bars on a terminal, lines elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """Random numbers: independent streams, each derived by name from the user's seed. So resuming needs no saved state."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Creates random root credentials (a Secret that MinIO starts with), the bucket, a
 the user's credentials (a Secret that every pod of a run reads). Existing objects are kept, so it may run at any time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@
 else goes to stderr.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

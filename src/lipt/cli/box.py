@@ -1,7 +1,5 @@
 """`lipt box`: the command of all pods under Argo, and of worker pods under every engine."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

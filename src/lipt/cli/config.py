@@ -1,7 +1,5 @@
 """`lipt config`."""
 
-from __future__ import annotations
-
 import click
 
 from lipt.cli.options import output_option, print_json, set_option

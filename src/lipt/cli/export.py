@@ -1,7 +1,5 @@
 """`lipt export`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import click

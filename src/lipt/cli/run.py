@@ -1,7 +1,5 @@
 """`lipt run` and `lipt compare`."""
 
-from __future__ import annotations
-
 import click
 
 from lipt.cli.options import config_options, dry_run_option, open_context, output_option

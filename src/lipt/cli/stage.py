@@ -52,7 +52,7 @@ def _arguments(
 ) -> dict[str, Any]:
     """Match --in and --index with the parameters of the stage's function."""
     given: dict[str, list[Any]] = {}
-    _, *signature = inspect.signature(function).parameters.values()
+    _, *signature = inspect.signature(function, eval_str=True).parameters.values()
     parameters = {each.name: str(each.annotation) for each in signature}
     for text in inputs:
         key, equals, ref = text.partition("=")
@@ -66,7 +66,7 @@ def _arguments(
         key: value if "Sequence" in parameters[key] else value[-1] for key, value in given.items()
     }
     for each in signature:
-        is_index, optional = parameters[each.name] == "int", "None" in parameters[each.name]
+        is_index, optional = each.annotation is int, "None" in parameters[each.name]
         if is_index and index is not None:
             arguments[each.name] = index
         elif optional and each.default is each.empty:

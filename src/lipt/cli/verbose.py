@@ -1,7 +1,5 @@
 """`-v`: more output."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import TypeVar

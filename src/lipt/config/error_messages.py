@@ -1,7 +1,5 @@
 """Describes invalid settings: which setting, where it was set, what it should be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from reprlib import Repr

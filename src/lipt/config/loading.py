@@ -3,8 +3,6 @@
 `profile: paper` replaces the defaults that differ in the paper. A user's settings always override the profile.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import ValidationError

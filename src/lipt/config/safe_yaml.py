@@ -1,7 +1,5 @@
 """Reads YAML settings: the value, and the line of each key. Ambiguous and endless documents are refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -5,8 +5,6 @@ Defaults are the `robust` profile; `reading` applies the paper's profile. There 
 candidates that one epoch trains on.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (

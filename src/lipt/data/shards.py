@@ -4,8 +4,6 @@ Positions refer to the global order of the data set. It is a stratified shuffle:
 has its share, within about one sample. So a window is a stratified sample, and reading it takes one range request.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

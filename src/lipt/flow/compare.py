@@ -1,7 +1,5 @@
 """`lipt run`: a run and its random baseline. `lipt compare`: all variants under several seeds."""
 
-from __future__ import annotations
-
 from lipt.flow.graph import Outcome, run, with_config
 from lipt.flow.report import Entry, label_of, role_of, write_report
 from lipt.flow.validation import check_comparison, check_run

@@ -3,8 +3,6 @@
 Rows ascend by position, the order in which training reads them.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -27,8 +25,7 @@ from lipt.data.chunks.index import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
 from lipt.flow.report import report_key
 from lipt.report.document import Document
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
+from lipt.run import Attempt, Context
 from lipt.run.dataset import open_dataset
 from lipt.stages.select import read_subset
 

@@ -14,11 +14,9 @@ from typing import Any
 
 from lipt.config import Config, override
 from lipt.errors import RunError, UsageError
+from lipt.run import Artifact, Context, Stage
 from lipt.run.algorithm import algorithm_of, check_forgetting, needs_of
-from lipt.run.artifact import Artifact
-from lipt.run.context import Context
 from lipt.run.processes.parts import Made, make_parts
-from lipt.run.stage import Stage
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
 from lipt.stages.group import group

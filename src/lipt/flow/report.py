@@ -1,7 +1,5 @@
 """Write the report of one or more runs from their artifacts, as JSON and HTML."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform
@@ -25,10 +23,9 @@ from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.report.numbers import format_budget
+from lipt.run import Attempt, Context
 from lipt.run.algorithm import algorithm_label, algorithm_of, needs_of
 from lipt.run.artifact import Artifact, canonical_json
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
 from lipt.run.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
 from lipt.stages.merge import quorum_of

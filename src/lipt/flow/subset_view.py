@@ -1,7 +1,5 @@
 """The report's section about the subset: classes, scores and example images."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -15,8 +13,7 @@ from PIL import Image
 from lipt.data.chunks import Dataset, decode_image, read_samples
 from lipt.flow.graph import Outcome
 from lipt.report import document as doc
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
+from lipt.run import Attempt, Context
 from lipt.run.dataset import open_dataset
 from lipt.stages.select import read_subset
 

@@ -4,8 +4,6 @@ They take seconds and find errors that would otherwise stop a late stage. The ne
 weights (a user's own model with it), and the algorithm selects among a few synthetic samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial

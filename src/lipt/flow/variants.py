@@ -1,7 +1,5 @@
 """The rows of a comparison, and the random baseline beside a plain run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

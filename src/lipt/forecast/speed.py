@@ -1,7 +1,5 @@
 """Measure how fast this machine trains and scores with the configured network, on a few batches."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from functools import cache

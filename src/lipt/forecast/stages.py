@@ -3,8 +3,6 @@
 They follow from the configuration and the sizes of data and network. `forecast.time` predicts the duration.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property

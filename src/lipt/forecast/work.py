@@ -1,7 +1,5 @@
 """The work of one stage: `forecast.stages` predicts it, `forecast.time` predicts how long it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

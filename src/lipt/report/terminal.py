@@ -1,7 +1,5 @@
 """The comparison and the verdict on a terminal. Figures are never cut; columns are omitted if there is no room."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Collection, Sequence
 

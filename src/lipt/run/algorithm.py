@@ -1,7 +1,5 @@
 """The configured selection algorithm and what it needs of a model."""
 
-from __future__ import annotations
-
 from lipt.config import Config, Select
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve

@@ -1,7 +1,5 @@
 """One attempt at a stage: its reads and writes, its checkpoint, its cost so far."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable

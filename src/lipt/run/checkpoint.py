@@ -1,7 +1,5 @@
 """Checkpoints of a training stage: one object that holds weights, momentum, progress and the cost so far."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The configured data set as a stage sees it: its source, its chunks, its split, its images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The configured network, its weights in the workspace, and the augmentation of its training images."""
 
-from __future__ import annotations
-
 from filelock import FileLock
 from torch import nn
 

@@ -1,7 +1,5 @@
 """A stage as a value: its name, settings, inputs and body, and so its address. Nothing runs before `make`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

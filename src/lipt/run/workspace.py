@@ -1,7 +1,5 @@
 """A workspace: the artifacts and data sets below one location, found, read and marked as damaged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 A `Stage` makes one artifact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any

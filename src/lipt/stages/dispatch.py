@@ -1,7 +1,5 @@
 """Dispatch: draw a disjoint random shard of the candidates for each worker (Ro et al., ICML 2023)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -10,11 +8,8 @@ import torch
 from lipt.data.chunks import SampleRanges, load_images
 from lipt.data.images import ResidentImages
 from lipt.data.shards import shards
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.dataset import open_dataset, split_positions
-from lipt.run.stage import Stage
 
 
 def dispatch(ctx: Context, dataset: Artifact) -> Stage:

@@ -1,18 +1,13 @@
 """Evaluate: the test accuracy of a trained model. No other stage reads the test split."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 
 from lipt.data.images import image_shape
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.dataset import open_dataset, open_test_images
 from lipt.run.network import new_model, read_weights
-from lipt.run.stage import Stage
 from lipt.training.forward import predictions
 from lipt.training.networks import on_device, train_flops_per_image
 

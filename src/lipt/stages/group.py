@@ -1,15 +1,10 @@
 """Group: merge the jigsaws of one group into a soup; `merge` then merges the soups (Ro et al., ICML 2023)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.network import read_weights
-from lipt.run.stage import Stage
 from lipt.stages.merge import by_index, merge_settings, merged_soup, summary_of
 from lipt.stages.pretrain import DELTA
 from lipt.training.tensor_files import encode_delta

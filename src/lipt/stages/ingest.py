@@ -20,11 +20,9 @@ from lipt.data.sources import Source, open_source
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import DamagedDataError
 from lipt.progress import Reporter
+from lipt.run import Attempt, Context, Stage
 from lipt.run.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
 from lipt.run.dataset import listing, open_apart
-from lipt.run.stage import Stage
 
 _INGEST = "ingest"
 #: The folder of the chunks, below an artifact.

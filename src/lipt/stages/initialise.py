@@ -1,17 +1,12 @@
 """Initialise: train theta_* on all candidates for a few epochs (Ro et al., ICML 2023)."""
 
-from __future__ import annotations
-
 from lipt.data.images import image_shape
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.checkpoint import resumable
-from lipt.run.context import Context
 from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import WEIGHTS, new_model, standard_augment
 from lipt.run.processes.child import Inputs, ProcessGroup, Summary
 from lipt.run.processes.parent import run_together
-from lipt.run.stage import Stage
 from lipt.training.loop import Dynamics, Recipe, Trainer, train
 from lipt.training.networks import train_flops_per_image
 from lipt.training.tensor_files import pack, state_of

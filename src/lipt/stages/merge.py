@@ -3,8 +3,6 @@
 With groups, `group` first merges each group into a soup; `merge` then merges the soups.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from copy import deepcopy
@@ -16,12 +14,9 @@ import torch
 from lipt.config import Config
 from lipt.data.images import ResidentImages, StreamedImages, image_shape
 from lipt.errors import RunError, UsageError
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import WEIGHTS, new_model, read_weights
-from lipt.run.stage import Stage
 from lipt.stages.dispatch import shard_images
 from lipt.stages.pretrain import DELTA
 from lipt.training.forward import accuracies, recalibrate_batchnorm

@@ -1,7 +1,5 @@
 """Pretrain: train a copy of theta_* on one shard and prune it; the result is a jigsaw (Ro et al., ICML 2023)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +9,9 @@ import torch.nn.functional as F
 
 from lipt.data.augmentation import normalise
 from lipt.data.images import ResidentImages, image_shape
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.checkpoint import follow
-from lipt.run.context import Context
 from lipt.run.network import jigsaw_augment, new_model, read_weights
-from lipt.run.stage import Stage
 from lipt.stages.dispatch import shard_images
 from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.networks import train_flops_per_image

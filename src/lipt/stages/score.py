@@ -1,7 +1,5 @@
 """Score: compute the outputs of one or more models for each candidate, block by block."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -10,13 +8,10 @@ import torch
 
 from lipt.data.images import image_shape
 from lipt.data.shards import split
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.algorithm import needs_of
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
 from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import new_model, read_weights
-from lipt.run.stage import Stage
 from lipt.selection import Candidates, Outputs, StoredOutputs
 from lipt.selection.compressed import TopLogits
 from lipt.stages.initialise import DYNAMICS

@@ -1,7 +1,5 @@
 """Select: choose the subset for the main training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,12 +12,9 @@ from torch import Tensor
 from lipt.config import Select
 from lipt.data.shards import Positions
 from lipt.errors import RunError
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.algorithm import needs_of
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
 from lipt.run.dataset import open_dataset, split_positions
-from lipt.run.stage import Stage
 from lipt.selection import Candidates, Selection
 from lipt.selection import select as run_selection
 from lipt.stages.score import read_scores

@@ -1,7 +1,5 @@
 """Train: the main training on the subset."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,16 +9,13 @@ from torch import Tensor, nn
 from lipt.data.images import ImageSet, ResidentImages, StreamedImages, image_shape
 from lipt.data.shards import Positions
 from lipt.errors import RunError
+from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.algorithm import needs_of
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
 from lipt.run.checkpoint import resumable
-from lipt.run.context import Context
 from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import WEIGHTS, new_model, read_weights, standard_augment
 from lipt.run.processes.child import Inputs, ProcessGroup, Summary
 from lipt.run.processes.parent import run_together
-from lipt.run.stage import Stage
 from lipt.selection import Candidates
 from lipt.stages.select import StoredSubset, apply, read_subset
 from lipt.training.distributed import Ranks

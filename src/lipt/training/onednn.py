@@ -6,8 +6,6 @@ https://github.com/uxlfoundation/oneDNN/issues/6035. This damages the heap: the 
 a wrong gradient. docs/architecture.md lists the sizes that are affected.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One-shot pruning of convolution and linear weights; biases and BatchNorm are never pruned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -9,8 +9,6 @@ A delta is zstd(safetensors). For each floating-point tensor with two dimensions
 All other tensors (biases, BatchNorm, counters; less than 1 % of the bytes) are stored unchanged as `full/NAME`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import zstandard

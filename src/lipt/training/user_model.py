@@ -1,7 +1,5 @@
 """A user's network, built by a function that the setting `model.name` gives as `package.module:function`."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

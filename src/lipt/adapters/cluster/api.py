@@ -1,7 +1,5 @@
 """The Kubernetes API: credentials, and its errors as errors of lipt."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Runs on Argo Workflows, from the WorkflowTemplate `lipt` of a namespace."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Mapping

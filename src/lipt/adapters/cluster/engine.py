@@ -1,7 +1,5 @@
 """Common to Argo Workflows and Kubeflow Pipelines: the client of an engine, and the state of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Runs on Kubeflow Pipelines, from the uploaded pipeline `lipt`."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

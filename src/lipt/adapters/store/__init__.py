@@ -1,7 +1,5 @@
 """Stores of objects, a folder (`file://`) or a bucket (`s3://`). Every byte that is read or written is counted."""
 
-from __future__ import annotations
-
 from lipt.adapters.store.base import Kind, MissingObjectError, Store, Traffic
 from lipt.adapters.store.dataset import DatasetFiles
 from lipt.adapters.store.file import FileStore

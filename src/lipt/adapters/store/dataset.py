@@ -1,7 +1,5 @@
 """The files of a data set, as the functions that `lipt.data.chunks` needs."""
 
-from __future__ import annotations
-
 from lipt.adapters.store.base import Kind, MissingObjectError, Store
 
 

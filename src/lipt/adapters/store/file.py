@@ -1,7 +1,5 @@
 """Objects as files below a folder."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Objects in an S3 bucket (MinIO, AWS, Ceph, SeaweedFS ...), by minio-py."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """From image files to tensors. Legend: N samples, H W pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import islice
 

@@ -3,8 +3,6 @@
 A `Journal` records the finished chunks, so that an interrupted call can continue.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence

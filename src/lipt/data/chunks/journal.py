@@ -1,7 +1,5 @@
 """The place where a data set is written, and the journal from which an interrupted ingest continues."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A `map` with threads, to read or decode ahead of use."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor

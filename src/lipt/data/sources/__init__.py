@@ -1,7 +1,5 @@
 """Where images come from. Every file in this folder is imported, so a source registers by being defined in one."""
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100, from torchvision's folder layout or by download."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import redirect_stdout

@@ -1,7 +1,5 @@
 """1,797 handwritten digits of 8x8 pixels, which come with the package (digits.LICENSE)."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

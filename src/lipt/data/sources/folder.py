@@ -1,7 +1,5 @@
 """A tree of image files with one folder per class."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path

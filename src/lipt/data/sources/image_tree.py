@@ -1,7 +1,5 @@
 """A tree of image files: which folders are splits and classes, and the files of each class."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """WebDataset tars: `KEY.jpg|png|...` beside `KEY.cls`."""
 
-from __future__ import annotations
-
 import glob
 import json
 import os

@@ -1,7 +1,5 @@
 """Reads one WebDataset tar strictly: damage and duplicates are errors, with the byte where they are."""
 
-from __future__ import annotations
-
 import io
 import os
 import posixpath

@@ -3,8 +3,6 @@
 Parent and children exchange small JSON files in a temporary folder. Tensors go through the process group.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

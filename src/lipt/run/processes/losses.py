@@ -1,7 +1,5 @@
 """Which exceptions mean that one part of a stage is lost, and which mean a bug."""
 
-from __future__ import annotations
-
 import torch
 
 #: Only from torch 2.8 on; before, such errors are of type RuntimeError.

@@ -1,7 +1,5 @@
 """Independent parts of a stage (jigsaws, groups of a merge, blocks of scores), shared by the GPUs of one machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Checks of a cluster before a run starts. A check returns a finding, or raises an error with a remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lipt.adapters.cluster.preflight.installation import pipeline, server, store_objects

@@ -1,7 +1,5 @@
 """Checks of the installation: the API server, the namespace, the pipeline, the objects of the store."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lipt import __version__

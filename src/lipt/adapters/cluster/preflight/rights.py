@@ -1,7 +1,5 @@
 """Checks of the permissions of the caller, and of the account of a run's boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from lipt.adapters.cluster.api import MissingError, RefusedError

@@ -1,7 +1,5 @@
 """Checks which nodes accept the pods of a run, and which have its image."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The place of a run, and the error of a check without a result."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lipt.adapters.cluster.api import Api

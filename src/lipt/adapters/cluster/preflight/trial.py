@@ -1,7 +1,5 @@
 """A small pod that tests image, network and store from inside the cluster."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
