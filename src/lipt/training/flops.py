@@ -13,9 +13,7 @@ class CountFlops(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.total = 0
+    total = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
