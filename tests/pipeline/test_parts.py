@@ -13,7 +13,8 @@ import torch
 from lipt import errors
 from lipt.adapters.cluster.manifest import Pods
 from lipt.errors import RunError, UnexpectedError
-from lipt.flow.graph import Prepared, merge_jigsaws, prepare, score_and_select, train_jigsaws
+from lipt.flow.graph import merge_jigsaws, prepare, score_and_select, train_jigsaws
+from lipt.flow.prepared import Prepared
 from lipt.pods.workers import count_pods, raise_bug, share_of
 from lipt.progress import Reporter
 from lipt.run.context import Context

@@ -14,6 +14,7 @@ from typing import Any
 
 from lipt.config import Config, override
 from lipt.errors import RunError, UsageError
+from lipt.flow.prepared import Prepared
 from lipt.run import Artifact, Context, Stage
 from lipt.run.algorithm import algorithm_of, check_forgetting, needs_of
 from lipt.run.processes.parts import Made, make_parts
@@ -27,23 +28,6 @@ from lipt.stages.pretrain import pretrain
 from lipt.stages.score import blocks, score
 from lipt.stages.select import select
 from lipt.stages.train import train
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """Artifacts of the dispatch box. An algorithm that needs no model has only the data set."""
-
-    dataset: Artifact
-    initial: tuple[Artifact, ...] = ()
-    """theta_*, or the R models of classic pre-training."""
-    shards: Artifact | None = None
-    """None without a swarm."""
-
-    @property
-    def swarm(self) -> tuple[Artifact, Artifact, Artifact]:
-        """Data set, theta_* and shards: the inputs of jigsaws and merges."""
-        assert self.shards is not None
-        return self.dataset, self.initial[0], self.shards
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from lipt.run.algorithm import algorithm_label, algorithm_of, needs_of
 from lipt.run.artifact import Artifact, canonical_json
 from lipt.run.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
-from lipt.stages.merge import quorum_of
+from lipt.stages.pretrain import quorum_of
 
 _ORIGIN = {
     "merged": "LiPT",

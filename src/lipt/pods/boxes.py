@@ -4,6 +4,7 @@ Samples, weights and scores never pass through the pipeline engine. A pod receiv
 workspace by range, and verifies them.
 
 Three boxes start worker pods (`workers`): pretrain always, merge if there are groups, select if pods share the scoring.
+The pretrain box only waits for them, so this file imports torch in the boxes that use it.
 """
 
 from __future__ import annotations
@@ -12,24 +13,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_why, stop_on_sigterm
-from lipt.flow.graph import (
-    Groups,
-    Prepared,
-    Scoring,
-    merge_jigsaws,
-    prepare,
-    score_and_select,
-    train_and_evaluate,
-    with_config,
-)
-from lipt.flow.validation import check_run
-from lipt.flow.variants import baseline_of
+from lipt.flow.prepared import Prepared
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
 from lipt.pods.spec import RunSpec
 from lipt.pods.workers import arrived, note_loss, open_run, spread
@@ -37,10 +27,10 @@ from lipt.progress import Reporter
 from lipt.report.document import Engine
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
-from lipt.stages.group import group
-from lipt.stages.ingest import write_chunks
-from lipt.stages.merge import quorum_of
-from lipt.stages.pretrain import pretrain
+from lipt.stages.pretrain import pretrain, quorum_of
+
+if TYPE_CHECKING:
+    from lipt.flow.graph import Groups
 
 
 @contextmanager
@@ -79,6 +69,8 @@ def save(artifact: Any, text: str, **metadata: Any) -> None:
 
 def ingest_box(config: Config, location: str) -> dict[str, Any]:
     """Ingest images into a chunk store at `location`; returns its key figures."""
+    from lipt.stages.ingest import write_chunks
+
     reporter = Reporter()
     reporter.started("ingest")
     manifest = write_chunks(config.data, open_store(location), reporter, "ingest")
@@ -106,6 +98,9 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     Returns:
         The address of the run specification.
     """
+    from lipt.flow.graph import prepare
+    from lipt.flow.validation import check_run
+
     parsed = Pods.parse(pods)
     ctx = Context.of(config)
     check_run(ctx)
@@ -146,6 +141,9 @@ def merge_box(address: str) -> Artifact | None:
     spec, ctx, prepared = open_run(address)
     if prepared.shards is None:
         return None
+    from lipt.flow.graph import merge_jigsaws
+    from lipt.stages.group import group
+
     swarm, (jigsaws, failures) = prepared.swarm, arrived(ctx, prepared)
 
     def merge_in_pods(groups: Groups) -> None:
@@ -163,6 +161,8 @@ def merge_box(address: str) -> Artifact | None:
 
 def select_box(address: str, merged: str | None) -> Artifact:
     """Box 4: score the candidates and select the subset."""
+    from lipt.flow.graph import Scoring, score_and_select
+
     spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
     if spec.pods and spec.pods.nodes > 1:
@@ -176,7 +176,9 @@ def select_box(address: str, merged: str | None) -> Artifact:
 def train_box(address: str, merged: str | None, subset: str) -> Finished:
     """Box 5: train and evaluate on the subset, do the same for the baseline, write the report."""
     from lipt.flow.compare import run_entries
+    from lipt.flow.graph import score_and_select, train_and_evaluate, with_config
     from lipt.flow.report import write_report
+    from lipt.flow.variants import baseline_of
 
     spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None

@@ -8,19 +8,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
 from lipt.errors import UNEXPECTED, LiptError, RunError, UnexpectedError
-from lipt.flow.graph import Prepared, Scoring, merge_groups, train_jigsaws
+from lipt.flow.prepared import Prepared
 from lipt.pods.spec import RunSpec
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
-from lipt.run.processes.parts import Made
-from lipt.stages.merge import members
 from lipt.stages.pretrain import pretrain
+
+if TYPE_CHECKING:
+    from lipt.run.processes.parts import Made
 
 #: The file in a lost jigsaw's folder that holds the reason.
 _LOST = "lost.json"
@@ -53,6 +55,8 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
 
 
 def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
+    from lipt.flow.graph import train_jigsaws  # here and below: a process that only waits needs no torch
+
     made, lost = train_jigsaws(ctx, prepared, items)
     for index, error in lost.items():
         try:
@@ -63,11 +67,16 @@ def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: st
 
 
 def _groups(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
+    from lipt.flow.graph import merge_groups
+    from lipt.stages.merge import members
+
     dealt = {index: arrived(ctx, prepared, members(ctx.config, index))[0] for index in items}
     return merge_groups(ctx, prepared, dealt)
 
 
 def _blocks(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str | None) -> Made:
+    from lipt.flow.graph import Scoring
+
     return Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None).run(ctx, items)
 
 

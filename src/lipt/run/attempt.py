@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
-
 from lipt.adapters.store import Kind, MissingObjectError, Store, open_store
 from lipt.errors import RunError
 from lipt.ledger import Cost, peak_memory_bytes
@@ -102,5 +100,8 @@ class Attempt:
         return self.earlier + now
 
     def _peak_bytes(self) -> int:
-        gpu = torch.cuda.max_memory_allocated() if self.ctx.device.type == "cuda" else 0
-        return gpu or peak_memory_bytes()
+        if self.ctx.device.type == "cuda":
+            import torch
+
+            return torch.cuda.max_memory_allocated() or peak_memory_bytes()
+        return peak_memory_bytes()

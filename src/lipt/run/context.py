@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from lipt.config import Config
-from lipt.data.chunks import Dataset
-from lipt.data.sources import Listing
 from lipt.errors import UsageError
 from lipt.progress import Reporter
 from lipt.rng import derive
 from lipt.run.artifact import Artifact
 from lipt.run.workspace import Workspace
-from lipt.training.tensor_files import State
+
+if TYPE_CHECKING:
+    import torch
+
+    from lipt.data.chunks import Dataset
+    from lipt.data.sources import Listing
+    from lipt.training.tensor_files import State
 
 
 @dataclass(kw_only=True)
@@ -57,6 +59,8 @@ class Context:
         Raises:
             UsageError: `cuda` where there is none.
         """
+        import torch  # here: a box that only waits for its pods uses no device
+
         name = self.config.device
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from lipt.ledger import reset_peak_memory
 from lipt.progress import Reporter
 from lipt.rng import reproducible
@@ -62,6 +60,8 @@ class Stage:
         workspace.store.delete(f"{ref}/{MARKER}")
         reset_peak_memory()
         if self.ctx.device.type == "cuda":
+            import torch
+
             torch.cuda.reset_peak_memory_stats()
         attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label)
         with _announced(reporter, self.label), workspace.repairing(self.inputs), reproducible(self.ctx.device):

@@ -3,7 +3,6 @@
 With groups, `group` first merges each group into a soup; `merge` then merges the soups.
 """
 
-import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.dataset import images_of, open_dataset, split_positions
 from lipt.run.network import WEIGHTS, new_model, read_weights
 from lipt.stages.dispatch import shard_images
-from lipt.stages.pretrain import DELTA
+from lipt.stages.pretrain import DELTA, quorum_of
 from lipt.training.forward import accuracies, recalibrate_batchnorm
 from lipt.training.networks import on_device, train_flops_per_image
 from lipt.training.soup import Evaluator, Soup
@@ -76,11 +75,6 @@ def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact
         for index in range(config.merge.groups)
     }
     return {index: found for index, found in dealt.items() if found}
-
-
-def quorum_of(config: Config) -> int:
-    """Number of jigsaws that must arrive."""
-    return math.ceil(config.merge.quorum * config.dispatch.jigsaws)
 
 
 def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> None:

@@ -1,22 +1,18 @@
 """Pretrain: train a copy of theta_* on one shard and prune it; the result is a jigsaw (Ro et al., ICML 2023)."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-
-from lipt.data.augmentation import normalise
-from lipt.data.images import ResidentImages, image_shape
+from lipt.config import Config
 from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.checkpoint import follow
-from lipt.run.network import jigsaw_augment, new_model, read_weights
-from lipt.stages.dispatch import shard_images
-from lipt.training.loop import Recipe, Trainer, train
-from lipt.training.networks import train_flops_per_image
-from lipt.training.pruning import draw_density, prune
-from lipt.training.tensor_files import encode_delta, state_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from lipt.data.images import ResidentImages
 
 DELTA = "delta.zst"
 
@@ -29,9 +25,19 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         shards: the artifact of `dispatch`: for each shard the byte ranges of its images in the chunks.
         index: of the jigsaw, and so of its shard.
     """
-    settings = ctx.config.pretrain
 
     def body(attempt: Attempt) -> dict[str, Any]:
+        # Imported here, so that the box that waits for the jigsaws, and only asks which are there, imports no torch.
+        from lipt.data.images import image_shape
+        from lipt.run.checkpoint import follow
+        from lipt.run.network import jigsaw_augment, new_model, read_weights
+        from lipt.stages.dispatch import shard_images
+        from lipt.training.loop import Recipe, Trainer, train
+        from lipt.training.networks import train_flops_per_image
+        from lipt.training.pruning import draw_density, prune
+        from lipt.training.tensor_files import encode_delta, state_of
+
+        settings = ctx.config.pretrain
         images = shard_images(attempt, dataset, shards, index)
         base = read_weights(attempt, theta)
         seed = ctx.seed("pretrain", index)
@@ -64,9 +70,18 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
     return Stage(ctx=ctx, name="pretrain", settings=chosen, inputs=inputs, body=body, label=f"pretrain[{index}]")
 
 
+def quorum_of(config: Config) -> int:
+    """Number of jigsaws that must arrive."""
+    return math.ceil(config.merge.quorum * config.dispatch.jigsaws)
+
+
 def _batch_loss(model: torch.nn.Module, images: ResidentImages, ctx: Context) -> Callable[[], torch.Tensor]:
     """The loss of the shard's first batch, for SNIP."""
-    rows = np.arange(min(len(images), ctx.config.dispatch.batch_size))
+    import torch.nn.functional as F
+
+    from lipt.data.augmentation import normalise
+
+    rows = slice(ctx.config.dispatch.batch_size)
     return lambda: F.cross_entropy(
         model(normalise(images.images_NCHW[rows]).to(ctx.device)), images.labels_N[rows].to(ctx.device)
     )

@@ -13,7 +13,9 @@ class CountFlops(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    total = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -1,0 +1,22 @@
+"""What the first box leaves for the others. This file imports no torch, so neither does a box that only waits."""
+
+from dataclasses import dataclass
+
+from lipt.run import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Artifacts of the dispatch box. An algorithm that needs no model has only the data set."""
+
+    dataset: Artifact
+    initial: tuple[Artifact, ...] = ()
+    """theta_*, or the R models of classic pre-training."""
+    shards: Artifact | None = None
+    """None without a swarm."""
+
+    @property
+    def swarm(self) -> tuple[Artifact, Artifact, Artifact]:
+        """Data set, theta_* and shards: the inputs of jigsaws and merges."""
+        assert self.shards is not None
+        return self.dataset, self.initial[0], self.shards
