@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import parse_config
+from lipt.flow.address import report_key
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import export
-from lipt.flow.report import report_key
 from lipt.progress import Reporter
 from lipt.report.document import Document
 from lipt.stages.ingest import write_chunks

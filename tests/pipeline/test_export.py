@@ -18,9 +18,9 @@ from lipt.cli import main
 from lipt.config import parse_config
 from lipt.data.chunks import Dataset
 from lipt.data.sources import open_source
+from lipt.flow.address import report_key
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import folder_names, safe_key, safe_name
-from lipt.flow.report import report_key
 from tests.tiny import tiny_context
 from tests.unit.data.chunks.helpers import as_format_1
 from tests.unit.data.sources.files import image, tree

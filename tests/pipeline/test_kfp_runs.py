@@ -15,8 +15,8 @@ import yaml
 from kfp import components, local
 
 from lipt.config import Config
+from lipt.flow.address import report_key
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.report import report_key
 from lipt.pods.spec import configure
 from lipt.report.document import Document
 from lipt.report.verdict import judge

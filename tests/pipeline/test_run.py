@@ -13,9 +13,9 @@ import pytest
 from lipt.config import override
 from lipt.data.chunks import Dataset
 from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.flow.address import report_key
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import Outcome, has_swarm, merge_jigsaws, prepare, run
-from lipt.flow.report import report_key
 from lipt.flow.variants import baseline_of
 from lipt.ledger import Cost
 from lipt.report.costs import spent

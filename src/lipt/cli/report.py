@@ -28,7 +28,7 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
     """
     from lipt.adapters.store import MissingObjectError
     from lipt.config import load_config
-    from lipt.flow.report import report_key, run_id
+    from lipt.flow.address import report_key, run_id
     from lipt.report.document import Document
     from lipt.report.html_page import render
     from lipt.run.workspace import Workspace
@@ -65,7 +65,7 @@ def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
 
 def location_of(store: Store, config: Config) -> str:
     """Path or address of a configuration's report, as a person opens it."""
-    from lipt.flow.report import report_key
+    from lipt.flow.address import report_key
 
     return f"{store.uri.removeprefix('file://')}/{report_key(config, 'html')}"
 

@@ -23,7 +23,7 @@ from lipt.adapters.store.base import TEMPORARY
 from lipt.data.chunks import Dataset, Sample, read_samples
 from lipt.data.chunks.index import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
-from lipt.flow.report import report_key
+from lipt.flow.address import report_key
 from lipt.report.document import Document
 from lipt.run import Attempt, Context
 from lipt.run.dataset import open_dataset

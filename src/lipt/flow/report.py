@@ -1,6 +1,5 @@
 """Write the report of one or more runs from their artifacts, as JSON and HTML."""
 
-import hashlib
 import os
 import platform
 import sys
@@ -8,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import yaml
@@ -17,6 +16,7 @@ from lipt.adapters.store import MissingObjectError
 from lipt.config import Config
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
+from lipt.flow.address import report_key, run_id
 from lipt.flow.graph import Outcome, has_swarm
 from lipt.flow.subset_view import subset_view
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
@@ -25,7 +25,7 @@ from lipt.report import document as doc
 from lipt.report.numbers import format_budget
 from lipt.run import Attempt, Context
 from lipt.run.algorithm import algorithm_label, algorithm_of, needs_of
-from lipt.run.artifact import Artifact, canonical_json
+from lipt.run.artifact import Artifact
 from lipt.run.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
 from lipt.stages.pretrain import quorum_of
@@ -106,16 +106,6 @@ def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine:
 def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
     with ctx.workspace.repairing([outcome.prepared.dataset]):
         return subset_view(ctx, attempt, outcome)
-
-
-def run_id(config: Config) -> str:
-    """The name of a configuration, with its digest."""
-    return f"{config.name}-{hashlib.sha256(canonical_json(config.model_dump(mode='json'))).hexdigest()[:8]}"
-
-
-def report_key(config: Config, kind: Literal["html", "json"]) -> str:
-    """The key of a configuration's report in the workspace."""
-    return f"reports/{run_id(config)}/report.{kind}"
 
 
 def _all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:

@@ -183,7 +183,7 @@ def measured(ctx: Context) -> dict[str, list[Cost]]:
         MissingObjectError: the run has no report.
         UsageError: the report is of a comparison.
     """
-    from lipt.flow.report import report_key  # imports matplotlib
+    from lipt.flow.address import report_key
 
     key = report_key(ctx.config, "json")
     store = ctx.workspace.store

@@ -58,7 +58,7 @@ class Finished:
     @property
     def location(self) -> str:
         """The address of the report."""
-        from lipt.flow.report import report_key
+        from lipt.flow.address import report_key
 
         return f"{self.workspace}/{report_key(self.config, 'html')}"
 

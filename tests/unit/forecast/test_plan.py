@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from lipt.cli.plan import plan
 from lipt.errors import UsageError
-from lipt.flow.report import report_key
+from lipt.flow.address import report_key
 from lipt.report.document import Document
 from lipt.run.context import Context
 from tests.tiny import TINY

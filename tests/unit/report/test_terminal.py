@@ -10,7 +10,7 @@ from report_samples import comparison, document, row
 from rich.console import Console
 
 from lipt.config import parse_config
-from lipt.flow.report import report_key
+from lipt.flow.address import report_key
 from lipt.report.comparison import COLUMNS, comparison_groups
 from lipt.report.terminal import (
     column_importance,
