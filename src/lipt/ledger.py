@@ -8,9 +8,8 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(kw_only=True)
@@ -42,9 +41,6 @@ class Cost:
     def bytes(self, kind: str) -> int:
         """Bytes of that kind, read and written."""
         return self.read.get(kind, 0) + self.written.get(kind, 0)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def elapsed_s(costs: Iterable[Cost]) -> float:
@@ -93,15 +89,8 @@ def paper_epochs_read(method: str, fraction: float, *, epochs: int = PAPER_TRAIN
             kappa T_s k / n epochs, kappa = .5, T_s the main training's).
         fraction: subset share f; main training reads f of the data per epoch.
     """
-    pretraining = {"lipt": 1 + PAPER_SWARM_EPOCHS, "grand": 10.0, "gradmatch": 0.5 * epochs * fraction, "none": 0.0}[
-        method
-    ]
-    return pretraining, epochs * fraction
-
-
-def paper_io_saved(classic: str, fraction: float) -> float:
-    """Share of reads that LiPT saves against `classic` at the same fraction: the cells of App. B."""
-    return 1 - sum(paper_epochs_read("lipt", fraction)) / sum(paper_epochs_read(classic, fraction))
+    main = epochs * fraction
+    return {"lipt": 1 + PAPER_SWARM_EPOCHS, "grand": 10.0, "gradmatch": 0.5 * main, "none": 0.0}[method], main
 
 
 def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:

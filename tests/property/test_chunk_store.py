@@ -61,13 +61,14 @@ def contents(memory: Memory) -> Any:
     return seen
 
 
-def same_or_told(files: dict[str, bytes]) -> None:
-    """Raises what is no error of this package."""
+def same_or_told(files: dict[str, bytes], *, renamed: bool = False) -> None:
+    """Raises what is no error of this package. `renamed`: the names of the classes may differ."""
+    start = int(renamed)  # the names of the classes come first
     try:
         seen = contents(Stored(files))
     except RunError as error:
         seen = error
-    assert (seen.message and seen.remedy) if isinstance(seen, RunError) else seen == contents(whole())
+    assert (seen.message and seen.remedy) if isinstance(seen, RunError) else seen[start:] == contents(whole())[start:]
 
 
 @_QUICK
@@ -93,7 +94,7 @@ def test_a_manifest_of_anything_under_a_digest_that_fits(data: st.DataObject) ->
         replace_one(document, data)
     about = {key: document.pop(key) for key in ("name", "fingerprint", "digest") if key in document}
     text = json.dumps(document | about | {"digest": canonical_digest(document)})
-    same_or_told(whole().files | {"manifest.json": text.encode()})
+    same_or_told(whole().files | {"manifest.json": text.encode()}, renamed=True)
 
 
 def replace_one(document: Any, data: st.DataObject) -> None:

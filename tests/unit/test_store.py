@@ -138,22 +138,6 @@ def test_negative_ranges_are_a_programming_error(tmp_path: Path) -> None:
         open_store(str(tmp_path)).read("x", kind="data", start=-1)
 
 
-def test_ledgers_add_up() -> None:
-    one, two = Traffic(), Traffic()
-    one.count_read("data", 5)
-    one.count_request("read")
-    two.count_read("data", 7)
-    two.count_written("model", 3)
-    two.count_request("read", 2)
-    two.count_request("write")
-    assert (one + two).as_dict() == {
-        "read": {"data": 12, "model": 0, "other": 0},
-        "written": {"data": 0, "model": 3, "other": 0},
-        "requests": {"read": 3, "write": 1},
-    }
-    assert one.as_dict()["read"]["data"] == 5
-
-
 def test_ledger_is_exact_under_threads() -> None:
     traffic = Traffic()
 

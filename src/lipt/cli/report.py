@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,7 @@ def show_report(document: Document, location: str, output: str) -> None:
                 "run_id": document.run_id,
                 "report": location,
                 "rows": rows,
-                "spent": {"this_run": this_run.as_dict(), "earlier_runs": earlier.as_dict()},
+                "spent": {"this_run": asdict(this_run), "earlier_runs": asdict(earlier)},
                 "verdict": {"level": verdict.level, "headline": verdict.headline, "sentences": verdict.sentences},
             }
         )

@@ -73,12 +73,12 @@ def follow(attempt: Attempt, trainer: Trainer) -> None:
 def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:
     """What the attempt has cost so far, traffic of all processes, memory of the largest; all of them must call this."""
     own = attempt.cost()
-    parts = [Cost(**json.loads(part)) for part in ranks.gather(json.dumps(own.as_dict()).encode())]
+    parts = [Cost(**json.loads(part)) for part in ranks.gather(json.dumps(asdict(own)).encode())]
     return replace(sum(parts, Cost()), wall_s=own.wall_s)  # they run at the same time
 
 
 def _pack(cost: Cost, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]) -> bytes:
-    document = {"progress": asdict(trainer.progress), "cost": cost.as_dict()}
+    document = {"progress": asdict(trainer.progress), "cost": asdict(cost)}
     tensors = trainer.tensors() | {
         "document": torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=torch.uint8)
     }

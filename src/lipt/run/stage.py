@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lipt.ledger import reset_peak_memory
@@ -70,7 +70,7 @@ class Stage:
         artifact = self._artifact(files=attempt.files, summary=summary, made_from=made_from)
         cost = attempt.cost()
         cost.ended = time.time()
-        workspace.store.write(f"{ref}/{COST}", canonical_json(cost.as_dict()), kind="other")
+        workspace.store.write(f"{ref}/{COST}", canonical_json(asdict(cost)), kind="other")
         workspace.store.delete(f"{ref}/{DAMAGED}")  # first: a damaged artifact is never taken for finished
         workspace.store.write(f"{ref}/{MARKER}", artifact.to_json(), kind="other")
         workspace.store.delete(f"{ref}/{CHECKPOINT}")

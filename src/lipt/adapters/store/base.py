@@ -1,12 +1,9 @@
 """The interface of every store, and the ledger of its traffic."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections import Counter
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from lipt.errors import IntegrityError, RunError, UsageError
 
@@ -58,15 +55,6 @@ class Traffic:
                 "written": {str(kind): count for kind, count in self.written.items()},
                 "requests": dict(self.requests),
             }
-
-    def __add__(self, other: Traffic) -> Traffic:
-        """The current sum of two ledgers; neither is changed."""
-        mine, theirs = self.as_dict(), other.as_dict()
-        sums: dict[str, Any] = {name: dict(Counter(mine[name])) for name in mine}
-        for name, counts in theirs.items():
-            for entry, count in counts.items():
-                sums[name][entry] = sums[name].get(entry, 0) + count
-        return Traffic(**sums)
 
 
 class Store(ABC):

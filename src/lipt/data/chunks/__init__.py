@@ -7,20 +7,6 @@ from lipt.data.chunks.manifest import MANIFEST, ChunkInfo, Manifest, SplitInfo
 from lipt.data.chunks.reading import ByteRange, Dataset, RangeRead, Sample, SampleRanges, read_samples
 
 __all__ = [
-    "MANIFEST",
-    "ByteRange",
-    "ChunkInfo",
-    "Dataset",
-    "Index",
-    "Manifest",
-    "RangeRead",
-    "Sample",
-    "SampleRanges",
-    "SplitInfo",
-    "decode_image",
-    "load_images",
-    "num_test_samples",
-    "read_samples",
-    "stratified_order",
-    "write_dataset",
+    "MANIFEST", "ByteRange", "ChunkInfo", "Dataset", "Index", "Manifest", "RangeRead", "Sample", "SampleRanges",
+    "SplitInfo", "decode_image", "load_images", "num_test_samples", "read_samples", "stratified_order", "write_dataset",
 ]  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from lipt.errors import DamagedDataError, RunError
 
@@ -16,25 +16,28 @@ FORMAT_VERSION = 2
 
 _DAMAGED = "the file was edited or damaged: restore it, or delete the data set and ingest it again"
 _SPLITS = {"train", "test"}
-_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_MAX_INT = 2**62  # for counts and sizes
+_FileName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+_Count = Annotated[int, Field(ge=0, lt=2**62)]
+_EXACT = ConfigDict(strict=True, extra="forbid")
 
 
 @dataclass(frozen=True)
 class ChunkInfo:
     """One tar: its name, bytes, sha256 (hex) and number of samples."""
 
-    file: str
-    size: int
+    __pydantic_config__ = _EXACT
+    file: _FileName
+    size: _Count
     sha256: str
-    count: int
+    count: _Count
 
 
 @dataclass(frozen=True)
 class IndexInfo:
     """The parquet file with one row per sample of a split."""
 
-    file: str
+    __pydantic_config__ = _EXACT
+    file: _FileName
     sha256: str
 
 
@@ -42,8 +45,9 @@ class IndexInfo:
 class SplitInfo:
     """One split: `class_counts[c]` samples have label c; `chunks` are in global order."""
 
-    count: int
-    class_counts: tuple[int, ...]
+    __pydantic_config__ = _EXACT
+    count: _Count
+    class_counts: tuple[_Count, ...]
     chunks: tuple[ChunkInfo, ...]
     index: IndexInfo
 
@@ -63,6 +67,7 @@ class Manifest:
             same names have the same digest, wherever and whenever they were ingested.
     """
 
+    __pydantic_config__ = _EXACT
     name: str
     classes: tuple[str, ...]
     splits: dict[str, SplitInfo]
@@ -89,7 +94,7 @@ class Manifest:
             RunError: the format version is unknown.
         """
         try:
-            document = json.loads(data, parse_constant=_refuse)
+            document = json.loads(data)
             version = document["format_version"]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             raise DamagedDataError(f"{MANIFEST} is not the manifest of a data set ({error!r})", _DAMAGED) from error
@@ -97,12 +102,14 @@ class Manifest:
             remedy = "install the version of lipt that wrote the data set, or ingest it again"
             raise RunError(f"{MANIFEST}: format version {version!r}; this program reads 1 and {FORMAT_VERSION}", remedy)
         try:
-            manifest = cls(**_parse(document, version))
+            manifest = TypeAdapter(cls).validate_json(data)
             digest = canonical_digest(manifest._contents())
-        except (ValueError, RecursionError) as error:
-            raise DamagedDataError(f"{MANIFEST}: a field is missing or malformed ({error})", _DAMAGED) from error
-        if manifest.digest != digest:
-            raise DamagedDataError(f"{MANIFEST}: the contents have another digest than {manifest.digest!r}", _DAMAGED)
+        except ValidationError as error:
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise DamagedDataError(f"{MANIFEST}: a field is missing or malformed ({why})", _DAMAGED) from error
+        if document.get("digest") != digest:
+            raise DamagedDataError(f"{MANIFEST}: the contents have another digest than it names", _DAMAGED)
         if contradiction := manifest._contradiction():
             raise DamagedDataError(f"{MANIFEST}: {contradiction}", _DAMAGED)
         return manifest
@@ -129,53 +136,6 @@ class Manifest:
             } or not split.count:
                 return f"the counts of split {name!r} do not add up"
         return ""
-
-
-def _parse(document: Any, version: int) -> dict[str, Any]:
-    """The fields of a manifest from its JSON.
-
-    Raises:
-        ValueError: a field is missing, unknown or malformed; names the field.
-    """
-    kinds = {"name": str, "classes": list, "splits": dict, "recipe": dict, "format_version": int, "digest": str}
-    found = _fields(document, "the manifest", kinds if version == 1 else kinds | {"fingerprint": str})
-    classes = tuple(_is(name, str, "classes") for name in found["classes"])
-    return found | {"classes": classes, "splits": {name: _split(value) for name, value in found["splits"].items()}}
-
-
-def _split(value: Any) -> SplitInfo:
-    found = _fields(value, "a split", {"count": int, "class_counts": list, "chunks": list, "index": dict})
-    return SplitInfo(
-        count=found["count"],
-        class_counts=tuple(_is(count, int, "class_counts") for count in found["class_counts"]),
-        chunks=tuple(
-            ChunkInfo(**_fields(chunk, "a chunk", {"file": str, "size": int, "sha256": str, "count": int}))
-            for chunk in found["chunks"]
-        ),
-        index=IndexInfo(**_fields(found["index"], "an index", {"file": str, "sha256": str})),
-    )
-
-
-def _fields(value: Any, where: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Check that a JSON object has exactly these fields, with these types."""
-    if type(value) is not dict or value.keys() != kinds.keys():
-        raise ValueError(f"{where} must have the fields {', '.join(kinds)} and no others")
-    if "file" in kinds and not _FILE_NAME.fullmatch(_is(value["file"], str, "file")):
-        raise ValueError(f"{value['file']!r} is not a file name of a data set")
-    return {name: _is(value[name], kind, name) for name, kind in kinds.items()}
-
-
-def _is(value: Any, kind: type, name: str) -> Any:
-    fits: bool = type(value) is kind
-    if not fits or (kind is int and not 0 <= value < _MAX_INT):
-        raise ValueError(f"{name}: expected {kind.__name__}, got {value!r:.40}")
-    if kind is str:
-        value.encode()  # raises for half of a surrogate pair
-    return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def canonical_digest(document: dict[str, Any]) -> str:

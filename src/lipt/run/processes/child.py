@@ -103,7 +103,7 @@ def run_stage(
     cost = total_cost(attempt, processes.ranks)
     cost.wall_s = attempt.earlier.wall_s  # the parent's clock runs already
     files = {key: asdict(file) for key, file in attempt.files.items()}
-    return {"summary": summary, "files": files, "cost": cost.as_dict()}
+    return {"summary": summary, "files": files, "cost": asdict(cost)}
 
 
 def run_rank() -> None:
