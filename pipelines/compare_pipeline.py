@@ -4,6 +4,7 @@ from kfp import dsl
 
 from components import IMAGE
 from components.compare import compare
+from pipelines.parameters import described
 from pipelines.pod import as_pod
 
 
@@ -11,6 +12,7 @@ from pipelines.pod import as_pod
     name="lipt-compare",
     description="Compare LiPT with full data, random subsets, RS2 and classic pre-training, under several seeds.",
 )
+@described()
 def lipt_compare(
     workspace: str,
     data: str = "digits",
@@ -34,31 +36,7 @@ def lipt_compare(
     memory: str = "2Gi",
     s3: str = "lipt-s3",
 ) -> None:
-    """Run all variants in one box, because they share most of their stages.
-
-    Args:
-        workspace: Folder of results, reports and finished work: s3://BUCKET/PREFIX. Finished work is reused.
-        data: Images: digits, cifar10, cifar100, or the s3:// address that the pipeline lipt-ingest wrote to.
-        model: resnet18, wrn28_10, torchvision.resnet18, torchvision.wide_resnet50_2, or package.module:function.
-        width: Channels of the network's first stage. 0: the network's default (64 for resnet18).
-        algorithm: Selection: auto, random, stratified, grand, el2n, glister, gradmatch, ccs ... (the paper: grand)
-        fraction: Kept budget: the share of the candidates in the subset, above 0 and at most 1.
-        epoch_fraction: Trained budget: share of the candidates per epoch, drawn from the subset. 0: the whole subset.
-        jigsaws: Number of workers that pre-train. The data set must have jigsaws x batches x 256 candidates.
-        batches: Batches of 256 images in the shard of one worker.
-        passes: Number of passes of a worker over its shard.
-        epochs: Epochs of the main training.
-        seeds: Seeds; every variant runs once with each of them.
-        profile: Defaults of all settings without a parameter: robust, or paper (use it with algorithm grand).
-        config: All other settings as YAML, such as {select: {balanced: false}}. They must not contradict a parameter.
-        image: Container image. Never reuse a tag: nodes and KFP cache images by name.
-        gpus: GPUs (nvidia.com/gpu) per pod, as text. All GPUs of a node: each pod has its own node. 0: CPUs only.
-        tolerations: Kubernetes tolerations, a JSON list, such as [{"key": "nvidia.com/gpu", "operator": "Exists"}].
-        node_selector: Labels that a node must have, a JSON object, such as {"pool": "gpu"}.
-        cpu: CPU request of each pod, such as 4 or 500m.
-        memory: Memory of each pod, request and limit, such as 8Gi.
-        s3: Name of the object store's Secret (accesskey, secretkey) and ConfigMap (endpoint, region).
-    """
+    """Run all variants in one box, because they share most of their stages."""
     compared = compare(
         data=data,
         workspace=workspace,

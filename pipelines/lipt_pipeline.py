@@ -8,6 +8,7 @@ from components.merge import merge
 from components.pretrain import pretrain
 from components.select import select
 from components.train import train
+from pipelines.parameters import described
 from pipelines.pod import as_pod
 
 
@@ -15,6 +16,7 @@ from pipelines.pod import as_pod
     name="lipt",
     description="Select a part of the data with a cheaply pre-trained model, train on it, compare with a random part.",
 )
+@described()
 def lipt(
     workspace: str,
     data: str = "digits",
@@ -41,36 +43,7 @@ def lipt(
     nodes: int = 0,
     deadline: int = 720,
 ) -> None:
-    """Run the five boxes. There are only five, because each pod costs a cluster about ten seconds.
-
-    Args:
-        workspace: Folder of results, reports and finished work: s3://BUCKET/PREFIX. Finished work is reused.
-        data: Images: digits, cifar10, cifar100, or the s3:// address that the pipeline lipt-ingest wrote to.
-        model: resnet18, wrn28_10, torchvision.resnet18, torchvision.wide_resnet50_2, or package.module:function.
-        width: Channels of the network's first stage. 0: the network's default (64 for resnet18).
-        algorithm: Selection: auto, random, stratified, grand, el2n, glister, gradmatch, ccs ... (the paper: grand)
-        fraction: Kept budget: the share of the candidates in the subset, above 0 and at most 1.
-        epoch_fraction: Trained budget: share of the candidates per epoch, drawn from the subset. 0: the whole subset.
-        jigsaws: Number of workers that pre-train. The data set must have jigsaws x batches x 256 candidates.
-        batches: Batches of 256 images in the shard of one worker.
-        passes: Number of passes of a worker over its shard.
-        epochs: Epochs of the main training.
-        seed: Seed of all random draws: initialisation, split, shards and order.
-        profile: Defaults of all settings without a parameter: robust, or paper (use it with algorithm grand).
-        random_baseline: Also train on a random subset with the same budgets, for the verdict. If the selection is
-            itself random, the baseline is RS2: a new random subset in every epoch.
-        config: All other settings as YAML, such as {select: {balanced: false}}. They must not contradict a parameter.
-        image: Container image. Never reuse a tag: nodes and KFP cache images by name.
-        gpus: GPUs (nvidia.com/gpu) per pod, as text. All GPUs of a node: each pod has its own node. 0: CPUs only.
-        tolerations: Kubernetes tolerations, a JSON list, such as [{"key": "nvidia.com/gpu", "operator": "Exists"}].
-        node_selector: Labels that a node must have, a JSON object, such as {"pool": "gpu"}.
-        cpu: CPU request of each pod, such as 4 or 500m.
-        memory: Memory of each pod, request and limit, such as 8Gi.
-        s3: Name of the object store's Secret (accesskey, secretkey) and ConfigMap (endpoint, region).
-        nodes: Worker pods that share the jigsaws, groups and score blocks. 0: one pod per jigsaw or group (a pod with
-            k GPUs takes k of them); the select box scores.
-        deadline: Minutes for pre-training. Then the merge starts with the jigsaws that arrived, if they are enough.
-    """
+    """Run the five boxes. There are only five, because each pod costs a cluster about ten seconds."""
     dispatched = dispatch(
         data=data,
         workspace=workspace,
