@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -83,6 +84,7 @@ def plan(
     from lipt.forecast.time import Machine, breaks, calibrate, forecast, measured
     from lipt.run.context import Context
 
+    start_s = time.process_time()  # this process has now imported what a run imports before its first stage
     given = _numbers(pairs)
     machine = Machine(engine=engine, nodes=nodes, **given)
     finished = []
@@ -106,7 +108,8 @@ def plan(
         data = DataSize.described(ctx.config, images=images, image_kb=image_kb, classes=classes)
     works = work_of(ctx, data)
     if engine == "local" and "gpu_tflops" not in given:
-        machine = replace(machine, rates=rates_here(ctx, data, [w.stage for w in works if w.stage not in fits]))
+        rates, setups = rates_here(ctx, data, [work.stage for work in works if work.stage not in fits])
+        machine = replace(machine, rates=rates, setups=setups, start_s=start_s)
     stages = forecast(works, machine, ctx.config, data.side)
     notes = assumptions(machine, given, len(runs), name_of_device(ctx))
     _show(stages, costs, breaks(works, stages, machine, ctx.config), notes, machine, output)
@@ -126,6 +129,7 @@ def assumptions(machine: Machine, given: Collection[str], runs: int, device: str
     if machine.rates:
         rates = ", ".join(f"{stage} {_tflops(rate)}" for stage, rate in machine.rates.items())
         lines.append(f"compute, measured just now with this model on this machine ({device}): {rates}")
+        lines.append(f"start of a process, measured just now: {machine.start_s:.2g} s")
     elif not lines:
         lines.append(f"compute: {_tflops(machine.gpu_tflops)} per GPU{_said('gpu_tflops', given)}")
     link, store = f"{machine.node_gbps:g} Gbit/s", f"{machine.store_gbps:g} Gbit/s"

@@ -9,11 +9,13 @@ import torch
 from lipt.data.augmentation import Augment
 from lipt.data.images import ResidentImages
 from lipt.forecast.sizes import DataSize, NetworkSize
+from lipt.forecast.time import Setup
 from lipt.pipeline import FORWARDING
 from lipt.run.context import Context
 from lipt.run.network import jigsaw_augment, new_model, standard_augment
 from lipt.training.forward import evaluation_batch, predictions
 from lipt.training.loop import Recipe, Trainer
+from lipt.training.networks import train_flops_per_image
 
 #: Least seconds of a measurement, after a first batch. Most FLOPs of a batch, by kind of device: batches of large
 #: images are made smaller, because they could take minutes, or more memory than this machine has.
@@ -21,13 +23,13 @@ _LASTS_S = 0.5
 _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
 
 
-def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> dict[str, float]:
-    """TFLOP/s that this machine sustains, for each of the stages that trains or scores.
+def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[str, float], dict[str, Setup]]:
+    """TFLOP/s that this machine sustains, for each of the stages that trains or scores; the set-up of those that train.
 
     Each stage is measured with its batch size and augmentation, without decoding and reading. With a large network
-    this takes a few seconds.
+    this takes a few seconds. The first measurement in a process pays for imports, as the first stage of a run does.
     """
-    config, net = ctx.config, NetworkSize.of(ctx, data)
+    config, net, setups = ctx.config, NetworkSize.of(ctx, data), {}
     limit = _BATCH_FLOPS[ctx.device.type]
 
     def images(batch_size: int, flops: int) -> ResidentImages:
@@ -36,7 +38,7 @@ def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> dict[str,
         pixels = torch.randint(256, (count, 3, data.side, data.side), dtype=torch.uint8, generator=generator)
         return ResidentImages(images_NCHW=pixels, labels_N=torch.arange(count) % data.classes)
 
-    def trains(batch_size: int, augment: Augment, precision: str) -> float:
+    def trains(stage: str, batch_size: int, augment: Augment, precision: str) -> float:
         batch = images(batch_size, net.both)
         recipe = Recipe(
             epochs=10**6,
@@ -46,8 +48,18 @@ def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> dict[str,
             augment=augment,
             precision="bf16" if precision == "bf16" else "fp32",
         )
-        trainer = Trainer(new_model(ctx, data.classes, 0), recipe, seed=0, device=ctx.device)
-        return _rate(lambda: trainer.run_epoch(batch), net.both * len(batch))
+
+        def prepared() -> Trainer:
+            trainer = Trainer(new_model(ctx, data.classes, 0), recipe, seed=0, device=ctx.device)
+            train_flops_per_image(trainer.model, (3, data.side, data.side))
+            return trainer
+
+        first_s = _seconds(lambda: prepared().run_epoch(batch))
+        part_s = _seconds(prepared)
+        trainer = prepared()
+        rate = _rate(lambda: trainer.run_epoch(batch), net.both * len(batch))
+        setups[stage] = setup_of(first_s, part_s, 1e-12 * net.both * len(batch) / rate)
+        return rate
 
     @cache
     def forwards() -> float:
@@ -56,12 +68,29 @@ def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> dict[str,
         return _rate(lambda: predictions([model], batch, device=ctx.device), net.forward * len(batch))
 
     training: dict[str, Callable[[], float]] = {
-        "initialise": lambda: trains(config.initialise.batch_size, standard_augment(ctx), "fp32"),
-        "pretrain": lambda: trains(config.dispatch.batch_size, jigsaw_augment(ctx), "fp32"),
-        "train": lambda: trains(config.train.batch_size, standard_augment(ctx), config.train.precision),
+        "initialise": lambda: trains("initialise", config.initialise.batch_size, standard_augment(ctx), "fp32"),
+        "pretrain": lambda: trains("pretrain", config.dispatch.batch_size, jigsaw_augment(ctx), "fp32"),
+        "train": lambda: trains("train", config.train.batch_size, standard_augment(ctx), config.train.precision),
     }
     measures = training | dict.fromkeys(FORWARDING, forwards)
-    return {stage: measures[stage]() for stage in stages if stage in measures}
+    return {stage: measures[stage]() for stage in stages if stage in measures}, setups
+
+
+def setup_of(first_s: float, part_s: float, batch_s: float) -> Setup:
+    """The set-up of a stage.
+
+    Args:
+        first_s: seconds of the first part: its set-up and one batch.
+        part_s: seconds of the set-up of a later part.
+        batch_s: seconds of a later batch.
+    """
+    return Setup(part_s=part_s, first_s=max(0.0, first_s - part_s - batch_s))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.monotonic()
+    work()
+    return time.monotonic() - started
 
 
 def _rate(work: Callable[[], object], flops: int) -> float:

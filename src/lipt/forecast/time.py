@@ -54,6 +54,16 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Measured seconds in which a stage does not train yet."""
+
+    part_s: float
+    """In every part: build the network, count its FLOPs."""
+    first_s: float
+    """In the first part of a process besides: import what the stage needs, choose kernels."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """The machines of a run. The defaults are assumptions about a GPU node, not measurements."""
 
@@ -75,6 +85,10 @@ class Machine:
     fits: Mapping[str, Fit] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     """Measured TFLOP/s per stage (`speed`); `gpu_tflops` for stages without a measurement."""
+    setups: Mapping[str, Setup] = field(default_factory=dict)
+    """Of the stages whose set-up was measured (`speed`)."""
+    start_s: float = 0
+    """Seconds to start a process of a local run: start Python, import torch."""
 
     def __post_init__(self) -> None:
         if self.engine == "local" and self.nodes > 1:
@@ -116,11 +130,16 @@ def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int)
     names = [work.stage for work in works]
     boxes = {stage: int(stage in BOXES) for stage in names}
     boxes[names[0]] += len(set(BOXES) - set(names))  # boxes without work start too
-    return [_stage(work, machine, config, side, boxes[work.stage]) for work in works]
+    if machine.engine == "local":
+        starts = {stage: machine.start_s * (stage == names[0]) for stage in names}
+    else:
+        starts = {stage: boxes[stage] * (STEP_S[machine.engine] + machine.pod_start_s) for stage in names}
+    return [_stage(work, machine, config, side, starts[work.stage]) for work in works]
 
 
-def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) -> Forecast:
+def _stage(work: Work, machine: Machine, config: Config, side: int, start: float) -> Forecast:
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
+    setup = machine.setups.get(work.stage, Setup(part_s=0, first_s=0))
     pods = min(machine.nodes, work.parts) if work.spreads and clustered else 1
     processes = config.processes if isinstance(config.processes, int) else 1
     # Processes either take whole parts, or share each batch of a training.
@@ -128,7 +147,7 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
     together = processes if work.member_bytes else 1
     rounds = math.ceil(work.parts / (pods * apart))
     memory = apart * work.memory_bytes + (together - 1) * work.member_bytes
-    compute = _compute_s(work, machine, fit) / together
+    compute = _compute_s(work, machine, fit) / together + setup.part_s
     # Measured compute includes decoding, so decoding is added only without a measurement. Per image 50 us and 9 ns per
     # pixel, on the eight threads of a process: 2,000 images of 224 px per second, 17,000 of 32 px.
     decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / together
@@ -142,11 +161,11 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, boxes: int) 
         written["model"] += work.parts * saved * work.checkpoint_bytes
     # One process of a pod fetches weights for all.
     kept = {kind: size * (1 if kind == "model" else apart) for kind, size in work.once.items()}
-    first = (fit.first_s if fit else 0) + machine.transfer_s(sum(kept.values()), pods)
-    start = 0.0
-    if clustered:
-        start += boxes * (STEP_S[machine.engine] + machine.pod_start_s)
-        start += machine.pod_start_s + pods / _PODS_PER_S if work.spreads and pods > 1 else 0
+    first = (fit.first_s if fit else setup.first_s) + machine.transfer_s(sum(kept.values()), pods)
+    if clustered and work.spreads and pods > 1:
+        start += machine.pod_start_s + pods / _PODS_PER_S
+    if apart > 1 or together > 1:  # new processes for all parts, or for each training
+        start += machine.start_s * (1 if apart > 1 else work.parts)
     shares: dict[Bottleneck, float] = {
         "compute": rounds * compute,
         "decode": rounds * decode,

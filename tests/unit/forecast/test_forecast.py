@@ -12,8 +12,9 @@ import pytest
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.forecast.sizes import DataSize
+from lipt.forecast.speed import setup_of
 from lipt.forecast.stages import work_of
-from lipt.forecast.time import Fit, Forecast, Machine, breaks, calibrate, forecast, measured
+from lipt.forecast.time import Fit, Forecast, Machine, Setup, breaks, calibrate, forecast, measured
 from lipt.forecast.work import Work
 from lipt.ledger import Cost
 from lipt.report.document import Engine
@@ -68,6 +69,41 @@ def test_an_engine_costs_a_start_per_box(engine: Engine, step_s: float) -> None:
     stages, _ = predicted(1, 100_000, engine=engine, pod_start_s=7)
     assert sum(stage.start_s for stage in stages) == 5 * (step_s + 7)
     assert sum(stage.start_s for stage in predicted(1, 100_000, engine="local")[0]) == 0
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_a_local_run_starts_processes_and_sets_up_each_part(processes: int) -> None:
+    """Against a clock per process."""
+    works = [
+        Work(stage="initialise", flops=3e12),
+        Work(stage="pretrain", parts=5, flops=7e12),
+        Work(stage="train", parts=2, flops=11e12),
+    ]
+    setups = {work.stage: Setup(part_s=0.25 * (i + 1), first_s=2.0 * i) for i, work in enumerate(works)}
+    machine = Machine(gpu_tflops=1, latency_ms=1e-9, setups=setups, start_s=3)
+    total = machine.start_s
+    for work in works:
+        clocks = [0.0] * (min(processes, work.parts) if work.spreads else 1)
+        for part in range(work.parts):
+            clock, setup = part % len(clocks), setups[work.stage]
+            if part < len(clocks):
+                clocks[clock] += setup.first_s + (machine.start_s if len(clocks) > 1 else 0)
+            clocks[clock] += setup.part_s + work.flops / 1e12
+        total += max(clocks)
+    config = override(parse_config(BIG), {"processes": processes})
+    assert sum(stage.wall_s for stage in forecast(works, machine, config, 32)) == pytest.approx(total)
+
+
+def test_each_training_on_several_processes_starts_them() -> None:
+    works = [Work(stage="initialise", member_bytes=1), Work(stage="train", parts=2, member_bytes=1)]
+    config = override(parse_config(BIG), {"processes": 4})
+    stages = forecast(works, Machine(start_s=3), config, 32)
+    assert [stage.start_s for stage in stages] == [3 + 3, 2 * 3]
+
+
+def test_the_set_up_is_what_the_first_part_takes_beyond_its_batch() -> None:
+    assert setup_of(first_s=4 + 1 + 2, part_s=1, batch_s=2) == Setup(part_s=1, first_s=4)
+    assert setup_of(first_s=2, part_s=1, batch_s=2) == Setup(part_s=1, first_s=0)
 
 
 def test_processes_share_the_batches_of_a_training_and_the_parts_of_a_stage() -> None:
