@@ -32,6 +32,27 @@ def permutation(n: int, seed: int, *names: str | int) -> Tensor:
     return torch.randperm(n, generator=generator(seed, *names))
 
 
+#: Constants of SplitMix64 (Steele et al. 2014), as signed numbers.
+_GAMMA, _FIRST, _SECOND = (c - (1 << 64) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def uniform(rows_P: Tensor, count: int, seed: int, *names: str | int) -> Tensor:
+    """`count` random numbers in [0, 1) for each row, float32 (P, count): the same ones wherever a row occurs.
+
+    SplitMix64, with the stream's seed as its start and `row * count + column` as its counter; the upper 24 bits.
+    """
+    z = rows_P[:, None] * count + torch.arange(1, count + 1, device=rows_P.device)
+    z = z * _GAMMA + derive(seed, *names)  # torch's integers wrap around
+    z = (z ^ _shift_right(z, 30)) * _FIRST
+    z = (z ^ _shift_right(z, 27)) * _SECOND
+    return _shift_right(z ^ _shift_right(z, 31), 40).float() * 2.0**-24
+
+
+def _shift_right(z: Tensor, bits: int) -> Tensor:
+    """A shift of unsigned numbers."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
 @contextmanager
 def reproducible(device: torch.device) -> Iterator[None]:
     """Make torch's CPU kernels deterministic inside the block. Some GPU kernels have no deterministic version.

@@ -159,7 +159,7 @@ class Score(Section):
     top_classes: PositiveInt | None = None
     """Keep the probabilities of the label and of this many other classes, and spread the rest evenly; null: keep all.
     With 1,000 classes, 32 take a fourteenth of the space in bf16. The summary of the scores gives the error."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    stored_precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of stored features, and of logits if all classes are kept."""
 
 
@@ -189,7 +189,6 @@ class Train(Section):
     """Number of epochs after which to select again, with the current model's gradients; 0: never."""
     use_weights: bool = True
     """Weight the loss with the selection's weights (normalised to mean 1)."""
-    precision: Literal["fp32", "bf16"] = "fp32"
     random_baseline: bool = True
     """Also train on a random subset with the same two budgets. If the subset itself is random, train on fresh draws
     from all data (RS2) instead."""
@@ -224,6 +223,9 @@ class Config(Section):
     workspace: str = "runs"
     """Folder or s3://bucket/prefix that holds data sets and artifacts."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Precision of convolutions and matrix products, in training and scoring; tests are always fp32. `auto`: bf16 where
+    the device computes it natively, else fp32. Weights, BatchNorm statistics and the last layer stay fp32."""
     processes: PositiveInt | Literal["auto"] = "auto"
     """Processes on one machine. They share the batches of a training, or the jigsaws, groups and score blocks.
     `auto`: one per GPU. Changes results only by rounding."""

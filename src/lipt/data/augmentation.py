@@ -1,44 +1,33 @@
-"""Augmentation: random views of an image batch for training.
+"""Augmentation: random views of an image batch for training, computed for the whole batch on the training device.
 
-Shape legend: B batch, H, W pixels; images are uint8 (B, 3, H, W) on the CPU or on the training device.
+Shape legend: P images, H, W pixels, D random numbers per image; images are uint8 (P, 3, H, W).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lipt.rng import derive, generator, global_seed
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchPart:
-    """The images of a batch that one process has, if several processes train on the batch together."""
-
-    rows_P: Tensor
-    """int64 (P,), positions of these images in the batch."""
-    size: int
-    """B, images in the whole batch."""
-
-    @classmethod
-    def whole(cls, size: int) -> BatchPart:
-        return cls(rows_P=torch.arange(size), size=size)
+from lipt.rng import uniform
 
 
 class Augment(Protocol):
-    """A random view of a batch."""
+    """A random view of each image of a batch."""
 
-    def __call__(self, images: Tensor, seed: int, part: BatchPart | None = None, /) -> Tensor:
-        """uint8 (P, 3, H, W) in and out.
+    def __call__(self, images: Tensor, rows_P: Tensor, seed: int, /) -> Tensor:
+        """uint8 (P, 3, H, W) in and out, on the device of `images`.
 
         Args:
-            seed: seed of this batch.
-            part: says which images of the batch `images` are; None = all. The view of an image depends on its position
-                in the batch, not on how the batch is divided.
+            rows_P: int64 (P,) on the CPU, the row of each image in the image set.
+            seed: seed of this epoch. The view of an image depends on the seed and its row alone, not on the batch, the
+                device or the number of processes.
         """
         ...
 
@@ -57,74 +46,138 @@ class StandardAugment:
     flip: bool
     resized: bool
 
-    def __call__(self, images: Tensor, seed: int, part: BatchPart | None = None, /) -> Tensor:
-        rng = generator(seed, "standard")
-        part = part or BatchPart.whole(len(images))
+    def __call__(self, images: Tensor, rows_P: Tensor, seed: int, /) -> Tensor:
+        draws_PD = uniform(rows_P, 3, seed, "standard")
         if self.resized:
-            images = _resized_crop(images, seed, part)
-        elif self.padding:
-            images = _shift(images, self.padding, rng, part)
-        if self.flip:
-            mirrored = torch.rand(part.size, generator=rng)[part.rows_P].to(images.device) < 0.5
-            images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
-        return images
+            images = _resized_crop(images, uniform(rows_P, 2 * _CROP_ATTEMPTS + 2, seed, "crop"))
+        padding = 0 if self.resized else self.padding
+        offsets_P2 = (draws_PD[:, :2] * (2 * padding + 1)).long()
+        return _view(images, offsets_P2, (draws_PD[:, 2] < 0.5) & self.flip, padding)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandAugment:
-    """RandAugment (Cubuk et al. 2020; torchvision's 14 operations), drawn per image, after `first` if given."""
+    """RandAugment (Cubuk et al. 2020, with torchvision's 14 operations), drawn per image, after `first` if given.
+
+    Each operation runs once for all images of the batch that drew it: ten times faster than image by image.
+    """
 
     num_ops: int
     magnitude: int
     first: Augment | None = None
 
-    def __call__(self, images: Tensor, seed: int, part: BatchPart | None = None, /) -> Tensor:
-        from torchvision.transforms.v2 import RandAugment as Transform  # here: a slow import, not needed for --help
+    def __call__(self, images: Tensor, rows_P: Tensor, seed: int, /) -> Tensor:
+        images = images.clone() if self.first is None else self.first(images, rows_P, seed)
+        operations = _operations(self.magnitude, *images.shape[2:])
+        for number in range(self.num_ops):
+            drawn_P2 = uniform(rows_P, 2, seed, "randaugment", number)
+            operation_P, negative_P = (drawn_P2[:, 0] * len(operations)).long(), drawn_P2[:, 1] < 0.5
+            for index, (operation, magnitude, signed) in enumerate(operations):
+                for sign in (1, -1) if signed else (1,):
+                    of_it = operation_P == index
+                    which = (of_it & (negative_P == (sign < 0)) if signed else of_it).nonzero().flatten()
+                    if len(which):  # found on the CPU, so that a GPU is not waited for
+                        which = which.to(images.device, non_blocking=True)
+                        images[which] = operation(images[which], sign * magnitude)
+        return images
 
-        if part is not None:  # rare, as jigsaws train on one process: so blank images may stand for the others
-            batch = images.new_zeros(part.size, *images.shape[1:])
-            batch[part.rows_P] = images
-            return self(batch, seed)[part.rows_P]
-        if self.first is not None:
-            images = self.first(images, seed)
-        transform = Transform(num_ops=self.num_ops, magnitude=self.magnitude)
-        with global_seed(seed, "randaugment"):
-            return torch.stack([transform(image) for image in images])
 
-
-def no_augmentation(images: Tensor, _seed: int, _part: BatchPart | None = None, /) -> Tensor:
+def no_augmentation(images: Tensor, _rows_P: Tensor, _seed: int, /) -> Tensor:
     """The images themselves."""
     return images
 
 
 def normalise(images: Tensor) -> Tensor:
-    """uint8 (B, 3, H, W) to float32, channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
-    mean = torch.tensor(_MEAN, device=images.device).view(3, 1, 1) * 255
-    std = torch.tensor(_STD, device=images.device).view(3, 1, 1) * 255
-    return ((images.float() - mean) / std).contiguous(memory_format=torch.channels_last)
+    """uint8 (P, 3, H, W) to float32, channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
+    mean, std = _statistics(images.device)
+    return (images.contiguous(memory_format=torch.channels_last).float() - mean) / std
 
 
-def _shift(images: Tensor, padding: int, rng: torch.Generator, part: BatchPart) -> Tensor:
-    B, _, H, W = images.shape
+@cache
+def _statistics(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the pixels, (3, 1, 1); on the device once, since each copy to it would wait."""
+    return (
+        torch.tensor(_MEAN, device=device).view(3, 1, 1) * 255,
+        torch.tensor(_STD, device=device).view(3, 1, 1) * 255,
+    )
+
+
+def _view(images: Tensor, offsets_P2: Tensor, mirrored_P: Tensor, padding: int) -> Tensor:
+    """The window at `offsets_P2` of each zero-padded image, mirrored where `mirrored_P` says so."""
+    device, (count, _, height, width) = images.device, images.shape
+    top_P1, left_P1 = offsets_P2.to(device, non_blocking=True).split(1, dim=1)
+    rows_PH = top_P1 + torch.arange(height, device=device)
+    columns_PW = left_P1 + torch.arange(width, device=device)
+    columns_PW = torch.where(mirrored_P.to(device, non_blocking=True)[:, None], columns_PW.flip(1), columns_PW)
+    batch = torch.arange(count, device=device)[:, None, None]
     padded = F.pad(images, [padding] * 4)
-    offsets = torch.randint(0, 2 * padding + 1, (2, part.size), generator=rng)[:, part.rows_P].to(images.device)
-    rows = (offsets[0, :, None] + torch.arange(H, device=images.device))[:, :, None]
-    columns = (offsets[1, :, None] + torch.arange(W, device=images.device))[:, None, :]
-    batch = torch.arange(B, device=images.device)[:, None, None]
-    return padded[batch, :, rows, columns].permute(0, 3, 1, 2)  # advanced indexing puts channels last
+    # Advanced indexing puts channels last.
+    return padded[batch, :, rows_PH[:, :, None], columns_PW[:, None, :]].permute(0, 3, 1, 2)
 
 
-def _resized_crop(images: Tensor, seed: int, part: BatchPart) -> Tensor:
-    from torchvision.transforms.v2 import RandomResizedCrop
+#: Boxes that RandomResizedCrop draws before it takes the whole image, cut to an allowed aspect ratio.
+_CROP_ATTEMPTS = 10
 
-    transform = RandomResizedCrop(tuple(images.shape[2:]), antialias=True)
-    shape_only = images.new_empty(1).expand(images.shape[1:])
-    with global_seed(seed, "crop"):  # draw for the whole batch: cheap compared with resizing one image
-        crops = [transform.make_params([shape_only]) for _ in range(part.size)]
-    views = [transform.transform(image, crops[row]) for image, row in zip(images, part.rows_P.tolist(), strict=True)]
+
+def crop_box(height: int, width: int, draws: list[float]) -> tuple[int, int, int, int]:
+    """The box (top, left, height, width) of a RandomResizedCrop of .08-1 of the area and an aspect ratio of 3/4-4/3.
+
+    Args:
+        draws: 22 numbers in [0, 1): area and ratio of each attempt, then the position.
+    """
+    ratios = 3 / 4, 4 / 3
+    for area, ratio in zip(draws[: 2 * _CROP_ATTEMPTS : 2], draws[1 : 2 * _CROP_ATTEMPTS : 2], strict=True):
+        pixels = height * width * (0.08 + 0.92 * area)
+        aspect = math.exp(math.log(ratios[0]) + ratio * (math.log(ratios[1]) - math.log(ratios[0])))
+        w, h = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return int(draws[-2] * (height - h + 1)), int(draws[-1] * (width - w + 1)), h, w
+    aspect = min(max(width / height, ratios[0]), ratios[1])
+    w, h = min(width, round(height * aspect)), min(height, round(width / aspect))
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+def _resized_crop(images: Tensor, draws_PD: Tensor) -> Tensor:
+    from torchvision.transforms.v2.functional import resized_crop  # here: a slow import
+
+    height, width = images.shape[2:]
+    views = [
+        resized_crop(image, *crop_box(height, width, draws), [height, width], antialias=True)
+        for image, draws in zip(images, draws_PD.tolist(), strict=True)
+    ]
     return torch.stack(views) if views else images
 
 
-def batch_seed(seed: int, epoch: int, step: int) -> int:
-    """The seed of one batch, so that a resumed epoch draws the same augmentation as an uninterrupted one."""
-    return derive(seed, "augment", epoch, step)
+#: An operation on images of uint8 (P, 3, H, W), the magnitude that it gets, and whether half of the images get the
+#: negative magnitude.
+_Operation = tuple[Callable[[Tensor, float], Tensor], float, bool]
+
+
+def _operations(magnitude: int, height: int, width: int) -> list[_Operation]:
+    """RandAugment's operations at a magnitude of 0 to 30."""
+    import torchvision.transforms.v2.functional as tv  # here: a slow import
+
+    def affine(images: Tensor, *, x: float = 0, y: float = 0, shear: tuple[float, float] = (0, 0)) -> Tensor:
+        degrees = [math.degrees(math.atan(part)) for part in shear]
+        moved: Tensor = tv.affine(images, angle=0, translate=[int(x), int(y)], scale=1, shear=degrees, center=[0, 0])
+        return moved
+
+    def level(highest: float, lowest: float = 0) -> float:
+        return float(torch.linspace(lowest, highest, 31)[magnitude])
+
+    return [
+        (lambda images, _: images, 0, False),
+        (lambda images, by: affine(images, shear=(by, 0)), level(0.3), True),
+        (lambda images, by: affine(images, shear=(0, by)), level(0.3), True),
+        (lambda images, by: affine(images, x=by), level(150 / 331 * width), True),
+        (lambda images, by: affine(images, y=by), level(150 / 331 * height), True),
+        (lambda images, by: tv.rotate(images, by), level(30), True),
+        (lambda images, by: tv.adjust_brightness(images, 1 + by), level(0.9), True),
+        (lambda images, by: tv.adjust_saturation(images, 1 + by), level(0.9), True),
+        (lambda images, by: tv.adjust_contrast(images, 1 + by), level(0.9), True),
+        (lambda images, by: tv.adjust_sharpness(images, 1 + by), level(0.9), True),
+        (lambda images, bits: tv.posterize(images, int(bits)), round(8 - 4 * magnitude / 30), False),
+        (lambda images, threshold: tv.solarize(images, threshold), 255 * level(0, 1), False),
+        (lambda images, _: tv.autocontrast(images), 0, False),
+        (lambda images, _: tv.equalize(images), 0, False),
+    ]

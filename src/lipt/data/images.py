@@ -46,7 +46,7 @@ class ImageSet(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentImages:
-    """All images as one tensor, uint8 (N, 3, H, W)."""
+    """All images as one tensor, uint8 (N, 3, H, W), in memory or on the training device; labels in memory."""
 
     images_NCHW: Tensor
     labels_N: Tensor
@@ -58,8 +58,14 @@ class ResidentImages:
         return rows_K
 
     def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
-        for rows_B in rows_K.split(list(sizes)):
+        for rows_B in rows_K.to(self.images_NCHW.device).split(list(sizes)):
             yield self.images_NCHW[rows_B]
+
+    def on(self, device: torch.device) -> ResidentImages:
+        """The set with its images in the memory of `device`, if they take at most half of what is free there."""
+        if device.type == "cuda" and self.images_NCHW.nbytes > torch.cuda.mem_get_info(device)[0] / 2:
+            return self
+        return ResidentImages(images_NCHW=self.images_NCHW.to(device), labels_N=self.labels_N)
 
     def subset(self, rows_K: Tensor) -> ResidentImages:
         """The images of these rows, in this order."""
@@ -142,6 +148,13 @@ def open_images(
     if len(positions) * 3 * side * side > resident_bytes:
         return streamed
     return ResidentImages(images_NCHW=load(streamed), labels_N=labels_N)
+
+
+def to_device(batch: Tensor, device: torch.device) -> Tensor:
+    """The batch on `device`; a GPU fetches it while the CPU goes on."""
+    if device.type == "cuda" and batch.device.type == "cpu":
+        batch = batch.pin_memory()
+    return batch.to(device, non_blocking=True)
 
 
 def image_shape(images: ImageSet) -> tuple[int, int, int]:

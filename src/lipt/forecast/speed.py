@@ -38,7 +38,7 @@ def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dic
         pixels = torch.randint(256, (count, 3, data.side, data.side), dtype=torch.uint8, generator=generator)
         return ResidentImages(images_NCHW=pixels, labels_N=torch.arange(count) % data.classes)
 
-    def trains(stage: str, batch_size: int, augment: Augment, precision: str) -> float:
+    def trains(stage: str, batch_size: int, augment: Augment) -> float:
         batch = images(batch_size, net.both)
         recipe = Recipe(
             epochs=10**6,
@@ -46,7 +46,7 @@ def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dic
             lr=1e-6,
             schedule="constant",
             augment=augment,
-            precision="bf16" if precision == "bf16" else "fp32",
+            precision=ctx.precision,
         )
 
         def prepared() -> Trainer:
@@ -65,12 +65,14 @@ def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dic
     def forwards() -> float:
         batch = images(evaluation_batch(ctx.device), net.forward)
         model = new_model(ctx, data.classes, 0).to(ctx.device)
-        return _rate(lambda: predictions([model], batch, device=ctx.device), net.forward * len(batch))
+        return _rate(
+            lambda: predictions([model], batch, device=ctx.device, precision=ctx.precision), net.forward * len(batch)
+        )
 
     training: dict[str, Callable[[], float]] = {
-        "initialise": lambda: trains("initialise", config.initialise.batch_size, standard_augment(ctx), "fp32"),
-        "pretrain": lambda: trains("pretrain", config.dispatch.batch_size, jigsaw_augment(ctx), "fp32"),
-        "train": lambda: trains("train", config.train.batch_size, standard_augment(ctx), config.train.precision),
+        "initialise": lambda: trains("initialise", config.initialise.batch_size, standard_augment(ctx)),
+        "pretrain": lambda: trains("pretrain", config.dispatch.batch_size, jigsaw_augment(ctx)),
+        "train": lambda: trains("train", config.train.batch_size, standard_augment(ctx)),
     }
     measures = training | dict.fromkeys(FORWARDING, forwards)
     return {stage: measures[stage]() for stage in stages if stage in measures}, setups

@@ -110,7 +110,7 @@ class _Run:
     def output_bytes(self) -> float:
         """Bytes of the stored outputs of one image."""
         settings, classes = self.config.score, self.data.classes
-        each = {"fp32": 4, "bf16": 2}[settings.precision]
+        each = {"fp32": 4, "bf16": 2}[settings.stored_precision]
         logits = each * classes
         if settings.top_classes:
             logits = min(logits, TopLogits.row_bytes(classes, settings.top_classes))

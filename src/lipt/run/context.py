@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lipt.data.chunks import Dataset
     from lipt.data.sources import Listing
+    from lipt.training.precision import Precision
     from lipt.training.tensor_files import State
 
 
@@ -67,6 +68,13 @@ class Context:
         if name == "cuda" and not torch.cuda.is_available():
             raise UsageError("device: cuda was asked for, torch sees no GPU", "set device: auto, or check the driver")
         return torch.device(name)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """The precision asked for; of `auto`, what the device computes natively."""
+        from lipt.training.precision import native_precision  # here: imports torch
+
+        return native_precision(self.device) if self.config.precision == "auto" else self.config.precision
 
     def seed(self, *names: str | int) -> int:
         """The seed of a stage."""

@@ -78,7 +78,8 @@ def images_of(
 ) -> ResidentImages | StreamedImages:
     """Images of a split, resident (read by `load`) or streamed as `data.resident_mb` says."""
     data, limit = ctx.config.data, ctx.config.data.resident_mb * 1e6
-    return open_images(dataset, split_name, positions, image_size=data.image_size, resident_bytes=limit, load=load)
+    images = open_images(dataset, split_name, positions, image_size=data.image_size, resident_bytes=limit, load=load)
+    return images.on(ctx.device) if isinstance(images, ResidentImages) else images
 
 
 def open_test_images(ctx: Context, dataset: Dataset) -> ResidentImages | StreamedImages:

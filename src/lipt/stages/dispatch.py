@@ -46,4 +46,5 @@ def shard_images(attempt: Attempt, dataset: Artifact, shards: Artifact, index: i
     wanted = SampleRanges.from_dict(json.loads(attempt.read(shards, _shard(index), kind="other")))
     read, image_size = open_dataset(attempt, dataset).read, attempt.ctx.config.data.image_size
     images_NCHW = load_images(wanted, read, image_size=image_size)
-    return ResidentImages(images_NCHW=images_NCHW, labels_N=torch.from_numpy(wanted.labels_N))
+    images = ResidentImages(images_NCHW=images_NCHW, labels_N=torch.from_numpy(wanted.labels_N))
+    return images.on(attempt.ctx.device)

@@ -25,7 +25,13 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
         return run_together(ctx, attempt, fit_theta, {"dataset": dataset}, batch_size=settings.batch_size, run=run)
 
     chosen = ctx.settings(
-        "model", view=ctx.view(), epochs=_epochs(ctx), lr=settings.lr, batch_size=settings.batch_size, run=run
+        "model",
+        view=ctx.view(),
+        precision=ctx.config.precision,
+        epochs=_epochs(ctx),
+        lr=settings.lr,
+        batch_size=settings.batch_size,
+        run=run,
     )
     label = f"initialise[{run}]" if classic else "initialise"
     return Stage(ctx=ctx, name="initialise", settings=chosen, inputs=[dataset], body=body, label=label)
@@ -49,6 +55,7 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         lr=settings.lr,
         schedule="constant",
         augment=standard_augment(ctx),
+        precision=ctx.precision,
     )
     trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=processes.ranks)
     dynamics = Dynamics.empty(len(images))

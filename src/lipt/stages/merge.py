@@ -102,7 +102,7 @@ def by_index(ingredients: Sequence[Artifact]) -> dict[int, Artifact]:
 
 
 def merge_settings(ctx: Context, **more: Any) -> dict[str, Any]:
-    settings = ctx.settings("model", "merge", view=ctx.view(), **more)
+    settings = ctx.settings("model", "merge", view=ctx.view(), precision=ctx.config.precision, **more)
     del settings["merge"]["groups"]  # the inputs already determine it
     return settings
 
@@ -179,11 +179,11 @@ class _Judge:
         self.images += len(states) * len(images)
         self.evaluated += len(states)
         self.attempt.reporter.advance(self.attempt.label, self.evaluated, 0, "models")
-        return accuracies(models, images, device=self.ctx.device)
+        return accuracies(models, images, device=self.ctx.device, precision=self.ctx.precision)
 
     def _recalibrate(self, state: State) -> State:
         self.model.load_state_dict(state)
-        recalibrate_batchnorm(self.model, self.training, device=self.ctx.device)
+        recalibrate_batchnorm(self.model, self.training, device=self.ctx.device, precision=self.ctx.precision)
         self.images += len(self.training)
         return state_of(self.model)
 

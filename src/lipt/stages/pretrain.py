@@ -48,6 +48,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
             lr=settings.lr,
             schedule="constant",
             augment=jigsaw_augment(ctx),
+            precision=ctx.precision,
         )
         trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
         follow(attempt, trainer)  # show progress
@@ -65,7 +66,8 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         return {"density": density, "losses": trainer.progress.loss}
 
     batch_size = ctx.config.dispatch.batch_size
-    chosen = ctx.settings("model", "pretrain", view=ctx.view(), batch_size=batch_size, index=index)
+    precision = ctx.config.precision
+    chosen = ctx.settings("model", "pretrain", view=ctx.view(), precision=precision, batch_size=batch_size, index=index)
     inputs = [dataset, theta, shards]
     return Stage(ctx=ctx, name="pretrain", settings=chosen, inputs=inputs, body=body, label=f"pretrain[{index}]")
 

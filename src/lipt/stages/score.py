@@ -80,8 +80,9 @@ def score(
                 model,
                 images,
                 device=ctx.device,
+                precision=ctx.precision,
                 top_classes=ctx.config.score.top_classes,
-                dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[ctx.config.score.precision],
+                dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[ctx.config.score.stored_precision],
                 advance=attempt.shows("images" if len(models) == 1 else f"images, model {number + 1} of {len(models)}"),
             )
             attempt.flops += len(images) * train_flops_per_image(model, image_shape(images))[0]
@@ -96,8 +97,8 @@ def score(
         return counts | (_compression(tops) if tops else {})
 
     inputs = [dataset, *models, *([base] if base else [])]
-    stored = ctx.config.score.model_dump(mode="json", include={"top_classes", "precision"})
-    chosen = ctx.settings("model", view=ctx.view(), block=asdict(block), stored=stored)
+    stored = ctx.config.score.model_dump(mode="json", include={"top_classes", "stored_precision"})
+    chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, block=asdict(block), stored=stored)
     return Stage(ctx=ctx, name="score", settings=chosen, inputs=inputs, body=body, label=_label(ctx, block))
 
 

@@ -41,7 +41,7 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
     def body(attempt: Attempt) -> dict[str, Any]:
         return run_together(ctx, attempt, fit, inputs, batch_size=settings.batch_size)
 
-    chosen = ctx.settings("model", view=ctx.view()) | {
+    chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision) | {
         "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s"}),
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
     }
@@ -67,7 +67,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         schedule="cosine",
         augment=standard_augment(ctx),
         epoch_size=drawn,
-        precision=settings.precision,
+        precision=ctx.precision,
     )
     trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=processes.ranks)
 
@@ -182,7 +182,7 @@ class _Reselecting(_Fixed):
         return pack({"rows": rows_K, "weights": selection.weights_K[order], "scored": count})
 
     def _score(self, model: nn.Module, images: ResidentImages | StreamedImages) -> Candidates:
-        outputs = outputs_of(model, images, device=self.ctx.device)
+        outputs = outputs_of(model, images, device=self.ctx.device, precision=self.ctx.precision)
         return Candidates(labels_N=images.labels_N, num_classes=outputs.logits_NC.shape[1], outputs=[outputs])
 
     def _use(self, rows_K: Tensor, weights_K: Tensor) -> None:

@@ -21,10 +21,18 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from lipt.data.augmentation import BatchPart
-
 # Long, because the others wait while the first process selects or writes. If a process fails, the launcher ends all.
 _TIMEOUT = timedelta(days=7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPart:
+    """The images of a batch that one process trains on."""
+
+    rows_P: Tensor
+    """int64 (P,), positions of these images in the batch."""
+    size: int
+    """B, images in the whole batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +51,7 @@ class Ranks:
         Neighbours in the data set stay together, so that each process reads contiguous runs of a streamed set.
         """
         if self.count == 1:
-            return BatchPart.whole(len(rows_B))
+            return BatchPart(rows_P=torch.arange(len(rows_B)), size=len(rows_B))
         return BatchPart(rows_P=rows_B.argsort(stable=True).tensor_split(self.count)[self.rank], size=len(rows_B))
 
     def replicate(self, model: nn.Module) -> nn.Module:

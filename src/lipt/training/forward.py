@@ -11,19 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from lipt.data.augmentation import normalise
-from lipt.data.images import ImageSet
+from lipt.data.images import ImageSet, to_device
 from lipt.selection import Outputs
 from lipt.selection.compressed import TopLogits
 from lipt.selection.dataset import logits_and_features
 from lipt.selection.rows import RowBuffer
+from lipt.training.precision import Precision, autocast
 
 
 def forward_batches(images: ImageSet, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised batches without augmentation, with their labels, on `device`, in the order of the image set."""
+    """Normalised batches without augmentation on `device`, with their labels, in the order of the image set."""
     rows_N = torch.arange(len(images))
     sizes = [len(part) for part in rows_N.split(batch_size)]
     for rows_B, batch in zip(rows_N.split(sizes), images.batches(rows_N, sizes), strict=True):
-        yield normalise(batch.to(device)), images.labels_N[rows_B].to(device)
+        yield normalise(to_device(batch, device)), images.labels_N[rows_B]
 
 
 def evaluation_batch(device: torch.device) -> int:
@@ -37,6 +38,7 @@ def predictions(
     images: ImageSet,
     *,
     device: torch.device,
+    precision: Precision = "fp32",
     batch_size: int | None = None,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Tensor:
@@ -50,19 +52,26 @@ def predictions(
     """
     for model in models:
         model.eval()
-    predicted_MN, done = torch.empty(len(models), len(images), dtype=torch.int64), 0
+    predicted_MN, done = torch.empty(len(models), len(images), dtype=torch.int64, device=device), 0
     for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device):
-        predicted_MN[:, done : done + len(x)] = torch.stack([model(x).argmax(1) for model in models]).cpu()
+        with autocast(device, precision):
+            predicted_MN[:, done : done + len(x)] = torch.stack([model(x).argmax(1) for model in models])
         done += len(x)
         advance(done, len(images))
-    return predicted_MN
+    return predicted_MN.cpu()
 
 
 def accuracies(
-    models: Sequence[nn.Module], images: ImageSet, *, device: torch.device, batch_size: int | None = None
+    models: Sequence[nn.Module],
+    images: ImageSet,
+    *,
+    device: torch.device,
+    precision: Precision = "fp32",
+    batch_size: int | None = None,
 ) -> list[float]:
     """Share of images that each model classifies correctly in eval mode."""
-    correct_MN = predictions(models, images, device=device, batch_size=batch_size) == images.labels_N
+    found_MN = predictions(models, images, device=device, precision=precision, batch_size=batch_size)
+    correct_MN = found_MN == images.labels_N
     return [float(share) for share in correct_MN.float().mean(1)]
 
 
@@ -72,6 +81,7 @@ def outputs_of(
     images: ImageSet,
     *,
     device: torch.device,
+    precision: Precision = "fp32",
     batch_size: int | None = None,
     top_classes: int | None = None,
     dtype: torch.dtype = torch.float32,
@@ -90,11 +100,12 @@ def outputs_of(
     model.eval()
     stored, num_classes, done = RowBuffer(len(images)), 0, 0
     for x, labels_B in forward_batches(images, batch_size or evaluation_batch(device), device):
-        logits_BC, features_BD = (tensor_BX.float().cpu() for tensor_BX in logits_and_features(model, x))
+        with autocast(device, precision):
+            logits_BC, features_BD = (tensor_BX.float().cpu() for tensor_BX in logits_and_features(model, x))
         num_classes = logits_BC.shape[1]
         logits: Tensor | TopLogits = logits_BC.to(dtype)
         if top_classes and TopLogits.row_bytes(num_classes, top_classes) < num_classes * dtype.itemsize:
-            logits = TopLogits.compress(logits_BC, labels_B.cpu(), top_classes)
+            logits = TopLogits.compress(logits_BC, labels_B, top_classes)
         stored.put(done, Outputs(logits_NC=logits, features_ND=features_BD.to(dtype)).tensors())
         done += len(x)
         advance(done, len(images))
@@ -102,7 +113,14 @@ def outputs_of(
 
 
 @torch.no_grad()
-def recalibrate_batchnorm(model: nn.Module, images: ImageSet, *, device: torch.device, batch_size: int = 128) -> None:
+def recalibrate_batchnorm(
+    model: nn.Module,
+    images: ImageSet,
+    *,
+    device: torch.device,
+    precision: Precision = "fp32",
+    batch_size: int = 128,
+) -> None:
     """Replace all running statistics by averages over one pass in train mode (Ro et al. 2023)."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [module.momentum for module in norms]
@@ -111,7 +129,8 @@ def recalibrate_batchnorm(model: nn.Module, images: ImageSet, *, device: torch.d
         module.momentum = None  # cumulative average instead of a moving one
     model.train()
     for x, _ in forward_batches(images, batch_size, device):
-        model(x)
+        with autocast(device, precision):
+            model(x)
     for module, momentum in zip(norms, momenta, strict=True):
         module.momentum = momentum
     model.eval()

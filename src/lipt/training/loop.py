@@ -9,7 +9,7 @@ Shape legend: N samples of the set, K samples drawn in an epoch, B batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,13 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lipt.data.augmentation import Augment, batch_seed, normalise
-from lipt.data.images import ImageSet
+from lipt.data.augmentation import Augment, normalise
+from lipt.data.images import ImageSet, to_device
 from lipt.errors import RunError
 from lipt.rng import derive, permutation
 from lipt.training.distributed import Ranks
 from lipt.training.networks import on_device
 from lipt.training.optimizer import SGD
+from lipt.training.precision import Precision, autocast
 from lipt.training.tensor_files import State, state_of
 
 
@@ -40,7 +41,7 @@ class Recipe:
     """K, samples drawn per epoch; None = all N."""
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
 
     def lr_at(self, progress: float) -> float:
         """Learning rate after the share `progress` of all steps; cosine from `lr` to 0."""
@@ -128,22 +129,25 @@ class Trainer:
                 f"a batch of {sizes[0]} images cannot be divided over {ranks.count} processes", "use fewer processes"
             )
         parts = [ranks.part(rows_B) for rows_B in rows_K.split(sizes)]
-        own = [rows_B[part.rows_P] for rows_B, part in zip(rows_K.split(sizes), parts, strict=True)]
-        batches = images.batches(torch.cat(own), [len(rows_P) for rows_P in own])
+        own = torch.cat([rows_B[part.rows_P] for rows_B, part in zip(rows_K.split(sizes), parts, strict=True)])
+        own_sizes = [len(part.rows_P) for part in parts]
+        # Whatever the batches need goes to the device before the first one: from here on nothing waits for it.
+        labels = images.labels_N[own].to(self.device).split(own_sizes)
+        weights: Sequence[Tensor | None] = [None] * len(sizes)
         if weights_N is not None:
-            weights_N = weights_N * (len(weights_N) / weights_N.sum())
+            weights = (weights_N[own] * (len(weights_N) / weights_N.sum())).to(self.device).split(own_sizes)
         loss_sum = torch.zeros((), device=self.device)
         hits: list[Tensor] = []
-        done = 0
+        done, augment_seed = 0, derive(self.seed, "augment", epoch)
         self.network.train()
-        for step, (rows_P, part, batch) in enumerate(zip(own, parts, batches, strict=True)):
-            x = normalise(recipe.augment(batch, batch_seed(self.seed, epoch, step), part).to(self.device))
-            y_P = images.labels_N[rows_P].to(self.device)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+        batches = zip(own.split(own_sizes), parts, images.batches(own, own_sizes), labels, weights, strict=True)
+        for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
+            x = normalise(recipe.augment(to_device(batch, self.device), rows_P, augment_seed))
+            with autocast(self.device, recipe.precision):
                 logits_PC = self.network(x)
             losses_P = F.cross_entropy(logits_PC.float(), y_P, reduction="none")
-            if weights_N is not None:
-                losses_P = losses_P * weights_N[rows_P].to(self.device)
+            if weights_P is not None:
+                losses_P = losses_P * weights_P
             # DistributedDataParallel averages the gradients of the processes. With this factor the average is the
             # gradient of the mean loss over the whole batch.
             loss = losses_P.sum() / part.size * ranks.count
@@ -156,7 +160,7 @@ class Trainer:
         hit_P = torch.cat(hits)
         if dynamics is not None:
             hit_N = torch.zeros(len(images), dtype=torch.uint8)
-            hit_N[torch.cat(own)] = hit_P.cpu().byte()
+            hit_N[own] = hit_P.cpu().byte()
             dynamics.update(rows_K, ranks.sum(hit_N)[rows_K].bool())  # a row occurs once in an epoch
         self._finish_epoch(len(rows_K), *ranks.sum(torch.stack([loss_sum, hit_P.sum()])).tolist())
 

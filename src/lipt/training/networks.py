@@ -176,8 +176,20 @@ def build_model(
             f"model.classifier: {classifier} has {layer.out_features} outputs for {num_classes} classes",
             "use num_classes",
         )
+    if type(layer) is nn.Linear:
+        layer.__class__ = _Float32Linear  # keeps parameters, name and place
     model.classifier_name = classifier  # type: ignore[assignment]
     return model
+
+
+class _Float32Linear(nn.Linear):
+    """A linear layer that stays float32 where the network runs in bf16: 8 bits of a logit would give scores ties."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_meta:  # has shapes only, and autocast does not know it
+            return super().forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return super().forward(x.to(self.weight.dtype))
 
 
 class _WithoutInitialisation(TorchFunctionMode):

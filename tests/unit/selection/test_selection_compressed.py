@@ -237,6 +237,6 @@ def test_compression_that_saves_nothing_is_not_done(folder: Path) -> None:
 
 def test_scores_may_be_stored_in_bf16(folder: Path) -> None:
     (whole,), picks = scored(folder)
-    (half,), near = scored(folder, precision="bf16")
+    (half,), near = scored(folder, stored_precision="bf16")
     assert size(half) == pytest.approx(size(whole) / 2, abs=500)
     assert len(picks & near) >= 0.8 * len(picks)

@@ -2,50 +2,115 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from lipt.data.augmentation import RandAugment, StandardAugment, normalise
+from lipt.data.augmentation import Augment, RandAugment, StandardAugment, crop_box, no_augmentation, normalise
+from lipt.rng import uniform
 from lipt.training.networks import build_model
 from lipt.training.pruning import PruningMethod, draw_density, prunable, prune
 from tests.unit.training.helpers import blocks
 
-IMAGES = torch.randint(0, 256, (64, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+IMAGES = torch.randint(0, 256, (64, 3, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+ROWS = torch.randperm(1000, generator=torch.Generator().manual_seed(1))[: len(IMAGES)]
+AUGMENTS: dict[str, Augment] = {
+    "shift and flip": StandardAugment(padding=2, flip=True, resized=False),
+    "crop": StandardAugment(padding=0, flip=True, resized=True),
+    "randaugment": RandAugment(num_ops=2, magnitude=9),
+    "crop, randaugment": RandAugment(num_ops=1, magnitude=9, first=StandardAugment(padding=0, flip=True, resized=True)),
+    "none": no_augmentation,
+}
 
 
-def test_shift_equals_the_naive_crop_of_a_padded_image() -> None:
-    shifted = StandardAugment(padding=2, flip=False, resized=False)(IMAGES, 5)
-    padded = F.pad(IMAGES, [2] * 4)
-    for index in range(len(IMAGES)):
-        crops = [padded[index, :, y : y + 8, x : x + 8] for y in range(5) for x in range(5)]
-        assert any(torch.equal(shifted[index], crop) for crop in crops)
-    assert not torch.equal(shifted, IMAGES)
+@pytest.mark.parametrize("flip", [True, False])
+def test_shift_and_flip_equal_the_naive_crop_of_each_padded_image(flip: bool) -> None:
+    views = StandardAugment(padding=2, flip=flip, resized=False)(IMAGES, ROWS, 5)
+    found = Counter()
+    for image, view in zip(IMAGES, views, strict=True):
+        padded = F.pad(image, [2] * 4)
+        places = [
+            (y, x, mirrored)
+            for y in range(5)
+            for x in range(5)
+            for mirrored in (False, True)
+            for crop in [padded[:, y : y + 12, x : x + 10]]
+            if torch.equal(view, crop.flip(2) if mirrored else crop)
+        ]
+        assert len(places) == 1
+        found.update(enumerate(places[0]))
+    assert all(found[axis, place] for axis in (0, 1) for place in range(5))
+    assert (16 < found[2, True] < 48) if flip else not found[2, True]
 
 
-def test_flip_mirrors_about_half() -> None:
-    flipped = StandardAugment(padding=0, flip=True, resized=False)(IMAGES, 1)
-    mirrored = [torch.equal(a, b.flip(2)) for a, b in zip(flipped, IMAGES, strict=True)]
-    kept = [torch.equal(a, b) for a, b in zip(flipped, IMAGES, strict=True)]
-    assert all(m or k for m, k in zip(mirrored, kept, strict=True))
-    assert 16 < sum(mirrored) < 48
-
-
-@pytest.mark.parametrize(
-    "augment",
-    [
-        StandardAugment(padding=2, flip=True, resized=False),
-        StandardAugment(padding=0, flip=True, resized=True),
-        RandAugment(num_ops=2, magnitude=9),
-    ],
-)
-def test_a_view_depends_on_its_seed_alone(augment: StandardAugment | RandAugment) -> None:
+@pytest.mark.parametrize("name", AUGMENTS)
+def test_a_view_depends_on_seed_and_row_alone(name: str) -> None:
+    augment = AUGMENTS[name]
     torch.manual_seed(0)
-    first = augment(IMAGES, 3)
+    before = IMAGES.clone()
+    whole = augment(IMAGES, ROWS, 3)
+    assert (whole.shape, whole.dtype) == (IMAGES.shape, torch.uint8)
+    assert torch.equal(IMAGES, before)
     torch.manual_seed(99)
-    assert torch.equal(first, augment(IMAGES, 3))
-    assert not torch.equal(first, augment(IMAGES, 4))
-    assert (first.shape, first.dtype) == (IMAGES.shape, torch.uint8)
+    for part in torch.randperm(len(ROWS)).split(23):
+        assert torch.equal(augment(IMAGES[part], ROWS[part], 3), whole[part])
+    assert augment(IMAGES[:0], ROWS[:0], 3).shape == IMAGES[:0].shape
+    if name != "none":
+        assert not torch.equal(whole, augment(IMAGES, ROWS, 4))
+
+
+@pytest.mark.parametrize("magnitude", [0, 2, 9, 17, 30])
+def test_randaugment_equals_torchvision_image_by_image(magnitude: int) -> None:
+    """The operations and their magnitudes are torchvision's; only the draws are made elsewhere."""
+    from torchvision.transforms.v2 import RandAugment as Transform
+
+    reference = Transform(num_ops=1, magnitude=magnitude)
+    expected = {}
+    for name, (magnitudes, signed) in reference._AUGMENTATION_SPACE.items():
+        value = magnitudes(31, 12, 10)
+        value = 0.0 if value is None else float(value[magnitude])
+        for sign in (1, -1) if signed else (1,):
+            expected[name, sign] = torch.stack(
+                [
+                    reference._apply_image_or_video_transform(
+                        image, name, sign * value, interpolation=reference.interpolation, fill=reference._fill
+                    )
+                    for image in IMAGES
+                ]
+            )
+    drawn = set()
+    for seed in range(8):
+        views = RandAugment(num_ops=1, magnitude=magnitude)(IMAGES, ROWS, seed)
+        for index, view in enumerate(views):
+            same = {key for key, images in expected.items() if torch.equal(images[index], view)}
+            assert same
+            drawn |= same
+    assert drawn == set(expected)
+
+
+def test_crop_boxes_are_those_of_torchvision() -> None:
+    """The same distribution of boxes: area and ratio in range, and the same mean side and position."""
+    from torchvision.transforms.v2 import RandomResizedCrop
+
+    height, width = 60, 40
+    ours = torch.tensor([crop_box(height, width, draws) for draws in uniform(torch.arange(4000), 22, 1).tolist()])
+    torch.manual_seed(0)
+    transform, image = RandomResizedCrop(8, antialias=True), torch.empty(3, height, width)
+    drawn = [transform.make_params([image]) for _ in range(4000)]
+    theirs = torch.tensor([[box[key] for key in ("top", "left", "height", "width")] for box in drawn])
+    assert (ours.min(0).values >= torch.tensor([0, 0, 1, 1])).all()
+    assert ((ours[:, 0] + ours[:, 2]).max(), (ours[:, 1] + ours[:, 3]).max()) == (height, width)
+    spread = theirs.double().std(0) / math.sqrt(4000)
+    assert ((ours.double().mean(0) - theirs.double().mean(0)).abs() < 6 * spread).all()
+
+
+def test_a_box_that_never_fits_is_the_middle_of_the_image() -> None:
+    draws = [0.999] * 22
+    assert crop_box(10, 100, draws) == (0, 43, 10, 13)
+    assert crop_box(100, 10, draws) == (43, 0, 13, 10)
 
 
 def test_normalise_is_channelwise() -> None:

@@ -8,13 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lipt.data.augmentation import RandAugment, StandardAugment, no_augmentation
 from lipt.errors import RunError
 from lipt.training.distributed import Ranks
 from lipt.training.loop import train
 from tests.programs import run_python
 from tests.unit.training import rank_program
-from tests.unit.training.helpers import blocks
 from tests.unit.training.rank_program import NORMS, SETS, Tensors, make_trainer, norm_inputs, outcome, run_norm
 
 
@@ -83,37 +81,6 @@ def test_parts_divide_a_batch_evenly_and_keep_neighbours_together() -> None:
     own = [rows[part.rows_P] for part in parts]
     assert all(before.max() < after.min() for before, after in pairwise(own))
     assert Ranks().part(rows).rows_P.tolist() == list(range(50))
-
-
-@pytest.mark.parametrize(
-    "augment",
-    [
-        StandardAugment(padding=2, flip=True, resized=False),
-        StandardAugment(padding=0, flip=True, resized=True),
-        RandAugment(num_ops=1, magnitude=9, first=StandardAugment(padding=0, flip=True, resized=True)),
-        no_augmentation,
-    ],
-    ids=["shift", "crop", "randaugment", "unchanged"],
-)
-def test_an_image_looks_the_same_whoever_trains_on_it(augment: object) -> None:
-    images = blocks(n=13).images_NCHW
-    rows = torch.randperm(13, generator=torch.Generator().manual_seed(0))
-    whole = augment(images, 5)  # type: ignore[operator]
-    for rank in range(3):
-        part = Ranks(rank=rank, count=3).part(rows)
-        assert torch.equal(augment(images[part.rows_P], 5, part), whole[part.rows_P])  # type: ignore[operator]
-
-
-def test_crops_are_those_of_torchvision() -> None:
-    """The draws are made apart from the resizing; torchvision makes them image by image."""
-    from torchvision.transforms.v2 import RandomResizedCrop
-
-    from lipt.rng import global_seed
-
-    images = blocks(n=6, side=16).images_NCHW
-    with global_seed(5, "crop"):
-        expected = torch.stack([RandomResizedCrop((16, 16), antialias=True)(image) for image in images])
-    assert torch.equal(StandardAugment(padding=0, flip=False, resized=True)(images, 5), expected)
 
 
 def test_a_batch_smaller_than_the_team_is_one_clear_error() -> None:
