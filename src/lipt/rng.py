@@ -41,6 +41,8 @@ def uniform(rows_P: Tensor, count: int, seed: int, *names: str | int) -> Tensor:
 
     SplitMix64, with the stream's seed as its start and `row * count + column` as its counter; the upper 24 bits.
     """
+    import torch
+
     z = rows_P[:, None] * count + torch.arange(1, count + 1, device=rows_P.device)
     z = z * _GAMMA + derive(seed, *names)  # torch's integers wrap around
     z = (z ^ _shift_right(z, 30)) * _FIRST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -22,6 +23,6 @@ def native_precision(device: torch.device) -> Precision:
     return "bf16" if native else "fp32"
 
 
-def autocast(device: torch.device, precision: Precision) -> torch.autocast:
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Inside the block convolutions and matrix products are computed in `precision`; weights stay float32."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()

@@ -1,0 +1,77 @@
+"""Precision by the hardware: bf16 training resumes bit by bit, scores as float32 does, and learns as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lipt.data.augmentation import StandardAugment
+from lipt.training.forward import accuracies, outputs_of, recalibrate_batchnorm
+from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
+from lipt.training.networks import build_model
+from lipt.training.precision import Precision, native_precision
+from lipt.training.tensor_files import state_of
+from tests.unit.training.helpers import blocks
+
+CPU = torch.device("cpu")
+
+
+def trained(precision: Precision, *, interrupted: bool = False) -> Trainer:
+    def trainer() -> Trainer:
+        augment = StandardAugment(padding=1, flip=False, resized=False)
+        recipe = Recipe(epochs=8, batch_size=16, lr=0.05, schedule="cosine", augment=augment, precision=precision)
+        model = build_model("resnet18", num_classes=4, seed=0, width=4)
+        return Trainer(model, recipe, seed=0, device=CPU)
+
+    found, images = trainer(), blocks()
+    if interrupted:
+        for _ in range(3):
+            found.run_epoch(images)
+        tensors, progress = found.tensors(), TrainingProgress(**vars(found.progress))
+        found = trainer()
+        found.restore({name: tensor.clone() for name, tensor in tensors.items()}, progress)
+    train(found, lambda _trainer: (images, None))
+    return found
+
+
+def test_bf16_resumes_bit_by_bit_keeps_float32_weights_and_learns() -> None:
+    straight, resumed, reference = trained("bf16"), trained("bf16", interrupted=True), trained("fp32")
+    expected = state_of(straight.model)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in state_of(resumed.model).items())
+    assert resumed.progress == straight.progress
+    assert {tensor.dtype for tensor in expected.values() if tensor.is_floating_point()} == {torch.float32}
+    assert not torch.equal(expected["classifier.weight"], state_of(reference.model)["classifier.weight"])
+    assert accuracies([straight.model], blocks(seed=1), device=CPU, precision="bf16")[0] > 0.9
+
+
+def test_scores_in_bf16_are_near_those_in_float32_and_have_no_ties() -> None:
+    model, images = trained("fp32").model, blocks(n=400, seed=2)
+    exact, near = (outputs_of(model, images, device=CPU, precision=precision) for precision in ("fp32", "bf16"))
+    error_N = [(F.softmax(found.logits_NC, 1) - F.one_hot(images.labels_N)).norm(dim=1) for found in (exact, near)]
+    ranks = torch.stack([error.argsort().argsort().double() for error in error_N])
+    assert torch.corrcoef(ranks)[0, 1] > 0.95
+    assert 0 < (exact.logits_NC - near.logits_NC).abs().mean() < 0.05 * exact.logits_NC.abs().mean()
+    # Logits rounded to bf16 would take a few hundred values between them.
+    assert len(near.logits_NC.unique()) > 0.99 * near.logits_NC.numel()
+    assert (near.logits_NC.dtype, near.features_ND.dtype) == (torch.float32, torch.float32)
+
+
+def test_statistics_in_bf16_are_near_those_in_float32() -> None:
+    found = {}
+    for precision in ("fp32", "bf16"):
+        model = build_model("resnet18", num_classes=4, seed=0, width=4)
+        recalibrate_batchnorm(model, blocks(), device=CPU, precision=precision)
+        found[precision] = state_of(model)
+    for name, tensor in found["fp32"].items():
+        torch.testing.assert_close(found["bf16"][name], tensor, rtol=0.05, atol=0.02, msg=name)
+
+
+def test_the_native_precision_is_what_the_processor_says() -> None:
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        pytest.skip("no /proc/cpuinfo")
+    flags = set(cpuinfo.read_text().split())
+    assert native_precision(CPU) == ("bf16" if flags & {"avx512_bf16", "amx_bf16"} else "fp32")
