@@ -92,7 +92,7 @@ def select(
         )
     registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
     candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
-    if needs.outputs and (not needs.passes or candidates.stored is None):
+    if needs.outputs and not needs.passes:
         candidates = in_memory(candidates, "candidate")
     initial_I = _initial(initial, candidates, budget, algorithm, needs)
     task = Task(
@@ -201,7 +201,7 @@ def _judges(candidates: Candidates, validation: Candidates | None) -> Candidates
     if validation is None:
         return None
     require(len(validation) > 0, "the validation set is empty")
-    validation = in_memory(validation, "validation")
+    validation = in_memory(validation.looked_at(logits=True, features=True), "validation")
     shapes = [
         [(o.logits_NC.shape[1], o.features_ND.shape[1]) for o in each.outputs] for each in (candidates, validation)
     ]

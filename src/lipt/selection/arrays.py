@@ -15,6 +15,13 @@ from torch.utils.data import Dataset
 from lipt.errors import UsageError
 
 ArrayLike: TypeAlias = Tensor | npt.ArrayLike
+#: A numpy array in the memory of a tensor, or a tensor on a GPU.
+View: TypeAlias = Any
+
+
+def view(x: Tensor) -> View:
+    """The same numbers in the same memory. On a CPU numpy starts small operations sooner than torch."""
+    return x.numpy() if x.device.type == "cpu" else x
 
 
 def as_tensor(values: ArrayLike, what: str) -> Tensor:

@@ -10,7 +10,6 @@ depends on the batch size of the scoring pass.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -19,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lipt.selection.arrays import view
+from lipt.selection.norms import as_float, few, row_sums
 from lipt.selection.rows import as_slice
 from lipt.selection.types import Candidates, Outputs
 
@@ -48,41 +49,6 @@ class LastLayer:
         return LastLayer(self.delta_NC[rows_S], self.features_NE[rows_S])
 
 
-def sum_of(terms: Iterable[Tensor]) -> Tensor:
-    """Their sum, in this order for every element; the tensor itself where there is one."""
-    return reduce(torch.add, terms)
-
-
-def as_float(x: Tensor) -> Tensor:
-    """Float64 stays, everything else is computed in float32."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def lengths(x_MD: Tensor) -> Tensor:
-    """|x_i| (M,), also where its squares underflow; of a row the same whatever the others are."""
-    lengths_M: Tensor = row_sums(x_MD.square()).sqrt_() if _few(x_MD) else torch.linalg.vector_norm(x_MD, dim=1)
-    small_S = (lengths_M < smallest(x_MD.dtype)).nonzero().flatten()
-    if len(small_S):
-        rows_SD = x_MD[small_S]
-        most_S1 = rows_SD.abs().amax(1, keepdim=True)
-        divisor_S1 = most_S1.where(most_S1 > 0, 1.0)
-        lengths_M[small_S] = torch.linalg.vector_norm(rows_SD / divisor_S1, dim=1) * most_S1[:, 0]
-    return lengths_M
-
-
-def smallest(dtype: torch.dtype) -> float:
-    """The squares of smaller numbers lose digits."""
-    return 1e-140 if dtype == torch.float64 else 1e-12
-
-
-def squarable(x_MD: Tensor) -> Tensor:
-    """`x_MD`, or where all of it is so small that squares underflow, times a power of two, which is exact."""
-    most = float(torch.stack(x_MD.aminmax()).abs().amax()) if x_MD.numel() else 0.0
-    if not 0 < most < smallest(x_MD.dtype):
-        return x_MD
-    return x_MD * 2.0 ** min(100, -math.frexp(most)[1])
-
-
 def precision(outputs: Iterable[Outputs]) -> torch.dtype:
     """What gradients are computed in: float64 where logits or features of any model are, else float32."""
     found = {dtype for each in outputs for dtype in (each.logits_NC.dtype, each.features_ND.dtype)}
@@ -90,9 +56,9 @@ def precision(outputs: Iterable[Outputs]) -> torch.dtype:
 
 
 def probabilities(logits_NC: Tensor) -> Tensor:
-    """softmax(z) (N, C); bit by bit the same for a sample whatever the others are."""
+    """softmax(z) (N, C). The row of a sample is the same bit by bit whatever the others are."""
     z_NC = as_float(logits_NC)
-    if z_NC.device.type != "cpu" or not _few(z_NC):
+    if z_NC.device.type != "cpu" or not few(z_NC):
         return z_NC.softmax(1)  # which vectorises within a row
     p_CN = z_NC.numpy(force=True).T.copy()
     p_CN -= p_CN.max(0)
@@ -101,22 +67,14 @@ def probabilities(logits_NC: Tensor) -> Tensor:
     return torch.from_numpy(p_CN).T
 
 
-def _few(x_NC: Tensor) -> bool:
-    return 1 < x_NC.shape[1] < 16
-
-
-def row_sums(x_NC: Tensor) -> Tensor:
-    """Sums (N,) over each row, the same whatever the other rows are; few columns are added one by one, quick where they
-    lie in memory one after the other. (`sum` over the other dimension rounds the last samples of a block otherwise.)"""
-    return sum_of(x_NC.unbind(1)) if _few(x_NC) else x_NC.sum(1)
-
-
 def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     """delta (N, C) = softmax(z) - onehot(y), the gradient of the cross-entropy with respect to the logits."""
     delta_NC = probabilities(logits_NC)
-    # p_y - 1 as minus the sum of the others: keeps all digits where p_y rounds to 1, so confident samples still rank.
-    delta_NC.T.scatter_(0, labels_N[None], 0.0)
-    delta_NC.T.scatter_(0, labels_N[None], -row_sums(delta_NC)[None])
+    # p_y - 1 is minus the sum of the others. This keeps all digits where p_y rounds to 1: confident samples still rank.
+    flat_X = view(delta_NC.as_strided((delta_NC.numel(),), (1,)))
+    own_N = view(labels_N * delta_NC.stride(1) + torch.arange(len(labels_N), device=labels_N.device) * delta_NC.stride(0))
+    flat_X[own_N] = 0
+    flat_X[own_N] = view(-row_sums(delta_NC))
     return delta_NC
 
 

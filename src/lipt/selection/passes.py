@@ -22,9 +22,10 @@ def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None],
     A visitor, since the variable of a loop would keep a block while the next one is read.
 
     Raises:
-        RunError: stored logits or features are not finite; names the sample as one of the `name` samples.
+        RunError: logits or features are not finite; names the sample as one of the `name` samples.
     """
     if candidates.stored is None:
+        check_finite(candidates, name)
         visit(0, candidates)
         return
     start = 0
@@ -35,8 +36,6 @@ def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None],
 
 def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) -> Tensor:
     """The results (N, ...) of `compute`, which gives a row for each sample of a block, whatever the others are."""
-    if candidates.stored is None:
-        return compute(candidates)
     results = RowBuffer(len(candidates))
     each_block(candidates, lambda start, block: results.put(start, {"": compute(block)}))
     return results.tensors[""]
@@ -97,6 +96,8 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
         }
         for what, values_NX in stored.items():
             limit = _largest(values_NX.dtype) if what == "features" else math.inf
+            if what == "features" and values_NX.numel() and float(outputs.lengths_N.max()) < limit:
+                continue  # no value exceeds the length of its row
             for block in row_blocks(*values_NX.shape):
                 values_BX = values_NX[block]
                 if values_BX.numel() and not _below(values_BX, limit):

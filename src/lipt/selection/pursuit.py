@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lipt.selection.gradients import LastLayer, sum_of
+from lipt.selection.arrays import View, view
+from lipt.selection.gradients import LastLayer
 from lipt.selection.nnls import GrowingNonNegativeLeastSquares, NonNegativeLeastSquares
-from lipt.selection.steps import View, features_first, large, product, view
+from lipt.selection.norms import sum_of
+from lipt.selection.steps import features_first, large, product
 
 #: Steps between two exact computations of the residual: with it, float32 picks in the order of float64.
 REFRESH = 32

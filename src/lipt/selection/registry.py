@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError, did_you_mean
+from lipt.selection.rows import as_slice
 from lipt.selection.ties import lowest_first
 from lipt.selection.types import Candidates, Requirements
 
@@ -197,15 +198,17 @@ def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, fea
 
 def top(task: Task, scores_N: Tensor) -> Picks:
     """The highest scores of every group; equal scores by lowest index."""
-    return per_group(task, lambda group: (highest(scores_N[group.members_M], group.budget), None), scores_N)
+    return per_group(task, lambda group: (highest(scores_N[as_slice(group.members_M)], group.budget), None), scores_N)
 
 
 def highest(scores_M: Tensor, k: int) -> Tensor:
     """Positions (k,) of the k highest scores, highest first; equal scores by lowest position."""
-    if scores_M.device.type == "cpu" and k < len(scores_M):  # those that can be among them are soon found
-        could_S = (scores_M >= scores_M.topk(k).values[-1]).nonzero().flatten()
-        return could_S[torch.sort(scores_M[could_S], descending=True, stable=True).indices[:k]]
-    return torch.sort(scores_M, descending=True, stable=True).indices[:k]
+    n = len(scores_M)
+    if scores_M.device.type != "cpu" or k == n:
+        return torch.sort(scores_M, descending=True, stable=True).indices[:k]
+    scores = scores_M.numpy()
+    could_S = np.flatnonzero(scores >= np.partition(scores, n - k)[n - k])  # only these can be among the highest
+    return torch.from_numpy(could_S[(-scores[could_S]).argsort(kind="stable")[:k]])
 
 
 def best(gains_M: Tensor) -> Tensor:

@@ -54,12 +54,11 @@ class RowBuffer:
 
 
 def as_slice(rows_M: Tensor) -> Tensor | slice:
-    """A slice where ascending rows, on a CPU, are consecutive: nothing needs to be copied then."""
+    """A slice where ascending, distinct rows on a CPU are consecutive: then nothing needs to be copied."""
     if len(rows_M) == 0 or rows_M.device.type != "cpu":
         return rows_M
     first, last = int(rows_M[0]), int(rows_M[-1])
-    consecutive = last - first + 1 == len(rows_M) and bool((rows_M[1:] > rows_M[:-1]).all())
-    return slice(first, last + 1) if consecutive else rows_M
+    return slice(first, last + 1) if last - first + 1 == len(rows_M) else rows_M
 
 
 def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:

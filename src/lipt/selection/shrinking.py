@@ -7,8 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lipt.selection.arrays import View
 from lipt.selection.registry import TIE
-from lipt.selection.steps import Pick, View, leader, positions
+from lipt.selection.steps import Pick, leader, positions
 
 #: The share of the candidates that compete at first, and the fewest.
 SHARE, FEWEST = 1 / 8, 256

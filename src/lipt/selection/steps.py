@@ -7,23 +7,17 @@ what `leader` returns are the same for both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lipt.selection.arrays import View, view
 from lipt.selection.registry import TIE
 
-#: A numpy array in the memory of a tensor, or a tensor on a GPU.
-View: TypeAlias = Any
 #: A number, or (1,) on a GPU: so the host need not wait for it.
 Pick: TypeAlias = int | Tensor
-
-
-def view(x: Tensor) -> View:
-    """The same numbers in the same memory."""
-    return x.numpy() if x.device.type == "cpu" else x
 
 
 def large(like: Tensor, *shape: int) -> Tensor:

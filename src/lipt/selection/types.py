@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from torch import Tensor
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
+from lipt.selection.norms import as_float, lengths
+from lipt.selection.rows import per_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,13 @@ class Outputs:
     def num_classes(self) -> int:
         """C."""
         return self.logits_NC.shape[1]
+
+    @cached_property
+    def lengths_N(self) -> Tensor:
+        """|h_i| (N,) of the features: where features are not finite, neither is their length."""
+        return per_row(
+            len(self.features_ND), self.num_features, lambda rows: lengths(as_float(self.features_ND[rows]))
+        )
 
     @property
     def num_features(self) -> int:
@@ -126,7 +136,7 @@ class Candidates:
             raise UsageError(f"scores have shape {tuple(self.scores_N.shape)}, expected {tuple(labels_N.shape)}")
 
     def __len__(self) -> int:
-        return len(self.labels_N)
+        return self.labels_N.shape[0]
 
     @property
     def num_models(self) -> int:
@@ -134,7 +144,8 @@ class Candidates:
         return len(self.outputs) if self.stored is None else self.stored.models
 
     def looked_at(self, *, logits: bool, features: bool) -> Candidates:
-        """The same without outputs that nothing looks at, so that they need not be right."""
+        """The same without outputs that nothing looks at, so that they need not be right. Nothing that was computed
+        from the outputs earlier is kept, because they may have changed since."""
 
         def without(outputs: Sequence[Outputs]) -> list[Outputs]:
             return [
@@ -145,7 +156,7 @@ class Candidates:
                 for each in outputs
             ]
 
-        if (logits and features) or not self.num_models:
+        if not self.num_models:
             return self
         if self.stored is None:
             return replace(self, outputs=without(self.outputs))

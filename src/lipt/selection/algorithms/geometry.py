@@ -7,12 +7,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lipt.selection.gradients import joint_features, lengths, squarable
+from lipt.selection.arrays import View, view
+from lipt.selection.gradients import joint_features
+from lipt.selection.norms import lengths, squarable
 from lipt.selection.passes import each_block, in_memory, per_sample
 from lipt.selection.registry import Group, Picks, Task, per_group, register, top
 from lipt.selection.rows import members_by_class, per_row, row_blocks
 from lipt.selection.shrinking import shrinking_greedy
-from lipt.selection.steps import Pick, View, features_first, leader, minimum, positions, product, view
+from lipt.selection.steps import Pick, features_first, leader, minimum, positions, product
 from lipt.selection.types import Candidates
 
 
@@ -69,7 +71,7 @@ def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> P
 
 
 def _middle_ranks(task: Task) -> Picks:
-    candidates = task.candidates if task.candidates.stored is None else in_memory(task.candidates, "candidate")
+    candidates = in_memory(task.candidates, "candidate")
     distances_N = torch.empty(len(candidates), dtype=torch.float64, device=candidates.labels_N.device)
     for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
         if len(rows_M):

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lipt.selection.gradients import LastLayer, last_layers, precision, sum_of, with_bias
+from lipt.selection.gradients import LastLayer, last_layers, precision, with_bias
+from lipt.selection.norms import sum_of
 from lipt.selection.registry import Group, Picks, Task, best, highest, per_group, register, require, stochastic_size
 from lipt.selection.rows import members_by_class
 from lipt.selection.types import Candidates

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
-from lipt.selection.gradients import LastLayer, last_layers, precision, sum_of
+from lipt.selection.gradients import LastLayer, last_layers, precision
 from lipt.selection.memory import memory_bytes
+from lipt.selection.norms import sum_of
 from lipt.selection.pursuit import Problem, matching_pursuit, side_by_side
 from lipt.selection.registry import Group, Picks, Task, register, require
 from lipt.selection.ties import lowest_first

@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lipt.selection.gradients import as_float, error_vectors, lengths, probabilities, row_sums, sum_of
+from lipt.selection.gradients import error_vectors, probabilities
+from lipt.selection.norms import as_float, lengths, row_sums, sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Picks, Task, register, top
 from lipt.selection.rows import per_row
@@ -91,7 +92,7 @@ def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:
     def norms_B(block: slice) -> Tensor:
         error_B = lengths(error_vectors(outputs.logits(block), labels_N[block]))
         if of_gradients:  # |delta (x) h~| = |delta| |h~|, and h~ = [h, 1]
-            error_B *= (lengths(as_float(outputs.features_ND[block])).square_() + 1).sqrt_()
+            error_B *= outputs.lengths_N[block].square().add_(1).sqrt_()
         return error_B
 
     return per_row(len(labels_N), outputs.num_classes + outputs.num_features, norms_B)

@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.selection.gradients import LastLayer, joint_features, last_layers, lengths, squarable
+from lipt.selection.arrays import View, view
+from lipt.selection.gradients import LastLayer, joint_features, last_layers
 from lipt.selection.neighbours import nearest, sparse_medoids
+from lipt.selection.norms import lengths, squarable
 from lipt.selection.registry import TIE, Group, Picks, Task, best, per_group, register, require, stochastic_size
 from lipt.selection.shrinking import shrinking_greedy
-from lipt.selection.steps import Pick, View, features_first, large, leader, product, view
+from lipt.selection.steps import Pick, features_first, large, leader, product
 
 Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
 #: Distances (B, M) of the samples (B,) to all, in memory of its own.

@@ -1,0 +1,66 @@
+"""Numbers of rows that are the same bit by bit whatever the other rows are: sums, lengths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import reduce
+from operator import add
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lipt.selection.arrays import view
+
+
+def sum_of(terms: Iterable[Tensor]) -> Tensor:
+    """Their sum, in this order for every element. A single term is returned itself."""
+    return reduce(torch.add, terms)
+
+
+def as_float(x: Tensor) -> Tensor:
+    """Float64 stays, everything else is computed in float32."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def few(x_NC: Tensor) -> bool:
+    """Whether a row is so short that columns are processed one by one. This is fast where a column is contiguous."""
+    return 1 < x_NC.shape[1] < 16
+
+
+def row_sums(x_NC: Tensor) -> Tensor:
+    """The sum (N,) of each row. (Over a few columns, `sum` rounds the last rows of a block differently.)"""
+    return torch.as_tensor(reduce(add, view(x_NC.T))) if few(x_NC) else x_NC.sum(1)
+
+
+def lengths(x_MD: Tensor) -> Tensor:
+    """|x_i| (M,), also where its squares underflow; inf where they overflow."""
+    if few(x_MD):
+        lengths_M = row_sums(x_MD.square()).sqrt_()
+    elif x_MD.device.type == "cpu":
+        x = x_MD.contiguous().numpy(force=True)
+        with np.errstate(all="ignore"):  # one dot product for each row
+            lengths_M = torch.from_numpy(np.sqrt(np.matmul(x[:, None], x[:, :, None])[:, 0, 0]))
+    else:
+        lengths_M = torch.linalg.vector_norm(x_MD, dim=1)
+    if x_MD.numel() and float(lengths_M.min()) < smallest(x_MD.dtype):
+        small_S = (lengths_M < smallest(x_MD.dtype)).nonzero().flatten()
+        rows_SD = x_MD[small_S]
+        most_S1 = rows_SD.abs().amax(1, keepdim=True)
+        divisor_S1 = most_S1.where(most_S1 > 0, 1.0)
+        lengths_M[small_S] = torch.linalg.vector_norm(rows_SD / divisor_S1, dim=1) * most_S1[:, 0]
+    return lengths_M
+
+
+def smallest(dtype: torch.dtype) -> float:
+    """The squares of smaller numbers lose digits."""
+    return 1e-140 if dtype == torch.float64 else 1e-12
+
+
+def squarable(x_MD: Tensor) -> Tensor:
+    """`x_MD`, or where all of it is so small that squares underflow, times a power of two, which is exact."""
+    most = float(torch.stack(x_MD.aminmax()).abs().amax()) if x_MD.numel() else 0.0
+    if not 0 < most < smallest(x_MD.dtype):
+        return x_MD
+    return x_MD * 2.0 ** min(100, -math.frexp(most)[1])
