@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -135,7 +136,7 @@ def groups(candidates: Candidates, budget: int, initial_I: Tensor, *, balanced: 
         barred_N = torch.zeros_like(candidates.labels_N, dtype=torch.bool)
         barred_N[initial_I] = True
         initial = [barred_N[members_M].nonzero().flatten() for members_M in members]
-    free = [len(members_M) - len(each) for members_M, each in zip(members, initial, strict=True)]
+    free = [members_M.numel() - each.numel() for members_M, each in zip(members, initial, strict=True)]
     return [
         Group(label=label, members_M=members[label], budget=share, initial_I=initial[label])
         for label, share in enumerate(registry.shares(budget, free))
@@ -185,10 +186,12 @@ def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
 
 def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:
     """A remark where classes that have candidates get no sample, and have none yet."""
-    labels_N, size = candidates.labels_N, candidates.num_classes
-    there_C = torch.bincount(labels_N, minlength=size) > 0
-    taken_C = torch.bincount(labels_N[torch.cat([indices_K, initial_I])], minlength=size) > 0
-    lost = (there_C > taken_C).nonzero().flatten().tolist()
+    labels = candidates.labels_N.numpy(force=True)
+    taken = [each.numpy(force=True) for each in (indices_K, initial_I)]
+    there_C, taken_C = (
+        np.bincount(each, minlength=candidates.num_classes) > 0 for each in (labels, labels[np.concatenate(taken)])
+    )
+    lost = np.flatnonzero(there_C > taken_C).tolist()
     if not lost:
         return []
     named = ", ".join(map(str, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")

@@ -71,8 +71,9 @@ def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     """delta (N, C) = softmax(z) - onehot(y), the gradient of the cross-entropy with respect to the logits."""
     delta_NC = probabilities(logits_NC)
     # p_y - 1 is minus the sum of the others. This keeps all digits where p_y rounds to 1: confident samples still rank.
+    row, column = delta_NC.stride()
     flat_X = view(delta_NC.as_strided((delta_NC.numel(),), (1,)))
-    own_N = view(labels_N * delta_NC.stride(1) + torch.arange(len(labels_N), device=labels_N.device) * delta_NC.stride(0))
+    own_N = view(torch.arange(len(labels_N), device=labels_N.device)) * row + view(labels_N) * column
     flat_X[own_N] = 0
     flat_X[own_N] = view(-row_sums(delta_NC))
     return delta_NC

@@ -20,10 +20,11 @@ FLAT = 1e-10
 class NonNegativeLeastSquares:
     """The minimiser w >= 0 of w^T (A + lam I) w - 2 b^T w, kept exact while variables are added; float64, on a CPU.
 
-    Lawson & Hanson's active set method, warm-started, on the inverse of the system of the positive variables: a border
-    lets a variable in, a rank-one update puts it out, O(m^2) for m of them. Such an inverse drifts where columns are
-    nearly dependent. So the slopes of the positive variables, which are 0 at the solution, are looked at after every
-    step: where they are not, the inverse refines the weights, and if that does not help, it is built anew.
+    This is the active set method of Lawson & Hanson, started from the previous solution. It keeps the inverse of the
+    system of the m positive variables. A variable enters by a border and leaves by a rank-one update, both in O(m^2).
+    The inverse drifts where columns are nearly dependent. So the slopes of the positive variables, which are 0 at the
+    solution, are checked after every step. If they are not 0, the inverse refines the weights. If that does not help,
+    the inverse is computed anew, in O(m^3).
 
     Args:
         capacity: the number of variables that will be added.
@@ -57,10 +58,12 @@ class NonNegativeLeastSquares:
         for _ in range(6 * end):  # twice the usual bound of Lawson & Hanson; two or three suffice
             slopes_T, which_P = self._slopes(), self._which_P[: self._count]
             off = float(np.abs(slopes_T[which_P]).max(initial=0))
-            if repairs < 4 and not off <= flat + 1e-14 * largest * float(w_T.sum()):
+            if repairs < 12 and not off <= flat + 1e-14 * largest * float(w_T.sum()):
                 repairs += 1
-                if repairs == 3:
-                    self._count, w_T[:] = 0, 0
+                if repairs >= 3:
+                    self._inverse_PP[: self._count, : self._count] = np.linalg.pinv(
+                        self._system_KK[np.ix_(which_P, which_P)], hermitian=True
+                    )
                 self._correct(slopes_T)
             else:
                 slopes_T[which_P] = -np.inf

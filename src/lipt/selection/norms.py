@@ -37,7 +37,7 @@ def row_sums(x_NC: Tensor) -> Tensor:
 def lengths(x_MD: Tensor) -> Tensor:
     """|x_i| (M,), also where its squares underflow; inf where they overflow."""
     if few(x_MD):
-        lengths_M = row_sums(x_MD.square()).sqrt_()
+        lengths_M = torch.sqrt_(row_sums(torch.square(x_MD)))
     elif x_MD.device.type == "cpu":
         x = x_MD.contiguous().numpy(force=True)
         with np.errstate(all="ignore"):  # one dot product for each row

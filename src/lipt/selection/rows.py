@@ -66,10 +66,9 @@ def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:
 
     One stable sort, whatever the number of classes.
     """
-    sizes = torch.bincount(labels_N, minlength=num_classes).tolist()
-    if labels_N.device.type == "cpu":  # numpy sorts small integers by their digits
-        small_N = labels_N.numpy().astype(np.int16 if num_classes < 2**15 else np.int64)
-        order_N = torch.from_numpy(small_N.argsort(kind="stable"))
-    else:
-        order_N = labels_N.sort(stable=True).indices
-    return list(order_N.split(sizes))
+    if labels_N.device.type != "cpu":
+        return list(labels_N.sort(stable=True).indices.split(torch.bincount(labels_N, minlength=num_classes).tolist()))
+    labels = labels_N.numpy()
+    sizes = np.bincount(labels, minlength=num_classes).tolist()
+    small = labels.astype(np.int16 if num_classes < 2**15 else np.int64)  # numpy sorts small integers by their digits
+    return list(torch.from_numpy(small.argsort(kind="stable")).split(sizes))

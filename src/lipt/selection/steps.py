@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.selection.arrays import View, view
+from lipt.selection.arrays import View
 from lipt.selection.registry import TIE
 
 #: A number, or (1,) on a GPU: so the host need not wait for it.

@@ -7,6 +7,7 @@ K chosen, M members of a group, V validation samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -65,9 +66,7 @@ class Outputs:
     @cached_property
     def lengths_N(self) -> Tensor:
         """|h_i| (N,) of the features: where features are not finite, neither is their length."""
-        return per_row(
-            len(self.features_ND), self.num_features, lambda rows: lengths(as_float(self.features_ND[rows]))
-        )
+        return per_row(len(self.features_ND), self.num_features, lambda rows: lengths(as_float(self.features_ND[rows])))
 
     @property
     def num_features(self) -> int:
@@ -159,9 +158,14 @@ class Candidates:
         if not self.num_models:
             return self
         if self.stored is None:
-            return replace(self, outputs=without(self.outputs))
-        read = self.stored.read
-        return replace(self, stored=replace(self.stored, read=lambda index: without(read(index))))
+            changed: dict[str, object] = {"outputs": without(self.outputs)}
+        else:
+            read = self.stored.read
+            changed = {"stored": replace(self.stored, read=lambda index: without(read(index)))}
+        same = copy(self)  # which need not be checked again
+        for name, value in changed.items():
+            object.__setattr__(same, name, value)
+        return same
 
     @classmethod
     def of(

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 from selection_samples import dense_gradients, make, matching_error, omp, one_class, run
@@ -274,6 +274,7 @@ def test_nnls_side_by_side_is_optimal_after_every_variable(seed: int, rank: int,
     seed=st.integers(0, 9999), rank=st.integers(1, 12), lam=st.sampled_from([0.0, 1e-6, 0.03]),
     apart=st.sampled_from([0.0, 1e-12, 1e-7, 1e-5, 1e-3]),
 )  # fmt: skip
+@example(seed=5872, rank=7, lam=1e-6, apart=0.0)
 def test_nnls_is_optimal_after_every_variable(seed: int, rank: int, lam: float, apart: float) -> None:
     """Also where an inverse drifts: columns that are equal, or nearly the sum of two others."""
     rng = np.random.default_rng(seed)

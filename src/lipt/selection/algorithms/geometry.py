@@ -12,10 +12,13 @@ from lipt.selection.gradients import joint_features
 from lipt.selection.norms import lengths, squarable
 from lipt.selection.passes import each_block, in_memory, per_sample
 from lipt.selection.registry import Group, Picks, Task, per_group, register, top
-from lipt.selection.rows import members_by_class, per_row, row_blocks
+from lipt.selection.rows import block_rows, members_by_class, per_row
 from lipt.selection.shrinking import shrinking_greedy
 from lipt.selection.steps import Pick, features_first, leader, minimum, positions, product
 from lipt.selection.types import Candidates
+
+#: So many samples are added up in the precision of the features; sums of more are in float64.
+PART = 512
 
 
 @register("herding", models=1, logits=False, initial=True)
@@ -90,15 +93,23 @@ def _middle_ranks(task: Task) -> Picks:
 def class_means(candidates: Candidates) -> Tensor:
     """Mean features (C, R D) of every class in float64; 0 of a class without members."""
     labels_N, num_classes = candidates.labels_N, candidates.num_classes
-    sums: list[Tensor] = []
+    # The sum must not depend on the blocks. So samples are added one by one, each to the sum of its part.
+    size = max(PART, num_classes)
+    sums: list[Tensor] = []  # of the finished parts, in float64, and of the current one, in the features' precision
 
-    def add(_start: int, block: Candidates) -> None:
-        width = sum(each.num_features for each in block.outputs)
+    def add(start: int, block: Candidates) -> None:
         if not sums:
-            sums.append(torch.zeros(num_classes, width, dtype=torch.float64, device=labels_N.device))
-        # Sample by sample: the sum must not depend on the blocks. Small ones: their float64 stays in the cache.
-        for rows in row_blocks(len(block), 16 * width):
-            sums[0].index_add_(0, block.labels_N[rows], joint_features(block.outputs, rows).double())
+            none_D = joint_features(block.outputs, slice(0)).sum(0)
+            sums.extend(none_D.new_zeros(num_classes, len(none_D), dtype=dtype) for dtype in (torch.float64, None))
+        done = 0
+        while done < len(block):
+            most = min(size - (start + done) % size, block_rows(4 * sums[0].shape[1]))
+            rows = slice(done, min(len(block), done + most))
+            sums[1].index_add_(0, block.labels_N[rows], joint_features(block.outputs, rows))
+            done = rows.stop
+            if (start + done) % size == 0 or start + done == len(labels_N):
+                sums[0].add_(sums[1])
+                sums[1].zero_()
 
     each_block(candidates, add)
     return sums[0] / torch.bincount(labels_N, minlength=num_classes).clamp_min(1)[:, None]

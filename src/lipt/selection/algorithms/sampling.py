@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from lipt.selection.auto import default_beta
 from lipt.selection.gradients import probabilities
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares
-from lipt.selection.rows import members_by_class, per_row
+from lipt.selection.rows import as_slice, members_by_class, per_row
 from lipt.selection.types import Candidates, Requirements
 
 
@@ -70,7 +71,7 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
 
     def pick(group: Group) -> tuple[Tensor, None]:
         n, k = len(group.members_M), group.budget
-        scores_M = scores_N[group.members_M].cpu()
+        scores_M = scores_N[as_slice(group.members_M)].cpu()
         easy_M = highest(scores_M, n)[min(round(dropped * n), n - k) :]
         local_K = _cover(scores_M[easy_M], k, min(strata, k), task.generator)
         return easy_M[local_K].to(scores_N.device), None
@@ -114,7 +115,7 @@ def dual(
         keys_N = log_weights_N - (-uniform_N.log()).log().to(p_N.device)
     else:
         keys_N = scores_N
-    return per_group(task, lambda group: (highest(keys_N[group.members_M], group.budget), None), scores_N)
+    return per_group(task, lambda group: (highest(keys_N[as_slice(group.members_M)], group.budget), None), scores_N)
 
 
 def dual_scores(candidates: Candidates, window: int) -> Tensor:
@@ -141,9 +142,9 @@ def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) ->
     # Never-learned samples (+inf) form the hardest stratum together with the highest finite scores.
     stratum_M = scaled_M.nan_to_num(posinf=strata).floor().clamp_(0, strata - 1).long()
     order_M = torch.randperm(len(scores_M), generator=generator)
-    pools = members_by_class(stratum_M[order_M], strata)
+    pools = [pool.numpy() for pool in members_by_class(stratum_M[order_M], strata)]
     picked, rest = [], k
     for index, pool in enumerate(sorted(pools, key=len)):  # what a small stratum cannot give goes to the larger ones
         picked.append(pool[: rest // (strata - index)])
         rest -= len(picked[-1])
-    return order_M[torch.cat(picked)]
+    return order_M[np.concatenate(picked)]
