@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
 
 import torch
 import yaml
@@ -18,6 +17,7 @@ from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
 from lipt.flow.address import report_key, run_id
 from lipt.flow.graph import Outcome, has_swarm
+from lipt.flow.merge_view import merge_view
 from lipt.flow.subset_view import subset_view
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
@@ -28,7 +28,6 @@ from lipt.run.algorithm import algorithm_label, algorithm_of, needs_of
 from lipt.run.artifact import Artifact
 from lipt.run.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
-from lipt.stages.pretrain import quorum_of
 
 _ORIGIN = {
     "merged": "LiPT",
@@ -75,7 +74,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
         engine=engine,
         profile=ctx.config.profile,
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
-        merge=_merge_table(first),
+        merge=merge_view(first),
         subset=_subset(ctx, attempt, first),
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
@@ -180,51 +179,6 @@ def _reason(config: Config) -> str:
     )
 
 
-def _merge_table(outcome: Outcome) -> doc.MergeTable | None:
-    if outcome.merged is None:
-        return None
-    summary, dispatched = outcome.merged.summary, outcome.config.dispatch.jigsaws
-    soups = {int(soup.settings["index"]): soup.summary for soup in outcome.groups}
-    groups = [_ingredient(attempt, note=_result(soups[attempt["index"]])) for attempt in summary["steps"] if soups]
-    histories: dict[int | None, Any] = {row.index: soups[row.index]["steps"] for row in groups}
-    steps = [
-        _ingredient(attempt, group=group, density=summary["densities"][str(attempt["index"])])
-        for group, history in (histories or {None: summary["steps"]}).items()
-        for attempt in history
-    ]
-    steps += [
-        doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
-        for index in summary["missing"]
-    ]
-    return doc.MergeTable(
-        method=f"{outcome.config.merge.method}, result: {summary['chosen']}",
-        theta_star_accuracy=summary["theta_star_accuracy"],
-        best_single_accuracy=summary["best_single_accuracy"],
-        uniform_accuracy=summary["uniform_accuracy"],
-        soup_accuracy=summary["accuracy"],
-        num_workers=dispatched,
-        num_arrived=dispatched - len(summary["missing"]),
-        quorum=quorum_of(outcome.config),
-        groups=groups,
-        steps=steps,
-    )
-
-
-def _ingredient(attempt: dict[str, Any], **more: Any) -> doc.JigsawRow:
-    """The row of one jigsaw, or of one group's soup, from a step of the merge's summary."""
-    return doc.JigsawRow(
-        validation_after=attempt["accuracy_after"],
-        **more,
-        **{name: attempt[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},
-    )
-
-
-def _result(group: dict[str, Any]) -> str:
-    """The result of a group, as a note."""
-    kept = sum(attempt["kept"] for attempt in group["steps"])
-    return f"{kept} of {len(group['steps'])} jigsaws kept, result: {group['chosen']}"
-
-
 def _curve(entry: Entry) -> doc.Curve:
     summary = entry.outcomes[0].trained.model.summary
     return doc.Curve(
@@ -293,13 +247,13 @@ def _provenance(ctx: Context, entries: Sequence[Entry]) -> doc.Provenance:
             digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
     notes = [f"jigsaw {index} was lost: {message}" for index, message in first.failures.items()]
     return doc.Provenance(
-        config_yaml=yaml.safe_dump(_shown(ctx.config), sort_keys=False),
+        config_yaml=yaml.safe_dump(ctx.config.model_dump(mode="json"), sort_keys=False),
         versions=_versions(),
         digests=digests,
         notes=notes,
         seeds=sorted({outcome.config.seed for entry in entries for outcome in entry.outcomes}),
         host={
-            "device": _device_name(ctx),
+            "device": torch.cuda.get_device_name() if ctx.device.type == "cuda" else "CPU",
             "cpu threads": str(torch.get_num_threads()),
             "cpus": str(os.cpu_count()),
             "platform": platform.platform(),
@@ -307,19 +261,10 @@ def _provenance(ctx: Context, entries: Sequence[Entry]) -> doc.Provenance:
     )
 
 
-def _shown(config: Config) -> dict[str, Any]:
-    shown: dict[str, Any] = config.model_dump(mode="json")
-    return shown
-
-
 def _versions() -> dict[str, str]:
     return {"python": sys.version.split()[0]} | {
         name: version(name) for name in ("lipt", "torch", "torchvision", "numpy")
     }
-
-
-def _device_name(ctx: Context) -> str:
-    return torch.cuda.get_device_name() if ctx.device.type == "cuda" else "CPU"
 
 
 def role_of(name: str) -> doc.Role:

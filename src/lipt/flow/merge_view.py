@@ -1,0 +1,53 @@
+"""The report's section about the swarm and its soup."""
+
+from typing import Any
+
+from lipt.flow.graph import Outcome
+from lipt.report import document as doc
+from lipt.stages.merge import quorum_of
+
+
+def merge_view(outcome: Outcome) -> doc.MergeTable | None:
+    """The section about an outcome's merge; None without a swarm."""
+    if outcome.merged is None:
+        return None
+    summary, dispatched = outcome.merged.summary, outcome.config.dispatch.jigsaws
+    soups = {int(soup.settings["index"]): soup.summary for soup in outcome.groups}
+    groups = [_ingredient(attempt, note=_result(soups[attempt["index"]])) for attempt in summary["steps"] if soups]
+    histories: dict[int | None, Any] = {row.index: soups[row.index]["steps"] for row in groups}
+    steps = [
+        _ingredient(attempt, group=group, density=summary["densities"][str(attempt["index"])])
+        for group, history in (histories or {None: summary["steps"]}).items()
+        for attempt in history
+    ]
+    steps += [
+        doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
+        for index in summary["missing"]
+    ]
+    return doc.MergeTable(
+        method=f"{outcome.config.merge.method}, result: {summary['chosen']}",
+        theta_star_accuracy=summary["theta_star_accuracy"],
+        best_single_accuracy=summary["best_single_accuracy"],
+        uniform_accuracy=summary["uniform_accuracy"],
+        soup_accuracy=summary["accuracy"],
+        num_workers=dispatched,
+        num_arrived=dispatched - len(summary["missing"]),
+        quorum=quorum_of(outcome.config),
+        groups=groups,
+        steps=steps,
+    )
+
+
+def _ingredient(attempt: dict[str, Any], **more: Any) -> doc.JigsawRow:
+    """The row of one jigsaw, or of one group's soup, from a step of the merge's summary."""
+    return doc.JigsawRow(
+        validation_after=attempt["accuracy_after"],
+        **more,
+        **{name: attempt[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},
+    )
+
+
+def _result(group: dict[str, Any]) -> str:
+    """The result of a group, as a note."""
+    kept = sum(attempt["kept"] for attempt in group["steps"])
+    return f"{kept} of {len(group['steps'])} jigsaws kept, result: {group['chosen']}"
