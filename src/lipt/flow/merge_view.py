@@ -4,7 +4,7 @@ from typing import Any
 
 from lipt.flow.graph import Outcome
 from lipt.report import document as doc
-from lipt.stages.merge import quorum_of
+from lipt.stages.pretrain import quorum_of
 
 
 def merge_view(outcome: Outcome) -> doc.MergeTable | None:
