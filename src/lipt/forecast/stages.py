@@ -4,27 +4,21 @@ They follow from the configuration and the sizes of data and network. `forecast.
 """
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
-from lipt.config import Config, Merge, override
-from lipt.flow.graph import has_swarm, needs_models
-from lipt.flow.variants import baseline_of
+from lipt.config import Merge
+from lipt.flow.graph import needs_models
+from lipt.forecast.run_sizes import PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.forecast.work import Work
 from lipt.run.algorithm import needs_of
 from lipt.run.context import Context
-from lipt.selection.compressed import TopLogits
 from lipt.stages.ingest import is_chunk_store
 
-#: Measured bytes: an index row in memory with order and label; a row of a shard; a row of a subset; its score.
-_ROW_MEMORY, _PLAN_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5
 #: Memory for selection, per candidate: its score, its place among the sorted classes, its table row with its name.
 _SELECT_ROW = 135
-#: Bytes of a process that has imported torch; number of fp32 states that a merge holds besides the deltas.
-_PROCESS_BYTES, _MERGE_STATES = 0.9e9, 8
-#: Images per run of a streamed epoch; images per forward pass.
-_RUN, _FORWARD_BATCH = 256, 128
+#: Number of fp32 states that a merge holds besides the deltas; images per forward pass.
+_MERGE_STATES, _FORWARD_BATCH = 8, 128
 
 
 def work_of(ctx: Context, data: DataSize) -> list[Work]:
@@ -60,103 +54,8 @@ def merge_images(settings: Merge, count: float, validation: int, shard: int) -> 
 _CONFIRMED = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """A run's sizes, and its stages' work; a method per stage."""
-
-    config: Config
-    data: DataSize
-    net: NetworkSize
-
-    @cached_property
-    def swarm(self) -> bool:
-        return has_swarm(self.config)
-
-    @cached_property
-    def validation(self) -> int:
-        return self.data.train - self.data.candidates
-
-    @cached_property
-    def searched(self) -> int:
-        """Number of search images of a merge."""
-        return min(self.config.merge.search_images or self.validation, self.validation)
-
-    @cached_property
-    def shard(self) -> int:
-        return self.config.dispatch.batches * self.config.dispatch.batch_size
-
-    @cached_property
-    def scored(self) -> int:
-        """Number of images that each scoring model forwards."""
-        return self.data.candidates + (self.validation if needs_of(self.config.select).validation else 0)
-
-    @cached_property
-    def scorers(self) -> int:
-        settings = self.config.score
-        jigsaws = self.config.dispatch.jigsaws if self.swarm else 1
-        return {"classic": settings.runs, "jigsaws": jigsaws, "merged": 1}[settings.model]
-
-    @cached_property
-    def plan_bytes(self) -> float:
-        """Bytes of a shard's file: for each sample label, position, offset, size and checksum, as text."""
-        return _PLAN_ROW * self.shard
-
-    @cached_property
-    def label_bytes(self) -> float:
-        """Bytes stored per image besides its outputs: the label, the number of forgetting events."""
-        return 8 + (0 if self.swarm else 4)
-
-    @cached_property
-    def output_bytes(self) -> float:
-        """Bytes of the stored outputs of one image."""
-        settings, classes = self.config.score, self.data.classes
-        each = {"fp32": 4, "bf16": 2}[settings.stored_precision]
-        logits = each * classes
-        if settings.top_classes:
-            logits = min(logits, TopLogits.row_bytes(classes, settings.top_classes))
-        return self.scorers * (logits + each * self.net.features)
-
-    @cached_property
-    def memory(self) -> float:
-        """Bytes of a process that holds the index of the training split."""
-        return _PROCESS_BYTES + _ROW_MEMORY * self.data.train
-
-    @cached_property
-    def trainer(self) -> float:
-        """Bytes of a process that trains, without images: weights, gradients, momentum."""
-        return self.memory + 3 * self.net.state_bytes
-
-    @cached_property
-    def beside(self) -> Config | None:
-        """The configuration of the baseline, for which selection, training and evaluation are repeated."""
-        baseline = baseline_of(self.config)
-        return override(self.config, baseline.changes) if baseline else None
-
-    @property
-    def twice(self) -> bool:
-        """Whether there is a baseline."""
-        return self.beside is not None
-
-    @cached_property
-    def subset_bytes(self) -> float:
-        """Bytes of a subset's table; with a baseline, the mean of both tables."""
-        scored = needs_models(self.config) / (1 + self.twice)  # the baseline's has no scores
-        return 3500 + (_SUBSET_ROW + _SUBSET_SCORE * scored) * self.data.candidates
-
-    def pixels(self, images: float) -> float:
-        """Bytes of decoded images."""
-        return images * 3 * self.data.side**2
-
-    def resident(self, images: float) -> float:
-        """Bytes of decoded images that are held in memory at once."""
-        return min(self.pixels(images), self.config.data.resident_mb * 1e6)
-
-    def streams(self, images: float) -> bool:
-        return self.pixels(images) > self.resident(images)
-
-    def requests(self, images: float, *, streams: bool) -> float:
-        """Number of requests for images that lie side by side."""
-        return images / _RUN if streams else images * self.data.span_bytes / self.data.chunk_bytes + 1
+class _Run(RunSizes):
+    """The work of a run; a method per stage."""
 
     def ingest(self) -> Work:
         images = self.data.train + self.data.test
@@ -198,7 +97,7 @@ class _Run:
             items=self.data.candidates,
             once={"other": self.data.index_bytes},
             requests=count,
-            written={"other": count * self.plan_bytes},
+            written={"other": count * self.shard_bytes},
             memory_bytes=self.memory,
         )
 
@@ -211,10 +110,10 @@ class _Run:
             steps=settings.passes * dispatch.batches,
             decoded=shard,
             once={"model": self.net.file_bytes},
-            read={"data": shard * self.data.span_bytes, "other": self.plan_bytes},
+            read={"data": shard * self.data.span_bytes, "other": self.shard_bytes},
             written={"model": self.net.delta_bytes},
             requests=4 + (self.requests(shard, streams=False) if dispatch.stratified else shard),
-            memory_bytes=_PROCESS_BYTES + self.pixels(shard) + 5 * self.net.state_bytes,
+            memory_bytes=PROCESS_BYTES + self.pixels(shard) + 5 * self.net.state_bytes,
         )
 
     def merges(self) -> list[Work]:
@@ -241,7 +140,7 @@ class _Run:
             read={
                 "data": looked * self.data.span_bytes,
                 "model": count * self.net.delta_bytes,
-                "other": self.plan_bytes,
+                "other": self.shard_bytes,
             },
             written={"model": self.net.file_bytes},
             streams=streams,
@@ -311,7 +210,8 @@ class _Run:
         looked = sum(seen) / runs + again * self.streams(sources[0])
         # One request for each image without a selected neighbour.
         alone = [
-            count * min(1.0, 1 - source / candidates + 1 / _RUN) for count, source in zip(seen, sources, strict=True)
+            count * min(1.0, 1 - source / candidates + 1 / RUN_IMAGES)
+            for count, source in zip(seen, sources, strict=True)
         ]
         return Work(
             stage="train",
@@ -342,5 +242,5 @@ class _Run:
             requests=4 + self.requests(test, streams=False),
             read={"data": test * self.data.span_bytes, "model": self.net.file_bytes},
             once={"other": test / self.data.train * self.data.index_bytes},
-            memory_bytes=self.memory + _ROW_MEMORY * test + self.resident(test) + self.net.state_bytes,
+            memory_bytes=self.memory + ROW_MEMORY * test + self.resident(test) + self.net.state_bytes,
         )

@@ -1,0 +1,117 @@
+"""Sizes in one run, which follow from the configuration and from the sizes of the data set and of the network."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from lipt.config import Config, override
+from lipt.flow.graph import has_swarm, needs_models
+from lipt.flow.variants import baseline_of
+from lipt.forecast.sizes import DataSize, NetworkSize
+from lipt.run.algorithm import needs_of
+from lipt.selection.compressed import TopLogits
+
+#: Measured bytes: an index row in memory with order and label; a row of a shard; a row of a subset; its score.
+ROW_MEMORY, _SHARD_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5
+#: Bytes of a process that has imported torch.
+PROCESS_BYTES = 0.9e9
+#: Images per run of a streamed epoch.
+RUN_IMAGES = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSizes:
+    """Numbers of images and bytes in one run."""
+
+    config: Config
+    data: DataSize
+    net: NetworkSize
+
+    @cached_property
+    def swarm(self) -> bool:
+        return has_swarm(self.config)
+
+    @cached_property
+    def validation(self) -> int:
+        return self.data.train - self.data.candidates
+
+    @cached_property
+    def searched(self) -> int:
+        """Number of search images of a merge."""
+        return min(self.config.merge.search_images or self.validation, self.validation)
+
+    @cached_property
+    def shard(self) -> int:
+        return self.config.dispatch.batches * self.config.dispatch.batch_size
+
+    @cached_property
+    def scored(self) -> int:
+        """Number of images that each scoring model forwards."""
+        return self.data.candidates + (self.validation if needs_of(self.config.select).validation else 0)
+
+    @cached_property
+    def scorers(self) -> int:
+        settings = self.config.score
+        jigsaws = self.config.dispatch.jigsaws if self.swarm else 1
+        return {"classic": settings.runs, "jigsaws": jigsaws, "merged": 1}[settings.model]
+
+    @cached_property
+    def shard_bytes(self) -> float:
+        """Bytes of a shard's file: for each sample label, position, offset, size and checksum, as text."""
+        return _SHARD_ROW * self.shard
+
+    @cached_property
+    def label_bytes(self) -> float:
+        """Bytes stored per image besides its outputs: the label, the number of forgetting events."""
+        return 8 + (0 if self.swarm else 4)
+
+    @cached_property
+    def output_bytes(self) -> float:
+        """Bytes of the stored outputs of one image."""
+        settings, classes = self.config.score, self.data.classes
+        each = {"fp32": 4, "bf16": 2}[settings.stored_precision]
+        logits = each * classes
+        if settings.top_classes:
+            logits = min(logits, TopLogits.row_bytes(classes, settings.top_classes))
+        return self.scorers * (logits + each * self.net.features)
+
+    @cached_property
+    def memory(self) -> float:
+        """Bytes of a process that holds the index of the training split."""
+        return PROCESS_BYTES + ROW_MEMORY * self.data.train
+
+    @cached_property
+    def trainer(self) -> float:
+        """Bytes of a process that trains, without images: weights, gradients, momentum."""
+        return self.memory + 3 * self.net.state_bytes
+
+    @cached_property
+    def beside(self) -> Config | None:
+        """The configuration of the baseline, for which selection, training and evaluation are repeated."""
+        baseline = baseline_of(self.config)
+        return override(self.config, baseline.changes) if baseline else None
+
+    @property
+    def twice(self) -> bool:
+        """Whether there is a baseline."""
+        return self.beside is not None
+
+    @cached_property
+    def subset_bytes(self) -> float:
+        """Bytes of a subset's table; with a baseline, the mean of both tables."""
+        scored = needs_models(self.config) / (1 + self.twice)  # the baseline's has no scores
+        return 3500 + (_SUBSET_ROW + _SUBSET_SCORE * scored) * self.data.candidates
+
+    def pixels(self, images: float) -> float:
+        """Bytes of decoded images."""
+        return images * 3 * self.data.side**2
+
+    def resident(self, images: float) -> float:
+        """Bytes of decoded images that are held in memory at once."""
+        return min(self.pixels(images), self.config.data.resident_mb * 1e6)
+
+    def streams(self, images: float) -> bool:
+        return self.pixels(images) > self.resident(images)
+
+    def requests(self, images: float, *, streams: bool) -> float:
+        """Number of requests for images that lie side by side."""
+        return images / RUN_IMAGES if streams else images * self.data.span_bytes / self.data.chunk_bytes + 1
