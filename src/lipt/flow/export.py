@@ -41,7 +41,7 @@ _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written."""
+    """The result of an export."""
 
     kind: Kind
     count: int

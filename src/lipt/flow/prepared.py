@@ -1,4 +1,4 @@
-"""What the first box leaves for the others. This file imports no torch, so neither does a box that only waits."""
+"""The artifacts of the first box, for the other boxes. Imports no torch, for the sake of boxes that only wait."""
 
 from dataclasses import dataclass
 

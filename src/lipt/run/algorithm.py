@@ -1,4 +1,4 @@
-"""The configured selection algorithm and what it needs of a model."""
+"""The configured selection algorithm and its requirements."""
 
 from lipt.config import Config, Select
 from lipt.errors import UsageError
@@ -6,26 +6,26 @@ from lipt.selection import Requirements, requirements, resolve
 
 
 def algorithm_of(settings: Select) -> str:
-    """The algorithm that runs; another one than the configured for `auto`."""
+    """The algorithm that runs: the configured one, or the one that `auto` chooses."""
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced)
 
 
 def algorithm_label(settings: Select) -> str:
-    """The algorithm as reports write it: `herding`, or `auto (ccs)` where `auto` chose."""
+    """The algorithm as reports write it: `herding`, or `auto (ccs)` if `auto` chose it."""
     configured, runs = settings.algorithm, algorithm_of(settings)
     return runs if runs == configured else f"{configured} ({runs})"
 
 
 def needs_of(settings: Select) -> Requirements:
-    """What that algorithm needs."""
+    """The outputs and other inputs that the algorithm needs."""
     return requirements(settings.algorithm, settings.fraction, settings.options)
 
 
 def check_forgetting(config: Config) -> None:
-    """Forgetting counts transitions between epochs, so it needs at least two of one model.
+    """Check that forgetting events can be counted: this takes two epochs or more of one model.
 
     Raises:
-        UsageError: the configuration cannot provide them.
+        UsageError: the algorithm needs them, but the configuration provides none.
     """
     needs = needs_of(config.select)
     score_settings = config.score

@@ -68,7 +68,7 @@ class Artifact:
 
     @property
     def contents(self) -> str:
-        """The digest that artifacts made from this one record. A data set has the same one wherever it lies."""
+        """The digest that artifacts made from this one store. For a data set it does not depend on the location."""
         return str(self.settings.get("digest", self.digest))
 
     def to_json(self) -> bytes:
@@ -93,13 +93,13 @@ class Artifact:
 
 
 def owner_of(artifact: Artifact) -> str | None:
-    """The artifact that holds the chunks of this data set; None for one outside the workspace, or no data set."""
+    """The artifact that holds the chunks of a data set; None if they lie elsewhere, or if it is no data set."""
     location = str(artifact.summary.get("location", ""))
     return location.rpartition("/")[0] if location.startswith(f"{CHUNKS}/") else None
 
 
 def canonical_json(document: Any) -> bytes:
-    """The one encoding that digests are taken of."""
+    """The canonical encoding, over which digests are computed."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 

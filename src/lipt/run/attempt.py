@@ -25,7 +25,7 @@ class Attempt:
     earlier: Cost = field(default_factory=Cost)
     """The cost of interrupted attempts, as their last checkpoint recorded it."""
     peak_bytes: int | None = None
-    """The largest memory of the processes that did the work; None = this process did it."""
+    """The largest memory of the processes that did the work; None: this process did it."""
 
     def __post_init__(self) -> None:
         self.workspace, self.reporter = self.ctx.workspace, self.ctx.reporter
@@ -35,7 +35,7 @@ class Attempt:
         self.started = time.monotonic()
 
     def open(self, uri: str) -> Store:
-        """Another location, whose traffic counts for this attempt too; relative to the workspace unless absolute."""
+        """The store at `uri`, an address or a path in the workspace. Its traffic counts for this attempt."""
         if "://" not in uri and not uri.startswith("/"):
             return self.store.at(uri)
         store = open_store(uri)
@@ -46,7 +46,7 @@ class Attempt:
         """A file of a finished artifact, verified.
 
         Raises:
-            IntegrityError: the bytes are not those that were written, or are gone; names the object.
+            IntegrityError: the file has changed since it was written, or is missing; names it.
         """
         key = f"{artifact.ref}/{name}"
         if name not in artifact.files:
@@ -68,7 +68,7 @@ class Attempt:
         self.files[name] = File(sha256=hashlib.sha256(data).hexdigest(), num_bytes=len(data))
 
     def shows(self, text: str) -> Callable[[int, int], None]:
-        """Tells the reporter how far the attempt is: called with (done, total)."""
+        """A function that reports progress; call it with (done, total)."""
         return lambda done, total: self.reporter.advance(self.label, done, total, text)
 
     def save_checkpoint(self, data: bytes) -> None:
@@ -76,7 +76,7 @@ class Attempt:
         self.store.write(f"{self.ref}/{CHECKPOINT}", hashlib.sha256(data).digest() + data, kind="model")
 
     def load_checkpoint(self) -> bytes | None:
-        """What an interrupted attempt left; None when there is nothing, or when it is damaged."""
+        """The checkpoint of an interrupted attempt; None if there is none, or if it is damaged."""
         try:
             stored = self.store.read(f"{self.ref}/{CHECKPOINT}", kind="model")
         except MissingObjectError:
@@ -88,7 +88,7 @@ class Attempt:
         return None
 
     def cost(self) -> Cost:
-        """Spent so far, interrupted attempts included."""
+        """The cost so far, including that of interrupted attempts."""
         now = Cost(
             wall_s=time.monotonic() - self.started,
             flops=self.flops,

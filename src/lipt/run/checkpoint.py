@@ -29,7 +29,7 @@ def resumable(
 ) -> Iterator[Callable[[Trainer], None]]:
     """Continue `trainer` where an interrupted attempt stopped, and give the hook that saves checkpoints.
 
-    Of several processes the first reads and writes; all of them continue from the same bytes.
+    If several processes share the training, the first reads and writes the checkpoints, and sends them to the others.
 
     Args:
         every_s: least seconds between two checkpoints; 0 saves after every epoch.
@@ -58,7 +58,7 @@ def resumable(
 
 
 def follow(attempt: Attempt, trainer: Trainer) -> None:
-    """Tell the reporter of each batch."""
+    """Report the progress of each batch."""
 
     def advance(done: int, count: int) -> None:
         progress, epochs = trainer.progress, trainer.recipe.epochs
@@ -71,7 +71,7 @@ def follow(attempt: Attempt, trainer: Trainer) -> None:
 
 
 def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:
-    """What the attempt has cost so far, traffic of all processes, memory of the largest; all of them must call this."""
+    """The cost so far: traffic of all processes, memory of the largest one. Every process must call this."""
     own = attempt.cost()
     parts = [Cost(**json.loads(part)) for part in ranks.gather(json.dumps(asdict(own)).encode())]
     return replace(sum(parts, Cost()), wall_s=own.wall_s)  # they run at the same time

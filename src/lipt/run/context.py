@@ -55,10 +55,10 @@ class Context:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device asked for.
+        """The configured device.
 
         Raises:
-            UsageError: `cuda` where there is none.
+            UsageError: `cuda` is configured, but torch sees no GPU.
         """
         import torch  # here: a box that only waits for its pods uses no device
 
@@ -71,7 +71,7 @@ class Context:
 
     @cached_property
     def precision(self) -> Precision:
-        """The precision asked for; of `auto`, what the device computes natively."""
+        """The configured precision; `auto` means the one that the device computes natively."""
         from lipt.training.precision import native_precision  # here: imports torch
 
         return native_precision(self.device) if self.config.precision == "auto" else self.config.precision
@@ -88,7 +88,7 @@ class Context:
         return chosen | ({"seed": self.config.seed} if seeded else {}) | more
 
     def view(self) -> dict[str, Any]:
-        """The settings that decide what a training stage sees of the data."""
+        """The settings that determine which images a stage sees, and in which form."""
         data = self.config.data
         return {
             "validation": data.validation_fraction,

@@ -19,10 +19,10 @@ from lipt.run.context import Context
 
 
 def open_apart(data: Data, store: Store) -> Source:
-    """The configured source, which must lie apart from where chunks of it are to be written.
+    """Open the configured source; it must not overlap with `store`, where its chunks will be written.
 
     Raises:
-        UsageError: it does not, or as `open_source`.
+        UsageError: the two overlap; or as `open_source`.
     """
     source = open_source(data.source, data.format)
     if isinstance(store, FileStore) and source.overlaps(store.root):
@@ -34,7 +34,7 @@ def open_apart(data: Data, store: Store) -> Source:
 
 
 def listing(ctx: Context) -> Listing:
-    """The classes and counts of `data.source`, where it is no chunk store.
+    """The classes and counts of `data.source`, which must not be a chunk store.
 
     Raises:
         UsageError: images and workspace overlap, or as `open_source`.
@@ -47,7 +47,7 @@ def listing(ctx: Context) -> Listing:
 
 
 def open_dataset(attempt: Attempt, ingested: Artifact) -> Dataset:
-    """The data set behind an `ingest` artifact. What it still has to read counts for this attempt."""
+    """The data set behind an `ingest` artifact. Its reads count for this attempt; cached parts are not read again."""
     cached = attempt.ctx.cache.datasets
     files = DatasetFiles(attempt.open(str(ingested.summary["location"])))
 

@@ -27,7 +27,7 @@ class Stage:
     body: Callable[[Attempt], dict[str, Any]]
     """Writes the files through the attempt and returns the summary."""
     label: str
-    """What the reporter shows."""
+    """The name that the reporter shows."""
 
     @property
     def key(self) -> str:
@@ -36,15 +36,15 @@ class Stage:
 
     @property
     def ref(self) -> str:
-        """The artifact's address, `STAGE/KEY`, whether it is there or not."""
+        """The artifact's address, `STAGE/KEY`, even if it does not exist yet."""
         return f"{self.name}/{self.key}"
 
     def find(self) -> Artifact | None:
-        """The finished artifact; None when there is none, or when it is to be made again."""
+        """The finished artifact; None if there is none, or if it must be made again."""
         return self.ctx.workspace.find(self.ref)
 
     def make(self) -> Artifact:
-        """The finished artifact, made if it is not there; what is made is reproducible on a CPU.
+        """The finished artifact; makes it if it does not exist. On a CPU the result is reproducible.
 
         A dry run makes nothing: the reporter shows the stage, and the artifact returned has only an address.
         """

@@ -68,9 +68,9 @@ class Workspace:
         """The finished artifact `STAGE/KEY`.
 
         Raises:
-            MissingObjectError: not finished, or not here.
+            MissingObjectError: there is no such finished artifact.
             IntegrityError: it is damaged, or another artifact lies there.
-            UsageError: not of that form.
+            UsageError: `ref` is not of the form STAGE/KEY.
         """
         if ref.count("/") != 1:
             raise UsageError(f"{ref!r} is not a reference", "it reads STAGE/KEY, as `lipt stage` prints it")
@@ -108,7 +108,7 @@ class Workspace:
         """The cost of making the artifact.
 
         Raises:
-            IntegrityError: that is damaged or missing; the artifact is marked, since a report without it would lie.
+            IntegrityError: the cost file is damaged or missing. The artifact is marked, so its stage will run again.
         """
         key = f"{artifact.ref}/{COST}"
         try:

@@ -81,7 +81,7 @@ class ProcessGroup:
         ranks.sum(torch.zeros(1))  # all have written
         size = len(images) * torch.Size(shape).numel()
         shared = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8).view(-1, *shape)
-        ranks.sum(torch.zeros(1))  # all have opened: the file may lose its name, and so goes with the processes
+        ranks.sum(torch.zeros(1))  # all have opened it: unlink it now, so that it disappears with the processes
         if ranks.rank == 0:
             path.unlink()
         return shared

@@ -63,7 +63,7 @@ def run_together(
 
     Raises:
         UsageError: more processes are asked for than there are GPUs.
-        LiptError: what the process that failed first failed with; all others are ended.
+        LiptError: the error of the process that failed first; all others are stopped.
     """
     processes = count_processes(ctx, batch_size)
     if processes == 1:
@@ -106,15 +106,15 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, options: dict[str, Any]) -> Any:
-    """Run `work(ctx, processes, **options)` on several processes and return what it returns in the first.
+    """Run `work(ctx, processes, **options)` on several processes and return the result of the first.
 
     Args:
         label: for errors.
-        work: a function of a module; what it returns is JSON-able.
+        work: a function of a module, with a JSON-able result.
         options: JSON-able.
 
     Raises:
-        LiptError: what the process that failed first failed with; all others are ended.
+        LiptError: the error of the process that failed first; all others are stopped.
     """
     if ctx.device.type == "cuda":
         torch.cuda.empty_cache()  # what earlier stages left on the first GPU is a child's to use
@@ -192,7 +192,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-#: How a process ends that lost a partner, and one that the launcher ends because another has failed.
+#: Signals that end a process that lost a partner, or one that the launcher stops because another failed.
 _FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
 
 
