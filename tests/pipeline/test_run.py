@@ -1,4 +1,4 @@
-"""`lipt run` as a whole: what it leaves, what it skips, and what survives kill -9."""
+"""`lipt run` as a whole: the files it leaves and the stages it skips."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from lipt.run.algorithm import algorithm_of
 from lipt.run.workspace import Workspace
 from lipt.stages.merge import merge
 from lipt.stages.pretrain import pretrain
-from tests.programs import run_python
 from tests.tiny import TINY, digests, file_digest, tiny_context
 
 
@@ -131,58 +130,6 @@ def test_another_seed_changes_everything_but_the_data(finished: tuple[Path, Docu
     mine = {artifact.ref for artifact in first.artifacts()}
     assert not mine & {artifact.ref for artifact in second.artifacts()}
     assert file_digest(first.subset, "subset.parquet") != file_digest(second.subset, "subset.parquet")
-
-
-_KILLED = """
-import os, signal, sys
-import torch, torch._dynamo
-torch.set_num_threads(1)
-from lipt.adapters.store.file import FileStore
-from lipt.flow.compare import run_with_baseline
-from tests.tiny import tiny_context
-write = FileStore._write
-folder = sys.argv[1]
-
-def attempt(survives):
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1]
-    count = 0
-    def counted(self, key, data):
-        nonlocal count
-        count += 1
-        if count == survives:
-            os.kill(os.getpid(), signal.SIGKILL)
-        write(self, key, data)
-    FileStore._write = counted
-    run_with_baseline(tiny_context(folder, {"train": {"checkpoint_s": 0}}))
-    os._exit(0)
-
-deaths = 0
-while (status := attempt(2 + deaths)) == signal.SIGKILL:
-    deaths += 1
-    assert deaths < 40
-sys.exit(0 if status == 0 and deaths >= 8 else f"status {status} after {deaths} kills")
-"""
-
-
-_STRAIGHT = """
-import sys, torch
-torch.set_num_threads(1)
-from lipt.flow.compare import run_with_baseline
-from tests.tiny import tiny_context
-run_with_baseline(tiny_context(sys.argv[1], {"train": {"checkpoint_s": 0}}))
-"""
-
-
-def test_kill_9_at_any_write_and_the_same_command_ends_bit_identical(tmp_path: Path) -> None:
-    """The process dies at its 2nd write, the next one at its 3rd, and so on until a run gets through."""
-    run_python("-c", _KILLED, str(tmp_path / "killed"))
-    run_python("-c", _STRAIGHT, str(tmp_path / "straight"))
-    straight = digests(Workspace(str(tmp_path / "straight")))
-    assert len(straight) == 15
-    assert digests(Workspace(str(tmp_path / "killed"))) == straight
-    assert not list((tmp_path / "killed").rglob("*checkpoint*"))
 
 
 def test_merge_tolerates_missing_jigsaws_up_to_the_quorum(finished: tuple[Path, Document]) -> None:
