@@ -15,7 +15,7 @@ import warnings
 
 import torch
 
-from benchmarks.peers import coverage, gradients, libraries, rankings
+from benchmarks.peers import batches, coverage, duplicates, glister, gradients, libraries, rankings
 from benchmarks.peers.inputs import DRAWS, problem
 
 HEAD = """# Correctness of the selection engine, compared with the usual libraries
@@ -62,12 +62,12 @@ def main() -> None:
     error = libraries.import_error()
     p = problem(seed=arguments.seed)
     sections = [
-        gradients.batch_size(p),
+        batches.batch_size(p),
         gradients.gradmatch(p),
-        gradients.glister(p),
+        glister.glister(p),
         coverage.craig(p),
         coverage.facility_location(p),
-        coverage.duplicates(p),
+        duplicates.duplicates(p),
         rankings.geometry(p),
         rankings.scores(p),
         rankings.contract(arguments.seed),
