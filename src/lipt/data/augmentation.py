@@ -6,7 +6,6 @@ Shape legend: P images, H, W pixels, D random numbers per image; images are uint
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -53,33 +52,6 @@ class StandardAugment:
         padding = 0 if self.resized else self.padding
         offsets_P2 = (draws_PD[:, :2] * (2 * padding + 1)).long()
         return _view(images, offsets_P2, (draws_PD[:, 2] < 0.5) & self.flip, padding)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandAugment:
-    """RandAugment (Cubuk et al. 2020, with torchvision's 14 operations), drawn per image, after `first` if given.
-
-    Each operation runs once for all images of the batch that drew it: ten times faster than image by image.
-    """
-
-    num_ops: int
-    magnitude: int
-    first: Augment | None = None
-
-    def __call__(self, images: Tensor, rows_P: Tensor, seed: int, /) -> Tensor:
-        images = images.clone() if self.first is None else self.first(images, rows_P, seed)
-        operations = _operations(self.magnitude, *images.shape[2:])
-        for number in range(self.num_ops):
-            drawn_P2 = uniform(rows_P, 2, seed, "randaugment", number)
-            operation_P, negative_P = (drawn_P2[:, 0] * len(operations)).long(), drawn_P2[:, 1] < 0.5
-            for index, (operation, magnitude, signed) in enumerate(operations):
-                for sign in (1, -1) if signed else (1,):
-                    of_it = operation_P == index
-                    which = (of_it & (negative_P == (sign < 0)) if signed else of_it).nonzero().flatten()
-                    if len(which):  # found on the CPU, so that a GPU is not waited for
-                        which = which.to(images.device, non_blocking=True)
-                        images[which] = operation(images[which], sign * magnitude)
-        return images
 
 
 def no_augmentation(images: Tensor, _rows_P: Tensor, _seed: int, /) -> Tensor:
@@ -138,46 +110,10 @@ def crop_box(height: int, width: int, draws: list[float]) -> tuple[int, int, int
 
 
 def _resized_crop(images: Tensor, draws_PD: Tensor) -> Tensor:
-    from torchvision.transforms.v2.functional import resized_crop  # here: a slow import
-
     height, width = images.shape[2:]
-    views = [
-        resized_crop(image, *crop_box(height, width, draws), [height, width], antialias=True)
-        for image, draws in zip(images, draws_PD.tolist(), strict=True)
-    ]
-    return torch.stack(views) if views else images
-
-
-#: An operation on images of uint8 (P, 3, H, W), the magnitude that it gets, and whether half of the images get the
-#: negative magnitude.
-_Operation = tuple[Callable[[Tensor, float], Tensor], float, bool]
-
-
-def _operations(magnitude: int, height: int, width: int) -> list[_Operation]:
-    """RandAugment's operations at a magnitude of 0 to 30."""
-    import torchvision.transforms.v2.functional as tv  # here: a slow import
-
-    def affine(images: Tensor, *, x: float = 0, y: float = 0, shear: tuple[float, float] = (0, 0)) -> Tensor:
-        degrees = [math.degrees(math.atan(part)) for part in shear]
-        moved: Tensor = tv.affine(images, angle=0, translate=[int(x), int(y)], scale=1, shear=degrees, center=[0, 0])
-        return moved
-
-    def level(highest: float, lowest: float = 0) -> float:
-        return float(torch.linspace(lowest, highest, 31)[magnitude])
-
-    return [
-        (lambda images, _: images, 0, False),
-        (lambda images, by: affine(images, shear=(by, 0)), level(0.3), True),
-        (lambda images, by: affine(images, shear=(0, by)), level(0.3), True),
-        (lambda images, by: affine(images, x=by), level(150 / 331 * width), True),
-        (lambda images, by: affine(images, y=by), level(150 / 331 * height), True),
-        (lambda images, by: tv.rotate(images, by), level(30), True),
-        (lambda images, by: tv.adjust_brightness(images, 1 + by), level(0.9), True),
-        (lambda images, by: tv.adjust_saturation(images, 1 + by), level(0.9), True),
-        (lambda images, by: tv.adjust_contrast(images, 1 + by), level(0.9), True),
-        (lambda images, by: tv.adjust_sharpness(images, 1 + by), level(0.9), True),
-        (lambda images, bits: tv.posterize(images, int(bits)), round(8 - 4 * magnitude / 30), False),
-        (lambda images, threshold: tv.solarize(images, threshold), 255 * level(0, 1), False),
-        (lambda images, _: tv.autocontrast(images), 0, False),
-        (lambda images, _: tv.equalize(images), 0, False),
-    ]
+    views = []
+    for image, draws in zip(images, draws_PD.tolist(), strict=True):
+        top, left, h, w = crop_box(height, width, draws)
+        crop = image[None, :, top : top + h, left : left + w]
+        views.append(F.interpolate(crop, [height, width], mode="bilinear", antialias=True))
+    return torch.cat(views) if views else images

@@ -3,7 +3,8 @@
 from filelock import FileLock
 from torch import nn
 
-from lipt.data.augmentation import Augment, RandAugment, StandardAugment, no_augmentation
+from lipt.data.augmentation import Augment, StandardAugment, no_augmentation
+from lipt.data.randaugment import RandAugment
 from lipt.run.artifact import Artifact
 from lipt.run.attempt import Attempt
 from lipt.run.context import Context

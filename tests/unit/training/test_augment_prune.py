@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lipt.data.augmentation import Augment, RandAugment, StandardAugment, crop_box, no_augmentation, normalise
+from lipt.data.augmentation import Augment, StandardAugment, crop_box, no_augmentation, normalise
+from lipt.data.randaugment import RandAugment, operations_at
 from lipt.rng import uniform
 from lipt.training.networks import build_model
 from lipt.training.pruning import PruningMethod, draw_density, prunable, prune
@@ -63,32 +64,50 @@ def test_a_view_depends_on_seed_and_row_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("magnitude", [0, 2, 9, 17, 30])
-def test_randaugment_equals_torchvision_image_by_image(magnitude: int) -> None:
-    """The operations and their magnitudes are torchvision's; only the draws are made elsewhere."""
+@pytest.mark.parametrize("shape", [(12, 10), (32, 32), (2, 5)])
+def test_the_operations_are_those_of_torchvision(magnitude: int, shape: tuple[int, int]) -> None:
     from torchvision.transforms.v2 import RandAugment as Transform
 
     reference = Transform(num_ops=1, magnitude=magnitude)
-    expected = {}
+    noise = torch.randint(0, 256, (12, 3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    smooth = F.interpolate(noise[:, :, :2, :2].float(), shape, mode="bilinear").to(torch.uint8)
+    flat = torch.arange(36, dtype=torch.uint8).view(12, 3, 1, 1).expand(12, 3, *shape).contiguous() * 7
+    images = torch.cat([noise, smooth, flat])
+    ours = operations_at(magnitude, *shape)
+    assert list(ours) == list(reference._AUGMENTATION_SPACE)
     for name, (magnitudes, signed) in reference._AUGMENTATION_SPACE.items():
-        value = magnitudes(31, 12, 10)
-        value = 0.0 if value is None else float(value[magnitude])
-        for sign in (1, -1) if signed else (1,):
-            expected[name, sign] = torch.stack(
-                [
-                    reference._apply_image_or_video_transform(
-                        image, name, sign * value, interpolation=reference.interpolation, fill=reference._fill
-                    )
-                    for image in IMAGES
-                ]
+        values = magnitudes(31, *shape)
+        value = 0.0 if values is None else float(values[magnitude])
+        assert len(ours[name]) == (2 if signed else 1)
+        for sign, operation in zip((1, -1), ours[name], strict=False):
+            expected = reference._apply_image_or_video_transform(
+                images, name, sign * value, interpolation=reference.interpolation, fill=reference._fill
             )
+            assert torch.equal(operation(images), expected), (name, sign)
+
+
+def test_randaugment_draws_one_operation_per_image() -> None:
+    expected = {
+        (name, sign): operation(IMAGES)
+        for name, signs in operations_at(9, 12, 10).items()
+        for sign, operation in enumerate(signs)
+    }
     drawn = set()
     for seed in range(8):
-        views = RandAugment(num_ops=1, magnitude=magnitude)(IMAGES, ROWS, seed)
-        for index, view in enumerate(views):
+        for index, view in enumerate(RandAugment(num_ops=1, magnitude=9)(IMAGES, ROWS, seed)):
             same = {key for key, images in expected.items() if torch.equal(images[index], view)}
             assert same
             drawn |= same
     assert drawn == set(expected)
+
+
+def test_a_crop_is_resized_as_torchvision_does() -> None:
+    from torchvision.transforms.v2.functional import resized_crop
+
+    views = StandardAugment(padding=0, flip=False, resized=True)(IMAGES, ROWS, 7)
+    boxes = uniform(ROWS, 22, 7, "crop").tolist()
+    for image, view, draws in zip(IMAGES, views, boxes, strict=True):
+        assert torch.equal(view, resized_crop(image, *crop_box(12, 10, draws), [12, 10], antialias=True))
 
 
 def test_crop_boxes_are_those_of_torchvision() -> None:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lipt.data.augmentation import Augment, RandAugment, StandardAugment
+from lipt.data.augmentation import Augment, StandardAugment
 from lipt.data.images import ResidentImages
+from lipt.data.randaugment import RandAugment
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.networks import build_model
 from tests.unit.training.helpers import blocks

@@ -1,0 +1,60 @@
+"""Does bf16 cost accuracy? Whole runs in both precisions, with the same seeds.
+
+    python -m benchmarks.precision CONFIG RESULTS.jsonl [SETTING=VALUE ...]
+
+Each line of RESULTS is one run: theta_* and theta_p on the validation images, and the test accuracy after training on
+the selected and on a class-balanced random subset. A repeated call runs what is missing, then prints the paired
+differences bf16 - fp32 with their 95 % interval.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from lipt.config import load_config
+from lipt.flow.graph import run, with_config
+from lipt.run import Context
+
+_SEEDS = range(8)
+_T_95 = 2.365
+"""Student's t for eight pairs."""
+_MEASURES = ("theta_star", "theta_p", "selected", "random")
+
+
+def main(config_file: str, results: Path, overrides: list[str]) -> None:
+    done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    config = load_config(config_file, overrides)
+    for seed in _SEEDS:
+        for precision in ("fp32", "bf16"):
+            if not any((row["seed"], row["precision"]) == (seed, precision) for row in done):
+                ctx = with_config(Context.of(config), {"seed": seed, "precision": precision})
+                done.append({"seed": seed, "precision": precision} | measured(ctx))
+                with results.open("a") as file:
+                    print(json.dumps(done[-1]), file=file)
+    for measure in _MEASURES:
+        rows = {(row["seed"], row["precision"]): 100 * row[measure] for row in done}
+        gains = [rows[seed, "bf16"] - rows[seed, "fp32"] for seed in _SEEDS]
+        half_width = _T_95 * stdev(gains) / len(gains) ** 0.5
+        mean = fmean(rows[seed, "fp32"] for seed in _SEEDS)
+        print(f"{measure:10}  fp32 {mean:.2f}   bf16 - fp32 {fmean(gains):+.2f} +- {half_width:.2f} points")
+
+
+def measured(ctx: Context) -> dict[str, Any]:
+    """The accuracies of one run and of its random row."""
+    selected = run(ctx)
+    random = run(with_config(ctx, {"select": {"algorithm": "stratified"}}))
+    assert selected.merged is not None
+    return {
+        "theta_star": selected.merged.summary["theta_star_accuracy"],
+        "theta_p": selected.merged.summary["accuracy"],
+        "selected": selected.trained.evaluation.summary["accuracy"],
+        "random": random.trained.evaluation.summary["accuracy"],
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
