@@ -16,6 +16,7 @@ def dispatch(
     batches: int,
     passes: int,
     epochs: int,
+    train_nodes: int,
     seed: int,
     profile: str,
     random_baseline: bool,
@@ -29,6 +30,9 @@ def dispatch(
     s3: str,
     nodes: int,
     deadline: int,
+    grace: float,
+    queue: str,
+    priority: str,
 ) -> str:
     """Check the settings, ingest the data if necessary, train theta_* and draw the shards.
 
@@ -52,6 +56,7 @@ def dispatch(
             batches=batches,
             passes=passes,
             epochs=epochs,
+            train_nodes=train_nodes,
             seed=seed,
             profile=profile,
             random_baseline=random_baseline,
@@ -68,4 +73,7 @@ def dispatch(
             s3=s3,
             nodes=nodes,
             deadline=deadline,
+            grace=grace,
+            queue=queue,
+            priority=priority,
         )

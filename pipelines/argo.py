@@ -71,11 +71,11 @@ def workflow_template() -> dict[str, Any]:
             "volumes": volumes(SCRATCH),
             "templates": [
                 dag,
-                _box("dispatch", ["dispatch", *settings], [], hours=24),
-                _box("pretrain", ["pretrain"], ["spec"], hours=7 * 24, waits=True),
-                _box("merge", ["merge"], ["spec"], hours=12),
-                _box("select", ["select"], ["spec", "merged"], hours=24),
-                _box("train", ["train"], ["spec", "merged", "subset"], hours=7 * 24, verdict=True),
+                _box("dispatch", ["dispatch", *settings], []),
+                _box("pretrain", ["pretrain"], ["spec"], waits=True),
+                _box("merge", ["merge"], ["spec"]),
+                _box("select", ["select"], ["spec", "merged"]),
+                _box("train", ["train"], ["spec", "merged", "subset"], verdict=True),
             ],
         },
     }
@@ -103,7 +103,7 @@ def _task(name: str, after: list[str], arguments: dict[str, str]) -> dict[str, A
 
 
 def _box(
-    name: str, command: list[str], inputs: list[str], *, hours: int, waits: bool = False, verdict: bool = False
+    name: str, command: list[str], inputs: list[str], *, waits: bool = False, verdict: bool = False
 ) -> dict[str, Any]:
     """A pod that runs `lipt box NAME`.
 
@@ -118,7 +118,6 @@ def _box(
     template: dict[str, Any] = {
         "name": name,
         "metadata": {"labels": {"app.kubernetes.io/component": name}},
-        "activeDeadlineSeconds": hours * _HOUR,
         # Exit codes that are retried. 3: transient error; 143: stopped; -1: no exit code, the pod or node was lost;
         # 137: killed, for example evicted, but not out of memory. All other errors would occur again.
         "retryStrategy": {

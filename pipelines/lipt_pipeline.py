@@ -29,6 +29,7 @@ def lipt(
     batches: int = 1,
     passes: int = 5,
     epochs: int = 200,
+    train_nodes: int = 1,
     seed: int = 0,
     profile: str = "robust",
     random_baseline: bool = True,
@@ -42,6 +43,9 @@ def lipt(
     s3: str = "lipt-s3",
     nodes: int = 0,
     deadline: int = 720,
+    grace: float = 3.0,
+    queue: str = "",
+    priority: str = "",
 ) -> None:
     """Run the five boxes. There are only five, because each pod costs a cluster about ten seconds."""
     dispatched = dispatch(
@@ -56,6 +60,7 @@ def lipt(
         batches=batches,
         passes=passes,
         epochs=epochs,
+        train_nodes=train_nodes,
         seed=seed,
         profile=profile,
         random_baseline=random_baseline,
@@ -69,16 +74,18 @@ def lipt(
         s3=s3,
         nodes=nodes,
         deadline=deadline,
+        grace=grace,
+        queue=queue,
+        priority=priority,
     )
     spec = dispatched.output
     pretrained = pretrain(spec=spec)
     merged = merge(spec=spec).after(pretrained)
     selected = select(spec=spec, merged=merged.outputs["merged"])
     trained = train(spec=spec, merged=merged.outputs["merged"], subset=selected.outputs["subset"])
-    for task, hours in ((dispatched, 24), (merged, 12), (selected, 24), (trained, 7 * 24)):
+    for task in (dispatched, merged, selected, trained):
         as_pod(
             task,
-            hours=hours,
             image=image,
             s3=s3,
             cpu=cpu,
@@ -87,4 +94,4 @@ def lipt(
             tolerations=tolerations,
             node_selector=node_selector,
         )
-    as_pod(pretrained, hours=7 * 24, image=image, s3=s3, cpu="100m", memory="1Gi")  # it only waits for its Job
+    as_pod(pretrained, image=image, s3=s3, cpu="100m", memory="1Gi")  # it only waits for its Job

@@ -20,6 +20,7 @@ DESCRIPTIONS = {
     "batches": "Batches of 256 images in the shard of one worker.",
     "passes": "Number of passes of a worker over its shard.",
     "epochs": "Epochs of the main training.",
+    "train_nodes": "Worker pods that share each batch of theta_* and of the main training. 1: the boxes train.",
     "seed": "Seed of all random draws: initialisation, split, shards and order.",
     "seeds": "Seeds; every variant runs once with each of them.",
     "profile": "Defaults of all settings without a parameter: robust, or paper (use it with algorithm grand).",
@@ -36,6 +37,10 @@ DESCRIPTIONS = {
     "nodes": "Worker pods that share the jigsaws, groups and score blocks. 0: one pod per jigsaw or group (a pod "
     "with k GPUs takes k of them); the select box scores.",
     "deadline": "Minutes for pre-training. Then the merge starts with the jigsaws that arrived, if they are enough.",
+    "grace": "Once the quorum of jigsaws is there, a worker pod that runs longer than this many times the median of "
+    "the finished ones (and a minute) is given up.",
+    "queue": "Kueue's LocalQueue for the worker pods. Empty: none. No deadline counts the time in the queue.",
+    "priority": "PriorityClass of the worker pods. Empty: the cluster's default.",
     "store": "Address of the chunk store to write: s3://BUCKET/PREFIX.",
     "claim": "PersistentVolumeClaim with the images, mounted at /data. Empty: no volume.",
     "chunk_mb": "Size of one chunk (tar) in MB.",

@@ -11,7 +11,6 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 def as_pod(
     task: Any,
     *,
-    hours: int,
     image: Any,
     s3: Any,
     cpu: Any,
@@ -19,11 +18,12 @@ def as_pod(
     gpus: Any = None,
     tolerations: Any = None,
     node_selector: Any = None,
+    hours: int | None = None,
 ) -> Any:
     """Apply the pipeline's parameters to a task; returns it.
 
     Args:
-        hours: the pod's deadline. Finished work is kept, and a retried pod continues from its checkpoint.
+        hours: the pod's deadline. None for a box that may wait while its worker pods are queued.
         gpus: a parameter of the pipeline; None for a box that uses no GPU and so needs no placement.
         image, s3, cpu, memory, tolerations, node_selector: parameters of the pipeline.
     """
@@ -50,7 +50,8 @@ def as_pod(
     kubernetes.use_field_path_as_env(task, "LIPT_NAMESPACE", "metadata.namespace")
     kubernetes.empty_dir_mount(task, "shm", "/dev/shm", medium="Memory")
     kubernetes.empty_dir_mount(task, "tmp", "/tmp")
-    kubernetes.set_timeout(task, hours * 3600)
+    if hours is not None:
+        kubernetes.set_timeout(task, hours * 3600)
     task.set_retry(num_retries=2, backoff_duration="2s", backoff_factor=2.0)
     # The workspace already caches finished work, by settings, inputs and version of the package. KFP's cache ignores
     # these. It would return references into a workspace that was emptied, and keep a result with lost workers.

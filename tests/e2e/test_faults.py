@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from minio.commonconfig import CopySource
 
-from tests.e2e.cluster import BUCKET, Run, driver, items, kubectl, outcome, read, store, until
+from tests.e2e.cluster import BUCKET, Run, driver, is_running, items, kubectl, outcome, read, store, until
 
 
 def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
@@ -68,6 +68,64 @@ def test_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
     assert document["merge"]["num_arrived"] == 1
     (missing,) = [step for step in document["merge"]["steps"] if step["missing"]]
     assert (str(missing["index"]), missing["note"]) == (index, "not finished before the deadline")
+
+
+def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
+    """Two pods train; when one is killed the other ends too, and both continue from the checkpoint."""
+    changes = {"train": {"epochs": 400, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
+    run = Run(tmp_path, "training", changes, gpus=0)  # the waiting box would hold one of the two GPUs
+
+    def trainers() -> list[dict[str, Any]]:
+        return [pod for pod in run.workers() if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "train"]
+
+    run.running(trainers, why="a pod of the training")
+    until(lambda: any(key.endswith("/checkpoint") for key in trained(run)), why="there is a checkpoint")
+    first, second = sorted(trainers(), key=lambda pod: str(pod["metadata"]["name"]))
+    assert is_running(first)
+    assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
+    kubectl("delete", "pod", second["metadata"]["name"], "--wait=false", "--grace-period=0", "--force")
+    run.succeeds(seconds=600)
+    codes = [
+        (status["state"]["terminated"]["exitCode"], status["state"]["terminated"].get("message", ""))
+        for pod in trainers()
+        for status in pod["status"]["containerStatuses"]
+    ]
+    assert sorted(code for code, _ in codes) == [0, 0, 3]
+    assert "another pod of this training was lost" in next(message for code, message in codes if code)
+    assert "continues after epoch" in run.logs()
+    components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()}
+    assert components == {"initialise", "pretrain", "train"}
+    assert sorted(key.rsplit("/", 1)[1] for key in trained(run)) == [
+        "artifact.json",
+        "cost.json",
+        "weights.safetensors",
+    ]
+
+
+def test_time_in_a_queue_counts_against_no_deadline(tmp_path: Path) -> None:
+    """The Job is suspended for longer than the deadline, as Kueue does it, and then goes on."""
+    run = Run(tmp_path, "queued", {"dispatch": {"jigsaws": 2}}, deadline=1, queue="team")
+    selector = f"lipt.dev/run={run.workflow},app.kubernetes.io/component=pretrain"
+    (job,) = until(lambda: items("jobs", selector), why="the Job of the swarm exists")
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    suspend = '{"spec": {"suspend": %s}}'
+    kubectl("patch", "job", job["metadata"]["name"], "--type=merge", "-p", suspend % "true")
+    assert finished(run) < 2
+    time.sleep(75)
+    assert "suspended: waits in its queue" in run.logs()
+    kubectl("patch", "job", job["metadata"]["name"], "--type=merge", "-p", suspend % "false")
+    run.succeeds()
+    assert finished(run) == 2
+
+
+def test_a_slow_jigsaw_does_not_set_the_pace(tmp_path: Path) -> None:
+    """It never comes to its end, and the swarm ends without it long before the deadline."""
+    run = Run(tmp_path, "slow")
+    pod = run.running(run.workers, why="a worker")
+    signal("STOP", pod)
+    run.succeeds(seconds=420)
+    assert finished(run) == 3
+    assert "lost: slower than 3 times the median of the finished ones" in run.logs()
 
 
 def signal(name: str, pod: dict[str, Any], program: str = "lipt") -> None:

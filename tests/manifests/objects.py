@@ -43,14 +43,22 @@ def each_object() -> Iterator[Object]:
         yield from built(MANIFESTS / "overlays" / name)
     for gpus in (0, 1):
         yield worker_job(gpus)
+    yield worker_job(1, together=True, queue="team", priority="low")
 
 
-def worker_job(gpus: int) -> Object:
-    """What a box that spreads its work creates."""
-    pods = Pods(image="lipt:1", gpus=gpus, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+def worker_job(gpus: int, *, together: bool = False, **changes: str) -> Object:
+    """What a box that spreads its work, or trains on several nodes, creates."""
+    pods = Pods(image="lipt:1", gpus=gpus, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}], **changes)
     owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "x", "uid": "u"}
     job = job_manifest(
-        pods, run="x", owner=owner, name="pretrain", arguments=["box", "worker"], completions=4, may_fail=2
+        pods,
+        run="x" * 40,
+        owner=owner,
+        name="initialise",
+        arguments=["box", "worker"],
+        completions=4,
+        may_fail=2,
+        together=together,
     )
     job["metadata"]["name"] = "worker"
     return job

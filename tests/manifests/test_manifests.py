@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lipt import __version__
+from lipt.adapters.cluster.manifest import FIRST_POD, SERVICE
 from lipt.adapters.minio_setup import main as setup
-from tests.manifests.objects import MANIFESTS, Object, built, each_pod, kinds, pods_of, with_defaults
+from tests.manifests.objects import MANIFESTS, Object, built, each_pod, kinds, pods_of, with_defaults, worker_job
 
 
 def test_labels(overlay: list[Object]) -> None:
@@ -61,12 +64,36 @@ def test_pages_name_this_version() -> None:
 
 def test_the_store_and_its_set_up_fit() -> None:
     overlay = built(MANIFESTS / "overlays" / "kind")
-    (service,) = kinds(overlay, "Service").values()
+    service = kinds(overlay, "Service")["minio"]
     endpoint = kinds(overlay, "ConfigMap")["lipt-s3"]["data"]["endpoint"]
     assert endpoint == f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
     (container,) = kinds(overlay, "Job")["lipt-setup"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["python", "-m", setup.__module__]
     assert container["args"] == ["--bucket", "lipt", "--root-secret", "minio-root", "--user-secret", "lipt-s3"]
+
+
+@pytest.mark.parametrize("name", ["kind", "kubeflow"])
+def test_the_pods_of_a_training_find_each_other(name: str) -> None:
+    objects, job = built(MANIFESTS / "overlays" / name), worker_job(1, together=True)
+    service, labels = kinds(objects, "Service")[SERVICE], job["spec"]["template"]["metadata"]["labels"]
+    spec = service["spec"]
+    assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
+    assert spec["selector"].items() <= labels.items()
+    assert not spec["selector"].items() <= worker_job(1)["spec"]["template"]["metadata"]["labels"].items()
+    pod = job["spec"]["template"]["spec"]
+    assert pod["subdomain"] == service["metadata"]["name"]
+    (first,) = [entry["value"] for entry in pod["containers"][0]["env"] if entry["name"] == FIRST_POD]
+    job_name = labels["lipt.dev/job"]
+    assert first == f"{job_name}-0.{service['metadata']['name']}:{spec['ports'][0]['port']}"
+    assert len(f"{job_name}-999") <= 63  # a host name
+    for rules in kinds(objects, "NetworkPolicy").values():
+        if rules["spec"]["podSelector"].get("matchLabels") == spec["selector"]:
+            assert [peer for rule in rules["spec"]["ingress"] for peer in rule["from"]] == [
+                peer for rule in rules["spec"]["egress"] for peer in rule["to"]
+            ]
+            assert "ports" not in rules["spec"]["ingress"][0]  # their processes choose them
+            return
+    assert name == "kubeflow"  # where the user's rules apply
 
 
 def test_the_gpu_component(components: Path) -> None:

@@ -50,6 +50,10 @@ INTERFACE = {
         "random_baseline": ("BOOLEAN", True),
         "nodes": ("NUMBER_INTEGER", 0),
         "deadline": ("NUMBER_INTEGER", 720),
+        "grace": ("NUMBER_DOUBLE", 3.0),
+        "train_nodes": ("NUMBER_INTEGER", 1),
+        "queue": ("STRING", ""),
+        "priority": ("STRING", ""),
     },
     "compare.yaml": RUN | POD | PLACEMENT | {"seeds": ("LIST", [0, 1, 2])},
     "ingest.yaml": POD
@@ -91,11 +95,12 @@ def test_parameters_are_frozen_and_described(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_every_box_is_a_pod_that_can_reach_its_store_ends_and_is_repeated(name: str) -> None:
+def test_every_box_is_a_pod_that_can_reach_its_store_and_is_repeated(name: str) -> None:
     pipeline, platform = documents(name)
     for executor in pipeline["deploymentSpec"]["executors"]:
         settings = platform[executor]
-        assert int(settings["activeDeadlineSeconds"]) > 0
+        # A box of `lipt` may wait while its worker pods are queued, which counts against no deadline.
+        assert ("activeDeadlineSeconds" in settings) == (name != "lipt.yaml")
         assert [pair["envVar"] for pair in settings["secretAsEnv"][0]["keyToEnv"]] == [
             "AWS_ACCESS_KEY_ID",
             "AWS_SECRET_ACCESS_KEY",

@@ -85,9 +85,24 @@ def worker(spec: str, stage: str, items: str, count: int, merged: str) -> None:
     from lipt.pods import workers
 
     try:
-        index, numbers = int(os.environ["JOB_COMPLETION_INDEX"]), [int(item) for item in json.loads(items)]
-    except (KeyError, TypeError, ValueError):
-        raise UsageError(
-            "worker: JOB_COMPLETION_INDEX or --items is not a number", "an Indexed Job sets them"
-        ) from None
-    workers.worker(spec, stage, workers.share_of(numbers, index, count), merged or None)
+        numbers = [int(item) for item in json.loads(items)]
+    except (TypeError, ValueError):
+        raise UsageError("worker: --items is not a list of numbers", "an Indexed Job sets it") from None
+    workers.worker(spec, stage, workers.share_of(numbers, _index(), count), merged or None)
+
+
+@box.command()
+@click.argument("request")
+@click.option("--of", "count", type=click.IntRange(min=2), required=True, help="Number of pods.")
+def join(request: str, count: int) -> None:
+    """Take part in a training that several pods share; JOB_COMPLETION_INDEX is the number of the pod."""
+    from lipt.pods import training
+
+    training.join(request, index=_index(), count=count)
+
+
+def _index() -> int:
+    try:
+        return int(os.environ["JOB_COMPLETION_INDEX"])
+    except (KeyError, ValueError):
+        raise UsageError("JOB_COMPLETION_INDEX is not a number", "an Indexed Job sets it") from None

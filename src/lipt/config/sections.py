@@ -183,6 +183,9 @@ class Train(Section):
     """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
     lr: float = Field(0.1, gt=0)
     batch_size: PositiveInt = 256
+    nodes: PositiveInt = 1
+    """Pods of a cluster that share each batch, of theta_* too, with `processes` in each. Changes results only by
+    rounding; without a cluster it changes nothing."""
     start: Literal["fresh", "continue"] = "fresh"
     """`fresh` re-initialises the model, `continue` starts from theta_p."""
     reselect_every: int = Field(0, ge=0)

@@ -22,6 +22,7 @@ from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_wh
 from lipt.flow.prepared import Prepared
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
 from lipt.pods.spec import RunSpec
+from lipt.pods.training import context
 from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.report.document import Engine
@@ -102,7 +103,7 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     from lipt.flow.validation import check_run
 
     parsed = Pods.parse(pods)
-    ctx = Context.of(config)
+    ctx = context(config, parsed)
     check_run(ctx)
     prepared = prepare(ctx)
     spec = RunSpec(

@@ -28,6 +28,7 @@ PARAMETERS: dict[str, tuple[str, type]] = {
     "batches": ("dispatch.batches", int),
     "passes": ("pretrain.passes", int),
     "epochs": ("train.epochs", int),
+    "train_nodes": ("train.nodes", int),
     "seed": ("seed", int),
     "seeds": ("compare.seeds", list),
     "profile": ("profile", str),
@@ -136,33 +137,44 @@ class RunSpec:
 
     def save(self) -> str:
         """Write it to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
-        document = asdict(self) | {"pods": self.pods and self.pods.model_dump()}
-        data = json.dumps(document, indent=1, sort_keys=True).encode()
-        store = open_store(self.config["workspace"])
-        key = f"{_FOLDER}/{hashlib.sha256(data).hexdigest()[:16]}.json"
-        store.write(key, data, kind="other")
-        return f"{store.uri}/{key}"
+        return save_spec(self.config["workspace"], asdict(self) | {"pods": self.pods and self.pods.model_dump()})
 
     @classmethod
     def load(cls, address: str) -> RunSpec:
-        """
-        Raises:
-            UsageError: `address` is not the address of a run specification.
-            IntegrityError: the file is damaged.
-            MissingObjectError: the file does not exist.
-        """
-        workspace, found, key = address.rpartition(f"/{_FOLDER}/")
-        if not found:
-            raise UsageError(
-                f"{address!r} is not the address of a run specification",
-                f"pass the address that dispatch prints: WORKSPACE/{_FOLDER}/KEY.json",
-            )
-        data = open_store(workspace).read(f"{_FOLDER}/{key}", kind="other")
-        if hashlib.sha256(data).hexdigest()[:16] != key.removesuffix(".json"):
-            raise IntegrityError(f"{address} is damaged", "start the run again")
-        document = json.loads(data)
+        """Read it; raises what `load_spec` raises."""
+        document = load_spec(address)
         pods = Pods(**document["pods"]) if document["pods"] else None
         return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods})
 
 
 _FOLDER = "specs"
+
+
+def save_spec(workspace: str, document: dict[str, Any]) -> str:
+    """Write what pods shall do to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
+    data = json.dumps(document, indent=1, sort_keys=True).encode()
+    store = open_store(workspace)
+    key = f"{_FOLDER}/{hashlib.sha256(data).hexdigest()[:16]}.json"
+    store.write(key, data, kind="other")
+    return f"{store.uri}/{key}"
+
+
+def load_spec(address: str) -> dict[str, Any]:
+    """What `save_spec` wrote.
+
+    Raises:
+        UsageError: `address` is not the address of a specification.
+        IntegrityError: the file is damaged.
+        MissingObjectError: the file does not exist.
+    """
+    workspace, found, key = address.rpartition(f"/{_FOLDER}/")
+    if not found:
+        raise UsageError(
+            f"{address!r} is not the address of a run specification",
+            f"pass the address that dispatch prints: WORKSPACE/{_FOLDER}/KEY.json",
+        )
+    data = open_store(workspace).read(f"{_FOLDER}/{key}", kind="other")
+    if hashlib.sha256(data).hexdigest()[:16] != key.removesuffix(".json"):
+        raise IntegrityError(f"{address} is damaged", "start the run again")
+    document: dict[str, Any] = json.loads(data)
+    return document

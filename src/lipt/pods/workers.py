@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
-from lipt.errors import UNEXPECTED, LiptError, RunError, UnexpectedError
+from lipt.errors import LiptError, RunError
 from lipt.flow.prepared import Prepared
 from lipt.pods.spec import RunSpec
+from lipt.pods.training import context, raise_bug
 from lipt.run.artifact import Artifact
 from lipt.run.context import Context
 from lipt.stages.pretrain import pretrain
@@ -31,7 +32,7 @@ _LOST = "lost.json"
 def open_run(address: str) -> tuple[RunSpec, Context, Prepared]:
     """Read the run specification and the artifacts it refers to."""
     spec = RunSpec.load(address)
-    ctx = Context.of(parse_config(spec.config, origin="the run's spec"))
+    ctx = context(parse_config(spec.config, origin="the run's spec"), spec.pods)
     get = ctx.workspace.get
     prepared = Prepared(
         dataset=get(spec.dataset),
@@ -108,6 +109,8 @@ def spread(
             return dict.fromkeys(items, error.message)
         return {}
     count = count_pods(spec.pods, len(items))
+    shares = sorted(len(share_of(items, share, count)) for share in range(count))
+    needed = len(items) - may_fail if may_fail is not None else None
     arguments = ["box", "worker", address, stage, "--of", str(count)]
     arguments += ["--items", json.dumps(list(items), separators=(",", ":"))]
     ctx.reporter.started(stage)
@@ -123,19 +126,12 @@ def spread(
             advance=lambda done, total: ctx.reporter.advance(stage, done, total, "pods"),
             # This box itself holds a node. If there is no other node, it does the work itself after this time.
             room_within_s=None if stage == "pretrain" else 60,
+            quorum=None if needed is None else sum(sum(shares[:done]) < needed for done in range(count)),
         )
     finally:
         ctx.reporter.stopped(stage)
     raise_bug(stage, lost)
     return {item: why for share, why in lost.items() for item in share_of(items, share, count)}
-
-
-def raise_bug(stage: str, lost: Mapping[int, str]) -> None:
-    """Raise the bug that a worker pod reported: unlike a lost pod, a bug always fails the box."""
-    for share, why in lost.items():
-        _, found, bug = why.partition(f"lipt: {UNEXPECTED}")
-        if found:
-            raise UnexpectedError(f"{stage}, worker pod {share}: {bug}", "the traceback is in the log of that pod")
 
 
 def count_pods(pods: Pods, items: int) -> int:

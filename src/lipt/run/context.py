@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from lipt.data.sources import Listing
     from lipt.training.precision import Precision
     from lipt.training.tensor_files import State
+
+#: (context, request) -> outcome, as of `run.processes.child.run_stage`; None if the nodes have no room for the pods.
+InPods = Callable[["Context", dict[str, Any]], dict[str, Any] | None]
 
 
 @dataclass(kw_only=True)
@@ -46,12 +50,16 @@ class Context:
     shared: Path | None = None
     """A folder that several processes of one stage share: one of them fetches the weights for all."""
     cache: Cache = field(default_factory=Cache, repr=False, compare=False)
+    pods: InPods | None = field(default=None, repr=False, compare=False)
+    """On a cluster: runs a stage in pods that share each batch."""
 
     @classmethod
-    def of(cls, config: Config, reporter: Reporter | None = None, *, dry_run: bool = False) -> Context:
+    def of(
+        cls, config: Config, reporter: Reporter | None = None, *, dry_run: bool = False, pods: InPods | None = None
+    ) -> Context:
         """A configuration on its workspace. Without a reporter it is silent."""
         workspace = Workspace(config.workspace)
-        return cls(config=config, workspace=workspace, reporter=reporter or Reporter(), dry_run=dry_run)
+        return cls(config=config, workspace=workspace, reporter=reporter or Reporter(), dry_run=dry_run, pods=pods)
 
     @cached_property
     def device(self) -> torch.device:

@@ -42,7 +42,7 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
         return run_together(ctx, attempt, fit, inputs, batch_size=settings.batch_size)
 
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision) | {
-        "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s"}),
+        "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"}),
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
     }
     given, label = [dataset, subset, *([start] if start else [])], f"train {subset.settings['select']['algorithm']}"

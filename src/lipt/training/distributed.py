@@ -95,10 +95,10 @@ class Ranks:
 
 
 @contextmanager
-def process_group(device: torch.device, *, rank: int) -> Iterator[Ranks]:
-    """Connect to the other processes that torchrun's environment variables name; on CUDA, process i uses GPU i."""
+def process_group(device: torch.device, *, local_rank: int) -> Iterator[Ranks]:
+    """Connect to the processes that torchrun's environment variables name; on CUDA, process i of a pod uses GPU i."""
     if device.type == "cuda":
-        torch.cuda.set_device(rank)
+        torch.cuda.set_device(local_rank)
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
     yield Ranks(rank=dist.get_rank(), count=dist.get_world_size())
     dist.destroy_process_group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ class Server(JsonHandler):
     """A Job of two pods: one is done after five looks, the other has failed after ten, and with it the Job."""
 
     asked: Counter[str]
+    completions = 2
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
@@ -28,16 +30,20 @@ class Server(JsonHandler):
             self.answer({"metadata": {"name": "box", "uid": "1", "labels": {}}})
         elif path == PODS:
             self.asked["pods"] += 1
-            self.answer({"items": [self._pod(0), self._pod(1)]})
+            self.answer({"items": self._pods()})
         elif self.asked["made"]:
             self.asked["job"] += 1
-            self.answer({"status": self._status()})
+            self.answer({"spec": {"completions": self.completions}, "status": self._status()})
         else:
             self.send_error(404)
 
     def do_POST(self) -> None:
         self.asked["made"] += 1
         self.answer(self.body())
+
+    def do_DELETE(self) -> None:
+        self.asked["deleted"] += 1
+        self.answer({})
 
     def _status(self) -> dict[str, Any]:
         if self.asked["job"] < 5:
@@ -46,6 +52,9 @@ class Server(JsonHandler):
             return {"active": 1, "succeeded": 1, "completedIndexes": "0"}
         failed = [{"type": "Failed", "status": "True", "message": "too many"}]
         return {"succeeded": 1, "failed": 1, "completedIndexes": "0", "conditions": failed}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        return [self._pod(0), self._pod(1)]
 
     def _pod(self, index: int) -> dict[str, Any]:
         over = self.asked["job"] >= (10 if index else 5)
@@ -86,6 +95,55 @@ def test_pods_are_listed_when_the_job_has_changed(tmp_path: Path, monkeypatch: p
         "pretrain: 1 of 2 pods done, 0 running",
     ]
     assert advanced == [(0, 2), (1, 2), (1, 2)]
+
+
+class Slow(Server):
+    """Five pods: three took 100 s each, one has failed for good, and one is still running."""
+
+    completions = 5
+    ran_s = 0
+
+    def _status(self) -> dict[str, Any]:
+        type(self).ran_s += 20
+        return {"succeeded": 3, "completedIndexes": "0-2", "failedIndexes": "3", "asked": self.asked["job"]}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        now = datetime.now(UTC)
+        ended = {"startedAt": (now - timedelta(seconds=100)).isoformat(), "finishedAt": now.isoformat()}
+        running = {"startedAt": (now - timedelta(seconds=self.ran_s)).isoformat()}
+        states = [("Succeeded", {"terminated": ended})] * 3 + [("Running", {"running": running})]
+        return [
+            {
+                "metadata": {"name": "p"},
+                "spec": {"nodeName": "n"},
+                "status": {"phase": phase, "containerStatuses": [{"state": state}]},
+            }
+            for phase, state in states
+        ]
+
+
+@pytest.mark.parametrize(("quorum", "grace", "ends_s"), [(3, 3.0, 300), (3, 1.0, 100), (3, 0.0, 60)])
+def test_after_the_quorum_a_worker_is_given_up_that_takes_a_multiple_of_the_others(
+    quorum: int, grace: float, ends_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Slow,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        lost = run_job(
+            ThisPod(namespace="vision", pod="box"),
+            Pods(image="lipt:1", grace=grace),
+            name="pretrain",
+            arguments=["box"],
+            completions=5,
+            may_fail=2,
+            quorum=quorum,
+            say=lambda _text: None,
+        )
+    assert sorted(lost) == [3, 4]
+    assert lost[4] == f"slower than {grace:g} times the median of the finished ones"
+    assert ends_s <= handler.ran_s <= ends_s + 40
+    assert handler.asked["deleted"] == 1
 
 
 def test_a_job_that_does_not_change_is_looked_at_less_and_less() -> None:

@@ -84,6 +84,30 @@ def test_permanent_errors_are_answers_and_lost_pods_do_not_count() -> None:
     assert job()["spec"]["maxFailedIndexes"] == 2
 
 
+def test_a_queued_job_starts_with_fewer_workers_but_a_training_needs_all() -> None:
+    pods = PODS.model_copy(update={"queue": "team-a", "priority": "low"})
+    swarm, training = job(pods), job(pods, together=True)
+    for one in (swarm, training):
+        assert one["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+        assert "kueue.x-k8s.io/queue-name" not in one["spec"]["template"]["metadata"]["labels"]
+        assert one["spec"]["template"]["spec"]["priorityClassName"] == "low"
+    least = int(swarm["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"])
+    assert 0 < least < swarm["spec"]["parallelism"]
+    assert "annotations" not in training["metadata"]
+    assert "annotations" not in job(pods, completions=1)["metadata"]
+    assert "kueue.x-k8s.io/queue-name" not in job()["metadata"]["labels"]
+    assert "priorityClassName" not in job()["spec"]["template"]["spec"]
+
+
+def test_a_training_has_no_deadline_and_is_repeated_often() -> None:
+    training = job(together=True)["spec"]
+    assert "activeDeadlineSeconds" not in training
+    assert job()["spec"]["activeDeadlineSeconds"] == 720 * 60
+    assert training["backoffLimitPerIndex"] > 10 * job()["spec"]["backoffLimitPerIndex"]
+    affinity = training["template"]["spec"]["affinity"]["podAntiAffinity"]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in affinity
+
+
 def test_indexes() -> None:
     assert _indexes("") == set()
     assert _indexes("0,2-4,7") == {0, 2, 3, 4, 7}

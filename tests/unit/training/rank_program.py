@@ -128,7 +128,7 @@ def _fork(count: int, folder: Path) -> None:
             children.append(child)
             continue
         os.environ["RANK"] = str(rank)
-        with process_group(CPU, rank=rank) as ranks:
+        with process_group(CPU, local_rank=rank) as ranks:
             found = _training(ranks) | _messages(ranks) | (_norms(ranks) if count == 2 else {})
         save_file(found, folder / f"{rank}-of-{count}.safetensors")
         os._exit(0)

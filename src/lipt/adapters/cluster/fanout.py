@@ -7,11 +7,13 @@ costs three. The engine's record of the run does not grow with the number of wor
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from statistics import median
 from typing import Any
 
 from lipt.adapters.cluster.api import Cluster, MissingError
@@ -24,6 +26,10 @@ _LIST_S = 30.0
 #: A pod on a lost node stays until somebody removes it. Its work may then be done twice, which is safe: both pods write
 #: the same bytes to the same address.
 _STUCK_S = 15
+#: A slow pod has at least this time.
+_LEAST_GRACE_S = 60.0
+#: The reason of pods that could not start.
+NO_ROOM = "no node had room for it"
 _EXPLAINED = {"OOMKilled": "out of memory (OOMKilled): raise `memory`", "Evicted": "evicted by its node"}
 
 
@@ -52,6 +58,8 @@ def run_job(
     say: Callable[[str], None],
     advance: Callable[[int, int], None] = lambda _done, _total: None,
     room_within_s: float | None = None,
+    quorum: int | None = None,
+    together: bool = False,
 ) -> dict[int, str]:
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
 
@@ -65,6 +73,9 @@ def run_job(
         say: receives messages about progress.
         advance: receives the number of finished pods and of all pods.
         room_within_s: give up if no pod gets a node for this long; None: wait until the deadline.
+        quorum: once so many pods are done, end those that take too long (`Pods.grace`); None: wait for all.
+        together: the pods work on one thing. They can reach the first one under the name in FIRST_POD, there is no
+            deadline, and each of them needs a node at the same time.
 
     Returns:
         The reason, for every index that did not succeed.
@@ -73,7 +84,14 @@ def run_job(
     jobs = f"/apis/batch/v1/namespaces/{here.namespace}/jobs"
     run, owner = _owner(cluster, here)
     job = job_manifest(
-        pods, run=run, owner=owner, name=name, arguments=arguments, completions=completions, may_fail=may_fail
+        pods,
+        run=run,
+        owner=owner,
+        name=name,
+        arguments=arguments,
+        completions=completions,
+        may_fail=may_fail,
+        together=together,
     )
     path = f"{jobs}/{job['metadata']['name']}"
     try:
@@ -85,20 +103,19 @@ def run_job(
         say(f"{name}: continues with job {job['metadata']['name']}")
     except MissingError:
         cluster.create(jobs, job)
+    watch = _Watch(
+        cluster=cluster,
+        namespace=here.namespace,
+        path=path,
+        completions=completions,
+        name=name,
+        say=say,
+        advance=advance,
+    )
     try:
-        lost = _wait(
-            cluster,
-            here.namespace,
-            path,
-            completions=completions,
-            name=name,
-            say=say,
-            advance=advance,
-            room_within_s=room_within_s,
-        )
-        if lost is None:
+        lost = watch.wait(room_within_s=room_within_s, quorum=quorum, grace=pods.grace, together=together)
+        if not watch.ended:
             cluster.delete(path)
-            return dict.fromkeys(range(completions), "no node had room for it")
         return lost
     except (KeyboardInterrupt, SystemExit):
         cluster.delete(path)
@@ -115,64 +132,124 @@ def _owner(cluster: Cluster, here: ThisPod) -> tuple[str, dict[str, Any]]:
     return run, {"apiVersion": "v1", "kind": "Pod", "name": here.pod, "uid": pod["uid"]}
 
 
-def _wait(
-    cluster: Cluster,
-    namespace: str,
-    path: str,
-    *,
-    completions: int,
-    name: str,
-    say: Callable[[str], None],
-    advance: Callable[[int, int], None],
-    room_within_s: float | None,
-) -> dict[int, str] | None:
-    """The reason, for every index that did not succeed; None if no node had room for a pod."""
-    last_placed = changed = listed = time.monotonic()
-    selector = f"{JOB_LABEL}={path.rsplit('/', 1)[1]}"
-    reasons: dict[int, str] = {}
-    shown = ""
-    seen: dict[str, Any] | None = None
-    while True:
-        job, now = cluster.get(path), time.monotonic()
-        status = job.get("status", {})
-        if status != seen:
-            seen, changed = status, now
-        elif now - listed < _LIST_S:  # no pod has changed
+@dataclass(kw_only=True)
+class _Watch:
+    """Looks at a Job and its pods until it ends, or until it should."""
+
+    cluster: Cluster
+    namespace: str
+    path: str
+    completions: int
+    name: str
+    say: Callable[[str], None]
+    advance: Callable[[int, int], None]
+    ended: bool = False
+    """Whether the Job ended by itself."""
+    reasons: dict[int, str] = field(default_factory=dict)
+    shown: str = ""
+
+    def wait(self, *, room_within_s: float | None, quorum: int | None, grace: float, together: bool) -> dict[int, str]:
+        """The reason, for every index that did not succeed."""
+        last_placed = changed = listed = time.monotonic()
+        seen: dict[str, Any] | None = None
+        while True:
+            job: dict[str, Any] = self.cluster.get(self.path)
+            now = time.monotonic()
+            state, status = _state(job), job.get("status", {})
+            if state != seen:
+                seen, changed = state, now
+            elif now - listed < _LIST_S:  # no pod has changed
+                time.sleep(pause_s(now - changed))
+                continue
+            listed = now
+            pods = self._pods()
+            running = [pod for pod in pods if pod["status"].get("phase") == "Running"]
+            self._tell(status.get("succeeded", 0), running, suspended=_is_suspended(job))
+            if condition := _condition(job):
+                self.ended = True
+                return _lost(status, condition, self.completions, self.reasons)
+            waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+            if not waiting or (running and not together):
+                last_placed = now
+            if room_within_s is not None and now - last_placed > room_within_s:
+                return dict.fromkeys(range(self.completions), NO_ROOM)
+            if quorum is not None and status.get("succeeded", 0) >= quorum and _all_slow(job, pods, grace):
+                slow = {"message": f"slower than {grace:g} times the median of the finished ones"}
+                failed = _indexes(status.get("failedIndexes", ""))
+                known = {index: why for index, why in self.reasons.items() if index in failed}
+                return _lost(status, slow, self.completions, known)
             time.sleep(pause_s(now - changed))
-            continue
-        listed = now
-        pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
+
+    def _pods(self) -> list[dict[str, Any]]:
+        """Its pods; those on a node that is lost are removed, so that the Job starts them elsewhere."""
+        where = f"/api/v1/namespaces/{self.namespace}/pods"
+        pods: list[dict[str, Any]] = self.cluster.get(
+            where, labelSelector=f"{JOB_LABEL}={self.path.rsplit('/', 1)[1]}"
+        )["items"]
         for pod in pods:
-            _note(pod, reasons)
+            _note(pod, self.reasons)
             if _is_stuck(pod):
-                say(f"{name}: {pod['metadata']['name']} is on a node that does not answer: started elsewhere")
-                _forget(cluster, f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}")
-        done = status.get("succeeded", 0)
-        advance(done, completions)
-        running = sorted(pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running")
-        text = f"{done} of {completions} pods done, {len(running)} running"
-        text += f" ({', '.join(running)})" if running else ""
-        if text != shown:
-            say(f"{name}: {text}")
-            shown = text
-        if condition := _condition(job):
-            return _lost(status, condition, completions, reasons)
-        waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
-        if running or not waiting:
-            last_placed = now
-        if room_within_s is not None and now - last_placed > room_within_s:
-            return None
-        time.sleep(pause_s(now - changed))
+                name = pod["metadata"]["name"]
+                self.say(f"{self.name}: {name} is on a node that does not answer: started elsewhere")
+                _forget(self.cluster, f"{where}/{name}")
+        return pods
+
+    def _tell(self, done: int, running: list[dict[str, Any]], *, suspended: bool) -> None:
+        self.advance(done, self.completions)
+        nodes = sorted(pod["spec"]["nodeName"] for pod in running)
+        text = f"{done} of {self.completions} pods done, {len(nodes)} running"
+        text += f" ({', '.join(nodes)})" if nodes else ""
+        text += ", suspended: waits in its queue" if suspended else ""
+        if text != self.shown:
+            self.say(f"{self.name}: {text}")
+            self.shown = text
+
+
+def _is_suspended(job: dict[str, Any]) -> bool:
+    return bool(job.get("spec", {}).get("suspend"))
+
+
+def _state(job: dict[str, Any]) -> dict[str, Any]:
+    """What changes when a pod of the Job does."""
+    return {"status": job.get("status", {}), "suspended": _is_suspended(job)}
+
+
+def _all_slow(job: dict[str, Any], pods: list[dict[str, Any]], grace: float) -> bool:
+    """Whether each index that is not through runs since `grace` times the median of the finished ones."""
+    status = job["status"]
+    took: list[float] = []
+    running: list[float] = []
+    for pod in pods:
+        if pod["status"].get("phase") == "Succeeded":
+            took.append(_seconds(pod))
+        elif pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
+            running.append(_seconds(pod))
+    left = job["spec"]["completions"] - status["succeeded"] - len(_indexes(status.get("failedIndexes", "")))
+    late = max(_LEAST_GRACE_S, grace * median(took)) if took else math.inf
+    return bool(0 < left <= sum(seconds > late for seconds in running))
+
+
+def _seconds(pod: dict[str, Any]) -> float:
+    """Seconds that the pod's container has run."""
+    for container in pod["status"].get("containerStatuses", []):
+        state = container["state"]
+        if span := state.get("running") or state.get("terminated"):
+            end = span.get("finishedAt")
+            until = datetime.fromisoformat(end) if end else datetime.now(UTC)
+            return (until - datetime.fromisoformat(span["startedAt"])).total_seconds()
+    return 0.0
 
 
 def _lost(
     status: dict[str, Any], condition: dict[str, Any], completions: int, reasons: dict[int, str]
 ) -> dict[int, str]:
-    """The reason, for every index that the finished Job did not complete."""
+    """The reason, for every index that the finished Job did not complete; first those that failed for good."""
     failed = set(range(completions)) - _indexes(status.get("completedIndexes", ""))
     late = condition.get("reason") == "DeadlineExceeded"
     default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
-    return {index: default if late else reasons.get(index, default) for index in sorted(failed)}
+    for_good = _indexes(status.get("failedIndexes", ""))
+    ordered = sorted(failed, key=lambda index: (index not in for_good, index))
+    return {index: default if late else reasons.get(index, default) for index in ordered}
 
 
 def pause_s(quiet_s: float) -> float:

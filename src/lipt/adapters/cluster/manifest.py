@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, ValidationError
 
 from lipt import __version__
 from lipt.errors import UsageError, did_you_mean
@@ -16,6 +16,12 @@ from lipt.errors import UsageError, did_you_mean
 RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"
 GPU = "nvidia.com/gpu"
 _RETRIES = 3
+#: Of pods that train together. They all start again when one is lost, and continue from the last checkpoint.
+_TRAINING_RETRIES = 100
+#: The Service that gives the pods of a training their names, and the label that it selects.
+SERVICE, SERVICE_LABEL = "lipt-training", "lipt.dev/service"
+#: Tells them the name and port of the first pod.
+FIRST_POD, _PORT = "LIPT_FIRST_POD", 29400
 #: Above `data.resident_mb`: the processes of one main training share the decoded images in a file there.
 SCRATCH = "5Gi"
 
@@ -53,6 +59,12 @@ class Pods(BaseModel):
     """Pods that share a fan-out; 0: one per part of work, or with k GPUs one per k parts."""
     deadline: NonNegativeInt = 720
     """Minutes after which the run continues without the missing workers."""
+    grace: NonNegativeFloat = 3.0
+    """After the quorum, a worker is lost if it runs so many times as long as the median of the finished ones."""
+    queue: str = ""
+    """Kueue's LocalQueue for the worker pods."""
+    priority: str = ""
+    """PriorityClass of the worker pods."""
 
     @classmethod
     def parse(cls, parameters: Mapping[str, Any]) -> Pods:
@@ -124,14 +136,27 @@ def job_manifest(
     arguments: Sequence[str],
     completions: int,
     may_fail: int,
+    together: bool = False,
 ) -> dict[str, Any]:
     """The Job of `run_job`."""
     digest = hashlib.sha256(json.dumps([run, name, list(arguments), completions]).encode()).hexdigest()[:6]
     job_name = f"{run[:40].rstrip('-.')}-{name}-{digest}"
     labels = labels_of(name) | {RUN_LABEL: run, JOB_LABEL: job_name}
-    metadata: dict[str, Any] = {"name": job_name, "labels": labels}
+    if together:
+        labels[SERVICE_LABEL] = SERVICE
+    metadata: dict[str, Any] = {"name": job_name, "labels": dict(labels)}
     if owner:
         metadata["ownerReferences"] = [owner]
+    if pods.queue:
+        metadata["labels"]["kueue.x-k8s.io/queue-name"] = pods.queue
+        if completions > 1 and not together:  # Kueue may start with fewer pods
+            metadata["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    # Kubernetes stops this clock while the Job is suspended.
+    limit = {} if together else {"activeDeadlineSeconds": max(1, pods.deadline) * 60}
+    spec = pod_spec(pods, job=job_name, arguments=arguments)
+    if together:
+        spec["subdomain"] = SERVICE
+        spec["containers"][0]["env"].append({"name": FIRST_POD, "value": f"{job_name}-0.{SERVICE}:{_PORT}"})
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -140,9 +165,9 @@ def job_manifest(
             "completionMode": "Indexed",
             "completions": completions,
             "parallelism": completions,
-            "backoffLimitPerIndex": _RETRIES,
+            "backoffLimitPerIndex": _TRAINING_RETRIES if together else _RETRIES,
             "maxFailedIndexes": may_fail,
-            "activeDeadlineSeconds": max(1, pods.deadline) * 60,
+            **limit,
             "ttlSecondsAfterFinished": 24 * 3600,
             "podFailurePolicy": {
                 "rules": [
@@ -153,7 +178,7 @@ def job_manifest(
             },
             "template": {
                 "metadata": {"labels": labels, "annotations": {"sidecar.istio.io/inject": "false"}},
-                "spec": pod_spec(pods, job=job_name, arguments=arguments),
+                "spec": spec,
             },
         },
     }
@@ -167,6 +192,7 @@ def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str]) -> dict[str, Any
     spread = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]}
     return {
         "restartPolicy": "Never",
+        **({"priorityClassName": pods.priority} if pods.priority else {}),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 10,

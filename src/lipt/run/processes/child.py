@@ -29,7 +29,7 @@ from lipt.run.artifact import Artifact
 from lipt.run.attempt import Attempt
 from lipt.run.checkpoint import total_cost
 from lipt.run.context import Context
-from lipt.run.processes.losses import is_loss
+from lipt.run.processes.losses import is_disconnect, is_loss
 from lipt.training.distributed import Ranks, process_group
 
 REQUEST, EVENTS, OUTCOME = "request.json", "events-*.jsonl", "outcome.json"
@@ -44,19 +44,22 @@ class ProcessGroup:
     """The processes that share a stage, seen from one of them. By default there is one."""
 
     ranks: Ranks = field(default_factory=Ranks)
+    local_rank: int = 0
+    """Of the processes of this machine or pod."""
+    local_count: int = 1
     folder: Path | None = None
-    """A folder that all of them can write to."""
+    """A folder that the processes of this machine can write to."""
 
     def load(self, images: StreamedImages) -> Tensor:
-        """Read and decode a set of images together: uint8 (N, 3, H, W), one copy in memory for all processes.
+        """Read and decode a set of images: uint8 (N, 3, H, W), one copy in memory for all processes of a machine.
 
         Raises:
             RunError: the temporary folder is full, or image sizes differ.
         """
-        if self.folder is None:
+        if self.folder is None or self.local_count == 1:
             return images.whole()
         ranks, rows_N = self.ranks, torch.arange(len(images))
-        own = rows_N.tensor_split(ranks.count)[ranks.rank]
+        own = rows_N.tensor_split(self.local_count)[self.local_rank]
         pixels = images.subset(own).whole() if len(own) else torch.empty(0, 3, 0, 0, dtype=torch.uint8)
         shape = tuple(
             json.loads(ranks.broadcast(json.dumps(pixels.shape[1:]).encode()))
@@ -82,7 +85,7 @@ class ProcessGroup:
         size = len(images) * torch.Size(shape).numel()
         shared = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8).view(-1, *shape)
         ranks.sum(torch.zeros(1))  # all have opened it: unlink it now, so that it disappears with the processes
-        if ranks.rank == 0:
+        if self.local_rank == 0:
             path.unlink()
         return shared
 
@@ -109,14 +112,16 @@ def run_stage(
 def run_rank() -> None:
     """The main function of a child: torchrun's environment gives its rank, the parent's request its work."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent decides; no KeyboardInterrupt while waiting for others
-    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+    folder = Path(sys.argv[1])
+    rank, local_rank, local_count = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     try:
         request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         threading.Thread(target=_end_with, args=(request["parent"],), daemon=True).start()
         torch.set_num_threads(request["threads"])
         ctx = Context.of(parse_config(request["config"]), _Relay(folder / EVENTS.replace("*", str(rank))))
-        with process_group(ctx.device, rank=rank) as ranks:
-            outcome = resolve_name(request["work"])(ctx, ProcessGroup(ranks=ranks, folder=folder), **request["options"])
+        with process_group(ctx.device, local_rank=local_rank) as ranks:
+            group = ProcessGroup(ranks=ranks, local_rank=local_rank, local_count=local_count, folder=folder)
+            outcome = resolve_name(request["work"])(ctx, group, **request["options"])
         if rank == 0:
             write_json(folder / OUTCOME, outcome)
     except Exception as error:
@@ -128,6 +133,7 @@ def run_rank() -> None:
             "rank": rank,
             "time": time.time(),
             "known": known,
+            "follows": is_disconnect(error),
             "code": error.exit_code if isinstance(error, LiptError) else 1,
             "message": error.message if isinstance(error, LiptError) else in_one_line(error),
             "remedy": error.remedy if isinstance(error, LiptError) else "",

@@ -1,6 +1,7 @@
-"""Which exceptions mean that one part of a stage is lost, and which mean a bug."""
+"""Which exceptions mean that one part of a stage is lost, that another process ended, or a bug."""
 
 import torch
+import torch.distributed as dist
 
 #: Only from torch 2.8 on; before, such errors are of type RuntimeError.
 _DEVICE_FAILED = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
@@ -20,3 +21,10 @@ def is_loss(error: BaseException) -> bool:
     is_device = isinstance(error, _DEVICE_FAILED) or type(error) is RuntimeError
     text = str(error)
     return is_device and any(part in text for part in _LOSSES) and not any(part in text for part in _BUGS)
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """Whether the process group failed: another process ended, and the reason is there."""
+    return isinstance(error, (dist.DistNetworkError, dist.DistBackendError, dist.DistStoreError)) or (
+        type(error) is RuntimeError and "gloo/" in str(error)
+    )

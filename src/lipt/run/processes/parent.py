@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -42,6 +42,7 @@ from lipt.run.processes.child import (
     run_stage,
     write_json,
 )
+from lipt.run.processes.peers import Peers
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -55,7 +56,8 @@ def run_together(
 ) -> Summary:
     """Run the body of a stage on one process per GPU (or as many as `processes` says); a single one is this process.
 
-    Files and cost of all of them become the attempt's.
+    On a cluster with `train.nodes` above 1, that many pods run these processes, and this one waits. Files and cost of
+    all of them become the attempt's.
 
     Args:
         work: a function of a module.
@@ -65,9 +67,6 @@ def run_together(
         UsageError: more processes are asked for than there are GPUs.
         LiptError: the error of the process that failed first; all others are stopped.
     """
-    processes = count_processes(ctx, batch_size)
-    if processes == 1:
-        return work(ctx, attempt, inputs, ProcessGroup(), **options)
     asked = {
         "work": name_of(work),
         "ref": attempt.ref,
@@ -75,7 +74,14 @@ def run_together(
         "inputs": {key: artifact.ref if artifact else None for key, artifact in inputs.items()},
         "options": options,
     }
-    outcome = launch(ctx, attempt.label, run_stage, processes, asked)
+    outcome = None
+    if ctx.pods is not None and ctx.config.train.nodes > 1:
+        outcome = ctx.pods(ctx, asked | {"batch_size": batch_size})
+    if outcome is None:
+        processes = count_processes(ctx, batch_size)
+        if processes == 1:
+            return work(ctx, attempt, inputs, ProcessGroup(), **options)
+        outcome = launch(ctx, attempt.label, run_stage, processes, asked)
     cost = Cost(**outcome["cost"])
     attempt.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
     attempt.earlier = cost
@@ -105,15 +111,24 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}:{function.__name__}"
 
 
-def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, options: dict[str, Any]) -> Any:
+def launch(
+    ctx: Context,
+    label: str,
+    work: Callable[..., Any],
+    processes: int,
+    options: dict[str, Any],
+    peers: Peers | None = None,
+) -> Any:
     """Run `work(ctx, processes, **options)` on several processes and return the result of the first.
 
     Args:
         label: for errors.
         work: a function of a module, with a JSON-able result.
         options: JSON-able.
+        peers: the pods that each start so many processes, for one group; only the first pod gets the result.
 
     Raises:
+        TransientError: another pod was lost.
         LiptError: the error of the process that failed first; all others are stopped.
     """
     if ctx.device.type == "cuda":
@@ -134,12 +149,14 @@ def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, o
             f"import os, sys; sys.path[:] = {sys.path!r}; os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'ERROR'); "
             f"from {run_rank.__module__} import run_rank; run_rank()"
         )
-        with _relayed(folder, ctx.reporter):
-            died = _torchrun(folder, program, processes)
+        with _relayed(folder, ctx.reporter), peers.guard() if peers else nullcontext():
+            died = _torchrun(folder, program, processes, peers)
         if died is None:
-            return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+            return None if peers and peers.index else json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         if isinstance(died, dict):
-            raise _first_error(died, processes, label)
+            raise _first_error(died, processes, label, peers)
+        if peers and peers.lost:
+            raise peers.error()
     # The children and the folder are gone. Now treat the signal as a process without children does.
     if died == signal.SIGINT:
         raise KeyboardInterrupt
@@ -147,7 +164,7 @@ def launch(ctx: Context, label: str, work: Callable[..., Any], processes: int, o
     raise SystemExit(128 + died)  # a handler of the caller's let us go on
 
 
-def _torchrun(folder: Path, program: str, processes: int) -> Failures | signal.Signals | None:
+def _torchrun(folder: Path, program: str, processes: int, peers: Peers | None) -> Failures | signal.Signals | None:
     """Start the processes and wait for their end. None of them is left afterwards.
 
     Returns:
@@ -158,14 +175,14 @@ def _torchrun(folder: Path, program: str, processes: int) -> Failures | signal.S
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
+        min_nodes=peers.count if peers else 1,
+        max_nodes=peers.count if peers else 1,
         nproc_per_node=processes,
         max_restarts=0,
-        run_id=uuid4().hex,
+        run_id=peers.run_id if peers else uuid4().hex,
         rdzv_backend="static",
-        rdzv_endpoint=f"127.0.0.1:{_free_port()}",
-        rdzv_configs={"rank": 0},
+        rdzv_endpoint=peers.endpoint if peers else f"127.0.0.1:{_free_port()}",
+        rdzv_configs={"rank": peers.index if peers else 0},
         local_addr="127.0.0.1",
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / "torchrun")),
     )
@@ -196,20 +213,24 @@ def _free_port() -> int:
 _FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
 
 
-def _first_error(failures: Failures, processes: int, label: str) -> LiptError:
+def _first_error(failures: Failures, processes: int, label: str, peers: Peers | None) -> LiptError:
     """The one error that explains the others: an error with a known cause, else a kill, else the earliest.
 
-    A process that loses its partner fails, too. So the order of the failures says little.
+    A process that loses its partner fails, too. So the order of the failures says little. If no process here failed by
+    itself, it was one in another pod.
     """
     messages = [failure.error_file_data["message"] for failure in failures.values()]
     told = [message for message in messages if isinstance(message, dict)]
     died = {rank: failure.exitcode for rank, failure in failures.items()}
-    told.sort(key=lambda error: (not error["known"], error["time"]))
+    told.sort(key=lambda error: (not error["known"], error["follows"], error["time"]))
     if told and told[0]["known"]:
         classes: dict[int, type[LiptError]] = {2: UsageError, 3: TransientError}
         return classes.get(told[0]["code"], RunError)(told[0]["message"], told[0]["remedy"])
     killed = [(rank, signal.Signals(-code)) for rank, code in sorted(died.items()) if code < 0]
-    killed = [entry for entry in killed if entry[1] not in _FOLLOWS] or ([] if told else killed)
+    by_itself = [entry for entry in killed if entry[1] not in _FOLLOWS]
+    if peers and not by_itself and all(error["follows"] for error in told):
+        return peers.error()
+    killed = by_itself or ([] if told else killed)
     if killed:
         rank, number = killed[0]
         memory = "; give it more memory if it ran out" if number == signal.SIGKILL else ""

@@ -1,0 +1,109 @@
+"""A training on several pods (`train.nodes`): the box starts them and waits, each runs processes of one group.
+
+The box writes a request to the workspace. The pods train, keep checkpoints and write the files of the stage. The first
+pod leaves the outcome beside them, and the box finishes the stage with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from lipt.adapters.cluster.fanout import NO_ROOM, ThisPod, run_job
+from lipt.adapters.cluster.manifest import FIRST_POD, Pods
+from lipt.adapters.store import MissingObjectError, Store
+from lipt.config import Config, parse_config
+from lipt.errors import UNEXPECTED, RunError, UnexpectedError, UsageError
+from lipt.pods.spec import load_spec, save_spec
+from lipt.run.context import Context, InPods
+
+#: The file beside those of the stage. The box removes it when it has read it.
+_OUTCOME = "outcome.json"
+#: A node may have to be started, or an earlier pod may have to end.
+_ROOM_WITHIN_S = 600
+
+
+def context(config: Config, pods: Pods | None) -> Context:
+    """The context of a box: its trainings run in pods if `train.nodes` says so."""
+    here = ThisPod.find()
+    return Context.of(config, pods=_start(here, pods) if here and pods else None)
+
+
+def _start(here: ThisPod, pods: Pods) -> InPods:
+    def start(ctx: Context, asked: dict[str, Any]) -> dict[str, Any] | None:
+        """Run the request in pods; None if no node has room for them.
+
+        Raises:
+            RunError: a pod failed; names the first.
+            UnexpectedError: a pod hit a bug.
+        """
+        store, key = ctx.workspace.store, f"{asked['ref']}/{_OUTCOME}"
+        if found := _read(store, key):  # for an earlier attempt of this box
+            return found
+        name, count = asked["ref"].partition("/")[0], ctx.config.train.nodes
+        address = save_spec(ctx.config.workspace, asked | {"config": ctx.config.model_dump(mode="json")})
+        lost = run_job(
+            here,
+            pods,
+            name=name,
+            arguments=["box", "join", address, "--of", str(count)],
+            completions=count,
+            may_fail=0,
+            say=ctx.reporter.say,
+            room_within_s=_ROOM_WITHIN_S,
+            together=True,
+        )
+        raise_bug(name, lost)
+        if NO_ROOM in lost.values():
+            ctx.reporter.say(f"{name}: no room for {count} pods at a time, so this box trains alone")
+            return None
+        for index, why in lost.items():
+            raise RunError(f"{name}, pod {index} of {count}: {why}", "run again: it continues from its checkpoint")
+        return _read(store, key)
+
+    return start
+
+
+def join(address: str, *, index: int, count: int) -> None:
+    """Take part in a training as pod `index` of `count`.
+
+    Raises:
+        TransientError: another pod was lost, or never came; the Job starts this one again.
+    """
+    from lipt.run.processes.child import run_stage
+    from lipt.run.processes.parent import count_processes, launch
+    from lipt.run.processes.peers import Peers
+
+    request = load_spec(address)
+    ctx = Context.of(parse_config(request.pop("config"), origin="the run's spec"))
+    key = f"{request['ref']}/{_OUTCOME}"
+    if index == 0 and ctx.workspace.store.size(key) is not None:  # it was lost when all was done
+        return
+    if FIRST_POD not in os.environ:
+        raise UsageError(f"join: {FIRST_POD} is not set", "the Job of a training sets it")
+    processes = count_processes(ctx, max(1, request.pop("batch_size") // count))
+    ctx.reporter.say(f"{request['label']}: pod {index} of {count} waits for the others")
+    peers = Peers.meet(index, count, os.environ[FIRST_POD])
+    outcome = launch(ctx, request["label"], run_stage, processes, request, peers)
+    if index == 0:
+        ctx.workspace.store.write(key, json.dumps(outcome).encode(), kind="other")
+    peers.finish()
+
+
+def raise_bug(stage: str, lost: Mapping[int, str]) -> None:
+    """Raise the bug that a worker pod reported: unlike a lost pod, a bug always fails the box."""
+    for share, why in lost.items():
+        _, found, bug = why.partition(f"lipt: {UNEXPECTED}")
+        if found:
+            raise UnexpectedError(f"{stage}, worker pod {share}: {bug}", "the traceback is in the log of that pod")
+
+
+def _read(store: Store, key: str) -> dict[str, Any] | None:
+    try:
+        outcome: dict[str, Any] = json.loads(store.read(key, kind="other"))
+    except MissingObjectError:
+        return None
+    store.delete(key)
+    return outcome

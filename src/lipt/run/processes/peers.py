@@ -1,0 +1,191 @@
+"""The pods that train one model together: they find each other, and notice when one of them is lost.
+
+Each pod keeps a connection to the first pod while it trains. The kernel closes the connections of a process that ends,
+and probes find within half a minute that a node is gone. The process group itself would wait for days.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from lipt.errors import Terminated, TransientError
+
+#: Seconds that a pod waits until all are there; its image may have to be pulled on another node.
+_MEET_S = 900.0
+#: Seconds until a pod that lost another ends its own processes. A process that failed by itself says so before.
+_DELAY_S = 3.0
+_PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # 30 s
+_DONE = b"\n"
+
+
+@dataclass(kw_only=True)
+class Peers:
+    """The pods of one training, seen from one of them."""
+
+    index: int
+    count: int
+    endpoint: str
+    """`host:port` for the rendezvous of the processes."""
+    run_id: str
+    connections: list[socket.socket]
+    """The first pod has one to each other pod; the others have one to the first."""
+    listener: socket.socket | None = None
+    lost: bool = False
+    _over: threading.Event = field(default_factory=threading.Event)
+    _guarded: bool = False
+
+    @classmethod
+    def meet(cls, index: int, count: int, first: str, *, within_s: float = _MEET_S) -> Peers:
+        """Wait until all pods are there.
+
+        Args:
+            index: of this pod.
+            first: `host:port` of the first pod.
+
+        Raises:
+            TransientError: they are not there in time.
+        """
+        deadline = time.monotonic() + within_s
+        host, _, port = first.rpartition(":")
+        peers = _join(index, count, (host, int(port)), deadline) if index else _gather(count, int(port), deadline)
+        threading.Thread(target=peers._watch, daemon=True).start()
+        return peers
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Send SIGTERM to this process if another pod is lost in the meantime."""
+        self._guarded = True
+        try:
+            yield
+        except Terminated:
+            if self.lost:
+                raise self.error() from None
+            raise
+        finally:
+            self._guarded = False
+
+    def finish(self) -> None:
+        """End together: the first pod tells the others that all is done, and these wait for it.
+
+        Raises:
+            TransientError: the first pod was lost before.
+        """
+        if self.index:
+            self._over.wait()
+            if self.lost:
+                raise self.error()
+        else:
+            for connection in self.connections:
+                connection.sendall(_DONE)
+
+    def error(self) -> TransientError:
+        """The error of a pod that lost another."""
+        return TransientError(
+            f"pod {self.index} of {self.count}: another pod of this training was lost",
+            "nothing: all start again and continue from the last checkpoint",
+        )
+
+    def _watch(self) -> None:
+        sources = [*self.connections, *([self.listener] if self.listener else [])]
+        for source in select.select(sources, [], [])[0]:  # a pod that comes anew was lost before
+            self.lost = source is self.listener or _read(source) != _DONE
+        self._over.set()
+        if self.lost:
+            time.sleep(_DELAY_S)
+            if self._guarded:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _gather(count: int, port: int, deadline: float) -> Peers:
+    """As the first pod, wait for the others and tell them where to meet."""
+    listener = socket.create_server(("", port))
+    found: dict[int, socket.socket] = {}
+    while len(found) < count - 1:
+        listener.settimeout(max(0.0, deadline - time.monotonic()))
+        try:
+            connection, _ = listener.accept()
+        except (TimeoutError, BlockingIOError):
+            missing = ", ".join(str(index) for index in range(1, count) if index not in found)
+            raise TransientError(f"pod 0 of {count}: not there in time: {missing}", "see why they wait") from None
+        _probe(connection)
+        try:
+            found[int(_line(connection))] = connection
+        except (OSError, ValueError):
+            connection.close()
+        for index in [index for index, one in found.items() if select.select([one], [], [], 0)[0]]:
+            del found[index]  # it has ended
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    run_id, host = uuid4().hex, next(iter(found.values())).getsockname()[0]
+    for connection in found.values():
+        connection.sendall(json.dumps({"port": port, "run_id": run_id}).encode() + b"\n")
+    return Peers(
+        index=0,
+        count=count,
+        endpoint=f"{host}:{port}",
+        run_id=run_id,
+        connections=list(found.values()),
+        listener=listener,
+    )
+
+
+def _join(index: int, count: int, first: tuple[str, int], deadline: float) -> Peers:
+    """As another pod, find the first one."""
+    while True:
+        try:
+            connection = socket.create_connection(first, timeout=5)
+            _probe(connection)
+            connection.sendall(f"{index}\n".encode())
+            connection.settimeout(max(0.1, deadline - time.monotonic()))
+            told = json.loads(_line(connection))
+            connection.settimeout(None)
+            host = connection.getpeername()[0]
+            return Peers(
+                index=index,
+                count=count,
+                endpoint=f"{host}:{told['port']}",
+                run_id=told["run_id"],
+                connections=[connection],
+            )
+        except (OSError, ValueError) as error:  # its name is not known yet, or it starts again
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"pod {index} of {count}: {first[0]} cannot be reached: {error}",
+                    "apply the manifests again: they contain the Service of worker pods",
+                ) from None
+        time.sleep(1)
+
+
+def _probe(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _line(connection: socket.socket) -> bytes:
+    """A short line; raises ConnectionError at the end of the stream."""
+    connection.settimeout(connection.gettimeout() or 5)
+    text = b""
+    while not text.endswith(b"\n"):
+        part = connection.recv(1)
+        if not part or len(text) > 200:
+            raise ConnectionError("closed")
+        text += part
+    return text
+
+
+def _read(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1)
+    except OSError:
+        return b""

@@ -1,0 +1,139 @@
+"""A training on several pods: the real commands of the pods, as processes of this machine; only the Job is ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lipt.adapters.cluster.fanout import NO_ROOM, ThisPod
+from lipt.adapters.cluster.manifest import FIRST_POD, Pods
+from lipt.errors import RunError, TransientError
+from lipt.pods import training
+from lipt.run.artifact import Artifact
+from lipt.run.context import Context
+from lipt.run.processes.peers import Peers
+from lipt.stages.ingest import ingest
+from lipt.stages.initialise import initialise
+from lipt.stages.select import select
+from lipt.stages.train import train
+from tests.conftest import free_port
+from tests.pipeline.test_processes import SMOOTH, TRAIN, equal, trained
+from tests.tiny import tiny_context
+
+PODS = Pods(image="lipt:1")
+HERE = ThisPod(namespace="lipt", pod="box")
+
+
+class Job:
+    """Starts pods, and starts them again after the exit codes that a Job repeats."""
+
+    def __init__(self, folder: Path, victim: Callable[[], bool] = lambda: False) -> None:
+        self.folder, self.victim, self.codes = folder, victim, [list[int](), list[int]()]
+
+    def run(self, _here: ThisPod, _pods: Pods, **job: Any) -> dict[int, str]:
+        assert job["together"]
+        self.address = f"127.0.0.1:{free_port()}"
+        pods = [self._start(index, job["arguments"]) for index in range(job["completions"])]
+        while any(pod is not None for pod in pods):
+            time.sleep(0.05)
+            if self.victim():
+                self.victim = lambda: False
+                os.killpg(pods[1].pid, signal.SIGKILL)
+            for index, pod in enumerate(pods):
+                if pod is None or pod.poll() is None:
+                    continue
+                self.codes[index].append(pod.returncode)
+                pods[index] = self._start(index, job["arguments"]) if pod.returncode in (3, -signal.SIGKILL) else None
+                if pod.returncode in (1, 2):
+                    for other in pods:
+                        if other is not None:
+                            os.killpg(other.pid, signal.SIGKILL)
+                    return {index: self.log(index).splitlines()[-2]}
+        return {}
+
+    def _start(self, index: int, arguments: list[str]) -> subprocess.Popen[bytes]:
+        pod = {"JOB_COMPLETION_INDEX": str(index), FIRST_POD: self.address}
+        with (self.folder / f"pod-{index}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", "from lipt.cli import main; main()", *arguments],
+                env=os.environ | pod,
+                stdout=log,
+                stderr=log,
+                cwd=Path(__file__).parents[2],
+                start_new_session=True,
+            )
+
+    def log(self, index: int) -> str:
+        return (self.folder / f"pod-{index}.log").read_text()
+
+
+def on_pods(ctx: Context, job: Job, monkeypatch: pytest.MonkeyPatch) -> Context:
+    monkeypatch.setattr(training, "run_job", job.run)
+    config = ctx.config.model_copy(update={"train": ctx.config.train.model_copy(update={"nodes": 2})})
+    return replace(ctx, config=config, pods=training._start(HERE, PODS))
+
+
+def test_a_pod_killed_in_the_middle_and_the_model_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"select": {"algorithm": "random", "fraction": 0.2}, "train": TRAIN | {"epochs": 20}, "model": SMOOTH}
+    one, two = (tiny_context(tmp_path / name, changes) for name in ("one", "two"))
+
+    def stage(ctx: Context) -> Artifact:
+        dataset = ingest(ctx).make()
+        return train(ctx, dataset, select(ctx, dataset, ()).make()).make()
+
+    job = Job(tmp_path, victim=lambda: bool(list((tmp_path / "two").glob("train/*/checkpoint"))))
+    straight, killed = stage(one), stage(on_pods(two, job, monkeypatch))
+    assert job.codes == [[3, 0], [-signal.SIGKILL, 0]], job.log(0) + job.log(1)
+    assert "lipt: pod 0 of 2: another pod of this training was lost" in job.log(0)
+    assert job.log(0).count("continues after epoch") == 1
+    expected, found = trained(one, straight), trained(two, killed)
+    assert found.artifact.ref == expected.artifact.ref
+    assert found.artifact.summary["losses"] == pytest.approx(expected.artifact.summary["losses"], rel=1e-4)
+    assert found.cost.flops == expected.cost.flops
+    assert not two.workspace.store.list(f"{killed.ref}/outcome.json")
+
+
+def test_two_pods_of_two_processes_stream_their_parts_of_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"initialise": {"epochs": 2, "lr": 0.02}, "data": {"resident_mb": 0}, "model": SMOOTH}
+    one, four = (tiny_context(tmp_path / name, changes) for name in ("one", "four"))
+    job, runs = Job(tmp_path), []
+    spread = on_pods(four, job, monkeypatch)
+    spread = replace(spread, config=spread.config.model_copy(update={"processes": 2}))
+    for ctx in (one, spread):
+        runs.append(trained(ctx, initialise(ctx, ingest(ctx).make()).make()))
+    assert job.codes == [[0], [0]]
+    equal(*runs, cuts=3 * 2 * 1294 // 8)
+
+
+def test_a_pod_that_fails_ends_the_box_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = tiny_context(tmp_path / "w", {"initialise": {"batch_size": 1}, "train": {"checkpoint_s": 0}})
+    ctx = on_pods(ctx, Job(tmp_path), monkeypatch)
+    dataset = ingest(ctx).make()
+    with pytest.raises(RunError, match=r"pod \d of 2: .*a batch of 1 images cannot be divided over 2 processes"):
+        initialise(ctx, dataset).make()
+
+
+def test_without_room_the_box_trains_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = on_pods(tiny_context(tmp_path), Job(tmp_path), monkeypatch)
+    monkeypatch.setattr(training, "run_job", lambda *_args, **_job: {0: NO_ROOM, 1: NO_ROOM})
+    assert initialise(ctx, ingest(ctx).make()).make().summary["epochs"] == ctx.config.initialise.epochs
+
+
+def test_pods_that_do_not_meet_try_again() -> None:
+    with pytest.raises(TransientError, match="pod 0 of 3: not there in time: 1, 2"):
+        Peers.meet(0, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
+    with pytest.raises(TransientError, match=r"pod 1 of 3: 127\.0\.0\.1 cannot be reached"):
+        Peers.meet(1, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
