@@ -78,8 +78,7 @@ def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     def trainers() -> list[dict[str, Any]]:
         return [pod for pod in run.workers() if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "train"]
 
-    run.running(trainers, why="a pod of the training")
-    until(lambda: any(key.endswith("/checkpoint") for key in trained(run)), why="there is a checkpoint")
+    until(lambda: any(key.endswith("/checkpoint") for key in trained(run)), why="there is a checkpoint", seconds=420)
     first, second = sorted(trainers(), key=lambda pod: str(pod["metadata"]["name"]))
     assert is_running(first)
     assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
@@ -103,17 +102,18 @@ def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_time_in_a_queue_counts_against_no_deadline(tmp_path: Path) -> None:
-    """The Job is suspended for longer than the deadline, as Kueue does it, and then goes on."""
+    """The Job is suspended for longer than the deadline, and then goes on. Kueue does the same to a Job that runs."""
     run = Run(tmp_path, "queued", {"dispatch": {"jigsaws": 2}}, deadline=1, queue="team")
     selector = f"lipt.dev/run={run.workflow},app.kubernetes.io/component=pretrain"
     (job,) = until(lambda: items("jobs", selector), why="the Job of the swarm exists")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    suspend = '{"spec": {"suspend": %s}}'
-    kubectl("patch", "job", job["metadata"]["name"], "--type=merge", "-p", suspend % "true")
+    patch = ("patch", "job", job["metadata"]["name"], "--type=merge", "-p")
+    kubectl(*patch, '{"spec": {"suspend": true}}')
+    kubectl(*patch, '{"status": {"startTime": null}}', "--subresource=status")
     assert finished(run) < 2
     time.sleep(75)
     assert "suspended: waits in its queue" in run.logs()
-    kubectl("patch", "job", job["metadata"]["name"], "--type=merge", "-p", suspend % "false")
+    kubectl(*patch, '{"spec": {"suspend": false}}')
     run.succeeds()
     assert finished(run) == 2
 
