@@ -72,7 +72,7 @@ def test_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
 
 def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     """Two pods train; when one is killed the other ends too, and both continue from the checkpoint."""
-    changes = {"train": {"epochs": 400, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
+    changes = {"train": {"epochs": 150, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
     run = Run(tmp_path, "training", changes, gpus=0)  # the waiting box would hold one of the two GPUs
 
     def trainers() -> list[dict[str, Any]]:
