@@ -21,7 +21,7 @@ from lipt.flow.graph import prepare, train_jigsaws
 from lipt.rng import derive
 from lipt.run.attempt import Attempt
 from lipt.run.context import Context
-from lipt.run.dataset import images_of, open_dataset, open_test_images, split_positions
+from lipt.run.dataset import open_dataset, open_test_images, split_positions, training_images
 from lipt.run.network import new_model, read_weights, standard_augment
 from lipt.selection import Candidates, Outputs, select
 from lipt.stages.pretrain import DELTA
@@ -40,7 +40,7 @@ def compare(ctx: Context) -> None:
     dataset = open_dataset(attempt, prepared.dataset)
     classes = len(dataset.manifest.classes)
     _, positions = split_positions(ctx, dataset)
-    images, test = images_of(ctx, dataset, "train", positions), open_test_images(ctx, dataset)
+    images, test = training_images(ctx, dataset, positions), open_test_images(ctx, dataset)
     labels_N = images.labels_N
 
     star = read_weights(attempt, prepared.initial[0])

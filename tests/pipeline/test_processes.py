@@ -34,6 +34,7 @@ SMOOTH = {"name": "tests.unit.training.helpers:Smooth", "width": None, "classifi
 CASES: dict[str, dict[str, Any]] = {
     "resident": {},
     "streamed": {"data": {"resident_mb": 0}, "train": TRAIN | {"epochs": 2}},
+    "crops": {"data": {"resident_mb": 0, "crop": "resized", "image_size": 8}, "train": TRAIN | {"epochs": 2}},
     "reselect": {"train": TRAIN | {"epochs": 2, "reselect_every": 1}, "select": {"algorithm": "grand"}},
 }
 

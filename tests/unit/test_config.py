@@ -83,6 +83,7 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
         ("compare.seeds=[true]", "compare.seeds: true is neither a number"),
         ("train.reselect_every=200", "train.reselect_every (200) is not below train.epochs (200)"),
         ("train.lr=.inf", "train.lr is inf; it should be a finite number"),
+        ("data.crop=resized", "data.crop: resized needs data.image_size, the side of the crops: 224 for ImageNet"),
         ("data.chunk_mb=.inf", "it should be a finite number"),
         ("data.resident_mb=.nan", "it should be a finite number"),
         ("compare.seeds=[0,1,0]", "compare.seeds: 0 is named twice"),

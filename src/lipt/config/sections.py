@@ -63,11 +63,19 @@ class Data(Section):
     image_size: int | None = Field(None, gt=0, le=8192)
     """Side in pixels; images of another size are resized and centre-cropped. Required if sizes differ."""
     crop: Literal["pad", "resized"] = "pad"
-    """Standard augmentation: `pad` = shift by up to `crop_padding` pixels, `resized` = RandomResizedCrop (ImageNet)."""
+    """`pad`: training shifts images by up to `crop_padding` pixels. `resized` (ImageNet): training decodes a random
+    crop of the whole image at each use (RandomResizedCrop); all else sees the centre, 224 of 256 pixels."""
     crop_padding: int = Field(4, ge=0, le=1024)
     flip: bool = True
     resident_mb: float = Field(4096.0, ge=0)
-    """Data up to this decoded size are held in memory; larger data are streamed from the store."""
+    """Data up to this decoded size are held in memory; larger data are streamed from the store. With `crop: resized`,
+    training images are held as files."""
+
+    @model_validator(mode="after")
+    def _crops_have_a_size(self) -> Self:
+        if self.crop == "resized" and self.image_size is None:
+            raise ValueError("data.crop: resized needs data.image_size, the side of the crops: 224 for ImageNet")
+        return self
 
 
 class Model(Section):

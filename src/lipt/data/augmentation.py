@@ -5,7 +5,6 @@ Shape legend: P images, H, W pixels, D random numbers per image; images are uint
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -39,19 +38,15 @@ _STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True, kw_only=True)
 class StandardAugment:
-    """Shift by up to `padding` pixels (zero padding) and flip; or RandomResizedCrop and flip when `resized`."""
+    """Shift by up to `padding` pixels (zero padding) and flip."""
 
     padding: int
     flip: bool
-    resized: bool
 
     def __call__(self, images: Tensor, rows_P: Tensor, seed: int, /) -> Tensor:
         draws_PD = uniform(rows_P, 3, seed, "standard")
-        if self.resized:
-            images = _resized_crop(images, uniform(rows_P, 2 * _CROP_ATTEMPTS + 2, seed, "crop"))
-        padding = 0 if self.resized else self.padding
-        offsets_P2 = (draws_PD[:, :2] * (2 * padding + 1)).long()
-        return _view(images, offsets_P2, (draws_PD[:, 2] < 0.5) & self.flip, padding)
+        offsets_P2 = (draws_PD[:, :2] * (2 * self.padding + 1)).long()
+        return _view(images, offsets_P2, (draws_PD[:, 2] < 0.5) & self.flip, self.padding)
 
 
 def no_augmentation(images: Tensor, _rows_P: Tensor, _seed: int, /) -> Tensor:
@@ -85,35 +80,3 @@ def _view(images: Tensor, offsets_P2: Tensor, mirrored_P: Tensor, padding: int) 
     padded = F.pad(images, [padding] * 4)
     # Advanced indexing puts channels last.
     return padded[batch, :, rows_PH[:, :, None], columns_PW[:, None, :]].permute(0, 3, 1, 2)
-
-
-#: Boxes that RandomResizedCrop draws before it takes the whole image, cut to an allowed aspect ratio.
-_CROP_ATTEMPTS = 10
-
-
-def crop_box(height: int, width: int, draws: list[float]) -> tuple[int, int, int, int]:
-    """The box (top, left, height, width) of a RandomResizedCrop of .08-1 of the area and an aspect ratio of 3/4-4/3.
-
-    Args:
-        draws: 22 numbers in [0, 1): area and ratio of each attempt, then the position.
-    """
-    ratios = 3 / 4, 4 / 3
-    for area, ratio in zip(draws[: 2 * _CROP_ATTEMPTS : 2], draws[1 : 2 * _CROP_ATTEMPTS : 2], strict=True):
-        pixels = height * width * (0.08 + 0.92 * area)
-        aspect = math.exp(math.log(ratios[0]) + ratio * (math.log(ratios[1]) - math.log(ratios[0])))
-        w, h = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
-        if 0 < w <= width and 0 < h <= height:
-            return int(draws[-2] * (height - h + 1)), int(draws[-1] * (width - w + 1)), h, w
-    aspect = min(max(width / height, ratios[0]), ratios[1])
-    w, h = min(width, round(height * aspect)), min(height, round(width / aspect))
-    return (height - h) // 2, (width - w) // 2, h, w
-
-
-def _resized_crop(images: Tensor, draws_PD: Tensor) -> Tensor:
-    height, width = images.shape[2:]
-    views = []
-    for image, draws in zip(images, draws_PD.tolist(), strict=True):
-        top, left, h, w = crop_box(height, width, draws)
-        crop = image[None, :, top : top + h, left : left + w]
-        views.append(F.interpolate(crop, [height, width], mode="bilinear", antialias=True))
-    return torch.cat(views) if views else images

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from PIL import ExifTags, Image
@@ -39,9 +41,20 @@ def decode_stored(data: bytes, name: str) -> Image.Image:
     Raises:
         RunError: the image cannot be decoded; the message names `name`.
     """
+    with open_stored(data, name) as image:
+        return to_rgb(image)
+
+
+@contextmanager
+def open_stored(data: bytes, name: str) -> Iterator[Image.Image]:
+    """A JPEG or PNG file of a chunk store, of which only the header is read. Any error inside becomes a `RunError`.
+
+    Raises:
+        RunError: as `decode_stored`.
+    """
     try:
         with _open(data, _STORED) as image:
-            return _rgb(image)
+            yield image
     except Exception as error:  # the decoders raise OSError, SyntaxError, ValueError, zlib.error ...
         remedy = "remove or replace the image in the source, then ingest again"
         raise RunError(f"{name} is not a readable image: {error}", remedy) from error
@@ -61,8 +74,8 @@ def image_to_store(data: bytes, name: str) -> tuple[bytes, str]:
             if image.format == "PNG":
                 image.verify()  # decoding does not look at the checksums
         with _open(data, _READ) as image:
-            pixels = _rgb(image)
-            if _is_plain(image, data):
+            pixels = to_rgb(image)
+            if is_plain(image, data):
                 return data, _EXTENSIONS[str(image.format)]
         return encode_png(pixels), "png"
     except Exception as error:  # as above
@@ -83,7 +96,7 @@ def _open(data: bytes, formats: tuple[str, ...]) -> Image.Image:
     return image
 
 
-def _is_plain(image: Image.Image, data: bytes) -> bool:
+def is_plain(image: Image.Image, data: bytes) -> bool:
     """Whether a reader that ignores orientation, transparency and bit depth decodes the same pixels."""
     if image.format not in _STORED or image.mode not in _PLAIN_MODES or image.has_transparency_data:
         return False
@@ -91,7 +104,8 @@ def _is_plain(image: Image.Image, data: bytes) -> bool:
     return not is_deep and _orientation(image) not in _TURNS
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """An opened image as RGB: upright, on white."""
     image.load()
     turn = _TURNS.get(_orientation(image))
     if image.mode[0] in "IF":

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.data.chunks import Dataset, load_images
+from lipt.data.chunks import Dataset, Decode, Sample, SampleRanges, decode_samples, fitted, read_samples
+from lipt.data.cropping import Crops
 from lipt.data.shards import Positions
-from lipt.rng import permutation
+from lipt.rng import derive, permutation
 
 # A streamed epoch reads runs of neighbouring samples (one range request each) in random order. It decodes a group of
-# runs at once, and shuffles the samples of the group.
-_RUN = 256
-_RUNS_PER_GROUP = 16
+# runs at once, and shuffles the samples of the group. (samples of a run, runs of a group), without and with crops:
+# a group of photographs, decoded to 224 px, takes 154 MB, and a run of 110 kB each 3.5 MB.
+_RUNS = {False: (256, 16), True: (32, 32)}
 
 
 class ImageSet(Protocol):
@@ -35,11 +37,12 @@ class ImageSet(Protocol):
         """The rows in an order that is cheap to read and random enough for SGD."""
         ...
 
-    def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
+    def batches(self, rows_K: Tensor, sizes: Sequence[int], seed: int | None = None) -> Iterator[Tensor]:
         """uint8 images (B, 3, H, W) of consecutive batches of `rows_K`.
 
         Args:
             sizes: B of each batch; only the first must be above 0.
+            seed: of the random crops of this epoch, if images are cropped when they are decoded; None: no random crops.
         """
         ...
 
@@ -57,7 +60,7 @@ class ResidentImages:
     def epoch_order(self, rows_K: Tensor, _seed: int) -> Tensor:
         return rows_K
 
-    def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
+    def batches(self, rows_K: Tensor, sizes: Sequence[int], _seed: int | None = None) -> Iterator[Tensor]:
         for rows_B in rows_K.to(self.images_NCHW.device).split(list(sizes)):
             yield self.images_NCHW[rows_B]
 
@@ -74,55 +77,84 @@ class ResidentImages:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamedImages:
-    """Images that are read from the store when they are needed; the next group is decoded while one is used."""
+    """Images that are decoded when they are needed; the next group is read and decoded while one is used."""
 
     dataset: Dataset
     split: str
     positions_N: Positions
     labels_N: Tensor
     image_size: int | None
+    crops: Crops | None = None
+    """Decode crops instead of whole images (`data.crop: resized`)."""
+    held: Mapping[int, Sample] | None = None
+    """The image files by position, if they are held in memory; None: they are read from the store at each use."""
 
     def __len__(self) -> int:
         return len(self.positions_N)
 
     def epoch_order(self, rows_K: Tensor, seed: int) -> Tensor:
-        """Runs of neighbours in random order, shuffled within groups of 16 runs (4,096 samples)."""
+        """Runs of neighbours in random order, shuffled within groups: 16 runs of 256, or 32 of 32 with crops."""
         neighbours = rows_K[torch.from_numpy(np.argsort(self.positions_N[rows_K.numpy()], kind="stable"))]
-        runs = list(neighbours.split(_RUN))
+        run, runs_per_group = _RUNS[self.crops is not None]
+        runs = list(neighbours.split(run))
         shuffled = [runs[index] for index in permutation(len(runs), seed, "runs").tolist()]
         groups = [
-            torch.cat(shuffled[start : start + _RUNS_PER_GROUP]) for start in range(0, len(shuffled), _RUNS_PER_GROUP)
+            torch.cat(shuffled[start : start + runs_per_group]) for start in range(0, len(shuffled), runs_per_group)
         ]
         return torch.cat([group[permutation(len(group), seed, "group", index)] for index, group in enumerate(groups)])
 
-    def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
-        groups = _grouped(list(rows_K.split(list(sizes))))
+    def batches(self, rows_K: Tensor, sizes: Sequence[int], seed: int | None = None) -> Iterator[Tensor]:
+        groups = _grouped(list(rows_K.split(list(sizes))), math.prod(_RUNS[self.crops is not None]))
         with ThreadPoolExecutor(1) as ahead:
-            pending = ahead.submit(self._load, groups[0])
+            pending = ahead.submit(self._load, groups[0], seed)
             for following in [*groups[1:], None]:
                 images = pending.result()
                 if following is not None:
-                    pending = ahead.submit(self._load, following)
+                    pending = ahead.submit(self._load, following, seed)
                 yield from images
 
     def subset(self, rows_K: Tensor) -> StreamedImages:
         """The images of these rows, in this order."""
-        return StreamedImages(
-            dataset=self.dataset,
-            split=self.split,
-            positions_N=self.positions_N[rows_K.numpy()],
-            labels_N=self.labels_N[rows_K],
-            image_size=self.image_size,
-        )
+        return replace(self, positions_N=self.positions_N[rows_K.numpy()], labels_N=self.labels_N[rows_K])
+
+    def hold(self, wanted: SampleRanges) -> StreamedImages:
+        """The same set, with its image files in memory. `wanted` says where they lie."""
+        return replace(self, held={sample.position: sample for sample in read_samples(wanted, self.dataset.read)})
 
     def whole(self) -> Tensor:
-        """All images at once, uint8 (N, 3, H, W)."""
-        return self._load([torch.arange(len(self))])[0]
+        """All images at once, uint8 (N, 3, H, W), without random crops."""
+        return self._load([torch.arange(len(self))])[0].contiguous()
 
-    def _load(self, parts: list[Tensor]) -> list[Tensor]:
-        wanted = self.dataset.ranges_of(self.split, self.positions_N[torch.cat(parts).numpy()])
-        images_NCHW = load_images(wanted, self.dataset.read, image_size=self.image_size)
+    def resident(self) -> ResidentImages:
+        """The same set, decoded in memory."""
+        return ResidentImages(images_NCHW=self.whole(), labels_N=self.labels_N)
+
+    def _load(self, parts: list[Tensor], seed: int | None = None) -> list[Tensor]:
+        positions = self.positions_N[torch.cat(parts).numpy()]
+        if self.held is None:
+            samples = read_samples(self.dataset.ranges_of(self.split, positions), self.dataset.read)
+        else:
+            samples = map(self.held.__getitem__, np.sort(positions).tolist())
+        images_NCHW = decode_samples(samples, positions, self.split, self._decode(seed))
         return list(images_NCHW.split([len(part) for part in parts]))
+
+    def _decode(self, seed: int | None) -> Decode:
+        crops = self.crops
+        if crops is None:
+            return fitted(self.image_size)
+        return lambda sample, name: crops.decode(
+            sample.image, name, None if seed is None else derive(seed, sample.position)
+        )
+
+
+def stream(
+    dataset: Dataset, split: str, positions: Positions, *, image_size: int | None, crops: Crops | None
+) -> StreamedImages:
+    """The images at `positions` of a split, read from the store at each use."""
+    labels_N = torch.from_numpy(dataset.index(split).label[positions].astype(np.int64))
+    return StreamedImages(
+        dataset=dataset, split=split, positions_N=positions, labels_N=labels_N, image_size=image_size, crops=crops
+    )
 
 
 def open_images(
@@ -131,6 +163,7 @@ def open_images(
     positions: Positions,
     *,
     image_size: int | None,
+    crops: Crops | None = None,
     resident_bytes: float,
     load: Callable[[StreamedImages], Tensor] = StreamedImages.whole,
 ) -> ResidentImages | StreamedImages:
@@ -138,16 +171,14 @@ def open_images(
 
     Args:
         image_size: side in pixels; None if all images have the same size.
+        crops: see `StreamedImages`.
         load: reads the images that stay in memory.
     """
-    labels_N = torch.from_numpy(dataset.index(split).label[positions].astype(np.int64))
-    streamed = StreamedImages(
-        dataset=dataset, split=split, positions_N=positions, labels_N=labels_N, image_size=image_size
-    )
+    streamed = stream(dataset, split, positions, image_size=image_size, crops=crops)
     side = image_size or _side(streamed)
     if len(positions) * 3 * side * side > resident_bytes:
         return streamed
-    return ResidentImages(images_NCHW=load(streamed), labels_N=labels_N)
+    return ResidentImages(images_NCHW=load(streamed), labels_N=streamed.labels_N)
 
 
 def to_device(batch: Tensor, device: torch.device) -> Tensor:
@@ -167,11 +198,11 @@ def _side(images: StreamedImages) -> int:
     return max(image_shape(images)[1:])
 
 
-def _grouped(parts: list[Tensor]) -> list[list[Tensor]]:
-    """Divides consecutive batches into groups of at least 4,096 samples each, except the last."""
+def _grouped(parts: list[Tensor], least: int) -> list[list[Tensor]]:
+    """Divides consecutive batches into groups of at least `least` samples each, except the last."""
     groups: list[list[Tensor]] = [[]]
     for part in parts:
-        if len(part) and sum(len(other) for other in groups[-1]) >= _RUN * _RUNS_PER_GROUP:
+        if len(part) and sum(len(other) for other in groups[-1]) >= least:
             groups.append([])
         groups[-1].append(part)
     return groups

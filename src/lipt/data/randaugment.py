@@ -17,13 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lipt.data.augmentation import Augment
 from lipt.rng import uniform
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandAugment:
-    """`num_ops` operations per image, drawn at random, after `first` if given; half of them get a negative magnitude.
+    """`num_ops` operations per image, drawn at random; half of them get a negative magnitude.
 
     Args:
         magnitude: strength of the operations, 0 to 30.
@@ -31,10 +30,9 @@ class RandAugment:
 
     num_ops: int
     magnitude: int
-    first: Augment | None = None
 
     def __call__(self, images: Tensor, rows_P: Tensor, seed: int, /) -> Tensor:
-        images = images.clone() if self.first is None else self.first(images, rows_P, seed)
+        images = images.clone()
         operations = operations_at(self.magnitude, *images.shape[2:])
         for number in range(self.num_ops):
             drawn_P2 = uniform(rows_P, 2, seed, "randaugment", number)

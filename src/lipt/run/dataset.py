@@ -9,13 +9,15 @@ from lipt.adapters.store import DatasetFiles, MissingObjectError, Store
 from lipt.adapters.store.file import FileStore
 from lipt.config import Data
 from lipt.data.chunks import Dataset
-from lipt.data.images import ResidentImages, StreamedImages, open_images
+from lipt.data.cropping import Crops
+from lipt.data.images import ResidentImages, StreamedImages, open_images, stream
 from lipt.data.shards import Positions, split
 from lipt.data.sources import Listing, Source, open_source
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.run.artifact import CHUNKS, Artifact
 from lipt.run.attempt import Attempt
 from lipt.run.context import Context
+from lipt.run.processes.child import ProcessGroup
 
 
 def open_apart(data: Data, store: Store) -> Source:
@@ -69,6 +71,14 @@ def split_positions(ctx: Context, dataset: Dataset) -> tuple[Positions, Position
     return split(count, ctx.config.data.validation_fraction, seed=ctx.seed("split"))
 
 
+def crops_of(data: Data) -> Crops | None:
+    """How images are cropped when they are decoded; None: they are decoded whole."""
+    if data.crop == "pad":
+        return None
+    assert data.image_size is not None  # `Data` checks it
+    return Crops(side=data.image_size, flip=data.flip)
+
+
 def images_of(
     ctx: Context,
     dataset: Dataset,
@@ -77,9 +87,35 @@ def images_of(
     load: Callable[[StreamedImages], Tensor] = StreamedImages.whole,
 ) -> ResidentImages | StreamedImages:
     """Images of a split, resident (read by `load`) or streamed as `data.resident_mb` says."""
-    data, limit = ctx.config.data, ctx.config.data.resident_mb * 1e6
-    images = open_images(dataset, split_name, positions, image_size=data.image_size, resident_bytes=limit, load=load)
+    data = ctx.config.data
+    images = open_images(
+        dataset,
+        split_name,
+        positions,
+        image_size=data.image_size,
+        crops=crops_of(data),
+        resident_bytes=data.resident_mb * 1e6,
+        load=load,
+    )
     return images.on(ctx.device) if isinstance(images, ResidentImages) else images
+
+
+def training_images(
+    ctx: Context, dataset: Dataset, positions: Positions, processes: ProcessGroup | None = None
+) -> ResidentImages | StreamedImages:
+    """Training images as `images_of`. With `data.crop: resized` they are decoded anew at each use.
+
+    Their files are then held in memory, if those of all processes together take at most `data.resident_mb`.
+    """
+    processes = processes or ProcessGroup()
+    data = ctx.config.data
+    crops = crops_of(data)
+    if crops is None:
+        return images_of(ctx, dataset, "train", positions, load=processes.load)
+    streamed = stream(dataset, "train", positions, image_size=data.image_size, crops=crops)
+    wanted = dataset.ranges_of("train", positions)
+    fits = wanted.num_bytes * processes.ranks.count <= data.resident_mb * 1e6
+    return streamed.hold(wanted) if fits else streamed
 
 
 def open_test_images(ctx: Context, dataset: Dataset) -> ResidentImages | StreamedImages:

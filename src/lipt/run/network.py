@@ -48,9 +48,11 @@ def _fetch(attempt: Attempt, artifact: Artifact) -> bytes:
 
 
 def standard_augment(ctx: Context) -> Augment:
-    """Crop and flip as configured under `data`."""
+    """Shift and flip as configured under `data`. With `data.crop: resized`, crop and flip are part of decoding."""
     data = ctx.config.data
-    return StandardAugment(padding=data.crop_padding, flip=data.flip, resized=data.crop == "resized")
+    if data.crop == "resized":
+        return no_augmentation
+    return StandardAugment(padding=data.crop_padding, flip=data.flip)
 
 
 def jigsaw_augment(ctx: Context) -> Augment:
@@ -58,8 +60,6 @@ def jigsaw_augment(ctx: Context) -> Augment:
     settings = ctx.config.pretrain
     if settings.augment == "none":
         return no_augmentation
-    standard = standard_augment(ctx)
     if settings.augment == "standard":
-        return standard
-    first = standard if ctx.config.data.crop == "resized" else None
-    return RandAugment(num_ops=settings.num_ops, magnitude=settings.magnitude, first=first)
+        return standard_augment(ctx)
+    return RandAugment(num_ops=settings.num_ops, magnitude=settings.magnitude)

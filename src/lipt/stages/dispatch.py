@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from lipt.data.chunks import SampleRanges, load_images
-from lipt.data.images import ResidentImages
+from lipt.data.chunks import SampleRanges
+from lipt.data.images import StreamedImages
 from lipt.data.shards import shards
 from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.dataset import open_dataset, split_positions
+from lipt.run.dataset import crops_of, open_dataset, split_positions
 
 
 def dispatch(ctx: Context, dataset: Artifact) -> Stage:
@@ -41,10 +41,16 @@ def _shard(index: int) -> str:
     return f"shard-{index:05d}.json"
 
 
-def shard_images(attempt: Attempt, dataset: Artifact, shards: Artifact, index: int) -> ResidentImages:
-    """Read the images of shard `index`."""
+def shard_images(attempt: Attempt, dataset: Artifact, shards: Artifact, index: int) -> StreamedImages:
+    """Read the image files of shard `index`, and hold them in memory."""
     wanted = SampleRanges.from_dict(json.loads(attempt.read(shards, _shard(index), kind="other")))
-    read, image_size = open_dataset(attempt, dataset).read, attempt.ctx.config.data.image_size
-    images_NCHW = load_images(wanted, read, image_size=image_size)
-    images = ResidentImages(images_NCHW=images_NCHW, labels_N=torch.from_numpy(wanted.labels_N))
-    return images.on(attempt.ctx.device)
+    data = attempt.ctx.config.data
+    images = StreamedImages(
+        dataset=open_dataset(attempt, dataset),
+        split=wanted.split,
+        positions_N=wanted.positions_N,
+        labels_N=torch.from_numpy(wanted.labels_N),
+        image_size=data.image_size,
+        crops=crops_of(data),
+    )
+    return images.hold(wanted)

@@ -3,7 +3,7 @@
 from lipt.data.images import image_shape
 from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.checkpoint import resumable
-from lipt.run.dataset import images_of, open_dataset, split_positions
+from lipt.run.dataset import open_dataset, split_positions, training_images
 from lipt.run.network import WEIGHTS, new_model, standard_augment
 from lipt.run.processes.child import Inputs, ProcessGroup, Summary
 from lipt.run.processes.parent import run_together
@@ -47,7 +47,7 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
     assert dataset is not None
     data = open_dataset(attempt, dataset)
     _, candidates = split_positions(ctx, data)
-    images = images_of(ctx, data, "train", candidates, load=processes.load)
+    images = training_images(ctx, data, candidates, processes)
     model = new_model(ctx, len(data.manifest.classes), ctx.seed("initialise", run))
     recipe = Recipe(
         epochs=_epochs(ctx),

@@ -159,7 +159,9 @@ class _Judge:
         if isinstance(self.searched, StreamedImages):  # every state is evaluated on them: if they fit, read them once
             self.searched = images_of(ctx, data, "train", few)
         training = shard_images(attempt, dataset, shards, shard)
-        self.training = training.subset(torch.arange(min(settings.recalibration_images, len(training))))
+        self.training = (
+            training.subset(torch.arange(min(settings.recalibration_images, len(training)))).resident().on(ctx.device)
+        )
         self.model = on_device(new_model(ctx, len(data.manifest.classes), 0), ctx.device)
         self.ctx, self.attempt = ctx, attempt
         self.images = 0

@@ -12,7 +12,7 @@ from lipt.run import Artifact, Attempt, Context, Stage
 if TYPE_CHECKING:
     import torch
 
-    from lipt.data.images import ResidentImages
+    from lipt.data.images import ImageSet
 
 DELTA = "delta.zst"
 
@@ -38,7 +38,8 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         from lipt.training.tensor_files import encode_delta, state_of
 
         settings = ctx.config.pretrain
-        images = shard_images(attempt, dataset, shards, index)
+        stored = shard_images(attempt, dataset, shards, index)
+        images = stored if stored.crops and settings.augment != "none" else stored.resident().on(ctx.device)
         base = read_weights(attempt, theta)
         seed = ctx.seed("pretrain", index)
         model = new_model(ctx, int(shards.summary["classes"]), seed, base)
@@ -77,13 +78,14 @@ def quorum_of(config: Config) -> int:
     return math.ceil(config.merge.quorum * config.dispatch.jigsaws)
 
 
-def _batch_loss(model: torch.nn.Module, images: ResidentImages, ctx: Context) -> Callable[[], torch.Tensor]:
+def _batch_loss(model: torch.nn.Module, images: ImageSet, ctx: Context) -> Callable[[], torch.Tensor]:
     """The loss of the shard's first batch, for SNIP."""
     import torch.nn.functional as F
 
-    from lipt.data.augmentation import normalise
+    from lipt.training.forward import forward_batches
 
-    rows = slice(ctx.config.dispatch.batch_size)
-    return lambda: F.cross_entropy(
-        model(normalise(images.images_NCHW[rows]).to(ctx.device)), images.labels_N[rows].to(ctx.device)
-    )
+    def loss() -> torch.Tensor:
+        x, y_B = next(forward_batches(images, ctx.config.dispatch.batch_size, ctx.device))
+        return F.cross_entropy(model(x), y_B)
+
+    return loss

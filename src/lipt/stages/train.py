@@ -12,7 +12,7 @@ from lipt.errors import RunError
 from lipt.run import Artifact, Attempt, Context, Stage
 from lipt.run.algorithm import needs_of
 from lipt.run.checkpoint import resumable
-from lipt.run.dataset import images_of, open_dataset, split_positions
+from lipt.run.dataset import images_of, open_dataset, split_positions, training_images
 from lipt.run.network import WEIGHTS, new_model, read_weights, standard_augment
 from lipt.run.processes.child import Inputs, ProcessGroup, Summary
 from lipt.run.processes.parent import run_together
@@ -72,10 +72,11 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=processes.ranks)
 
     def images(positions: Positions) -> ResidentImages | StreamedImages:
-        return images_of(ctx, data, "train", positions, load=processes.load)
+        return training_images(ctx, data, positions, processes)
 
     if settings.reselect_every:
-        feed: _Fixed = _Reselecting(ctx, processes.ranks, images(candidates), images(validation), candidates)
+        judged = images_of(ctx, data, "train", validation, load=processes.load)
+        feed: _Fixed = _Reselecting(ctx, processes.ranks, images(candidates), judged, candidates)
     else:
         feed = _Fixed(ctx)
     stored = read_subset(attempt, subset)

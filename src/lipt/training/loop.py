@@ -140,7 +140,8 @@ class Trainer:
         hits: list[Tensor] = []
         done, augment_seed = 0, derive(self.seed, "augment", epoch)
         self.network.train()
-        batches = zip(own.split(own_sizes), parts, images.batches(own, own_sizes), labels, weights, strict=True)
+        drawn = images.batches(own, own_sizes, derive(self.seed, "crop", epoch))
+        batches = zip(own.split(own_sizes), parts, drawn, labels, weights, strict=True)
         for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
             x = normalise(recipe.augment(to_device(batch, self.device), rows_P, augment_seed))
             with autocast(self.device, recipe.precision):

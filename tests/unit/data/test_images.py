@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
 
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import parse_config
-from lipt.data.chunks import Dataset
-from lipt.data.images import ResidentImages, StreamedImages, image_shape, open_images
+from lipt.data.chunks import Dataset, read_samples
+from lipt.data.cropping import Crops
+from lipt.data.images import ResidentImages, StreamedImages, image_shape, open_images, stream
 from lipt.progress import Reporter
+from lipt.rng import derive
 from lipt.stages.ingest import write_chunks
 from lipt.training.forward import forward_batches, outputs_of, recalibrate_batchnorm
 from lipt.training.loop import batch_sizes
 from lipt.training.networks import build_model
+from tests.unit.data.chunks.helpers import Memory, Noise, write
 from tests.unit.training.helpers import blocks
 
 CPU = torch.device("cpu")
+CROPS = Crops(side=8, flip=True)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +54,72 @@ def test_an_epoch_of_streamed_images_visits_each_row_once_in_a_new_order(dataset
     assert sorted(first.tolist()) == sorted(second.tolist()) == sorted(rows.tolist())
     assert not torch.equal(first, second)
     assert torch.equal(first, streamed.epoch_order(rows, seed=1))
+
+
+class Photographs(Noise):
+    """Noise of 20 x 14 pixels."""
+
+    def pixels(self, split: str, i: int) -> np.ndarray:
+        return np.random.default_rng([i, len(split)]).integers(0, 256, (14, 20, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def photographs() -> Memory:
+    memory = Memory()
+    write(memory, Photographs({"train": [2000, 2100], "test": [1, 1]}, jpeg=True), chunk_bytes=10**6)
+    return memory
+
+
+def cropped(memory: Memory, positions: np.ndarray) -> StreamedImages:
+    return stream(Dataset(memory.read), "train", positions, image_size=8, crops=CROPS)
+
+
+def test_a_crop_depends_on_the_seed_and_the_image_alone(photographs: Memory) -> None:
+    """Not on the batch, the order, the process that decodes it, or whether the file is held in memory."""
+    images = cropped(photographs, np.arange(100, 140))
+    rows = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    whole = torch.cat(list(images.batches(rows, [16, 16, 8], 5)))
+    assert (whole.dtype, whole.shape) == (torch.uint8, (40, 3, 8, 8))
+    held = images.hold(images.dataset.ranges_of("train", images.positions_N))
+    photographs.reads.clear()
+    for part in rows.tensor_split(3):
+        (batch,) = held.subset(part).batches(torch.arange(len(part)), [len(part)], 5)
+        assert torch.equal(batch, whole[torch.isin(rows, part)])
+    assert photographs.reads == []
+    assert not torch.equal(torch.cat(list(images.batches(rows, [40], 6))), whole)
+    for row, crop in zip(rows.tolist(), whole, strict=True):
+        file = held.held[100 + row].image  # type: ignore[index]
+        assert torch.equal(crop, CROPS.decode(file, "x", derive(5, 100 + row)))
+
+
+def test_without_a_seed_the_centre_is_decoded(photographs: Memory) -> None:
+    images = cropped(photographs, np.arange(7))
+    samples = read_samples(images.dataset.ranges_of("train", np.arange(7)), photographs.read)
+    expected = torch.stack([CROPS.decode(sample.image, "x", None) for sample in samples])
+    assert torch.equal(images.whole(), expected)
+    assert torch.equal(images.resident().images_NCHW, expected)
+    assert images.whole().is_contiguous()  # processes share it as a file
+
+
+@pytest.mark.parametrize("crops", [Crops(side=8, flip=True), None])
+def test_at_most_one_group_is_read_ahead(crops: Crops | None, photographs: Memory) -> None:
+    """So memory does not grow with the set: one group is used, one is decoded ahead."""
+    count, group = 4100, 1024 if crops else 4096
+    images = stream(Dataset(photographs.read), "train", np.arange(count), image_size=8, crops=crops)
+    rows, sizes = images.epoch_order(torch.arange(count), seed=1), batch_sizes(count, 64)
+    span = float(images.dataset.index("train").size.mean())
+    photographs.reads.clear()
+
+    def samples_read() -> int:
+        return round(sum(length or 0 for _, _, length in photographs.reads) / span)
+
+    used = 0
+    for batch in images.batches(rows, sizes, 1):
+        time.sleep(0.002)  # a network computes; decoding goes ahead as far as it may
+        current = used // group * group
+        assert samples_read() <= min(current + 2 * group, count) + 50  # files differ in size
+        used += len(batch)
+    assert abs(samples_read() - count) < 50
 
 
 def test_scores_do_not_depend_on_the_batch() -> None:

@@ -88,7 +88,7 @@ def make_trainer(count: int, ranks: Ranks) -> tuple[Trainer, ResidentImages, Ten
     with global_seed(0, "weights"):
         model = Smooth(num_classes=4)
         model.unused = nn.Parameter(torch.ones(3))  # as a model of the user's own may have
-    augment = StandardAugment(padding=1, flip=True, resized=False)
+    augment = StandardAugment(padding=1, flip=True)
     recipe = Recipe(epochs=EPOCHS, batch_size=batch_size, lr=0.02, schedule="cosine", augment=augment)
     return Trainer(model, recipe, seed=3, device=CPU, ranks=ranks), blocks(n=n), torch.linspace(0.2, 3, n)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from lipt.data.augmentation import Augment, StandardAugment, crop_box, no_augmentation, normalise
+from lipt.data.augmentation import Augment, StandardAugment, no_augmentation, normalise
 from lipt.data.randaugment import RandAugment, operations_at
-from lipt.rng import uniform
 from lipt.training.networks import build_model
 from lipt.training.pruning import PruningMethod, draw_density, prunable, prune
 from tests.unit.training.helpers import blocks
@@ -19,17 +17,15 @@ from tests.unit.training.helpers import blocks
 IMAGES = torch.randint(0, 256, (64, 3, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 ROWS = torch.randperm(1000, generator=torch.Generator().manual_seed(1))[: len(IMAGES)]
 AUGMENTS: dict[str, Augment] = {
-    "shift and flip": StandardAugment(padding=2, flip=True, resized=False),
-    "crop": StandardAugment(padding=0, flip=True, resized=True),
+    "shift and flip": StandardAugment(padding=2, flip=True),
     "randaugment": RandAugment(num_ops=2, magnitude=9),
-    "crop, randaugment": RandAugment(num_ops=1, magnitude=9, first=StandardAugment(padding=0, flip=True, resized=True)),
     "none": no_augmentation,
 }
 
 
 @pytest.mark.parametrize("flip", [True, False])
 def test_shift_and_flip_equal_the_naive_crop_of_each_padded_image(flip: bool) -> None:
-    views = StandardAugment(padding=2, flip=flip, resized=False)(IMAGES, ROWS, 5)
+    views = StandardAugment(padding=2, flip=flip)(IMAGES, ROWS, 5)
     found = Counter()
     for image, view in zip(IMAGES, views, strict=True):
         padded = F.pad(image, [2] * 4)
@@ -99,37 +95,6 @@ def test_randaugment_draws_one_operation_per_image() -> None:
             assert same
             drawn |= same
     assert drawn == set(expected)
-
-
-def test_a_crop_is_resized_as_torchvision_does() -> None:
-    from torchvision.transforms.v2.functional import resized_crop
-
-    views = StandardAugment(padding=0, flip=False, resized=True)(IMAGES, ROWS, 7)
-    boxes = uniform(ROWS, 22, 7, "crop").tolist()
-    for image, view, draws in zip(IMAGES, views, boxes, strict=True):
-        assert torch.equal(view, resized_crop(image, *crop_box(12, 10, draws), [12, 10], antialias=True))
-
-
-def test_crop_boxes_are_those_of_torchvision() -> None:
-    """The same distribution of boxes: area and ratio in range, and the same mean side and position."""
-    from torchvision.transforms.v2 import RandomResizedCrop
-
-    height, width = 60, 40
-    ours = torch.tensor([crop_box(height, width, draws) for draws in uniform(torch.arange(4000), 22, 1).tolist()])
-    torch.manual_seed(0)
-    transform, image = RandomResizedCrop(8, antialias=True), torch.empty(3, height, width)
-    drawn = [transform.make_params([image]) for _ in range(4000)]
-    theirs = torch.tensor([[box[key] for key in ("top", "left", "height", "width")] for box in drawn])
-    assert (ours.min(0).values >= torch.tensor([0, 0, 1, 1])).all()
-    assert ((ours[:, 0] + ours[:, 2]).max(), (ours[:, 1] + ours[:, 3]).max()) == (height, width)
-    spread = theirs.double().std(0) / math.sqrt(4000)
-    assert ((ours.double().mean(0) - theirs.double().mean(0)).abs() < 6 * spread).all()
-
-
-def test_a_box_that_never_fits_is_the_middle_of_the_image() -> None:
-    draws = [0.999] * 22
-    assert crop_box(10, 100, draws) == (0, 43, 10, 13)
-    assert crop_box(100, 10, draws) == (43, 0, 13, 10)
 
 
 def test_normalise_is_channelwise() -> None:

@@ -29,7 +29,7 @@ def make_trainer(seed: int = 0, **changes: object) -> Trainer:
         "batch_size": 16,
         "lr": 0.05,
         "schedule": "cosine",
-        "augment": StandardAugment(padding=1, flip=True, resized=False),
+        "augment": StandardAugment(padding=1, flip=True),
     }
     model = build_model("resnet18", num_classes=4, seed=seed, width=4)
     return Trainer(model, Recipe(**(settings | changes)), seed=seed, device=CPU)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def fixed(images: ResidentImages, weights: Tensor | None = None):
 
 
 def test_it_learns() -> None:
-    trainer = make_trainer(epochs=10, augment=StandardAugment(padding=1, flip=False, resized=False))
+    trainer = make_trainer(epochs=10, augment=StandardAugment(padding=1, flip=False))
     train(trainer, fixed(blocks()))
     assert accuracies([trainer.model], blocks(seed=1), device=CPU)[0] > 0.9
     assert trainer.progress.loss[-1] < trainer.progress.loss[0] / 2
@@ -147,9 +147,9 @@ def test_models_are_judged_in_eval_mode_each_for_itself_on_images_that_are_read_
     read = []
 
     class Counted(ResidentImages):
-        def batches(self, rows_K: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
+        def batches(self, rows_K: Tensor, sizes: Sequence[int], seed: int | None = None) -> Iterator[Tensor]:
             read.append(len(rows_K))
-            return super().batches(rows_K, sizes)
+            return super().batches(rows_K, sizes, seed)
 
     images = blocks(n=40)
     labels_N = torch.tensor([0] * 25 + [1] * 10 + [2] * 5)

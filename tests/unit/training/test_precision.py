@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def trained(precision: Precision, *, interrupted: bool = False) -> Trainer:
     def trainer() -> Trainer:
-        augment = StandardAugment(padding=1, flip=False, resized=False)
+        augment = StandardAugment(padding=1, flip=False)
         recipe = Recipe(epochs=8, batch_size=16, lr=0.05, schedule="cosine", augment=augment, precision=precision)
         model = build_model("resnet18", num_classes=4, seed=0, width=4)
         return Trainer(model, recipe, seed=0, device=CPU)

@@ -1,23 +1,24 @@
 """From image files to tensors. Legend: N samples, H W pixels."""
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor
 
 from lipt.data.chunks.parallel import ordered_map
-from lipt.data.chunks.reading import RangeRead, Sample, SampleRanges, read_samples
+from lipt.data.chunks.reading import Ints, RangeRead, Sample, SampleRanges, read_samples
 from lipt.data.decoding import decode_stored
 from lipt.errors import RunError
 
-_THREADS = 8
-_BATCH = 64  # samples per decoding task: enough to outweigh the cost of starting a task
+_THREADS = 8  # to read; to decode, at most
+_BATCH = 32  # samples per decoding task: enough to outweigh the cost of starting a task
 
-Pixels = npt.NDArray[np.uint8]
+Decode = Callable[[Sample, str], Tensor]
+"""decode(sample, name): uint8 (3, H, W). `name` stands for the sample in error messages."""
 
 
 def decode_image(data: bytes, name: str) -> Tensor:
@@ -26,7 +27,7 @@ def decode_image(data: bytes, name: str) -> Tensor:
     Raises:
         RunError: `name` is not a readable JPEG or PNG file.
     """
-    return torch.from_numpy(np.array(decode_stored(data, name)).transpose(2, 0, 1)).contiguous()
+    return _tensor(decode_stored(data, name))
 
 
 def load_images(wanted: SampleRanges, read: RangeRead, *, image_size: int | None) -> Tensor:
@@ -40,26 +41,52 @@ def load_images(wanted: SampleRanges, read: RangeRead, *, image_size: int | None
         RunError: an image is unreadable, or sizes differ and `image_size` is None.
         DamagedDataError: as `read_samples`.
     """
-    rows = np.argsort(wanted.positions_N)
-    batches = _batches(read_samples(wanted, read, threads=_THREADS))
+    if not len(wanted):
+        return torch.empty(0, 3, image_size or 0, image_size or 0, dtype=torch.uint8)
+    samples = read_samples(wanted, read, threads=_THREADS)
+    return decode_samples(samples, wanted.positions_N, wanted.split, fitted(image_size))
+
+
+def fitted(image_size: int | None) -> Decode:
+    """Decodes whole images; those of another size are resized and centre-cropped, as `load_images` says."""
+
+    def decode(sample: Sample, name: str) -> Tensor:
+        image = decode_stored(sample.image, name)
+        if image_size is not None and image.size != (image_size, image_size):
+            image = _fit(image, image_size)
+        return _tensor(image)
+
+    return decode
+
+
+def decode_samples(samples: Iterable[Sample], positions_N: Ints, split: str, decode: Decode) -> Tensor:
+    """Decode in threads: uint8 RGB (N, 3, H, W) in the order of `positions_N`, with the memory format of `decode`.
+
+    Args:
+        samples: those at `positions_N`, at least one, by ascending position.
+
+    Raises:
+        RunError: an image is unreadable, or sizes differ.
+    """
     decoded = ordered_map(
-        lambda batch: [_pixels(sample, wanted.split, image_size) for sample in batch],
-        batches,
-        threads=_THREADS,
+        lambda batch: [decode(sample, f"sample {sample.position} of split {split!r}") for sample in batch],
+        _batches(samples),
+        threads=min(_THREADS, os.cpu_count() or 1),
         window=2 * _THREADS,
     )
-    images_NCHW: Pixels = np.empty((0, 3, image_size or 0, image_size or 0), dtype=np.uint8)
-    for row, pixels in zip(rows, (pixels for batch in decoded for pixels in batch), strict=True):
+    images_NCHW = torch.empty(0)
+    for row, image_3HW in zip(np.argsort(positions_N), (image for batch in decoded for image in batch), strict=True):
         if not len(images_NCHW):
-            images_NCHW = np.empty((len(wanted), 3, *pixels.shape[:2]), dtype=np.uint8)
-        if pixels.shape[:2] != images_NCHW.shape[2:]:
+            memory = torch.contiguous_format if image_3HW.is_contiguous() else torch.channels_last
+            images_NCHW = torch.empty(len(positions_N), *image_3HW.shape, dtype=torch.uint8, memory_format=memory)
+        if image_3HW.shape != images_NCHW.shape[1:]:
             raise RunError(
-                f"split {wanted.split!r}: sample {wanted.positions_N[row]} has {pixels.shape[1]}x{pixels.shape[0]} "
+                f"split {split!r}: sample {positions_N[row]} has {image_3HW.shape[2]}x{image_3HW.shape[1]} "
                 f"pixels, others {images_NCHW.shape[3]}x{images_NCHW.shape[2]}",
                 "set data.image_size: all images are then resized to it",
             )
-        images_NCHW[row] = pixels.transpose(2, 0, 1)
-    return torch.from_numpy(images_NCHW)
+        images_NCHW[row] = image_3HW
+    return images_NCHW
 
 
 def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
@@ -68,16 +95,13 @@ def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
         yield batch
 
 
-def _pixels(sample: Sample, split: str, image_size: int | None) -> Pixels:
-    image = decode_stored(sample.image, f"sample {sample.position} of split {split!r}")
-    if image_size is not None and image.size != (image_size, image_size):
-        image = _fit(image, image_size)
-    return np.asarray(image)
-
-
 def _fit(image: Image.Image, side: int) -> Image.Image:
     """Shorter side to `side`, then the central square."""
     scale = side / min(image.size)
     width, height = (max(side, round(length * scale)) for length in image.size)
     left, top = (width - side) // 2, (height - side) // 2
     return image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + side, top + side))
+
+
+def _tensor(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
