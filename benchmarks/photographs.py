@@ -8,7 +8,6 @@ training loop normalises on its device.
 """
 
 import argparse
-import io
 import resource
 import statistics
 import tempfile
@@ -16,10 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import simplejpeg
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 from torchvision import transforms
@@ -28,7 +25,7 @@ from torchvision.datasets import ImageFolder
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import parse_config
 from lipt.data.augmentation import no_augmentation, normalise
-from lipt.data.chunks import Dataset, read_samples
+from lipt.data.chunks import Dataset
 from lipt.data.cropping import Crops
 from lipt.data.images import StreamedImages, stream
 from lipt.progress import Reporter
@@ -83,33 +80,6 @@ def plain(images: Subset[object], workers: int) -> int:
     return sum(len(x) for x, _ in DataLoader(images, batch_size=BATCH, shuffle=True, num_workers=workers))
 
 
-def decoders(files: list[bytes]) -> dict[str, Callable[[], int]]:
-    """Each decodes all files whole, to an array."""
-
-    def pillow(data: bytes, by: int = 1) -> object:
-        image = Image.open(io.BytesIO(data))
-        image.draft("RGB", (image.width // by, image.height // by))
-        return np.asarray(image.convert("RGB"))
-
-    def half(data: bytes) -> object:
-        height, width, *_ = simplejpeg.decode_jpeg_header(data, strict=False)
-        return simplejpeg.decode_jpeg(data, "RGB", min_width=-(-width // 2), min_height=-(-height // 2), strict=False)
-
-    def torchvision(data: bytes) -> object:
-        from torchvision.io import ImageReadMode, decode_jpeg
-
-        return decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
-
-    each: dict[str, Callable[[bytes], object]] = {
-        "Pillow": pillow,
-        "torchvision (deprecated since 0.29)": torchvision,
-        "simplejpeg": lambda data: simplejpeg.decode_jpeg(data, "RGB", strict=False),
-        "Pillow, half size": lambda data: pillow(data, 2),
-        "simplejpeg, half size": half,
-    }
-    return {name: lambda decode=decode: len([decode(data) for data in files]) for name, decode in each.items()}  # type: ignore[misc]
-
-
 def train_ours(trainer: Trainer, images: StreamedImages) -> int:
     trainer.run_epoch(images)
     return len(images)
@@ -143,12 +113,7 @@ def main() -> None:
         rows = {path: row for row, (path, _) in enumerate(folder.samples)}
         names = whole.dataset.names("train").to_pylist()[: len(images)]
         some = Subset(folder, [rows[str(options.folder / name)] for name in names])
-        wanted = images.dataset.ranges_of("train", np.arange(min(200, len(images))))
-        files = [sample.image for sample in read_samples(wanted, images.dataset.read) if sample.ext == "jpg"]
-        print(
-            f"{len(images)} images, {len(folder.classes)} classes; {np.mean([len(data) for data in files]):.0f} bytes"
-        )
-        show("decoded whole", rates(decoders(files), options.rounds), "Pillow")
+        print(f"{len(images)} images of {len(folder.classes)} classes")
         loops: dict[str, Callable[[], int]] = {
             "DataLoader": lambda: plain(some, 0),
             "DataLoader, 2 workers": lambda: plain(some, 2),

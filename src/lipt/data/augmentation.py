@@ -57,7 +57,8 @@ def no_augmentation(images: Tensor, _rows_P: Tensor, _seed: int, /) -> Tensor:
 def normalise(images: Tensor) -> Tensor:
     """uint8 (P, 3, H, W) to float32, channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
     mean, std = _statistics(images.device)
-    return (images.contiguous(memory_format=torch.channels_last).float() - mean) / std
+    # In place: a batch of photographs is larger than a cache.
+    return images.contiguous(memory_format=torch.channels_last).float().sub_(mean).div_(std)
 
 
 @cache
