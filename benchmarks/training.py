@@ -1,0 +1,173 @@
+"""Images per CPU second of training, against the loops that one would write instead.
+
+    python -m benchmarks.training [--widths 16 64] [--rounds 5] [--threads 1] [--profile]
+
+ResNet-18 on images of 32 x 32 with random crop and flip. The rows of a table take turns within each round, so that a
+busy machine slows all of them; a figure is the median over the rounds. CPU seconds, because the machine may be shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from statistics import median
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
+from lipt.data.images import ResidentImages
+from lipt.data.randaugment import RandAugment
+from lipt.training.loop import Recipe, Trainer
+from lipt.training.networks import build_model, on_device
+from lipt.training.precision import Precision, autocast, native_precision
+
+CPU = torch.device("cpu")
+BATCH = 128
+STANDARD = StandardAugment(padding=4, flip=True, resized=False)
+Step = Callable[[], None]
+
+
+class AsImages(Dataset[tuple[Tensor, int]]):
+    """What torchvision's CIFAR10 does: a PIL image for each sample, and the transforms one would copy."""
+
+    def __init__(self, images: ResidentImages) -> None:
+        from torchvision import transforms
+
+        self.pixels, self.labels = images.images_NCHW.permute(0, 2, 3, 1).numpy(), images.labels_N.tolist()
+        self.transform = transforms.Compose(
+            [
+                transforms.RandomCrop(32, padding=4),
+                transforms.RandomHorizontalFlip(),
+                transforms.ToTensor(),
+                transforms.Normalize((0.49, 0.48, 0.45), (0.25, 0.24, 0.26)),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.transform(Image.fromarray(self.pixels[index])), self.labels[index]
+
+
+def plain(images: ResidentImages, width: int, *, tuned: bool) -> Step:
+    """The usual loop; `tuned`: with channels last and bfloat16, as a careful reader of torch's guide writes it."""
+    model = build_model("resnet18", num_classes=10, seed=0, width=width)
+    if tuned:
+        model = on_device(model, CPU)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    batches: Iterator[tuple[Tensor, Tensor]] = cycle(DataLoader(AsImages(images), BATCH, shuffle=True))
+
+    def step() -> None:
+        x, y = next(batches)
+        if tuned:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with autocast(CPU, "bf16" if tuned else "fp32"):
+            loss = F.cross_entropy(model(x).float(), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    return step
+
+
+def engine(images: ResidentImages, width: int, precision: Precision, augment: object = STANDARD) -> Step:
+    """An epoch of one batch."""
+    model = build_model("resnet18", num_classes=10, seed=0, width=width)
+    recipe = Recipe(
+        epochs=10**6,
+        batch_size=BATCH,
+        lr=0.01,
+        schedule="constant",
+        augment=augment,  # type: ignore[arg-type]
+        epoch_size=BATCH,
+        precision=precision,
+    )
+    trainer = Trainer(model, recipe, seed=0, device=CPU)
+    return lambda: trainer.run_epoch(images)
+
+
+def network(images: ResidentImages, width: int, precision: Precision) -> Step:
+    """Forward and backward of the network on one ready batch: what no loop can be faster than."""
+    model = on_device(build_model("resnet18", num_classes=10, seed=0, width=width), CPU)
+    x, y = normalise(images.images_NCHW[:BATCH]), images.labels_N[:BATCH]
+
+    def step() -> None:
+        with autocast(CPU, precision):
+            loss = F.cross_entropy(model(x).float(), y)
+        loss.backward()
+        model.zero_grad()
+
+    return step
+
+
+def measured(rows: dict[str, Step], rounds: int) -> dict[str, float]:
+    """Images per CPU second of each row."""
+    seconds: dict[str, list[float]] = {name: [] for name in rows}
+    for step in rows.values():
+        step()
+    for _ in range(rounds):
+        for name, step in rows.items():
+            started = time.process_time()
+            step()
+            seconds[name].append(time.process_time() - started)
+    return {name: BATCH / median(taken) for name, taken in seconds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--widths", type=int, nargs="+", default=[16, 64])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--profile", action="store_true", help="show where the engine's time goes")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    rng = np.random.default_rng(0)
+    images = ResidentImages(
+        images_NCHW=torch.from_numpy(rng.integers(0, 256, (8 * BATCH, 3, 32, 32), dtype=np.uint8)),
+        labels_N=torch.from_numpy(rng.integers(0, 10, 8 * BATCH)),
+    )
+    native = native_precision(CPU)
+    print(
+        f"torch {torch.__version__}, {arguments.threads} threads, native precision {native}, "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+    for width in arguments.widths:
+        rows = {
+            "plain loop": plain(images, width, tuned=False),
+            "plain loop, channels last, bf16": plain(images, width, tuned=True),
+            "engine, fp32": engine(images, width, "fp32"),
+            f"engine, auto ({native})": engine(images, width, native),
+            "the same without augmentation": engine(images, width, native, no_augmentation),
+            "the same with RandAugment": engine(images, width, native, RandAugment(num_ops=1, magnitude=9)),
+            f"network alone, {native}": network(images, width, native),
+        }
+        found = measured(rows, arguments.rounds)
+        for name, rate in found.items():
+            print(f"width {width:3}  {name:32} {rate:8.0f} img/CPU s   {rate / found['plain loop']:.2f}")
+        if arguments.profile:
+            show_profile(engine(images, width, native))
+
+
+def show_profile(step: Step) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    step()
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        step()
+    total = sum(event.self_cpu_time_total for event in found.key_averages())
+    for event in sorted(found.key_averages(), key=lambda event: -event.self_cpu_time_total)[:10]:
+        print(f"    {event.key:40} {100 * event.self_cpu_time_total / total:5.1f} %")
+
+
+if __name__ == "__main__":
+    main()
