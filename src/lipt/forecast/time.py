@@ -5,6 +5,8 @@ A part of a stage (a jigsaw, a score block) takes
     compute + max(decoding, store)      if its images are loaded first,
     max(compute, decoding, store)       if they are streamed during the computation.
 
+Pods that share a training exchange gradients while they compute; the slower of the two counts.
+
 A stage takes this time per round of parts, plus the start of its pods. Speeds are best measured on finished runs on the
 same machines (`calibrate`). Without them, the defaults of `Machine` are assumed.
 """
@@ -29,7 +31,7 @@ from lipt.report.document import Document, Engine
 from lipt.report.numbers import format_bytes, format_percent, format_seconds
 from lipt.run.context import Context
 
-Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "memory"]
+Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "network", "memory"]
 
 #: Seconds that an engine adds to a box. Pods per second that a Job starts (kube-controller-manager's default).
 STEP_S: Mapping[Engine, float] = {"local": 0, "argo": 10, "kubeflow": 20}
@@ -141,19 +143,25 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, start: float
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
     setup = machine.setups.get(work.stage, Setup(part_s=0, first_s=0))
     pods = min(machine.nodes, work.parts) if work.spreads and clustered else 1
+    nodes = nodes_of(machine, config) if work.member_bytes else 1  # that share each batch
     processes = config.processes if isinstance(config.processes, int) else 1
     # Processes either take whole parts, or share each batch of a training.
     apart = min(processes, math.ceil(work.parts / pods)) if work.spreads else 1
-    together = processes if work.member_bytes else 1
+    members = processes if work.member_bytes else 1
+    together = members * nodes
+    looks = together if work.streams else members  # each pod reads all images that are held in memory
     rounds = math.ceil(work.parts / (pods * apart))
-    memory = apart * work.memory_bytes + (together - 1) * work.member_bytes
-    compute = _compute_s(work, machine, fit) / together + setup.part_s
+    memory = apart * work.memory_bytes + (members - 1) * work.member_bytes
+    network = 16e-9 * (nodes - 1) / nodes * work.gradient_bytes * work.steps / machine.node_gbps
+    alone = _compute_s(work, machine, fit) / together
+    compute = max(alone, network) + setup.part_s
     # Measured compute includes decoding, so decoding is added only without a measurement. Per image 50 us and 9 ns per
     # pixel, on the eight threads of a process: 2,000 images of 224 px per second, 17,000 of 32 px.
-    decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / together
-    waiting = machine.waiting_s(work.requests) / together
+    decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / looks
+    waiting = machine.waiting_s(work.requests) / looks
     written = {kind: work.parts * size for kind, size in work.written.items()}
-    transfer = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()), pods, apart)
+    moved = sum(work.read.values()) / (nodes if work.streams else 1) + sum(work.written.values())
+    transfer = machine.transfer_s(moved, pods * nodes, apart)
     io = max(decode, transfer + waiting)
     busy = max(compute, io) if work.streams else compute + io
     if work.checkpoints:
@@ -161,32 +169,40 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, start: float
         written["model"] += work.parts * saved * work.checkpoint_bytes
     # One process of a pod fetches weights for all.
     kept = {kind: size * (1 if kind == "model" else apart) for kind, size in work.once.items()}
-    first = (fit.first_s if fit else setup.first_s) + machine.transfer_s(sum(kept.values()), pods)
+    first = (fit.first_s if fit else setup.first_s) + machine.transfer_s(sum(kept.values()), pods * nodes)
     if clustered and work.spreads and pods > 1:
         start += machine.pod_start_s + pods / _PODS_PER_S
+    if nodes > 1:  # a Job for each training
+        start += work.parts * (machine.pod_start_s + nodes / _PODS_PER_S)
     if apart > 1 or together > 1:  # new processes for all parts, or for each training
         start += machine.start_s * (1 if apart > 1 else work.parts)
     shares: dict[Bottleneck, float] = {
-        "compute": rounds * compute,
+        "compute": rounds * (alone + setup.part_s),
+        "network": rounds * network,
         "decode": rounds * decode,
         "store": rounds * transfer + first,
         "requests": rounds * waiting,
         "orchestration": start,
     }
-    kinds = ("data", "model", "other")
+    kinds, copies = ("data", "model", "other"), 1 if work.streams else nodes
     return Forecast(
         stage=work.stage,
-        pods=pods,
+        pods=pods * nodes,
         parts=work.parts,
         wall_s=rounds * busy + first + start,
         start_s=start,
         gpu_hours=(work.parts * busy + pods * apart * first) * together / 3600 if work.flops else 0,
         flops=work.parts * work.flops * (fit.done if fit else 1),
-        read={kind: work.parts * work.read.get(kind, 0) + pods * kept.get(kind, 0) for kind in kinds},
+        read={kind: copies * work.parts * work.read.get(kind, 0) + pods * nodes * kept.get(kind, 0) for kind in kinds},
         written=written,
         memory_bytes=memory,
         bottleneck="memory" if memory > 1e9 * machine.memory_gb else max(shares, key=shares.__getitem__),
     )
+
+
+def nodes_of(machine: Machine, config: Config) -> int:
+    """Number of pods that share a training. The box that waits for them holds a node, too."""
+    return config.train.nodes if machine.engine != "local" and config.train.nodes < machine.nodes else 1
 
 
 def _compute_s(work: Work, machine: Machine, fit: Fit | None) -> float:
@@ -283,7 +299,11 @@ def breaks(works: Sequence[Work], stages: Sequence[Forecast], machine: Machine, 
     longest = max(stages, key=lambda stage: stage.wall_s)
     if machine.nodes > 1 and longest.pods == 1:
         share, wall = format_percent(longest.wall_s / sum(wall_s.values()), 0), format_seconds(longest.wall_s)
-        found.append(f"{longest.stage} takes {wall}, {share} of the run, on one of {machine.nodes:,} nodes")
+        remedy = "; train.nodes shares it" if by_name[longest.stage].member_bytes and config.train.nodes == 1 else ""
+        found.append(f"{longest.stage} takes {wall}, {share} of the run, on one of {machine.nodes:,} nodes{remedy}")
+    if config.train.nodes > nodes_of(machine, config) and machine.engine != "local":
+        needed = f"{config.train.nodes:,} pods and the box that waits for them need {config.train.nodes + 1:,} nodes"
+        found.append(f"train.nodes: {needed}, there are {machine.nodes:,}: the box trains alone")
     if machine.nodes > 1 and pretrain and wall_s["merge"] > wall_s["pretrain"] and "group" not in wall_s:
         times = f"{format_seconds(wall_s['merge'])}, pretrain {format_seconds(wall_s['pretrain'])}"
         remedy = "merge.groups merges them side by side"

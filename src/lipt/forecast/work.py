@@ -29,6 +29,8 @@ class Work:
     streams: bool = False
     member_bytes: float = 0
     """Memory of each further process if several share each batch; otherwise 0."""
+    gradient_bytes: float = 0
+    """Bytes of the gradients, which pods that share each batch add up in each step."""
     checkpoints: int = 0
     """Largest number of checkpoints; one is written every `train.checkpoint_s`."""
     checkpoint_bytes: float = 0

@@ -103,6 +103,7 @@ def test_a_training_has_no_deadline_and_is_repeated_often() -> None:
     training = job(together=True)["spec"]
     assert "activeDeadlineSeconds" not in training
     assert job()["spec"]["activeDeadlineSeconds"] == 720 * 60
+    assert training["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"] == [1, 2]  # not when it is killed
     assert training["backoffLimitPerIndex"] > 10 * job()["spec"]["backoffLimitPerIndex"]
     affinity = training["template"]["spec"]["affinity"]["podAntiAffinity"]
     assert "requiredDuringSchedulingIgnoredDuringExecution" in affinity

@@ -133,6 +133,30 @@ def test_a_pod_has_no_more_processes_than_parts() -> None:
     assert on[1]["pretrain"].memory_bytes == 8 * on[16]["pretrain"].memory_bytes
 
 
+def test_pods_that_share_a_training_gain_as_far_as_their_network_allows() -> None:
+    def on(count: int, gpu_tflops: float = 0.01, **changes: Any) -> tuple[dict[str, Forecast], str]:
+        chosen = {"train": {"nodes": count, "epochs": 20}} | changes
+        stages, found = predicted(9, 1_000_000, changes=chosen, gpu_tflops=gpu_tflops, pod_start_s=1)
+        return {stage.stage: stage for stage in stages}, "\n".join(found)
+
+    (one, said), (eight, _) = on(1), on(8)
+    assert "train.nodes shares it" in said
+    for stage in ("initialise", "train"):
+        assert (one[stage].pods, eight[stage].pods) == (1, 8)
+        assert one[stage].wall_s / 8 < eight[stage].wall_s < one[stage].wall_s / 5
+        assert eight[stage].memory_bytes == one[stage].memory_bytes
+        assert eight[stage].read["data"] == 8 * one[stage].read["data"]  # each holds the images
+    wide: dict[str, Any] = {"model": {"width": 64}}  # 45 MB of gradients in each step, over 10 Gbit/s
+    (one_wide, _), (eight_wide, _) = on(1, 50, **wide), on(8, 50, **wide)
+    assert eight_wide["initialise"].bottleneck == "network"
+    assert eight_wide["initialise"].wall_s > one_wide["initialise"].wall_s
+    streamed, _ = on(8, data={"resident_mb": 0})
+    assert streamed["initialise"].read["data"] == one["initialise"].read["data"]
+    too_many, said = on(9)
+    assert "train.nodes: 9 pods and the box that waits for them need 10 nodes, there are 9" in said
+    assert too_many["train"].wall_s == one["train"].wall_s
+
+
 def test_groups_divide_time_and_memory_of_a_merge() -> None:
     """Linear in n in one pod; with the square root in groups, their merge and the last one are alike."""
     changes = {"dispatch": {"jigsaws": 1024}, "data": {"validation_fraction": 0.001}}  # of the search

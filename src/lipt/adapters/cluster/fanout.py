@@ -30,7 +30,8 @@ _STUCK_S = 15
 _LEAST_GRACE_S = 60.0
 #: The reason of pods that could not start.
 NO_ROOM = "no node had room for it"
-_EXPLAINED = {"OOMKilled": "out of memory (OOMKilled): raise `memory`", "Evicted": "evicted by its node"}
+_NO_MEMORY = "out of memory (OOMKilled): raise `memory`"
+_EXPLAINED = {"OOMKilled": _NO_MEMORY, "Evicted": "evicted by its node"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +169,8 @@ class _Watch:
             if condition := _condition(job):
                 self.ended = True
                 return _lost(status, condition, self.completions, self.reasons)
+            if together and _NO_MEMORY in self.reasons.values():
+                return {index: why for index, why in self.reasons.items() if why == _NO_MEMORY}
             waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
             if not waiting or (running and not together):
                 last_placed = now

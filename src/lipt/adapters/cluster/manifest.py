@@ -172,8 +172,12 @@ def job_manifest(
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    # 137: killed, but not by a disruption: out of memory, and so would be a retry.
-                    {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1, 2, 137]}},
+                    # 137: killed, but not by a disruption: out of memory, and so would be a retry. A pod that is
+                    # deleted by force ends so, too; that must not end a long training.
+                    {
+                        "action": "FailIndex",
+                        "onExitCodes": {"operator": "In", "values": [1, 2] if together else [1, 2, 137]},
+                    },
                 ]
             },
             "template": {
