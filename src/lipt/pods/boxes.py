@@ -3,7 +3,8 @@
 Samples, weights and scores never pass through the pipeline engine. A pod receives addresses, reads the data from the
 workspace by range, and verifies them.
 
-Three boxes start worker pods (`workers`): pretrain always, merge if there are groups, select if pods share the scoring.
+Boxes start worker pods (`workers`): pretrain always, merge if there are groups, select if pods share the scoring;
+dispatch and train if pods share the training (`training`).
 The pretrain box only waits for them, so this file imports torch in the boxes that use it.
 """
 
