@@ -13,8 +13,14 @@ Array: TypeAlias = npt.NDArray[np.floating]
 
 #: A variable this close (squared relative distance) to the span of the positive ones is not let in.
 DEPENDENT = 1e-8
+#: The projection of a variable closer than this is refined: rounding of the inverse could exceed the distance.
+NEAR = 1e-4
 #: A slope this small, relative to the largest right-hand side, is zero.
 FLAT = 1e-10
+#: So is one that a change of the system by this share of its largest entry would make zero.
+ROUNDING = 1e-14
+#: Corrections of the weights after each variable that enters, at most.
+REPAIRS = 6
 
 
 class NonNegativeLeastSquares:
@@ -22,9 +28,10 @@ class NonNegativeLeastSquares:
 
     This is the active set method of Lawson & Hanson, started from the previous solution. It keeps the inverse of the
     system of the m positive variables. A variable enters by a border and leaves by a rank-one update, both in O(m^2).
-    The inverse drifts where columns are nearly dependent. So the slopes of the positive variables, which are 0 at the
-    solution, are checked after every step. If they are not 0, the inverse refines the weights. If that does not help,
-    the inverse is computed anew, in O(m^3).
+    The inverse loses digits where columns are nearly dependent. So the projection of a variable that nearly depends on
+    the positive ones is refined before it enters. The slopes of the positive variables, which are 0 at the solution,
+    are checked after every step. If they are not 0, the inverse refines the weights. If that does not help, the inverse
+    is computed anew, in O(m^3).
 
     Args:
         capacity: the number of variables that will be added.
@@ -58,7 +65,7 @@ class NonNegativeLeastSquares:
         for _ in range(6 * end):  # twice the usual bound of Lawson & Hanson; two or three suffice
             slopes_T, which_P = self._slopes(), self._which_P[: self._count]
             off = float(np.abs(slopes_T[which_P]).max(initial=0))
-            if repairs < 12 and not off <= flat + 1e-14 * largest * float(w_T.sum()):
+            if repairs < REPAIRS and not off <= flat + ROUNDING * largest * float(w_T.sum()):
                 repairs += 1
                 if repairs >= 3:
                     self._inverse_PP[: self._count, : self._count] = np.linalg.pinv(
@@ -69,6 +76,7 @@ class NonNegativeLeastSquares:
                 slopes_T[which_P] = -np.inf
                 if not self._enter(slopes_T, flat):
                     break
+                repairs = 0
             self._settle()
         return w_T
 
@@ -98,6 +106,8 @@ class NonNegativeLeastSquares:
         while slopes_T[entering := int(slopes_T.argmax())] > flat:
             norm, column_P = self._system_KK[entering, entering], self._system_KK[entering, which_P]
             along_P = inverse_PP @ column_P
+            if norm - column_P @ along_P < norm * NEAR:
+                along_P += inverse_PP @ (column_P - self._system_KK[np.ix_(which_P, which_P)] @ along_P)
             distance = norm - column_P @ along_P  # to the span of the others, squared, ridge included
             if distance > norm * DEPENDENT:
                 scaled_P, w = along_P / distance, slopes_T[entering] / distance

@@ -18,7 +18,7 @@ from lipt.errors import UsageError
 from lipt.selection import Candidates, Outputs, select
 from lipt.selection.algorithms.gradmatch import LAM
 from lipt.selection.gradients import last_layers
-from lipt.selection.nnls import DEPENDENT, GrowingNonNegativeLeastSquares, NonNegativeLeastSquares
+from lipt.selection.nnls import DEPENDENT, FLAT, ROUNDING, GrowingNonNegativeLeastSquares, NonNegativeLeastSquares
 from lipt.selection.pursuit import Problem, matching_pursuit, side_by_side
 
 CPU = torch.device("cpu")
@@ -275,6 +275,8 @@ def test_nnls_side_by_side_is_optimal_after_every_variable(seed: int, rank: int,
     apart=st.sampled_from([0.0, 1e-12, 1e-7, 1e-5, 1e-3]),
 )  # fmt: skip
 @example(seed=5872, rank=7, lam=1e-6, apart=0.0)
+@example(seed=632873449, rank=8, lam=1e-6, apart=0.0)  # a cycle, where a wrong distance let a variable in
+@example(seed=518441882, rank=11, lam=1e-6, apart=0.0)  # many variables enter at once
 def test_nnls_is_optimal_after_every_variable(seed: int, rank: int, lam: float, apart: float) -> None:
     """Also where an inverse drifts: columns that are equal, or nearly the sum of two others."""
     rng = np.random.default_rng(seed)
@@ -290,12 +292,15 @@ def test_nnls_is_optimal_after_every_variable(seed: int, rank: int, lam: float, 
         system = np.vstack([a[:, : t + 1], np.sqrt(lam) * np.eye(t + 1)])
         rest = np.concatenate([b, np.zeros(t + 1)]) - system @ weights
         slopes, square_norms = system.T @ rest, np.square(system).sum(0)
-        scale, positive = np.abs(a[:, : t + 1].T @ b).max(), weights > 0
-        np.testing.assert_allclose(slopes[positive], 0, atol=1e-7 * scale)
-        if (rising := (slopes > 1e-7 * scale) & ~positive).any():  # only where it nearly depends on the positive ones
+        positive = weights > 0
+        # The backward error: slopes of this size vanish if b and the system change by these shares. In the limit is
+        # twice what the solver allows, as its slopes are of the rounded normal equations.
+        limit = 2 * (FLAT * np.abs(a[:, : t + 1].T @ b).max() + ROUNDING * square_norms.max() * weights.sum())
+        np.testing.assert_allclose(slopes[positive], 0, atol=limit)
+        if (rising := (slopes > limit) & ~positive).any():  # only where it nearly depends on the positive ones
             basis = np.linalg.qr(system[:, positive])[0]
             across = system[:, rising] - basis @ (basis.T @ system[:, rising])
-            assert (np.square(across).sum(0) < 10 * DEPENDENT * square_norms[rising]).all()
+            assert (np.square(across).sum(0) < 2 * DEPENDENT * square_norms[rising]).all()
 
 
 def test_nnls_builds_a_wrong_inverse_anew() -> None:
