@@ -75,18 +75,14 @@ def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     changes = {"train": {"epochs": 150, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
     run = Run(tmp_path, "training", changes, gpus=0)  # the waiting box would hold one of the two GPUs
 
-    def trainers() -> list[dict[str, Any]]:
-        return [pod for pod in run.workers() if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "train"]
-
-    until(lambda: any(key.endswith("/checkpoint") for key in trained(run)), why="there is a checkpoint", seconds=420)
-    first, second = sorted(trainers(), key=lambda pod: str(pod["metadata"]["name"]))
+    first, second = in_training(run)
     assert is_running(first)
     assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
     kubectl("delete", "pod", second["metadata"]["name"], "--wait=false", "--grace-period=0", "--force")
     run.succeeds(seconds=600)
     codes = [
         (status["state"]["terminated"]["exitCode"], status["state"]["terminated"].get("message", ""))
-        for pod in trainers()
+        for pod in trainers(run)
         for status in pod["status"]["containerStatuses"]
     ]
     assert [code for code, _ in codes].count(0) == 2
@@ -99,6 +95,42 @@ def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
         "cost.json",
         "weights.safetensors",
     ]
+
+
+def test_a_node_lost_while_it_trains(tmp_path: Path) -> None:
+    """Its connections stay open: the other pod notices by itself, and the training continues on other nodes."""
+    changes = {"train": {"epochs": 1500, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
+    run = Run(tmp_path, "training-node", changes, gpus=0)
+    pods = in_training(run)
+    (box,) = run.pods("train")
+    busy = {box["spec"]["nodeName"], items("pods", "app.kubernetes.io/name=minio")[0]["spec"]["nodeName"]}
+    lost = next(pod for pod in pods if pod["spec"]["nodeName"] not in busy)
+    other = next(pod["metadata"]["name"] for pod in pods if pod is not lost)
+    driver("node-stop", lost["spec"]["nodeName"])
+    try:
+        ended = "{.status.containerStatuses[0].state.terminated.exitCode}"
+        found = until(
+            lambda: kubectl("get", "pod", other, "-o", f"jsonpath={ended}", check=False),
+            why=f"{other} notices",
+            seconds=90,
+        )
+        assert found == "3"
+        until(lambda: "continues after epoch" in run.logs(), why="the training continues", seconds=300, every=3)
+    finally:
+        driver("node-start", lost["spec"]["nodeName"])
+    kubectl("delete", "workflow", run.workflow)
+
+
+def trainers(run: Run) -> list[dict[str, Any]]:
+    """The pods of its main training, by name."""
+    pods = [pod for pod in run.workers() if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "train"]
+    return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def in_training(run: Run) -> list[dict[str, Any]]:
+    """These pods, when there is a checkpoint."""
+    until(lambda: any(key.endswith("/checkpoint") for key in trained(run)), why="there is a checkpoint", seconds=420)
+    return trainers(run)
 
 
 def test_time_in_a_queue_counts_against_no_deadline(tmp_path: Path) -> None:
