@@ -19,8 +19,6 @@ from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 COMPILER = {"torch._dynamo", "torch._inductor", "sympy"}
 UNUSED = COMPILER | {"torchvision", "sklearn", "scipy", "kfp", "minio"}
 TENSORS = {"torch", "numpy", "pyarrow", "PIL"}
-#: `standard`: RandAugment, the default, is torchvision's.
-SETTINGS = TINY | {"pretrain": {"augment": "standard"}}
 
 PROGRAM = """
 import contextlib, io, json, sys
@@ -55,7 +53,7 @@ def found(done: list[tuple[str, str, set[str]]], unwanted: set[str]) -> dict[str
 
 def configured(folder: Path) -> Path:
     path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(SETTINGS | {"workspace": str(folder / "runs")}))
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(folder / "runs")}))
     return path
 
 
@@ -82,7 +80,7 @@ def test_verbs_import_no_compiler_and_reports_no_torch(tmp_path: Path) -> None:
 
 def test_boxes_and_worker_pods_import_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "0")
-    config = json.dumps(SETTINGS | {"workspace": str(tmp_path)}, separators=(",", ":"))
+    config = json.dumps(TINY | {"workspace": str(tmp_path)}, separators=(",", ":"))
     done = imports(
         f"box dispatch -p config={config} -p image=lipt:1",
         "box worker @0 pretrain --items [0,1,2] --of 1",
@@ -118,7 +116,7 @@ class Api(JsonHandler):
 
 
 def test_the_box_that_waits_for_worker_pods_imports_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = parse_config(SETTINGS | {"workspace": str(tmp_path / "runs")})
+    config = parse_config(TINY | {"workspace": str(tmp_path / "runs")})
     address = dispatch_box(config, engine="argo", image="lipt:1")
     with serving(Api) as server:
         use_cluster(server, tmp_path, monkeypatch)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The numbers of a `Machine`.
 _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s", "memory_gb")
+#: Seconds to import matplotlib and write the report, per second that a process takes to start.
+_REPORT = 0.55
 
 
 @click.command()
@@ -109,7 +111,7 @@ def plan(
     works = work_of(ctx, data)
     if engine == "local" and "gpu_tflops" not in given:
         rates, setups = rates_here(ctx, data, [work.stage for work in works if work.stage not in fits])
-        machine = replace(machine, rates=rates, setups=setups, start_s=start_s)
+        machine = replace(machine, rates=rates, setups=setups, start_s=start_s, report_s=_REPORT * start_s)
     stages = forecast(works, machine, ctx.config, data.side)
     notes = assumptions(machine, given, len(runs), name_of_device(ctx))
     _show(stages, costs, breaks(works, stages, machine, ctx.config), notes, machine, output)
@@ -130,6 +132,7 @@ def assumptions(machine: Machine, given: Collection[str], runs: int, device: str
         rates = ", ".join(f"{stage} {_tflops(rate)}" for stage, rate in machine.rates.items())
         lines.append(f"compute, measured just now with this model on this machine ({device}): {rates}")
         lines.append(f"start of a process, measured just now: {machine.start_s:.2g} s")
+        lines.append(f"report, estimated from the start: {machine.report_s:.2g} s")
     elif not lines:
         lines.append(f"compute: {_tflops(machine.gpu_tflops)} per GPU{_said('gpu_tflops', given)}")
     link, store = f"{machine.node_gbps:g} Gbit/s", f"{machine.store_gbps:g} Gbit/s"

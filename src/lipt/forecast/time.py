@@ -91,6 +91,8 @@ class Machine:
     """Of the stages whose set-up was measured (`speed`)."""
     start_s: float = 0
     """Seconds to start a process of a local run: start Python, import torch."""
+    report_s: float = 0
+    """Seconds to write the report of a local run; counted in its start."""
 
     def __post_init__(self) -> None:
         if self.engine == "local" and self.nodes > 1:
@@ -133,7 +135,7 @@ def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int)
     boxes = {stage: int(stage in BOXES) for stage in names}
     boxes[names[0]] += len(set(BOXES) - set(names))  # boxes without work start too
     if machine.engine == "local":
-        starts = {stage: machine.start_s * (stage == names[0]) for stage in names}
+        starts = {stage: (machine.start_s + machine.report_s) * (stage == names[0]) for stage in names}
     else:
         starts = {stage: boxes[stage] * (STEP_S[machine.engine] + machine.pod_start_s) for stage in names}
     return [_stage(work, machine, config, side, starts[work.stage]) for work in works]

@@ -66,6 +66,7 @@ class Ranks:
                 module.__class__ = SyncedBatchNorm  # keeps parameters, buffers, name and place
         # find_unused_parameters: a user's model may have some. It also keeps the layout of the gradient buckets, which
         # otherwise changes after the first step, so that a resumed run would round differently.
+        # Its import of torch's compiler costs 5 s of CPU time, but it sends gradients during the backward pass.
         network: nn.Module = DistributedDataParallel(model, find_unused_parameters=True)
         return network
 
