@@ -26,12 +26,12 @@ COMMANDS = {
     "pretrain box, finds all jigsaws": "box pretrain {run}",
     "worker pod, finds its jigsaws": "box worker {run} pretrain --items [0,1,2] --of 1",
 }
-POD = {"JOB_COMPLETION_INDEX": "0"}
+ENVIRONMENT = {"JOB_COMPLETION_INDEX": "0", "OMP_NUM_THREADS": "1"}
 
 
 def cpu_s(*arguments: str) -> float:
     before = sum(getrusage(RUSAGE_CHILDREN)[:2])  # in the program and in the kernel
-    subprocess.run([sys.executable, *arguments], capture_output=True, check=True, env=os.environ | POD)
+    subprocess.run([sys.executable, *arguments], capture_output=True, check=True, env=os.environ | ENVIRONMENT)
     return sum(getrusage(RUSAGE_CHILDREN)[:2]) - before
 
 
