@@ -26,12 +26,11 @@ from lipt.stages.initialise import initialise
 from lipt.stages.select import select
 from lipt.stages.train import train
 from tests.conftest import free_port
-from tests.pipeline.test_processes import SMOOTH, TRAIN, equal, trained
+from tests.pipeline.test_processes import EXACT, TRAIN, equal, trained
 from tests.tiny import tiny_context
 
 PODS = Pods(image="lipt:1")
 HERE = ThisPod(namespace="lipt", pod="box")
-EXACT: dict[str, Any] = {"model": SMOOTH, "precision": "fp32"}
 
 
 class Job:
