@@ -14,9 +14,8 @@ from lipt.selection import registry
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
 from lipt.selection.auto import AUTO, UNUSED, auto_rule
 from lipt.selection.passes import in_memory
-from lipt.selection.registry import Group, Task, plain, require
+from lipt.selection.registry import Task, plain, require
 from lipt.selection.result import Selection, check_notes
-from lipt.selection.rows import members_by_class
 from lipt.selection.types import Candidates, Requirements
 
 
@@ -101,7 +100,8 @@ def select(
         validation=_judges(candidates, validation) if needs.validation else None,
         budget=budget,
         fraction=fraction,
-        groups=groups(candidates, budget, initial_I, balanced=balanced),
+        balanced=balanced,
+        initial_I=initial_I,
         generator=torch.Generator().manual_seed(seed),
     )
     picks = found.function(task, **bound)
@@ -123,25 +123,6 @@ def select(
         notes=notes,
         remarks=(*unused, *_without_any(candidates, picks.indices_K, initial_I)),
     )
-
-
-def groups(candidates: Candidates, budget: int, initial_I: Tensor, *, balanced: bool) -> list[Group]:
-    """The groups that share the budget in proportion to what is not selected yet, without those that get nothing."""
-    if not balanced:
-        everyone_N = torch.arange(len(candidates), device=candidates.labels_N.device)
-        return [Group(label=None, members_M=everyone_N, budget=budget, initial_I=initial_I)]
-    members = members_by_class(candidates.labels_N, candidates.num_classes)
-    initial = [initial_I] * len(members)
-    if len(initial_I):
-        barred_N = torch.zeros_like(candidates.labels_N, dtype=torch.bool)
-        barred_N[initial_I] = True
-        initial = [barred_N[members_M].nonzero().flatten() for members_M in members]
-    free = [members_M.numel() - each.numel() for members_M, each in zip(members, initial, strict=True)]
-    return [
-        Group(label=label, members_M=members[label], budget=share, initial_I=initial[label])
-        for label, share in enumerate(registry.shares(budget, free))
-        if share
-    ]
 
 
 def _initial(
@@ -187,10 +168,10 @@ def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
 def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:
     """A remark where classes that have candidates get no sample, and have none yet."""
     labels = candidates.labels_N.numpy(force=True)
-    taken = [each.numpy(force=True) for each in (indices_K, initial_I)]
-    there_C, taken_C = (
-        np.bincount(each, minlength=candidates.num_classes) > 0 for each in (labels, labels[np.concatenate(taken)])
-    )
+    taken_C = np.zeros(candidates.num_classes, dtype=bool)
+    for each in (indices_K, initial_I):
+        taken_C[labels[each.numpy(force=True)]] = True
+    there_C = taken_C if taken_C.all() else np.bincount(labels, minlength=candidates.num_classes) > 0
     lost = np.flatnonzero(there_C > taken_C).tolist()
     if not lost:
         return []

@@ -37,7 +37,8 @@ def row_sums(x_NC: Tensor) -> Tensor:
 def lengths(x_MD: Tensor) -> Tensor:
     """|x_i| (M,), also where its squares underflow; inf where they overflow."""
     if few(x_MD):
-        lengths_M = torch.sqrt_(row_sums(torch.square(x_MD)))
+        with np.errstate(all="ignore"):
+            lengths_M = torch.as_tensor(reduce(add, (column_M * column_M for column_M in view(x_MD.T)))).sqrt_()
     elif x_MD.device.type == "cpu":
         x = x_MD.contiguous().numpy(force=True)
         with np.errstate(all="ignore"):  # one dot product for each row

@@ -36,6 +36,9 @@ def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None],
 
 def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) -> Tensor:
     """The results (N, ...) of `compute`, which gives a row for each sample of a block, whatever the others are."""
+    if candidates.stored is None:
+        check_finite(candidates, "candidate")
+        return compute(candidates)
     results = RowBuffer(len(candidates))
     each_block(candidates, lambda start, block: results.put(start, {"": compute(block)}))
     return results.tensors[""]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from inspect import Parameter, signature
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -43,9 +43,31 @@ class Task:
     """Samples in all; the groups share it."""
     fraction: float
     """The same as a share of the candidates."""
-    groups: Sequence[Group]
+    balanced: bool
+    initial_I: Tensor
+    """Int64 (I,), ascending positions of samples that are selected already."""
     generator: torch.Generator
     """On the CPU, so that draws do not depend on the device."""
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """They share the budget in proportion to what is not selected yet; without those that get nothing."""
+        labels_N, initial_I = self.candidates.labels_N, self.initial_I
+        if not self.balanced:
+            everyone_N = torch.arange(len(labels_N), device=labels_N.device)
+            return [Group(label=None, members_M=everyone_N, budget=self.budget, initial_I=initial_I)]
+        members = self.candidates.members
+        initial = [initial_I] * len(members)
+        if len(initial_I):
+            barred_N = torch.zeros_like(labels_N, dtype=torch.bool)
+            barred_N[initial_I] = True
+            initial = [barred_N[members_M].nonzero().flatten() for members_M in members]
+        free = [members_M.numel() - each.numel() for members_M, each in zip(members, initial, strict=True)]
+        return [
+            Group(label=label, members_M=members[label], budget=share, initial_I=initial[label])
+            for label, share in enumerate(shares(self.budget, free))
+            if share
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +266,7 @@ def per_group(
     *,
     compares: Literal["features", "gradients"] | None = None,
 ) -> Picks:
-    """Solve every group by itself; `pick` returns positions into `group.members_M` and their weights or None.
+    """Solve every group by itself; `pick` returns positions into `group.members_M` and their weights, or None for all.
 
     Args:
         compares: what samples are to a greedy; those that are equal in it are picked in their order.
@@ -257,8 +279,9 @@ def per_group(
                 task.candidates, group.members_M, local_K, gradients=compares == "gradients", barred_I=group.initial_I
             )
         indices.append(group.members_M[local_K])
-        weights.append(torch.ones(len(local_K), device=local_K.device) if weights_K is None else weights_K.float())
-    return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights), scores_N=scores_N)
+        if weights_K is not None:
+            weights.append(weights_K)
+    return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights) if weights else None, scores_N=scores_N)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -68,7 +69,11 @@ def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:
     """
     if labels_N.device.type != "cpu":
         return list(labels_N.sort(stable=True).indices.split(torch.bincount(labels_N, minlength=num_classes).tolist()))
-    labels = labels_N.numpy()
-    sizes = np.bincount(labels, minlength=num_classes).tolist()
+    order, sizes = by_class(labels_N.numpy(), num_classes)
+    return list(torch.from_numpy(order).split(sizes.tolist()))
+
+
+def by_class(labels: npt.NDArray[np.int64], num_classes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Positions (N,) class after class, ascending within each, and the number (C,) of each class."""
     small = labels.astype(np.int16 if num_classes < 2**15 else np.int64)  # numpy sorts small integers by their digits
-    return list(torch.from_numpy(small.argsort(kind="stable")).split(sizes))
+    return small.argsort(kind="stable"), np.bincount(labels, minlength=num_classes)

@@ -18,7 +18,7 @@ from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.norms import as_float, lengths
-from lipt.selection.rows import per_row
+from lipt.selection.rows import members_by_class, per_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +142,14 @@ class Candidates:
         """R."""
         return len(self.outputs) if self.stored is None else self.stored.models
 
+    @cached_property
+    def members(self) -> list[Tensor]:
+        """Positions (M,) of every class, ascending."""
+        return members_by_class(self.labels_N, self.num_classes)
+
     def looked_at(self, *, logits: bool, features: bool) -> Candidates:
         """The same without outputs that nothing looks at, so that they need not be right. Nothing that was computed
-        from the outputs earlier is kept, because they may have changed since."""
+        from labels or outputs earlier is kept, because they may have changed since."""
 
         def without(outputs: Sequence[Outputs]) -> list[Outputs]:
             return [
@@ -155,16 +160,14 @@ class Candidates:
                 for each in outputs
             ]
 
-        if not self.num_models:
-            return self
+        same = copy(self)  # which need not be checked again
+        vars(same).pop("members", None)
         if self.stored is None:
-            changed: dict[str, object] = {"outputs": without(self.outputs)}
+            object.__setattr__(same, "outputs", without(self.outputs))
         else:
             read = self.stored.read
-            changed = {"stored": replace(self.stored, read=lambda index: without(read(index)))}
-        same = copy(self)  # which need not be checked again
-        for name, value in changed.items():
-            object.__setattr__(same, name, value)
+            stored = replace(self.stored, read=lambda index: without(read(index)))
+            object.__setattr__(same, "stored", stored)
         return same
 
     @classmethod

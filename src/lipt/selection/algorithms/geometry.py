@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from lipt.selection.gradients import joint_features
 from lipt.selection.norms import lengths, squarable
 from lipt.selection.passes import each_block, in_memory, per_sample
 from lipt.selection.registry import Group, Picks, Task, per_group, register, top
-from lipt.selection.rows import block_rows, members_by_class, per_row
+from lipt.selection.rows import block_rows, per_row
 from lipt.selection.shrinking import shrinking_greedy
 from lipt.selection.steps import Pick, features_first, leader, minimum, positions, product
 from lipt.selection.types import Candidates
@@ -67,7 +68,7 @@ def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> P
     means_CD = class_means(candidates)
     distances_N = per_sample(candidates, lambda block: _distances_from(block, means_CD))
     scores_N = torch.empty_like(distances_N)
-    for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
+    for rows_M in candidates.members:
         if len(rows_M):
             scores_N[rows_M] = -_offsets(distances_N[rows_M])
     return top(task, scores_N)
@@ -76,7 +77,7 @@ def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> P
 def _middle_ranks(task: Task) -> Picks:
     candidates = in_memory(task.candidates, "candidate")
     distances_N = torch.empty(len(candidates), dtype=torch.float64, device=candidates.labels_N.device)
-    for rows_M in members_by_class(candidates.labels_N, candidates.num_classes):
+    for rows_M in candidates.members:
         if len(rows_M):
             features_MD = joint_features(candidates.outputs, rows_M).double()
             ordered_MD = features_MD.sort(0).values
@@ -218,8 +219,9 @@ class _Farthest:
 
 def _offsets(values_M: Tensor) -> Tensor:
     """How far each is from the median, which is the mean of the middle two for an even number."""
-    ordered_M = values_M.sort().values
-    low, high = ordered_M[(len(ordered_M) - 1) // 2], ordered_M[len(ordered_M) // 2]
+    middle, cpu = [(len(values_M) - 1) // 2, len(values_M) // 2], values_M.device.type == "cpu"
+    ordered_M = torch.from_numpy(np.partition(values_M.numpy(), middle)) if cpu else values_M.sort().values
+    low, high = ordered_M[middle[0]], ordered_M[middle[1]]
     offsets_M = (values_M - (low + high) / 2).abs()
     # The middle two are equally far: rounding must not decide.
     return offsets_M.where((values_M != low) & (values_M != high), (high - low) / 2)

@@ -83,7 +83,7 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
 
 def _mean_norms(block: Candidates, *, of_gradients: bool) -> Tensor:
     norms = (_norms(each, block.labels_N, of_gradients=of_gradients) for each in block.outputs)
-    return sum_of(norms) / len(block.outputs)
+    return sum_of(norms).div_(len(block.outputs))
 
 
 def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:

@@ -13,7 +13,7 @@ from lipt.selection.auto import default_beta
 from lipt.selection.gradients import probabilities
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares
-from lipt.selection.rows import as_slice, members_by_class, per_row
+from lipt.selection.rows import as_slice, by_class, members_by_class, per_row
 from lipt.selection.types import Candidates, Requirements
 
 
@@ -135,16 +135,18 @@ def dual_scores(candidates: Candidates, window: int) -> Tensor:
 
 def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:
     """Positions (k,) drawn from equally wide ranges of the score: the same number from each, or all that it has."""
-    finite_M = scores_M.isfinite()
-    low, high = scores_M[finite_M].aminmax() if finite_M.any() else (scores_M.new_zeros(()), scores_M.new_zeros(()))
+    low, high = scores_M.aminmax()
+    if not bool((high - low).isfinite()):
+        finite_F = scores_M[scores_M.isfinite()]
+        low, high = finite_F.aminmax() if len(finite_F) else (scores_M.new_zeros(()), scores_M.new_zeros(()))
     width = (high - low) / strata
     scaled_M = (scores_M - low) / width if width > 0 else torch.zeros_like(scores_M)
     # Never-learned samples (+inf) form the hardest stratum together with the highest finite scores.
     stratum_M = scaled_M.nan_to_num(posinf=strata).floor().clamp_(0, strata - 1).long()
     order_M = torch.randperm(len(scores_M), generator=generator)
-    pools = [pool.numpy() for pool in members_by_class(stratum_M[order_M], strata)]
-    picked, rest = [], k
-    for index, pool in enumerate(sorted(pools, key=len)):  # what a small stratum cannot give goes to the larger ones
-        picked.append(pool[: rest // (strata - index)])
+    by_stratum_M, sizes_S = by_class(stratum_M[order_M].numpy(), strata)
+    starts_S, picked, rest = sizes_S.cumsum() - sizes_S, [], k
+    for index, s in enumerate(sizes_S.argsort(kind="stable")):  # what a small stratum lacks the larger ones give
+        picked.append(by_stratum_M[starts_S[s] :][: min(sizes_S[s], rest // (strata - index))])
         rest -= len(picked[-1])
     return order_M[np.concatenate(picked)]
