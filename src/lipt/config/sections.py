@@ -154,12 +154,29 @@ class Merge(Section):
     """The merge runs if at least this share of the jigsaws arrived."""
 
 
+class Proxy(Section):
+    """A network that scores and is not the trained one: narrower, or on smaller images."""
+
+    width: int | None = Field(None, gt=0, le=8192)
+    """Channels of its first stage; null: as `model.width`."""
+    image_size: int | None = Field(None, gt=0, le=8192)
+    """Side in pixels of the images that it sees; null: as `data.image_size`."""
+
+    @model_validator(mode="after")
+    def _differs(self) -> Self:
+        if self.width is None and self.image_size is None:
+            raise ValueError("score.proxy needs a width or an image_size")
+        return self
+
+
 class Score(Section):
     """The model whose outputs the selection uses."""
 
     model: Literal["merged", "jigsaws", "classic"] = "merged"
     """`merged`: theta_p. `jigsaws`: the swarm as an ensemble, mean and spread over all workers (for `dual`).
     `classic`: `runs` independent models of `epochs` epochs on all data (the pre-training tax)."""
+    proxy: Proxy | None = None
+    """A smaller network in place of `model` for theta_*, the jigsaws, theta_p and the classic models; null: none."""
     runs: int = Field(10, gt=0, le=1000)
     epochs: int = Field(1, ge=0)
     block_images: PositiveInt = 65536
@@ -251,6 +268,18 @@ class Config(Section):
     train: Train = Field(default_factory=Train)
     compare: Compare = Field(default_factory=Compare)
 
+    def of_scorer(self) -> Self:
+        """The configuration that the stages up to the scores use: `score.proxy` in place of the trained network."""
+        proxy = self.score.proxy
+        if proxy is None:
+            return self
+        changes = {
+            "model": self.model.model_copy(update={"width": proxy.width or self.model.width}),
+            "data": self.data.model_copy(update={"image_size": proxy.image_size or self.data.image_size}),
+            "score": self.score.model_copy(update={"proxy": None}),
+        }
+        return self.model_copy(update=changes)
+
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
         drawn = self.train.epoch_fraction
@@ -268,6 +297,8 @@ class Config(Section):
             raise ValueError(
                 f"train.reselect_every uses the model in training; it excludes score.model: {self.score.model}"
             )
+        if self.score.proxy and self.train.start == "continue":
+            raise ValueError("train.start: continue trains on from theta_p; it excludes score.proxy")
         if self.score.model == "jigsaws" and self.merge.method == "none":
             raise ValueError("score.model: jigsaws needs a swarm; it excludes merge.method: none")
         if self.merge.groups > self.dispatch.jigsaws:

@@ -6,6 +6,7 @@ weights (a user's own model with it), and the algorithm selects among a few synt
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -78,7 +79,7 @@ def check_from_afar(config: Config) -> list[str]:
         facts = Facts.of(config.data)
     except LiptError as error:
         unknown.append(f"the data set: {error.message}")
-    problem = _error_of(lambda: check_model(config.model, facts))
+    problem = _error_of(lambda: check_model(config.model, facts)) or _proxy_error(config, facts)
     found = problems(config, facts)
     if problem is not None and ":" in config.model.name:  # it may be installed only in the image
         unknown.append(f"the model: {problem.message}")
@@ -159,6 +160,16 @@ def check_model(settings: Model, facts: Facts | None) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
+    """The problem of the network `score.proxy`."""
+    if config.score.proxy is None:
+        return None
+    scorer = config.of_scorer()
+    if facts and (side := scorer.data.image_size):
+        facts = replace(facts, size=(side, side))
+    return _error_of(lambda: check_model(scorer.model, facts))
+
+
 def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, int]) -> None:
     height, width = size
     try:
@@ -184,7 +195,7 @@ def _check(ctx: Context) -> Facts:
     # With default settings only the name can be wrong. Building the model would import torchvision, which takes a
     # second and which a run that finds all artifacts finished does not need.
     check = partial(check_model_name, settings.name) if is_default else partial(check_model, settings, facts)
-    before = [_error_of(lambda: ctx.device), _error_of(check)]
+    before = [_error_of(lambda: ctx.device), _error_of(check) or _proxy_error(ctx.config, facts)]
     raise_all([*filter(None, before), *problems(ctx.config, facts)])
     return facts
 

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from lipt.config import Config, override
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.run.algorithm import needs_of
+from lipt.run.context import Context
 from lipt.selection.compressed import TopLogits
 
 #: Measured bytes: an index row in memory with order and label; a row of a shard; a row of a subset; its score.
@@ -25,6 +27,12 @@ class RunSizes:
     config: Config
     data: DataSize
     net: NetworkSize
+
+    @classmethod
+    def of(cls, ctx: Context, data: DataSize) -> Self:
+        """The sizes of a run, or (with `Context.of_scorer`) of its stages up to the scores."""
+        data = data.seen_as(ctx.config.data)
+        return cls(config=ctx.config, data=data, net=NetworkSize.of(ctx, data))
 
     @cached_property
     def swarm(self) -> bool:

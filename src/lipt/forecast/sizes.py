@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lipt.adapters.store import DatasetFiles, open_store
-from lipt.config import Config
+from lipt.config import Config, Data
 from lipt.data.chunks import Dataset, load_images
 from lipt.data.chunks.manifest import MANIFEST
 from lipt.errors import UsageError
@@ -96,6 +96,10 @@ class DataSize:
             index_bytes=_INDEX_ROW * images,
             names_bytes=_INDEX_ROW * images,
         )
+
+    def seen_as(self, settings: Data) -> DataSize:
+        """The same data with images of `data.image_size`."""
+        return replace(self, side=settings.image_size or self.side)
 
 
 @dataclass(frozen=True, kw_only=True)

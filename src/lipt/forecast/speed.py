@@ -1,7 +1,7 @@
 """Measure how fast this machine trains and scores with the configured network, on a few batches."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 
 import torch
@@ -23,12 +23,25 @@ _LASTS_S = 0.5
 _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
 
 
-def rates_here(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[str, float], dict[str, Setup]]:
+def rates_here(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[str, float], dict[str, Setup]]:
     """TFLOP/s that this machine sustains, for each of the stages that trains or scores; the set-up of those that train.
 
     Each stage is measured with its batch size and augmentation, without decoding and reading. With a large network
     this takes a few seconds. The first measurement in a process pays for imports, as the first stage of a run does.
     """
+    scorer = ctx.of_scorer()
+    if scorer is ctx:
+        return _rates(ctx, data, stages)
+    rates, setups = _rates(ctx, data, [stage for stage in stages if stage in _OF_TRAINED])
+    others = _rates(scorer, data.seen_as(scorer.config.data), [stage for stage in stages if stage not in _OF_TRAINED])
+    return rates | others[0], setups | others[1]
+
+
+#: The stages that run the network of the main training, even if another one scores.
+_OF_TRAINED = ("train", "evaluate")
+
+
+def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[str, float], dict[str, Setup]]:
     config, net, setups = ctx.config, NetworkSize.of(ctx, data), {}
     limit = _BATCH_FLOPS[ctx.device.type]
 

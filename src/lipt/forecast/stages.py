@@ -9,7 +9,7 @@ from dataclasses import replace
 from lipt.config import Merge
 from lipt.flow.graph import needs_models
 from lipt.forecast.run_sizes import PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
-from lipt.forecast.sizes import DataSize, NetworkSize
+from lipt.forecast.sizes import DataSize
 from lipt.forecast.work import Work
 from lipt.run.algorithm import needs_of
 from lipt.run.context import Context
@@ -23,15 +23,16 @@ _MERGE_STATES, _FORWARD_BATCH = 8, 128
 
 def work_of(ctx: Context, data: DataSize) -> list[Work]:
     """All stages of a run, in order. FLOPs are exact except for the merge, whose search depends on its results."""
-    config, run = ctx.config, _Run(config=ctx.config, data=data, net=NetworkSize.of(ctx, data))
+    config, run = ctx.config, _Run.of(ctx, data)
+    scorer = run if config.score.proxy is None else _Run.of(ctx.of_scorer(), data)
     works = [] if is_chunk_store(config.data) else [run.ingest()]
     if needs_models(config):
-        works.append(run.initialise())
+        works.append(scorer.initialise())
     if run.swarm:
-        works += [run.dispatch(), run.pretrain(), *run.merges()]
+        works += [run.dispatch(), scorer.pretrain(), *scorer.merges()]
     if needs_models(config):
-        works.append(run.score())
-    return [*works, run.select(), run.train(), run.evaluate()]
+        works.append(scorer.score())
+    return [*works, scorer.select(), run.train(), run.evaluate()]
 
 
 def merge_images(settings: Merge, count: float, validation: int, shard: int) -> float:

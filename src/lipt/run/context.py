@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,11 @@ class Context:
         from lipt.training.precision import native_precision  # here: imports torch
 
         return native_precision(self.device) if self.config.precision == "auto" else self.config.precision
+
+    def of_scorer(self) -> Context:
+        """The context of the stages up to the scores, with `score.proxy` in place of the trained network."""
+        config = self.config.of_scorer()
+        return self if config is self.config else replace(self, config=config)
 
     def seed(self, *names: str | int) -> int:
         """The seed of a stage."""

@@ -19,6 +19,7 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
 
     Files: the weights, and the number of forgetting events per candidate. Several GPUs share each batch.
     """
+    ctx = ctx.of_scorer()
     classic, settings = ctx.config.score.model == "classic", ctx.config.initialise
 
     def body(attempt: Attempt) -> Summary:

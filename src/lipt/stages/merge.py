@@ -47,7 +47,7 @@ def merge(
             f"merge.groups is {ctx.config.merge.groups}, but {len(groups)} soups of groups were given",
             "above 1, pass the references that `lipt stage group` prints; otherwise pass none",
         )
-    present = by_index(jigsaws)
+    present, ctx = by_index(jigsaws), ctx.of_scorer()
 
     def body(attempt: Attempt) -> dict[str, Any]:
         soup = merged_soup(ctx, attempt, dataset, theta, shards, groups or jigsaws, shard=min(present), confirm=True)

@@ -62,7 +62,7 @@ def score(
 
     Files: for each model the logits and penultimate features; the labels. Rows are in the order of the split.
     """
-
+    ctx = ctx.of_scorer()
     block = blocks(ctx, dataset)[index]
 
     def body(attempt: Attempt) -> dict[str, Any]:

@@ -62,8 +62,9 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         {"data": {"resident_mb": 0.02}, "train": {"random_baseline": False}},
         {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
         {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
+        {"score": {"proxy": {"width": 2, "image_size": 16}}},
     ],
-    ids=["random", "epoch-budget", "blocks", "two-passes", "streamed", "classic", "reselect"],
+    ids=["random", "epoch-budget", "blocks", "two-passes", "streamed", "classic", "reselect", "proxy"],
 )
 def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None:
     ctx = replace(ran, config=override(ran.config, changes))

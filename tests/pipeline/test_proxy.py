@@ -1,0 +1,75 @@
+"""A smaller network scores: `score.proxy`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lipt.config import override
+from lipt.errors import UsageError
+from lipt.flow.graph import Outcome, run
+from lipt.flow.validation import check_comparison, check_from_afar, check_run
+from lipt.run.artifact import Artifact
+from lipt.run.context import Context
+from lipt.run.network import WEIGHTS
+from lipt.training.tensor_files import unpack
+from tests.tiny import tiny_context
+
+PROXY = {"width": 2, "image_size": 5}
+
+
+def stem(ctx: Context, artifact: Artifact) -> int:
+    """Channels after the stem of a stored network."""
+    found = unpack(ctx.workspace.store.read(f"{artifact.ref}/{WEIGHTS}", kind="model"), origin="the weights")
+    return len(found["stem.weight"])
+
+
+def flops(ctx: Context, outcome: Outcome) -> dict[str, int]:
+    return {artifact.stage: ctx.workspace.cost(artifact).flops for artifact in outcome.artifacts()}
+
+
+def test_the_proxy_scores_and_the_network_itself_is_trained(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"train": {"epochs": 1}})
+    small = Context.of(override(ctx.config, {"score": {"proxy": PROXY}}))
+    whole, proxied = run(ctx), run(small)
+    for artifact in (*proxied.prepared.initial, proxied.merged):
+        assert artifact is not None
+        assert stem(small, artifact) == 2
+        assert artifact.settings["model"]["width"] == 2
+        assert artifact.settings["view"]["size"] == 5
+    assert stem(small, proxied.trained.model) == stem(ctx, whole.trained.model) == 4
+    assert proxied.trained.model.settings["view"]["size"] is None
+    assert proxied.prepared.shards == whole.prepared.shards
+    assert not {artifact.ref for artifact in proxied.jigsaws} & {artifact.ref for artifact in whole.jigsaws}
+    # Half the width is a quarter of the FLOPs (half in the stem), 25 of 64 pixels are 0.4; odd sides are rounded up.
+    assert flops(small, proxied)["initialise"] < 0.2 * flops(ctx, whole)["initialise"]
+    assert flops(small, proxied)["train"] == pytest.approx(flops(ctx, whole)["train"], rel=0.02)
+
+
+def test_a_proxy_equal_to_the_network_changes_nothing(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path)
+    same = Context.of(override(ctx.config, {"score": {"proxy": {"width": 4}}}))
+    assert same.of_scorer().config == ctx.config
+    assert same.of_scorer().of_scorer().config == ctx.config
+    assert ctx.of_scorer() is ctx
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"score": {"proxy": {}}}, "score.proxy needs a width or an image_size"),
+        ({"score": {"proxy": PROXY}, "train": {"start": "continue"}}, "it excludes score.proxy"),
+    ],
+)
+def test_contradictions_are_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tiny_context(tmp_path, changes)
+
+
+def test_a_proxy_that_cannot_be_built_is_an_error_before_anything_runs(tmp_path: Path) -> None:
+    model = {"name": "torchvision.resnet18", "width": None}
+    ctx = tiny_context(tmp_path, {"model": model, "score": {"proxy": {"width": 8}}})
+    for check in (lambda: check_run(ctx), lambda: check_comparison(ctx), lambda: check_from_afar(ctx.config)):
+        with pytest.raises(UsageError, match="has a fixed width"):
+            check()
