@@ -1,4 +1,4 @@
-"""`select`: the one entry point of the engine."""
+"""`select`, the entry point of the selection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lipt.selection.types import Candidates, Requirements
 
 
 def resolve(algorithm: str, fraction: float, *, balanced: bool = True) -> str:
-    """The algorithm that runs at this share of the data: another one only for `auto`.
+    """The algorithm that runs at this share of the data; it differs from `algorithm` only for `auto`.
 
     Raises:
         UsageError: no such algorithm.
@@ -31,8 +31,7 @@ def resolve(algorithm: str, fraction: float, *, balanced: bool = True) -> str:
 
 
 def requirements(algorithm: str, fraction: float, options: Mapping[str, Any] | None = None) -> Requirements:
-    """What `algorithm` needs besides labels at this share of the data, with these options; lets a pipeline skip
-    scoring.
+    """The inputs besides labels that `algorithm` needs at this share of the data, so that a pipeline can skip scoring.
 
     Raises:
         UsageError: no such algorithm.
@@ -53,21 +52,19 @@ def select(
     initial: ArrayLike | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Selection:
-    """Choose a share, or a number, of the candidates: exactly one of `fraction` and `k`.
+    """Choose a share (`fraction`) or a number (`k`) of the candidates; pass exactly one of the two.
 
     Args:
-        fraction: share that is kept, 0 < fraction <= 1: round(fraction * n) samples, at least 1.
-        k: number of samples that are kept, 1 <= k <= n.
-        balanced: the budget is split over the classes in proportion to their size, so that it adds up exactly (largest
-            remainder): with less than one sample per class some get none, which `remarks` says. Else one problem.
-            `random` ignores it (always the latter), so does `stratified` (always the former).
-        options: of the algorithm; unknown ones are an error.
-        validation: outputs of held-out samples, for algorithms whose requirements name it; else the candidates are
-            used.
-        initial: positions (I,) in the candidates of samples that are selected already, for algorithms whose
-            requirements name it: they count as covered and are not picked again. The budget is of new samples, and the
-            result holds these alone.
-        notes: go into the selection's provenance, for example {"checkpoint": its digest}.
+        fraction: share to keep, 0 < fraction <= 1: round(fraction * n) samples, at least 1.
+        k: number of samples to keep, 1 <= k <= n.
+        balanced: split the budget over the classes in proportion to their size, by largest remainder. With less than
+            one sample per class some classes get none, and `remarks` says so. False: one problem for all classes.
+            `random` never balances, `stratified` always does.
+        options: of the algorithm.
+        validation: outputs of held-out samples, for algorithms whose requirements name it; None = the candidates.
+        initial: positions (I,) of candidates that are already selected, for algorithms whose requirements name it. They
+            count as covered and are not picked again; budget and result contain new samples only.
+        notes: entries for the selection's provenance, for example {"checkpoint": its digest}.
 
     Raises:
         UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.
@@ -84,7 +81,7 @@ def select(
     bound = registry.bind_options(algorithm, found.function, options or {})
     needs = found.needs_with(bound)
     notes = {name: plain(value) for name, value in (notes or {}).items()}
-    check_notes(notes)  # before the work, not after it
+    check_notes(notes)  # fail before the work
     if candidates.num_models < needs.models:
         raise UsageError(
             f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
@@ -128,7 +125,7 @@ def select(
 def _initial(
     initial: ArrayLike | None, candidates: Candidates, budget: int, algorithm: str, needs: Requirements
 ) -> Tensor:
-    """Int64 (I,), ascending; empty where nothing is selected yet."""
+    """Initial samples, int64 (I,), ascending; empty if there are none."""
     n, device = len(candidates), candidates.labels_N.device
     if initial is None or not as_tensor(initial, "initial").numel():
         return torch.empty(0, dtype=torch.int64, device=device)
@@ -146,7 +143,7 @@ def _initial(
 
 
 def _budget(fraction: Any, k: Any, n: int) -> tuple[int, float]:
-    """The number of samples, and the share that it is of n."""
+    """The number of samples to keep, and its share of n."""
     if (fraction is None) == (k is None):
         raise UsageError("the budget is either a fraction or a number k", "give one of the two, such as fraction=0.05")
     if k is None:
@@ -166,7 +163,7 @@ def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
 
 
 def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:
-    """A remark where classes that have candidates get no sample, and have none yet."""
+    """A remark if classes with candidates have no selected sample, initial ones included."""
     labels = candidates.labels_N.numpy(force=True)
     taken_C = np.zeros(candidates.num_classes, dtype=bool)
     for each in (indices_K, initial_I):
@@ -181,7 +178,7 @@ def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -
 
 
 def _judges(candidates: Candidates, validation: Candidates | None) -> Candidates | None:
-    """The validation samples, if any, with all their outputs."""
+    """The validation samples with all their outputs in memory, if there are any."""
     if validation is None:
         return None
     require(len(validation) > 0, "the validation set is empty")

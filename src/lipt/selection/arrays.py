@@ -1,4 +1,4 @@
-"""Arrays and data sets as researchers have them; nothing is copied that torch can view where it lies."""
+"""Tensors from users' arrays and data sets, without a copy wherever torch can share the memory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ View: TypeAlias = Any
 
 
 def view(x: Tensor) -> View:
-    """The same numbers in the same memory. On a CPU numpy starts small operations sooner than torch."""
+    """The same memory as a numpy array on a CPU, where numpy has less overhead per operation; else the tensor."""
     return x.numpy() if x.device.type == "cpu" else x
 
 
 def as_tensor(values: ArrayLike, what: str) -> Tensor:
-    """A tensor on `values`' own memory and device, without gradient; lists are copied, and so are arrays that torch
-    cannot view (reversed, or of the other byte order).
+    """A tensor that shares the memory and device of `values`, without gradient.
 
-    A memory-mapped array stays memory-mapped: it may be larger than the memory. One that is read-only must not be
-    written through the tensor, which torch does not prevent: the process would be killed.
+    Lists are copied, and so are arrays that torch cannot view (reversed, or of the other byte order). A memory-mapped
+    array stays memory-mapped, so it may be larger than the memory. Do not write to the tensor of a read-only array:
+    torch allows it, and the process is killed.
 
     Raises:
         UsageError: not numbers, or of a type that torch lacks; names `what`.
@@ -70,17 +70,17 @@ def as_integers(values: ArrayLike, what: str, remedy: str) -> Tensor:
 
 
 def per_model(values: Any) -> list[Any]:
-    """What there is of each model: the entries of a list or tuple, else the one array; nothing for None."""
+    """One entry per model: those of a list or tuple, else the array alone; none for None."""
     if values is None:
         return []
     return list(values) if isinstance(values, (list, tuple)) else [values]
 
 
 def length_of(dataset: Dataset[Any]) -> int:
-    """How many samples it has.
+    """The number of samples.
 
     Raises:
-        UsageError: it does not say.
+        UsageError: the data set has no length.
     """
     if not isinstance(dataset, Sized):
         raise UsageError("the data set has no length", "use a map-style data set: a selection is of positions in it")

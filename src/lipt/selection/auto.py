@@ -1,4 +1,4 @@
-"""The default: which algorithm, with which options, for which fraction."""
+"""The default: algorithm and options by fraction."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 AUTO = "auto"
-#: What `auto` says where it is handed outputs that it does not look at.
+#: The remark of `auto` when it ignores the outputs that it was given.
 UNUSED = (
     "auto: above 5 % of the data nothing that we measured beat a random subset, so this is one, and the outputs of "
     "the models were not used; name an algorithm, such as ccs, to use them"
@@ -18,9 +18,9 @@ PAYS_UNTIL = 0.05
 def default_beta(fraction: float) -> float:
     """The share of hardest samples that `ccs` drops by default: .3 log10(.5 / fraction), within 0 and .5.
 
-    .5 at 1 %, .3 at 5 %, .2 at 10 %, .1 at 20 %, 0 from 50 % on. The smaller the subset, the less it can afford
-    samples that need others like them to be understood (Sorscher et al. 2022); the tuned values of Zheng et al. 2023
-    for CIFAR-10 and -100 lie around this line (0 and .2 at 50 %, .3 and .5 at 10 %).
+    .5 at 1 %, .3 at 5 %, .2 at 10 %, .1 at 20 %, 0 from 50 % on. A small subset gains little from hard samples, which
+    need many similar ones to be learned (Sorscher et al. 2022). The tuned values of Zheng et al. 2023 for CIFAR-10 and
+    -100 lie around this line (0 and .2 at 50 %, .3 and .5 at 10 %).
     """
     return min(0.5, max(0.0, 0.3 * math.log10(0.5 / fraction)))
 
@@ -30,8 +30,8 @@ def auto_rule(fraction: float, *, balanced: bool) -> tuple[str, dict[str, Any]]:
 
     Source: [below](#what-the-evidence-says). Time: O(n log n). Use: you want a default.
 
-    `ccs` alone clearly beat random selection at 1 % of CIFAR-10 and was level with it at 5 %; the gradient methods
-    lost. At 10, 20 and 30 % nothing that we tried was better than random; see docs/selection.md.
+    At 1 % of CIFAR-10 only `ccs` clearly beat random selection, and at 5 % it was level with it; the gradient methods
+    lost. At 10, 20 and 30 % no method that we tried was better than random; see docs/selection.md.
     """
     if fraction > PAYS_UNTIL:
         return ("stratified" if balanced else "random"), {}

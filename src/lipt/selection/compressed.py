@@ -1,10 +1,10 @@
-"""Logits of many classes, of which only the largest are kept, with the exact error of every row.
+"""Logits of many classes, compressed to the largest ones, with the exact error of every row.
 
-With softmax(z) = p, the row of a sample keeps log p of its label and of the m likeliest other classes; what is left of
-the probability, r, is spread evenly over the other classes. With q the largest probability that is not kept,
+With softmax(z) = p, a row keeps log p of its label and of the m likeliest other classes. The remaining probability r is
+spread evenly over the other classes. With q the largest probability that is not kept,
   |p - p^|^2 <= q r <= r (1 - r) / m <= 1 / (4 m),
-since m classes that are kept have at least q each. The error vector delta = p - onehot(y) moves by as much, and the
-gradient delta (x) h~ of the last layer by |p - p^| |h~|. Rounding to float16 adds relative errors of |log p| / 2048.
+since m kept classes have at least q each. The error vector delta = p - onehot(y) changes by the same amount, and the
+last-layer gradient delta (x) h~ by |p - p^| |h~|. Rounding to float16 adds relative errors of |log p| / 2048.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _VALUES = torch.float16
 
 @dataclass(frozen=True, kw_only=True)
 class TopLogits:
-    """Stands for logits (N, C): `[rows]` gives rows as float32 log-probabilities.
+    """Compressed logits (N, C): `[rows]` gives rows as float32 log-probabilities.
 
-    T = min(m + 1, C) classes are kept per sample.
+    Each sample keeps T = min(m + 1, C) classes.
     """
 
     num_classes: int
     classes_NT: Tensor
-    """Int16, or int32 where int16 does not reach: the label, then the others, likeliest first."""
+    """Int16, or int32 if there are too many classes: the label, then the others, likeliest first."""
     log_p_NT: Tensor
-    """Float16, their log-probabilities; NaN for a sample whose logits were not finite."""
+    """Float16, the log-probabilities of these classes; NaN for a sample whose logits were not finite."""
     log_rest_N: Tensor
     """Float16, the log-probability of each class that is not kept."""
     error_N: Tensor
@@ -47,10 +47,10 @@ class TopLogits:
 
     @classmethod
     def compress(cls, logits_NC: Tensor, labels_N: Tensor, top: int) -> TopLogits:
-        """Keep the label and the `top` likeliest other classes of every row; reads a block of rows at a time.
+        """Keep the label and the `top` likeliest other classes of every row, a block of rows at a time.
 
         Raises:
-            UsageError: top < 1, or not one label per row.
+            UsageError: top < 1, or the numbers of labels and rows differ.
         """
         if top < 1:
             raise UsageError(f"at least 1 class must be kept besides the label, not {top}")
@@ -65,7 +65,7 @@ class TopLogits:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> TopLogits:
-        """From what `tensors` gave."""
+        """The inverse of `tensors`."""
         return cls(
             num_classes=num_classes,
             classes_NT=tensors["classes"],
@@ -75,12 +75,12 @@ class TopLogits:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is stored, by name."""
+        """The stored tensors by name."""
         return {"classes": self.classes_NT, "log_p": self.log_p_NT, "log_rest": self.log_rest_N, "error": self.error_N}
 
     @classmethod
     def row_bytes(cls, num_classes: int, top: int) -> int:
-        """What one row takes, in bytes."""
+        """The size of one row, in bytes."""
         return min(top + 1, num_classes) * (_class_ids(num_classes).itemsize + _VALUES.itemsize) + _VALUES.itemsize + 4
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class TopLogits:
 
     @property
     def nbytes(self) -> int:
-        """What it takes, in bytes."""
+        """The size of all tensors, in bytes."""
         return sum(tensor.nbytes for tensor in self.tensors().values())
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
@@ -121,7 +121,7 @@ def _compress(logits_BC: Tensor, labels_B: Tensor, kept: int) -> TopLogits:
     log_p_BC = logits_BC.double().log_softmax(1)
     num_classes = log_p_BC.shape[1]
     labels_B1 = labels_B[:, None]
-    # Topmost for topk: the label is kept whatever its probability.
+    # An infinite value makes topk keep the label.
     classes_BT = log_p_BC.scatter(1, labels_B1, torch.inf).topk(kept, dim=1).indices
     log_left_B = log_p_BC.scatter(1, classes_BT, -torch.inf).logsumexp(1)
     log_rest_B = log_left_B - math.log(max(1, num_classes - kept))
@@ -136,6 +136,6 @@ def _compress(logits_BC: Tensor, labels_B: Tensor, kept: int) -> TopLogits:
         error_N=torch.zeros(len(log_p_BC), device=log_p_BC.device),
     )
     error_B = (log_p_BC.exp() - top[:].double().softmax(1)).norm(dim=1)
-    # An upper bound in spite of rounding: of the probabilities here, and to float32.
+    # Stay an upper bound after the rounding of the probabilities and to float32.
     error_B = (error_B + 4 * torch.finfo(torch.float64).eps).float()
     return TopLogits.of(top.tensors() | {"error": error_B.nextafter(torch.full_like(error_B, torch.inf))}, num_classes)

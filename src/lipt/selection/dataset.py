@@ -1,4 +1,4 @@
-"""Candidates from a network and a data set, for those who have no pipeline."""
+"""Candidates from a network and a data set, without a pipeline."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def score_dataset(
 ) -> Candidates:
     """Logits and penultimate features of every sample, float32 on the CPU, from one pass in eval mode.
 
-    The result does not depend on `batch_size` beyond rounding: nothing is averaged over a batch. The model is left as
-    it was: its device, and the train or eval mode of each of its modules.
+    Nothing is averaged over a batch, so `batch_size` changes the result only by rounding. Afterwards the model is on
+    its old device, and each of its modules in its old mode (train or eval).
 
     Args:
         model: one, or several whose outputs the algorithms combine.
         dataset: map-style, of (image tensor, integer label), without random augmentation.
         device: where to compute; None = where the model is.
         classifier: dotted name of the linear layer that gives the logits; None = the model's `classifier_name`, or the
-            last linear layer that it runs.
+            last linear layer that runs.
         num_classes: as for `Candidates.of`.
-        num_workers: processes that read the data set, as for a DataLoader.
+        num_workers: as for a DataLoader.
 
     Raises:
-        UsageError: samples of another kind, or no linear layer gives the logits.
+        UsageError: samples are not (image tensor, label), or no linear layer gives the logits.
     """
     image = _first_image(dataset)
     loader: DataLoader[Any] = DataLoader(dataset, batch_size=batch_size, num_workers=num_workers)
@@ -69,7 +69,7 @@ def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Named(nn.Module):
-    """A network of any origin with the name of its classifier where `logits_and_features` looks for it."""
+    """Any network, with the attribute `classifier_name` that `logits_and_features` reads."""
 
     def __init__(self, network: nn.Module, classifier: str) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class _Named(nn.Module):
 def _pass(
     model: nn.Module, loader: DataLoader[Any], image: Tensor, device: torch.device | str | None, classifier: str | None
 ) -> tuple[Tensor, Outputs]:
-    """Labels (N,) and outputs of one model."""
+    """Labels (N,) of the data set, and the outputs of one model."""
     n = length_of(loader.dataset)
     with _evaluating(model, device) as where:
         name, layer = _classifier(model, image[None].to(where), classifier)
@@ -102,7 +102,7 @@ def _pass(
 
 @contextmanager
 def _evaluating(model: nn.Module, device: torch.device | str | None) -> Iterator[torch.device]:
-    """The model in eval mode and on `device`, and how it was before afterwards."""
+    """Put the model into eval mode and on `device`; restore modes and device at the end."""
     modes = {module: module.training for module in model.modules()}  # they differ where BatchNorm is frozen
     tensors = [*model.parameters(), *model.buffers()]
     home = tensors[0].device if tensors else torch.device("cpu")
@@ -120,7 +120,7 @@ def _evaluating(model: nn.Module, device: torch.device | str | None) -> Iterator
 
 
 def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> tuple[str, nn.Linear]:
-    """The layer called `wanted`, or the last linear one that the model runs; checked on a batch of one image."""
+    """The layer named `wanted`, or the last linear layer that runs; its shapes are checked on a batch of one image."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     seen: dict[str, Tensor] = {}  # in the order in which the layers run
 

@@ -1,11 +1,11 @@
-"""Last-layer gradients in factored form: never materialised.
+"""Last-layer gradients in factored form; the full matrices are never formed.
 
 For logits z and penultimate features h the gradient of one sample's cross-entropy with respect to the classifier
 (weight and bias) is the outer product g = delta (x) h~, with delta = softmax(z) - onehot(y) in R^C and h~ = [h, 1] in
 R^E. So
   <g_i, g_j> = (delta_i . delta_j) (h~_i . h~_j),   |g_i| = |delta_i| |h~_i|,   sum_i g_i = Delta^T H~  (C x E),
-and n (C + E) numbers do the work of n C E. Gradients are those of the per-sample loss, never of a batch mean: nothing
-depends on the batch size of the scoring pass.
+and n (C + E) numbers replace n C E. Gradients are those of the per-sample loss, so nothing depends on the batch size of
+the scoring pass.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LastLayer:
     features_NE: Tensor
 
     def gram_BN(self, rows_B: Tensor, start: int = 0) -> Tensor:
-        """<g_b, g_i> for the samples `rows_B` against all from `start` on."""
+        """<g_b, g_i> of the samples `rows_B` with all samples from `start` on."""
         delta_NC, features_NE = self.delta_NC, self.features_NE
         return (delta_NC[rows_B] @ delta_NC[start:].T).mul_(features_NE[rows_B] @ features_NE[start:].T)
 
@@ -45,21 +45,21 @@ class LastLayer:
         return (matrix_CE @ self.features_NE.T).mul_(self.delta_NC.T).sum(0)
 
     def rows(self, rows_S: Tensor) -> LastLayer:
-        """Those of the samples `rows_S`."""
+        """The gradients of the samples `rows_S`."""
         return LastLayer(self.delta_NC[rows_S], self.features_NE[rows_S])
 
 
 def precision(outputs: Iterable[Outputs]) -> torch.dtype:
-    """What gradients are computed in: float64 where logits or features of any model are, else float32."""
+    """The precision of gradients: float64 if the logits or features of any model are float64, else float32."""
     found = {dtype for each in outputs for dtype in (each.logits_NC.dtype, each.features_ND.dtype)}
     return torch.float64 if torch.float64 in found else torch.float32
 
 
 def probabilities(logits_NC: Tensor) -> Tensor:
-    """softmax(z) (N, C). The row of a sample is the same bit by bit whatever the others are."""
+    """softmax(z) (N, C). Each row is bitwise independent of the others."""
     z_NC = as_float(logits_NC)
     if z_NC.device.type != "cpu" or not few(z_NC):
-        return z_NC.softmax(1)  # which vectorises within a row
+        return z_NC.softmax(1)  # vectorised within a row
     p_CN = z_NC.numpy(force=True).T.copy()
     p_CN -= p_CN.max(0)
     np.exp(p_CN, out=p_CN)
@@ -70,7 +70,7 @@ def probabilities(logits_NC: Tensor) -> Tensor:
 def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     """delta (N, C) = softmax(z) - onehot(y), the gradient of the cross-entropy with respect to the logits."""
     delta_NC = probabilities(logits_NC)
-    # p_y - 1 is minus the sum of the others. This keeps all digits where p_y rounds to 1: confident samples still rank.
+    # p_y - 1 is minus the sum of the other probabilities. That sum keeps its digits where p_y rounds to 1.
     row, column = delta_NC.stride()
     flat_X = view(delta_NC.as_strided((delta_NC.numel(),), (1,)))
     own_N = view(torch.arange(len(labels_N), device=labels_N.device)) * row + view(labels_N) * column
@@ -86,9 +86,9 @@ def with_bias(features_ND: Tensor) -> Tensor:
 
 
 def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | None = None) -> list[LastLayer]:
-    """Gradients of the samples `rows_M`, one entry per model: together one long gradient, divided by sqrt(R).
+    """Gradients of the samples `rows_M`, one entry per model, divided by sqrt(R): together one long gradient.
 
-    Computed in `dtype`; None = their common `precision`.
+    Computed in `dtype`; None = the `precision` of the outputs.
     """
     dtype = dtype or precision(candidates.outputs)
     labels_M = candidates.labels_N[rows_M]
@@ -104,9 +104,9 @@ def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | Non
 
 
 def joint_features(outputs: Sequence[Outputs], rows_M: Tensor | slice) -> Tensor:
-    """Features (M, R D) of the samples `rows_M`: those of all models side by side, divided by sqrt(R).
+    """Features (M, R D) of the samples `rows_M`: all models concatenated, divided by sqrt(R).
 
-    Float32 or float64; not to be changed in place, it may be the stored tensor itself.
+    Float32 or float64. Do not change it in place: it may be the stored tensor.
     """
     if isinstance(rows_M, Tensor):
         rows_M = as_slice(rows_M)

@@ -1,4 +1,4 @@
-"""Greedy choice of medoids: the samples with the smallest sum of distances from each sample to the nearest of them."""
+"""Greedy medoids: picks that minimise the sum of the distances of all samples to their nearest pick."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from lipt.selection.registry import TIE, best
 from lipt.selection.steps import leader
 
-#: Distances (B, M) of the samples (B,) to all, in memory of its own.
+#: Maps samples (B,) to their distances (B, M) to all samples, in newly allocated memory.
 Rows = Callable[[Tensor], Tensor]
-#: Rows that are processed together.
+#: Rows per block.
 BLOCK = 256
 
 
 def cluster_sizes(rows: Rows, picked_K: Tensor, n: int) -> Tensor:
-    """How many of the n samples are closest to each pick (k,); ties go to the earlier pick. Their sum is n."""
+    """The number of samples closest to each pick (k,). Ties go to the earlier pick; the sum is n."""
     nearest_M = torch.full((n,), torch.inf, device=picked_K.device)
     owner_M = torch.zeros(n, dtype=torch.int64, device=picked_K.device)
     for start in range(0, len(picked_K), BLOCK):
@@ -33,20 +33,20 @@ def cluster_sizes(rows: Rows, picked_K: Tensor, n: int) -> Tensor:
 
 
 def first_medoid(rows: Rows, n: int, device: torch.device) -> Tensor:
-    """The sample (1,) with the smallest sum of distances to all."""
+    """The sample (1,) with the smallest sum of distances to all samples."""
     totals = [rows(block_B).sum(1) for block_B in blocks(n, device)]
     return torch.cat(totals).argmin(keepdim=True)
 
 
 def nearest_to(rows: Rows, picked_P: Tensor) -> Tensor:
-    """The distance (M,) of every sample to the nearest of the picks, in memory of its own."""
+    """The distance (M,) of every sample to its nearest pick, in newly allocated memory."""
     parts = [rows(part).amin(0) for part in picked_P.split(BLOCK)]
     return torch.stack(parts).amin(0)
 
 
 @dataclass
 class _Cover:
-    """Distances of all samples to their nearest pick, and what one more pick would take off their sum."""
+    """Distances of all samples to their nearest pick, and by how much another pick reduces their sum."""
 
     rows: Rows
     nearest_M: Tensor
@@ -59,7 +59,7 @@ class _Cover:
         return cls(rows, nearest_to(rows, picked_P), free_M)
 
     def gains(self, candidates_B: Tensor) -> Tensor:
-        """Decrease of the sum of distances (B,) by each candidate."""
+        """The decrease (B,) of the sum of distances by each candidate."""
         parts = candidates_B.split(BLOCK)
         return torch.cat([self.rows(part).neg_().add_(self.nearest_M).clamp_min_(0).sum(1) for part in parts])
 
@@ -71,7 +71,7 @@ class _Cover:
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows that are held in memory."""
+    """`Rows` from a matrix in memory."""
 
     distances_MM: Tensor
 
@@ -80,7 +80,7 @@ class Kept:
 
 
 def one_by_one(distances_MM: Tensor, k: int, initial_I: Tensor) -> Tensor:
-    """As `lazy_greedy`, a candidate at a time. This is the fastest way to read distances in the memory of a CPU."""
+    """As `lazy_greedy`, one candidate at a time: the fastest way if the distances are in the memory of a CPU."""
     distances = distances_MM.numpy()
     picks = initial_I.tolist() or [int(leader(distances.sum(1) * -1))]
     end = k + len(initial_I)
@@ -131,8 +131,8 @@ def lazy_greedy(rows: Rows, k: int, n: int, initial_I: Tensor) -> Tensor:
 
 
 def _best_by_bounds(cover: _Cover, bounds_M: Tensor) -> int:
-    """The candidate of largest gain, lowest index first; refreshes the bounds that it had to look at."""
-    stale_M = bounds_M.clone()  # -1 for picks and for those evaluated in this call
+    """The candidate of largest gain; ties go to the lowest index. Updates the bounds that it evaluates."""
+    stale_M = bounds_M.clone()  # -1 for picks and for candidates evaluated in this call
     gains_M = torch.full_like(bounds_M, -1)
     most, width = 0.0, 8
     while float(stale_M.max()) > most * (1 - TIE):
@@ -160,5 +160,5 @@ def stochastic_greedy(rows: Rows, k: int, n: int, size: int, generator: torch.Ge
 
 
 def blocks(n: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Positions of all samples, a block at a time."""
+    """Positions of all samples in blocks."""
     return torch.split(torch.arange(n, device=device), BLOCK)

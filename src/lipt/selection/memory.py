@@ -1,4 +1,4 @@
-"""How much memory there is, so that what cannot fit is refused before it is asked for."""
+"""The total memory, so that a problem that cannot fit is refused before memory is allocated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-#: Limits of the container, of the second and the first version of cgroups.
+#: Memory limits of the container in cgroups v2 and v1.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def memory_bytes(device: torch.device) -> int:
-    """What the device has in all: of a CPU the machine's, or what the container may use."""
+    """The total memory of the device; for a CPU that of the machine, or the container's limit if lower."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]

@@ -1,4 +1,4 @@
-"""Medoids on a graph of nearest neighbours: facility location where n^2 distances are too many."""
+"""Greedy medoids on a graph of nearest neighbours, for data too large for all n^2 distances."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Distances that are computed at once while the neighbours are searched.
+#: Memory of one block of distances in the search for neighbours.
 _BLOCK_BYTES = 64 << 20
 
 
 def nearest(rows: Callable[[Tensor], Tensor], n: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The `count` nearest samples of each, itself included, and their distances, both (n, count).
+    """The `count` nearest samples of each sample, itself included, and their distances; both (n, count).
 
     Args:
-        rows: distances (B, n) of the samples (B,) to all.
+        rows: maps samples (B,) to their distances (B, n) to all samples.
     """
     size = max(1, _BLOCK_BYTES // (4 * n))
     found = [rows(block_B).topk(count, largest=False) for block_B in torch.arange(n, device=device).split(size)]
@@ -25,21 +25,23 @@ def nearest(rows: Callable[[Tensor], Tensor], n: int, count: int, device: torch.
 def sparse_medoids(
     neighbours_NJ: Tensor, distances_NJ: Tensor, k: int, tie: float, initial_I: Tensor | None = None
 ) -> Tensor:
-    """Positions (k,) of the greedy that minimises sum_i min(L, min_{j in S} d_ij), where d_ij = L unless j is a
-    neighbour of i, and L is the largest distance to any neighbour; O(n + J deg) time per pick, O(n J) memory.
+    """Positions (k,) that greedily minimise sum_i min(L, min_{j in S} d_ij).
+
+    L is the largest distance to any neighbour; d_ij = L unless j is a neighbour of i. O(n + J deg) time per pick,
+    O(n J) memory.
 
     Args:
         neighbours_NJ: each row holds distinct samples.
-        tie: gains this close (relative) are equal, lowest index first.
-        initial_I: picks that were made before.
+        tie: gains whose relative difference is at most this are equal; the lowest index wins.
+        initial_I: earlier picks.
     """
     n, width = neighbours_NJ.shape
-    distances_NJ = distances_NJ.double()  # gains are kept by differences
+    distances_NJ = distances_NJ.double()  # gains are updated by differences, which add up rounding errors
     nearest_N = distances_NJ.max().expand(n).clone()
     gains_N = torch.zeros_like(nearest_N)
     gains_N.index_add_(0, neighbours_NJ.flatten(), (nearest_N[:, None] - distances_NJ).flatten())
-    nothing = tie * float(gains_N.max())  # what the differences leave of a gain that is gone
-    # The edges by target: who has j as a neighbour.
+    nothing = tie * float(gains_N.max())  # smaller gains are rounding errors of zero
+    # The edges sorted by target: the samples that have j as a neighbour.
     by_target = neighbours_NJ.flatten().argsort(stable=True)
     ends_N = torch.bincount(neighbours_NJ.flatten(), minlength=n).cumsum(0).tolist()
     taken_N = torch.zeros(n, dtype=torch.bool, device=gains_N.device)

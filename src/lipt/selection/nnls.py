@@ -1,4 +1,4 @@
-"""Non-negative least squares on supports that grow by one variable at a time: one problem, or many on a GPU."""
+"""Non-negative least squares to which variables are added one at a time: one problem, or many on a GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 
 Array: TypeAlias = npt.NDArray[np.floating]
 
-#: A variable this close (squared relative distance) to the span of the positive ones is not let in.
+#: A variable this close (squared relative distance) to the span of the positive ones does not enter.
 DEPENDENT = 1e-8
 #: The projection of a variable closer than this is refined: rounding of the inverse could exceed the distance.
 NEAR = 1e-4
 #: A slope this small, relative to the largest right-hand side, is zero.
 FLAT = 1e-10
-#: So is one that a change of the system by this share of its largest entry would make zero.
+#: A slope also counts as zero if changing the system by this share of its largest entry could make it zero.
 ROUNDING = 1e-14
 #: Corrections of the weights after each variable that enters, at most.
 REPAIRS = 6
@@ -41,7 +41,7 @@ class NonNegativeLeastSquares:
     def __init__(self, capacity: int, lam: float) -> None:
         self._lam, self._size = lam, 0
         self._w_K, self._b_K, self._system_KK = np.zeros(capacity), np.zeros(capacity), np.zeros((capacity, capacity))
-        # The positive variables, the first `_count` of `_which_P`, the inverse of their system and its solution.
+        # The positive variables (the first `_count` of `_which_P`), the inverse of their system and its solution.
         self._count, self._which_P = 0, np.zeros(capacity, dtype=np.int64)
         self._inverse_PP, self._goal_P = np.zeros((capacity, capacity)), np.zeros(capacity)
         self._scratch = np.empty(capacity * capacity)
@@ -50,8 +50,8 @@ class NonNegativeLeastSquares:
         """Add one variable and solve again.
 
         Args:
-            gram_T: its inner products with all variables so far and, last, with itself.
-            b: its right-hand side.
+            gram_T: inner products of the new variable with all earlier ones and, last, with itself.
+            b: right-hand side of the new variable.
 
         Returns:
             All weights so far (T,), valid until the next call.
@@ -81,7 +81,7 @@ class NonNegativeLeastSquares:
         return w_T
 
     def refine(self) -> Array:
-        """Take out of the weights what rounding has left in the inverse; (T,)."""
+        """Correct the weights (T,) for the rounding errors of the inverse."""
         for _ in range(2):
             self._correct(self._slopes())
             self._settle()
@@ -95,12 +95,12 @@ class NonNegativeLeastSquares:
         return slopes_T
 
     def _correct(self, slopes_T: Array) -> None:
-        """Where the positive variables should be, by the inverse."""
+        """Set the positive variables to the solution that the inverse gives."""
         m, which_P = self._count, self._which_P[: self._count]
         self._goal_P[:m] = self._w_K[which_P] + self._inverse_PP[:m, :m] @ slopes_T[which_P]
 
     def _enter(self, slopes_T: Array, flat: float) -> bool:
-        """Let in the variable of steepest slope; whether there is one."""
+        """Add the variable of steepest slope to the positive ones; return whether there is one."""
         m = self._count
         which_P, inverse_PP = self._which_P[:m], self._inverse_PP[:m, :m]
         while slopes_T[entering := int(slopes_T.argmax())] > flat:
@@ -122,7 +122,7 @@ class NonNegativeLeastSquares:
         return False
 
     def _settle(self) -> None:
-        """Go as far as the weights stay positive, put out what has become zero, and on to the solution."""
+        """Move towards the solution while weights stay positive; remove those that reach zero, and repeat."""
         while True:
             which_P, goal_P = self._which_P[: self._count], self._goal_P[: self._count]
             blocking_B = np.flatnonzero(goal_P <= 0)
@@ -142,7 +142,7 @@ class NonNegativeLeastSquares:
         self._inverse_PP[:m, :m] += np.multiply.outer(a_P, b_P, out=product_PP)
 
     def _leave(self, place: int) -> None:
-        """Put out the variable at `place`; the last one moves there."""
+        """Remove the positive variable at `place`; the last one takes its place."""
         last, inverse_PP = self._count - 1, self._inverse_PP[: self._count, : self._count]
         self._w_K[self._which_P[place]] = 0
         row_P = inverse_PP[place].copy()
@@ -154,12 +154,12 @@ class NonNegativeLeastSquares:
 
 
 class GrowingNonNegativeLeastSquares:
-    """The same of G problems side by side, on a GPU.
+    """The same for G problems in parallel, in float64 on a GPU.
 
-    On the tableau of the sweep operator (Beaton 1964; Goodnight
-    1979): with P the positive variables and b as row and column 0 it holds -inv(A_PP), the solution inv(A_PP) b_P, the
-    slopes b_j - A_jP inv(A_PP) b_P and the Schur complement of the others. Letting a variable in and putting it out
-    are the same rank-one update, O(t^2), so that a step needs no decision on the host: fit for a GPU. Float64.
+    It uses the tableau of the sweep operator (Beaton 1964; Goodnight 1979). With P the positive variables and b as row
+    and column 0, the tableau holds -inv(A_PP), the solution inv(A_PP) b_P, the slopes b_j - A_jP inv(A_PP) b_P and the
+    Schur complement of the others. A variable enters and leaves by the same rank-one update, O(t^2). So the host never
+    has to wait for the GPU to decide which.
 
     Args:
         groups: G.
@@ -173,10 +173,10 @@ class GrowingNonNegativeLeastSquares:
         self.size = 0
         self.w_GK = torch.zeros(groups, capacity, dtype=torch.float64, device=device)
         self.unsettled_G = torch.zeros(groups, dtype=torch.bool, device=device)
-        """Problems that at some `add` would have needed more rounds than they were given."""
+        """Problems that needed more rounds than `add` allowed, at least once."""
         self._tableau_GXX = self.w_GK.new_zeros(groups, capacity + 1, capacity + 1)
         self._positive_GX = torch.zeros(groups, capacity + 1, dtype=torch.bool, device=device)
-        self._system_GXX = torch.zeros_like(self._tableau_GXX)  # A + lam I and b as they came, not swept
+        self._system_GXX = torch.zeros_like(self._tableau_GXX)  # A + lam I and b, not swept
         self._norm_GX = self.w_GK.new_zeros(groups, capacity + 1)  # its diagonal
         self._scale_G = self.w_GK.new_zeros(groups)
         self._group_G = torch.arange(groups, device=device)
@@ -185,17 +185,18 @@ class GrowingNonNegativeLeastSquares:
         """Add one variable to each problem and solve again.
 
         Args:
-            gram_GT: its inner products with all variables so far and, last, with itself.
-            b_G: its right-hand side.
-            live_G: bool; the others keep their weights for good.
-            rounds: variables that may enter or leave, at most. A problem that needed more is marked in `unsettled_G`.
+            gram_GT: inner products of the new variable with all earlier ones and, last, with itself.
+            b_G: right-hand side of the new variable.
+            live_G: bool; the other problems keep their weights from now on.
+            rounds: the largest number of variables that enter or leave. A problem that needs more is marked in
+                `unsettled_G`.
 
         Returns:
             All weights so far (G, T), valid until the next call.
         """
         self._border(gram_GT, b_G)
         tolerance_G = self._scale_G * FLAT
-        # The others are solved: none has to leave or enter before the new one has.
+        # The earlier variables are solved: the active set is unchanged when the new variable enters.
         pivot_G = torch.full_like(self._group_G, self.size)
         last_G2 = self._tableau_GXX[:, self.size, [0, self.size]]
         needed_G = live_G & (last_G2[:, 0] > tolerance_G)
@@ -207,7 +208,7 @@ class GrowingNonNegativeLeastSquares:
         return self.w_GK[:, : self.size]
 
     def refine(self) -> Tensor:
-        """Take out of the weights what rounding has left in the tableau; (G, T)."""
+        """Correct the weights (G, T) for the rounding errors of the tableau."""
         end = self.size + 1
         positive_GT = self._positive_GX[:, 1:end]
         system_GXX = self._system_GXX[:, 1:end]
@@ -218,7 +219,7 @@ class GrowingNonNegativeLeastSquares:
         return self.w_GK[:, : self.size].clamp_(min=0)
 
     def _border(self, gram_GT: Tensor, b_G: Tensor) -> None:
-        """The row and column of a new variable, as if it had been there before all sweeps."""
+        """Add the row and column of a new variable, with all earlier sweeps applied."""
         self.size += 1
         last = self.size
         column_GX = torch.cat([b_G[:, None], gram_GT], dim=1).double()
@@ -234,10 +235,10 @@ class GrowingNonNegativeLeastSquares:
         self._tableau_GXX[:, last, : last + 1] = self._tableau_GXX[:, : last + 1, last] = border_GX
 
     def _next_pivot(self, live_G: Tensor, tolerance_G: Tensor) -> tuple[Tensor, Tensor]:
-        """Move as far as the positive variables allow; which variable has to leave or enter then, and whether any."""
+        """Move while weights stay positive. Return the variable that must leave or enter next, and whether one must."""
         end = self.size + 1
         positive_GT, w_GT = self._positive_GX[:, 1:end], self.w_GK[:, : self.size]
-        # Of positive variables: their optimum; of the others: their slope.
+        # The optimum of positive variables, the slope of the others.
         column_GT = self._tableau_GXX[:, 1:end, 0]
         goal_GT = column_GT * positive_GT
         blocking_GT = positive_GT & (goal_GT <= 0)
@@ -245,7 +246,7 @@ class GrowingNonNegativeLeastSquares:
         reach_G, leaving_G = ratio_GT.min(1)
         w_GT.lerp_(goal_GT, (reach_G.clamp(max=1.0) * live_G)[:, None]).clamp_min_(0)
         blocked_G = reach_G.isfinite()
-        # Squared distance to the span of the positive ones, ridge included, against the squared norm.
+        # Squared distance to the span of the positive variables, ridge included.
         distance_GT = self._tableau_GXX.diagonal(dim1=1, dim2=2)[:, 1:end]
         open_GT = (distance_GT > self._norm_GX[:, 1:end] * DEPENDENT) & ~positive_GT
         slope_G, entering_G = column_GT.where(open_GT, -torch.inf).max(1)
@@ -253,7 +254,7 @@ class GrowingNonNegativeLeastSquares:
         return pivot_G, live_G & (blocked_G | (slope_G > tolerance_G))
 
     def _sweep(self, pivot_G: Tensor, needed_G: Tensor) -> None:
-        """Let the variable `pivot_G` in, or put it out if it is positive, in the problems that need it."""
+        """Add the variable `pivot_G`, or remove it if it is positive, in the problems of `needed_G`."""
         end = self.size + 1
         tableau_GXX = self._tableau_GXX[:, :end, :end]
         row_GX = tableau_GXX[self._group_G, pivot_G]

@@ -1,4 +1,4 @@
-"""Numbers of rows that are the same bit by bit whatever the other rows are: sums, lengths."""
+"""Row sums and norms. The result of a row is bitwise independent of the other rows."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from lipt.selection.arrays import view
 
 
 def sum_of(terms: Iterable[Tensor]) -> Tensor:
-    """Their sum, in this order for every element. A single term is returned itself."""
+    """The sum, in the given order. A single term is returned itself, without a copy."""
     return reduce(torch.add, terms)
 
 
 def as_float(x: Tensor) -> Tensor:
-    """Float64 stays, everything else is computed in float32."""
+    """Float64 unchanged; any other type as float32."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def few(x_NC: Tensor) -> bool:
-    """Whether a row is so short that columns are processed one by one. This is fast where a column is contiguous."""
+    """Whether rows are so short that columns are processed one by one, which is fast if columns are contiguous."""
     return 1 < x_NC.shape[1] < 16
 
 
 def row_sums(x_NC: Tensor) -> Tensor:
-    """The sum (N,) of each row. (Over a few columns, `sum` rounds the last rows of a block differently.)"""
+    """The sum (N,) of each row. (With few columns, `Tensor.sum` rounds the last rows of a block differently.)"""
     return torch.as_tensor(reduce(add, view(x_NC.T))) if few(x_NC) else x_NC.sum(1)
 
 
 def lengths(x_MD: Tensor) -> Tensor:
-    """|x_i| (M,), also where its squares underflow; inf where they overflow."""
+    """|x_i| (M,), correct even if squares underflow; inf if they overflow."""
     if few(x_MD):
         with np.errstate(all="ignore"):
             lengths_M = torch.as_tensor(reduce(add, (column_M * column_M for column_M in view(x_MD.T)))).sqrt_()
@@ -55,12 +55,12 @@ def lengths(x_MD: Tensor) -> Tensor:
 
 
 def smallest(dtype: torch.dtype) -> float:
-    """The squares of smaller numbers lose digits."""
+    """Squares of numbers below this lose digits."""
     return 1e-140 if dtype == torch.float64 else 1e-12
 
 
 def squarable(x_MD: Tensor) -> Tensor:
-    """`x_MD`, or where all of it is so small that squares underflow, times a power of two, which is exact."""
+    """`x_MD`; if all values are so small that squares underflow, times a power of two, which is exact."""
     most = float(torch.stack(x_MD.aminmax()).abs().amax()) if x_MD.numel() else 0.0
     if not 0 < most < smallest(x_MD.dtype):
         return x_MD

@@ -1,4 +1,4 @@
-"""Passes over the outputs of all candidates, block by block: each stored block is dropped before the next is read."""
+"""Passes over the outputs of all candidates. Each stored block is freed before the next one is read."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lipt.selection.types import Candidates, Outputs
 def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None], name: str = "candidate") -> None:
     """Call `visit(position of the first sample, samples)` for every block, in order.
 
-    A visitor, since the variable of a loop would keep a block while the next one is read.
+    It is no iterator, because a caller's loop variable would keep a block while the next one is read.
 
     Raises:
-        RunError: logits or features are not finite; names the sample as one of the `name` samples.
+        RunError: logits or features are not finite; the message says "`name` sample" and its position.
     """
     if candidates.stored is None:
         check_finite(candidates, name)
@@ -35,7 +35,7 @@ def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None],
 
 
 def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) -> Tensor:
-    """The results (N, ...) of `compute`, which gives a row for each sample of a block, whatever the others are."""
+    """The results (N, ...) of `compute`. It maps a block to one row per sample, each independent of the others."""
     if candidates.stored is None:
         check_finite(candidates, "candidate")
         return compute(candidates)
@@ -45,10 +45,10 @@ def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) 
 
 
 def in_memory(candidates: Candidates, name: str) -> Candidates:
-    """The candidates with all their outputs: memory for the whole and for one block; a single block stays where it is.
+    """The candidates with all outputs in memory. Reading takes one block more; a single block is not copied.
 
     Raises:
-        RunError: logits or features are not finite, in memory or stored, as `each_block`.
+        RunError: logits or features are not finite, as `each_block`.
     """
     if candidates.stored is None:
         check_finite(candidates, name)
@@ -84,13 +84,15 @@ def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candid
     return block
 
 
-#: Features up to here can be squared, summed over their dimensions and over a million samples.
+#: Squares of features below this can be summed over dimensions and a million samples without overflow.
 LARGEST = {torch.float32: 1e12, torch.float64: 1e140}
 
 
 def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
-    """Raise RunError naming the first sample whose logits or features are NaN or infinite, or whose features are too
-    large for the precision that they are computed in, counted from `start`."""
+    """Raise RunError if logits or features are not finite, or features too large to be squared in their precision.
+
+    The message names the first such sample, counted from `start`.
+    """
     for index, outputs in enumerate(candidates.outputs):
         logits = outputs.logits_NC
         stored = {
@@ -100,7 +102,7 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
         for what, values_NX in stored.items():
             limit = _largest(values_NX.dtype) if what == "features" else math.inf
             if what == "features" and values_NX.numel() and float(outputs.lengths_N.max()) < limit:
-                continue  # no value exceeds the length of its row
+                continue  # no value exceeds the norm of its row
             for block in row_blocks(*values_NX.shape):
                 values_BX = values_NX[block]
                 if values_BX.numel() and not _below(values_BX, limit):
@@ -108,13 +110,13 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
 
 
 def _below(values_BX: Tensor, limit: float) -> bool:
-    """Whether all are finite and below the limit; NaN is not."""
+    """Whether all absolute values are finite and below the limit."""
     if values_BX.device.type == "cpu" and values_BX.is_contiguous() and values_BX.dtype in LARGEST:
         flat_X = values_BX.numpy(force=True).reshape(-1)
         with np.errstate(all="ignore"):
-            if float(np.dot(flat_X, flat_X)) < limit**2 / 2:  # twice as fast as the extremes
+            if float(np.dot(flat_X, flat_X)) < limit**2 / 2:  # twice as fast as aminmax
                 return True
-    # Twenty times faster than isfinite.
+    # Twenty times faster than isfinite. A comparison with NaN is false.
     return float(torch.stack(values_BX.aminmax()).abs().amax()) < limit
 
 

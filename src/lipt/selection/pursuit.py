@@ -1,4 +1,4 @@
-"""Orthogonal matching pursuit on factored gradients: group after group on a CPU, many side by side on a GPU."""
+"""Orthogonal matching pursuit on factored gradients: one group at a time on a CPU, many in parallel on a GPU."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from lipt.selection.nnls import GrowingNonNegativeLeastSquares, NonNegativeLeast
 from lipt.selection.norms import sum_of
 from lipt.selection.steps import features_first, large, product
 
-#: Steps between two exact computations of the residual: with it, float32 picks in the order of float64.
+#: Steps between two exact computations of the residual, which make float32 pick in the order of float64.
 REFRESH = 32
-#: Variables that may enter or leave the least squares per step on a GPU, which is slow to say whether more have to.
+#: Changes of the active set per step on a GPU. The number is fixed because a device-to-host check is expensive.
 ROUNDS = 3
-#: What groups that are solved side by side may hold together: a good part of a GPU.
+#: Memory of all groups that are solved in parallel.
 GPU_BYTES = 8 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Find k gradients whose weighted sum comes close to `goal_scale` times the sum of all."""
+    """Find k gradients whose weighted sum approximates `goal_scale` times the sum of all."""
 
     layers: Sequence[LastLayer]
     """Float64, one per model: together one long gradient."""
@@ -38,11 +38,11 @@ class Problem:
 
 
 def side_by_side(sizes: Sequence[tuple[int, int]], width: int, device: torch.device) -> Iterator[list[int]]:
-    """Indices of problems of similar size, as many at once as a GPU holds; one by one on a CPU.
+    """Batches of indices of problems of similar size: as many as fit on a GPU, or one on a CPU.
 
     Args:
         sizes: candidates and picks of each problem.
-        width: C + E, over all models.
+        width: C + E, summed over the models.
     """
     limit = 0 if device.type == "cpu" else GPU_BYTES
     batch: list[int] = []
@@ -63,13 +63,12 @@ def matching_pursuit(
 
     Each step picks the candidate most correlated with the residual, argmax <g_i, b - sum_S w_s g_s>, then solves for
     all weights: minimise |sum_S w_s g_s - b|^2 + lam |w|^2 over w >= 0. O(k M (C + E) + M k^2 / 2) time, O(M k) memory
-    per group of M. The many products run in `dtype`; goal, weights and, every `REFRESH` steps, the residual come from
-    the float64 gradients. On a GPU the k steps of all problems are one sequence of kernels that the host never waits
-    for.
+    per group of M. Most products run in `dtype`. The goal, the weights and, every `REFRESH` steps, the residual are
+    computed from the float64 gradients. On a GPU the host waits for none of the k steps.
 
     Args:
-        rounds: how many to solve side by side with (see `GrowingNonNegativeLeastSquares.add`); problems that needed
-            more are solved again with more. None = `ROUNDS` on a GPU; on a CPU one by one.
+        rounds: of `GrowingNonNegativeLeastSquares.add`; if a problem needs more, all are solved again with twice as
+            many. None = `ROUNDS` on a GPU; on a CPU problems are solved one by one.
 
     Returns:
         For each problem the positions (k,) in order of pick, and their weights (k,), float64.
@@ -84,7 +83,7 @@ def matching_pursuit(
 
 
 def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Picks (k,) and weights (k,) of one problem; the steps in numpy, which starts small operations sooner."""
+    """Picks (k,) and weights (k,) of one problem; steps run in numpy, which has less overhead per operation."""
     layers, k = problem.layers, problem.k
     goals = [layer.delta_NC.T @ layer.features_NE * problem.goal_scale for layer in layers]
     b = sum_of([layer.dot_N(goal) for layer, goal in zip(layers, goals, strict=True)])
@@ -95,7 +94,7 @@ def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Te
     b_M, base_M, correlations_M, along_M = view(b), view(like), view(like.clone()), view(torch.empty_like(like))
     rows_KM = view(large(like, k, len(b)))  # <g_s, g_i> for the picks s
     picked_K, solver = np.zeros(k, dtype=np.int64), NonNegativeLeastSquares(k, lam)
-    # The correlations at some earlier weights; later ones follow from the Gram rows and the change of the weights.
+    # Correlations at the last exact weights; current ones follow from the Gram rows and the change of the weights.
     base_w_K, barred_M = np.zeros(k), np.zeros_like(base_M)  # -inf for picks
     for t in range(k):
         picked_K[t] = pick = int(correlations_M.argmax())
@@ -118,13 +117,13 @@ def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Te
 
 @dataclass(frozen=True)
 class _Stream:
-    """`LastLayer` with the samples last: products with it stream through memory."""
+    """`LastLayer` with the samples last, so that products read memory in order."""
 
     delta_CM: Tensor
     features_EM: Tensor
 
     def add_gram_row(self, pick: int, sum_M: View, delta_M: View, features_M: View) -> None:
-        """sum += <g_s, g_i> for the sample s; the other two hold what it is made of."""
+        """sum += <g_s, g_i> for the sample s = `pick`; `delta_M` and `features_M` are working memory."""
         for x_XM, out_M in ((view(self.delta_CM), delta_M), (view(self.features_EM), features_M)):
             product(x_XM[:, pick].copy(), x_XM, out_M)
         delta_M *= features_M
@@ -136,7 +135,7 @@ class _Stream:
 
 
 def _side_by_side(problems: Sequence[Problem], lam: float, dtype: torch.dtype, rounds: int) -> tuple[Tensor, Tensor]:
-    """Picks (G, K) and weights (G, K) of problems side by side; beyond a problem's own k they mean nothing."""
+    """Picks (G, K) and weights (G, K) of problems in parallel; entries beyond a problem's own k are meaningless."""
     device = problems[0].layers[0].delta_NC.device
     groups, k = len(problems), max(problem.k for problem in problems)
     exact = [
@@ -160,7 +159,7 @@ def _side_by_side(problems: Sequence[Problem], lam: float, dtype: torch.dtype, r
     solver = GrowingNonNegativeLeastSquares(groups, k, lam, device)
     # -inf for picks and for padding
     barred_GM = torch.where(torch.arange(members, device=device) < sizes_G[:, None], 0.0, -torch.inf).to(dtype)
-    # The correlations at some earlier weights; later ones follow from the Gram rows and the change of the weights.
+    # Correlations at the last exact weights; current ones follow from the Gram rows and the change of the weights.
     base_GM, base_w_GK = b_GM.to(dtype), torch.zeros_like(solver.w_GK)
     correlations_GM = base_GM
     for t in range(k):
@@ -203,13 +202,13 @@ class _Padded:
         return (delta_GTC * w_GT[:, :, None]).mT @ features_GTE
 
     def samples_last(self, dtype: torch.dtype) -> _Streams:
-        """In `dtype`."""
+        """A transposed, contiguous copy in `dtype`."""
         return _Streams(*(each.to(dtype).mT.contiguous() for each in (self.delta_GMC, self.features_GME)))
 
 
 @dataclass(frozen=True)
 class _Streams:
-    """The same with the samples last: so a matrix-vector product streams through memory."""
+    """The same with the samples last, so that products read memory in order."""
 
     delta_GCM: Tensor
     features_GEM: Tensor
@@ -219,7 +218,7 @@ class _Streams:
         return (matrix_GCE @ self.features_GEM).mul_(self.delta_GCM).sum(1)
 
     def gram_row(self, index_G1: Tensor, exact: _Padded) -> Tensor:
-        """<g_s, g_i> (G, M) for the one sample s of each group."""
+        """<g_s, g_i> (G, M) for one sample s per group."""
         delta_GC, features_GE = (
             _rows(each, index_G1)[:, 0].to(self.delta_GCM.dtype) for each in (exact.delta_GMC, exact.features_GME)
         )

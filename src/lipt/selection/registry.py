@@ -1,4 +1,4 @@
-"""One selection problem, split into groups with exact budgets, and the registry of those who solve it."""
+"""A selection problem, split into groups with exact budgets, and the registry of algorithms."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from lipt.selection.types import Candidates, Requirements
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Candidates that share one budget: a class where the selection is balanced, else everybody."""
+    """Candidates that share one budget: a class if the selection is balanced, else all candidates."""
 
     label: int | None
     members_M: Tensor
     """Int64 (M,), ascending positions into the candidates."""
     budget: int
-    """1 <= budget <= M, less those that are selected already."""
+    """1 <= budget <= M - I."""
     initial_I: Tensor
-    """Int64 (I,), positions into `members_M` of samples that are selected already: never picked again."""
+    """Int64 (I,), positions in `members_M` of already selected samples, which are not picked again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What an algorithm is given."""
+    """The input of an algorithm."""
 
     candidates: Candidates
     validation: Candidates | None
     budget: int
-    """Samples in all; the groups share it."""
+    """Total number of samples to pick, shared by the groups."""
     fraction: float
-    """The same as a share of the candidates."""
+    """The budget as a share of the candidates."""
     balanced: bool
     initial_I: Tensor
-    """Int64 (I,), ascending positions of samples that are selected already."""
+    """Int64 (I,), ascending positions of already selected samples."""
     generator: torch.Generator
     """On the CPU, so that draws do not depend on the device."""
 
     @cached_property
     def groups(self) -> list[Group]:
-        """They share the budget in proportion to what is not selected yet; without those that get nothing."""
+        """The groups, whose budgets are proportional to their samples not yet selected; without groups of budget 0."""
         labels_N, initial_I = self.candidates.labels_N, self.initial_I
         if not self.balanced:
             everyone_N = torch.arange(len(labels_N), device=labels_N.device)
@@ -72,14 +72,14 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Picks:
-    """What an algorithm returns; fields as in `Selection`."""
+    """The result of an algorithm; fields as in `Selection`."""
 
     indices_K: Tensor
     weights_K: Tensor | None = None
     scores_N: Tensor | None = None
 
 
-#: Gains this close (relative) are equal.
+#: Gains whose relative difference is at most this are equal.
 TIE = 1e-6
 
 Algorithm = Callable[..., Picks]
@@ -87,16 +87,16 @@ Algorithm = Callable[..., Picks]
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """An algorithm and what it needs."""
+    """An algorithm and its requirements."""
 
     function: Algorithm
     needs: Requirements
     option: str = ""
-    """The option that it needs something else for, with one of these values."""
+    """The option whose value can change the requirements."""
     by_value: Mapping[str, Requirements] = field(default_factory=dict)
 
     def needs_with(self, options: Mapping[str, Any]) -> Requirements:
-        """What it needs with these options."""
+        """The requirements with these options."""
         value = options.get(self.option)
         return self.by_value.get(value, self.needs) if isinstance(value, str) else self.needs
 
@@ -121,8 +121,8 @@ def register(
     """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
 
     Its docstring becomes a row of docs/selection.md; CONTRIBUTING.md shows the form. The other arguments are its
-    `Requirements`; `logits` and `features` count where there are models. `by_value` replaces them where the option
-    called `option` has one of its values.
+    `Requirements`; `logits` and `features` only count if `models` is above 0. `by_value` maps values of the option
+    `option` to other requirements.
     """
     needs = Requirements(
         models=models,
@@ -148,10 +148,10 @@ def names() -> tuple[str, ...]:
 
 
 def lookup(name: str) -> Registered:
-    """The algorithm called `name` and what it needs.
+    """The algorithm called `name`.
 
     Raises:
-        UsageError: there is none; names the closest.
+        UsageError: there is none; the message names the most similar one.
     """
     if name not in _REGISTRY:
         raise UsageError(f"unknown selection algorithm {name!r}", did_you_mean(name, _REGISTRY))
@@ -184,15 +184,17 @@ def keywords(function: Algorithm) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """The number or truth value of a numpy scalar or of a tensor with one element; everything else as it is."""
+    """A numpy scalar or a one-element tensor as a Python number or bool; anything else unchanged."""
     if isinstance(value, np.generic) or (isinstance(value, (np.ndarray, Tensor)) and value.ndim == 0):
         return value.item()
     return value
 
 
 def shares(total: int, sizes: Sequence[int]) -> list[int]:
-    """`total` split in proportion to the sizes, so that it adds up exactly (largest remainder; the first of equal ones
-    comes first). No share exceeds its size where the total does not exceed their sum."""
+    """`total` split exactly in proportion to the sizes, by largest remainder; on a tie the first gets more.
+
+    No share exceeds its size, unless the total exceeds the sum of the sizes.
+    """
     whole = sum(sizes)
     parts = [total * size // whole for size in sizes]
     by_remainder = sorted(range(len(sizes)), key=lambda index: -(total * sizes[index] % whole))
@@ -202,13 +204,13 @@ def shares(total: int, sizes: Sequence[int]) -> list[int]:
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise UsageError unless an option or argument is in its range."""
+    """Raise UsageError with this message unless the condition holds."""
     if not condition:
         raise UsageError(message)
 
 
 def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, features: bool) -> None:
-    """Raise UsageError where outputs that the algorithm needs are not known."""
+    """Raise UsageError if the candidates lack outputs that the algorithm needs."""
     known: list[tuple[object, object]] = [(each.num_classes, each.num_features) for each in candidates.outputs]
     if candidates.stored is not None:
         known = [(candidates.stored.logits, candidates.stored.features)]
@@ -229,7 +231,7 @@ def highest(scores_M: Tensor, k: int) -> Tensor:
     if scores_M.device.type != "cpu" or (k == n and scores_M.dtype != torch.float32):
         return torch.sort(scores_M, descending=True, stable=True).indices[:k]
     scores = scores_M.numpy()
-    if k == n:  # integers that order by score, then by position, sort twice as fast as a stable order is found
+    if k == n:  # sorting integers that encode score and position is twice as fast as a stable argsort
         bits_M = (0 - scores).view(np.int32)
         bits_M ^= (bits_M >> 31) & 0x7FFFFFFF
         keys_M = (bits_M.astype(np.int64) << 32) + np.arange(n)
@@ -240,17 +242,18 @@ def highest(scores_M: Tensor, k: int) -> Tensor:
 
 
 def best(gains_M: Tensor) -> Tensor:
-    """Position (1,) of the highest gain; the lowest of those that are equal up to rounding.
+    """Position (1,) of the highest gain; the lowest one among gains that are equal up to rounding.
 
-    Samples that are equal gain the same, but products round differently from row to row.
+    Equal samples have equal gains, but products round differently from row to row.
     """
     most = gains_M.max()
     return (gains_M >= most - TIE * most.abs()).int().argmax(keepdim=True)
 
 
 def stochastic_size(n: int, k: int, epsilon: float) -> int:
-    """Candidates per step of the stochastic greedy, (n / k) ln(1 / epsilon) (Mirzasoleiman et al. 2015): its expected
-    value is at most epsilon below that of the greedy.
+    """Candidates per step of the stochastic greedy, (n / k) ln(1 / epsilon) (Mirzasoleiman et al. 2015).
+
+    Its expected value is at most epsilon (relative) below that of the exact greedy.
 
     Raises:
         UsageError: epsilon outside (0, 1).
@@ -266,10 +269,10 @@ def per_group(
     *,
     compares: Literal["features", "gradients"] | None = None,
 ) -> Picks:
-    """Solve every group by itself; `pick` returns positions into `group.members_M` and their weights, or None for all.
+    """Solve each group separately. `pick` returns positions in `group.members_M` and their weights or None.
 
     Args:
-        compares: what samples are to a greedy; those that are equal in it are picked in their order.
+        compares: what the greedy compares; samples that are equal in it are picked in their order.
     """
     indices, weights = [], []
     for group in task.groups:

@@ -1,4 +1,4 @@
-"""What a selection is: the chosen samples, how they were chosen, the table they are stored in, and what trains on them.
+"""A selection: the chosen samples, their provenance, the table that stores them, and data sets and samplers to train.
 
 Shape legend: N candidates, K chosen.
 """
@@ -53,42 +53,42 @@ class Selection:
     """The chosen samples and how they were chosen.
 
     Raises:
-        UsageError: notes that JSON cannot hold, or that carry the name of an entry of every provenance.
+        UsageError: notes are not JSON, or have the name of another entry of the provenance.
     """
 
     indices_K: Tensor
-    """Int64 (K,) distinct rows of the candidates, in order of pick; class after class where balanced. All that is of
-    the chosen samples, `subset` and `normalised_weights` included, is in this order; only `ascending` is not."""
+    """Int64 (K,) distinct rows of the candidates, in order of pick; class after class if balanced. `weights_K`,
+    `subset` and `normalised_weights` have the same order; only `ascending` has another."""
     weights_K: Tensor
-    """Float32 (K,) >= 0, raw; ones where the algorithm defines none. Training normalises them to mean 1."""
+    """Float32 (K,) >= 0, raw; ones if the algorithm defines none. Training normalises them to mean 1."""
     scores_N: Tensor | None
-    """Float32 (N,) where every candidate has one; rankings pick the highest first, `ccs` and `dual` sample by it."""
+    """Float32 (N,), if the algorithm scores every candidate; rankings pick the highest, `ccs` and `dual` draw by it."""
     labels_N: Tensor
     """Int64 (N,), of all candidates."""
     positions_N: Tensor
-    """Int64 (N,), where each candidate lies in the data set; 0..N-1 unless the candidates are a part of it."""
+    """Int64 (N,), position of each candidate in the data set; 0..N-1 unless the candidates are a part of it."""
     sources_N: pa.ChunkedArray | None = None
-    """String (N,), what each candidate is called where it came from; None where it is not known."""
+    """String (N,), name of each candidate in its source; None if unknown."""
     algorithm: str
-    """What ran: for `auto` the algorithm that it decided for."""
+    """The algorithm that ran; for `auto` the one that it chose."""
     options: Mapping[str, Any]
     """All options of the algorithm, defaults included."""
     fraction: float
     balanced: bool
     seed: int
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What else belongs to the provenance, such as the digest of the checkpoint: JSON values."""
+    """Further entries of the provenance, such as the digest of the checkpoint: JSON values."""
     version: str = __version__
-    """Of the package that selected."""
+    """Version of the package that selected."""
     remarks: Sequence[str] = ()
-    """What whoever reads the selection should know, in sentences; not stored."""
+    """Sentences for the reader of the selection; not stored."""
 
     def __post_init__(self) -> None:
         check_notes(self.notes)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """How to choose these samples again: algorithm, options, fraction, balanced, seed, version, and the notes."""
+        """Everything that repeats this selection: algorithm, options, fraction, balanced, seed, version, notes."""
         return {
             **self.notes,
             "algorithm": self.algorithm,
@@ -100,8 +100,10 @@ class Selection:
         }
 
     def ascending(self) -> tuple[Tensor, Tensor]:
-        """Positions (K,) of the chosen in the data set, int64 and ascending, which reads fastest, and their raw weights
-        (K,) in this order; on the CPU."""
+        """Positions (K,) of the chosen samples in the data set, and their raw weights (K,); on the CPU.
+
+        Positions are int64 and ascending, the fastest order to read.
+        """
         positions_K, order_K = self.positions_N.cpu()[self.indices_K.cpu()].sort()
         return positions_K, self.weights_K.cpu()[order_K]
 
@@ -117,11 +119,12 @@ class Selection:
         return (weights_K / weights_K.mean()).float()
 
     def subset(self, dataset: Dataset[T]) -> Subset[T]:
-        """The chosen samples of the data set that was scored, in order of pick, as `indices_K` and `weights_K`: class
-        after class where balanced, so let the loader shuffle or draw with `sampler`.
+        """The chosen samples of the data set that was scored, in the order of `indices_K`.
+
+        If balanced, this is class after class: let the loader shuffle, or draw with `sampler`.
 
         Raises:
-            UsageError: the data set has no length, or is shorter than the one that was scored.
+            UsageError: the data set has no length, or is shorter than the scored one.
         """
         count, last = length_of(dataset), int(self.positions_N.max())
         if last >= count:
@@ -134,13 +137,13 @@ class Selection:
     def sampler(
         self, num_samples: int | None = None, generator: torch.Generator | None = None
     ) -> WeightedRandomSampler:
-        """Draws rows of `subset`, with replacement and in proportion to the weights: for a DataLoader over it.
+        """A sampler for a DataLoader over `subset`. It draws with replacement, in proportion to the weights.
 
         Args:
-            num_samples: drawn in an epoch; None = K.
+            num_samples: samples per epoch; None = K.
 
         Raises:
-            UsageError: nothing to draw, or all weights are 0.
+            UsageError: `num_samples` is below 1, or all weights are 0.
         """
         if num_samples is not None and num_samples < 1:
             raise UsageError(f"num_samples must be at least 1, not {num_samples}")
@@ -148,11 +151,10 @@ class Selection:
         return WeightedRandomSampler(weights_K.tolist(), num_samples or len(weights_K), generator=generator)
 
     def table(self) -> pa.Table:
-        """A row per candidate, in their order: position, label, score; rank and weight of the chosen, else null.
+        """One row per candidate, in their order: position, label, score, rank, weight and, if known, source.
 
-        Where it is known, `source` is one more column.
-
-        The provenance is JSON in the schema's metadata, key `lipt`.
+        Rank and weight are null unless the sample is chosen. The schema's metadata hold the provenance as JSON under
+        the key `lipt`.
         """
         n, indices_K = len(self.labels_N), self.indices_K.cpu().numpy()
         ranks_N, weights_N = np.full(n, -1, np.int32), np.zeros(n, np.float32)
@@ -176,7 +178,7 @@ class Selection:
         return sink.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to `path`, in Parquet; a reader finds the old file or the whole new one.
+        """Write the table to `path` as Parquet, atomically.
 
         Raises:
             RunError: the file cannot be written.
@@ -188,7 +190,7 @@ class Selection:
             with open(temporary, "xb") as file:
                 file.write(self.to_parquet())
                 file.flush()
-                os.fsync(file.fileno())  # or a power loss could leave the new name on an empty file
+                os.fsync(file.fileno())  # otherwise a power loss could leave an empty file under the new name
             os.replace(temporary, target)
         except OSError as error:
             why = error.strerror or error
@@ -199,10 +201,10 @@ class Selection:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Selection:
-        """What `save`, `lipt select` or a run (`subset.parquet`) stored; tensors on the CPU.
+        """Read a file of `save`, `lipt select` or a run (`subset.parquet`); tensors are on the CPU.
 
         Raises:
-            UsageError: there is no such file, or it is something else.
+            UsageError: there is no such file, or it is not a selection.
         """
         try:
             data = Path(path).read_bytes()
@@ -212,13 +214,13 @@ class Selection:
 
     @classmethod
     def from_parquet(cls, data: bytes, *, origin: str, sources: bool = True) -> Selection:
-        """From what `to_parquet` gave.
+        """The inverse of `to_parquet`.
 
         Args:
-            sources: False leaves out the names of the candidates, which may take more memory than all the rest.
+            sources: False leaves out the names of the candidates, which may take more memory than everything else.
 
         Raises:
-            UsageError: something else; names `origin`.
+            UsageError: `data` is not a selection; names `origin`.
         """
         try:
             names = [name for name in pq.read_schema(io.BytesIO(data)).names if sources or name != _SOURCE]
@@ -229,7 +231,7 @@ class Selection:
 
     @classmethod
     def _from_table(cls, table: pa.Table) -> Selection:
-        """Raises ValueError where the table is not one of `table`."""
+        """The inverse of `table`; raises ValueError if the table is not a selection."""
         sources_N = None
         if table.schema.names[-1:] == [_SOURCE] and table.schema.types[-1] == pa.string():
             sources_N, table = table[_SOURCE], table.drop_columns(_SOURCE)
@@ -258,7 +260,7 @@ class Selection:
 
 
 def check_notes(notes: Mapping[str, Any]) -> None:
-    """Raise UsageError unless `notes` can go into a provenance."""
+    """Raise UsageError if `notes` are not JSON, or have the name of another entry of the provenance."""
     taken = sorted(_PROVENANCE.keys() & notes.keys())
     if taken:
         raise UsageError(f"note {taken[0]!r} is an entry of every provenance", "give it another name")
@@ -269,7 +271,7 @@ def check_notes(notes: Mapping[str, Any]) -> None:
 
 
 def _check(table: pa.Table, kept: pa.Table) -> None:
-    """ValueError where no selection has such values."""
+    """Raise ValueError if the values cannot be those of a selection."""
     n, k = len(table), len(kept)
     nulls = {name: table[name].null_count for name in _COLUMNS}
     positions_N, weights_K = table["position"].to_numpy(), kept["weight"].to_numpy()

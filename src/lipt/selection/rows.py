@@ -1,4 +1,4 @@
-"""Candidates by blocks of rows and by class: passes over all of them that hold few of them at a time."""
+"""Candidates in blocks of rows, to bound memory, and grouped by class."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-#: What a pass over all candidates holds of them at once, counted in float32: little enough for a shared cache, enough
-#: for threads that wait for each other after every operation not to do so too often.
+#: Size of a block, counted in float32: small enough for a shared cache, large enough to keep all threads busy.
 BLOCK_BYTES = 2**24
 
 
 def block_rows(width: int) -> int:
-    """How many rows of `width` numbers one block has, at least 1."""
+    """Rows of `width` numbers per block, at least 1."""
     return max(1, BLOCK_BYTES // (4 * max(1, width)))
 
 
 def row_blocks(n: int, width: int) -> Iterator[slice]:
-    """Consecutive blocks that cover the rows 0..n-1; one empty block where n is 0."""
+    """Consecutive blocks that cover the rows 0..n-1; one empty block if n is 0."""
     size = block_rows(width)
     return (slice(start, min(start + size, n)) for start in range(0, max(n, 1), size))
 
 
 def per_row(n: int, width: int, compute: Callable[[slice], Tensor]) -> Tensor:
-    """The results (N,) of `compute`, which gives one value for each row of a block."""
+    """The results (N,) of `compute`, called once per block; it returns one value per row."""
     if n <= block_rows(width):
         return compute(slice(0, n))
     results = RowBuffer(n)
@@ -38,8 +37,7 @@ def per_row(n: int, width: int, compute: Callable[[slice], Tensor]) -> Tensor:
 class RowBuffer:
     """Tensors of n rows that are filled block by block.
 
-    They take their memory once, not twice as when blocks are joined in the end; and blocks that are kept until then
-    would lie scattered in memory that the work in between could use again.
+    Joining blocks at the end would take the memory twice, and the kept blocks would fragment it.
     """
 
     def __init__(self, n: int) -> None:
@@ -47,7 +45,7 @@ class RowBuffer:
         self.tensors: dict[str, Tensor] = {}
 
     def put(self, start: int, block: Mapping[str, Tensor]) -> None:
-        """Copy the rows of a block to where they belong, from row `start` on."""
+        """Copy a block into the rows from `start` on."""
         for name, rows_BX in block.items():
             if name not in self.tensors:
                 self.tensors[name] = rows_BX.new_empty(self.n, *rows_BX.shape[1:])
@@ -55,7 +53,7 @@ class RowBuffer:
 
 
 def as_slice(rows_M: Tensor) -> Tensor | slice:
-    """A slice where ascending, distinct rows on a CPU are consecutive: then nothing needs to be copied."""
+    """A slice if the rows (ascending, distinct, on a CPU) are consecutive, so that indexing copies nothing."""
     if len(rows_M) == 0 or rows_M.device.type != "cpu":
         return rows_M
     first, last = int(rows_M[0]), int(rows_M[-1])
@@ -63,10 +61,7 @@ def as_slice(rows_M: Tensor) -> Tensor | slice:
 
 
 def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:
-    """Positions (M,) of every class 0..num_classes-1, ascending; empty for a class without members.
-
-    One stable sort, whatever the number of classes.
-    """
+    """Positions (M,) of every class 0..num_classes-1, ascending; empty for a class without members. One stable sort."""
     if labels_N.device.type != "cpu":
         return list(labels_N.sort(stable=True).indices.split(torch.bincount(labels_N, minlength=num_classes).tolist()))
     order, sizes = by_class(labels_N.numpy(), num_classes)
@@ -74,6 +69,6 @@ def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:
 
 
 def by_class(labels: npt.NDArray[np.int64], num_classes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Positions (N,) class after class, ascending within each, and the number (C,) of each class."""
-    small = labels.astype(np.int16 if num_classes < 2**15 else np.int64)  # numpy sorts small integers by their digits
+    """Positions (N,) sorted by class, ascending within each, and the size (C,) of each class."""
+    small = labels.astype(np.int16 if num_classes < 2**15 else np.int64)  # numpy sorts small integers by radix sort
     return small.argsort(kind="stable"), np.bincount(labels, minlength=num_classes)

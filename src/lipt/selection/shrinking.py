@@ -1,4 +1,4 @@
-"""Greedy selection by values that only shrink while picks are made, without a look at most candidates in most steps."""
+"""Greedy selection by values that never grow; most steps evaluate only a few candidates."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from lipt.selection.arrays import View
 from lipt.selection.registry import TIE
 from lipt.selection.steps import Pick, leader, positions
 
-#: The share of the candidates that compete at first, and the fewest.
+#: How many candidates compete at first: this share of all, and at least this number.
 SHARE, FEWEST = 1 / 8, 256
-#: If the others catch up within this number of picks, twice as many candidates compete from then on.
+#: If another candidate catches up within this number of picks, the number of competitors doubles.
 PATIENCE = 8
 
 
 class Objective(Protocol):
-    """What candidates are worth, given the picks so far. A value never grows."""
+    """The values of candidates, given the picks so far. A value never grows."""
 
     def values(self, old_B: Tensor, rows_B: Tensor, picks_P: Tensor, seen: int) -> Tensor:
-        """The values (B,) of `rows_B` after all picks; the old ones are after the first `seen` picks or more."""
+        """The values (B,) of `rows_B` after all picks; `old_B` already accounts for at least the first `seen` picks."""
         ...
 
     def focus(self, rows_A: Tensor) -> None:
-        """From now on the steps are for these candidates."""
+        """Set the candidates that `step` updates."""
         ...
 
     def step(self, values_A: View, pick: Pick) -> None:
-        """Account for one more pick in the values of the candidates in focus, in place."""
+        """Update the values of the candidates in focus for one more pick, in place."""
         ...
 
     def least_loss(self, pick: int) -> float:
-        """What each of all candidates loses by this pick at least, 0 or more."""
+        """A lower bound, 0 or more, of the loss of value that this pick causes to any candidate."""
         ...
 
 
 def shrinking_greedy(objective: Objective, values_M: Tensor, k: int, picked_P: Tensor) -> Tensor:
-    """Positions (k,): each pick has the highest value, given those before it; the lowest of equal ones.
+    """Positions (k,): each pick has the highest value, given the earlier picks; ties go to the lowest position.
 
     Args:
-        values_M: after the picks `picked_P`, which are not among the result; changed in place.
+        values_M: values after the picks `picked_P`; changed in place.
+        picked_P: earlier picks; not part of the result.
     """
-    if values_M.device.type != "cpu":  # a GPU steps through all sooner than the host learns which matter
+    if values_M.device.type != "cpu":  # updating all on a GPU is faster than telling the host which ones matter
         return _all_compete(objective, values_M, k, picked_P)
     picks = picked_P.tolist()
     race = _Race(objective, values_M, picks)
@@ -64,10 +65,10 @@ def _all_compete(objective: Objective, values_M: Tensor, k: int, picked_P: Tenso
 
 
 class _Race:
-    """The candidates of highest value compete; the values of the others are as old as their last race.
+    """Only the candidates of highest value compete, and only their values are updated.
 
-    An old value bounds the new one from above. Only when the best of those that compete falls to that bound, the
-    others are looked at again, those of highest bound first.
+    The old value of any other candidate bounds its new value from above. When the best competitor falls to the highest
+    bound, the values with the highest bounds are computed again.
     """
 
     def __init__(self, objective: Objective, values_M: Tensor, picks: list[int]) -> None:
@@ -78,7 +79,7 @@ class _Race:
         self._begin()
 
     def pick(self) -> None:
-        """One more."""
+        """Append the next pick."""
         at = int(leader(self._values_A))
         if not self._leads(float(self._values_A[at]), self._bound):
             self._end()
@@ -92,7 +93,7 @@ class _Race:
             self._bound -= self._objective.least_loss(pick)
 
     def _leads(self, value: float, bound: float) -> bool:
-        """Whether no candidate outside can have this value, or one that is equal up to rounding."""
+        """Whether no other candidate can reach this value, up to rounding."""
         return bound == -torch.inf or value - 2 * TIE * abs(value) > bound
 
     def _end(self) -> None:

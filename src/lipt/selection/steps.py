@@ -1,7 +1,7 @@
-"""What the steps of a greedy are made of: few operations on small arrays, which numpy starts sooner on a CPU.
+"""Operations of greedy steps on small arrays. On a CPU they run in numpy, which has less overhead per call.
 
-`view` gives a numpy array for a tensor on a CPU and the tensor itself on a GPU; operators, `minimum` and indexing by
-what `leader` returns are the same for both.
+`view` gives a numpy array for a tensor on a CPU and the tensor itself on a GPU. Operators, `minimum` and indexing by
+the result of `leader` work for both.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torch import Tensor
 from lipt.selection.arrays import View
 from lipt.selection.registry import TIE
 
-#: A number, or (1,) on a GPU: so the host need not wait for it.
+#: A number; on a GPU a tensor (1,), so that the host does not wait for it.
 Pick: TypeAlias = int | Tensor
 
 
 def large(like: Tensor, *shape: int) -> Tensor:
-    """An empty tensor; on a CPU in large pages, which numpy asks the kernel for: it is filled and read sooner."""
+    """An empty tensor. On a CPU numpy allocates it in large pages, which are faster to fill and read."""
     if like.device.type != "cpu":
         return like.new_empty(shape)
     return torch.from_numpy(np.empty(shape, dtype=like[:0].numpy().dtype))
 
 
 def features_first(x_MD: Tensor) -> Tensor:
-    """A copy (D, M): products with it stream through memory."""
+    """A contiguous copy (D, M), so that products with it read memory in order."""
     return large(x_MD, x_MD.shape[1], x_MD.shape[0]).copy_(x_MD.T)
 
 
@@ -41,17 +41,17 @@ def product(v_D: View, x_DM: View, out_M: View) -> None:
 
 
 def minimum(a_M: View, b_M: View, out_M: View) -> None:
-    """out = the smaller ones."""
+    """out = min(a, b)."""
     (torch if isinstance(out_M, Tensor) else np).minimum(a_M, b_M, out=out_M)
 
 
 def leader(gains_M: View, scale_M: View | None = None) -> Pick:
-    """Position of the highest gain, the lowest of those that are equal up to rounding.
+    """Position of the highest gain; the lowest one among gains that are equal up to rounding.
 
-    Samples that are equal gain the same, but products round differently from row to row.
+    Equal samples have equal gains, but products round differently from row to row.
 
     Args:
-        scale_M: what gains that may cancel out are differences of; their rounding errors are in proportion to it.
+        scale_M: magnitude of the terms whose difference a gain is; rounding errors are proportional to it.
     """
     if isinstance(gains_M, Tensor):
         most_1, at_1 = gains_M.max(0, keepdim=True)
@@ -64,7 +64,7 @@ def leader(gains_M: View, scale_M: View | None = None) -> Pick:
 
 
 def positions(picks: Sequence[Pick], device: torch.device) -> Tensor:
-    """Int64 (K,) of what `leader` gave."""
+    """Picks as an int64 tensor (K,)."""
     if all(isinstance(pick, int) for pick in picks):
         return torch.tensor(picks, dtype=torch.int64, device=device)
     return torch.cat([torch.as_tensor(pick, device=device).view(1) for pick in picks])

@@ -1,4 +1,4 @@
-"""Samples that are equal are picked in their order: which of them a greedy took first was decided by rounding."""
+"""Replace rounding's choice among equal samples by their order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from lipt.selection.rows import per_row
 from lipt.selection.types import Candidates
 
-#: Columns of the features that are compared first; samples that agree in them are compared in full.
+#: Feature columns that are compared first. Only samples that agree in them are compared in full.
 FEW = 16
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -20,11 +20,11 @@ def lowest_first(
 ) -> Tensor:
     """The picks (K,), positions in `members_M`, with equal samples in ascending order.
 
-    Whatever a greedy computes of equal samples is equal, so any of them may stand for any other. Products of matrices
-    round differently from row to row, and would decide otherwise.
+    A greedy may exchange equal samples, since all their values are equal. But matrix products round differently from
+    row to row, so the greedy itself picks any of them.
 
     Args:
-        gradients: samples are equal where labels and logits are, too; else where the features of all models are.
+        gradients: True = samples are equal if their features, labels and logits are; False = if their features are.
         barred_I: positions in `members_M` that cannot be picked.
     """
     if not candidates.outputs:
@@ -49,7 +49,7 @@ def lowest_first(
 
 
 def _relabel(picked_K: Tensor, groups_M: Tensor) -> Tensor:
-    """The t-th pick of a group becomes its t-th member; -1 is no group."""
+    """Replace the t-th pick of a group by the t-th member of the group; -1 = no group."""
     groups, picks = groups_M.tolist(), picked_K.tolist()
     touched: dict[int, list[int]] = {groups[pick]: [] for pick in picks if groups[pick] >= 0}
     for position, group in enumerate(groups):
@@ -60,14 +60,14 @@ def _relabel(picked_K: Tensor, groups_M: Tensor) -> Tensor:
 
 
 def _shared(prints_M: Tensor) -> Tensor:
-    """Where a value occurs more than once."""
+    """True where a value occurs more than once."""
     _, inverse_M, counts_U = prints_M.unique(return_inverse=True, return_counts=True)
     shared_M: Tensor = counts_U[inverse_M] > 1
     return shared_M
 
 
 def _prints(parts: Sequence[Tensor]) -> Tensor:
-    """A hash (B,) of every row of the parts side by side: the bits of its values times odd numbers, modulo 2^64."""
+    """A hash (B,) of each row over all parts: the sum of bits times odd numbers, modulo 2^64."""
     generator = torch.Generator().manual_seed(0)
     prints_B = torch.zeros(len(parts[0]), dtype=torch.int64, device=parts[0].device)
     for values_BX in parts:

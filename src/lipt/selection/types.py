@@ -1,4 +1,4 @@
-"""What goes into a selection.
+"""The inputs of a selection.
 
 Shape legend: N candidates, C classes, D features, E = D + 1 (features and a constant 1 for the bias), R models,
 K chosen, M members of a group, V validation samples.
@@ -23,12 +23,12 @@ from lipt.selection.rows import members_by_class, per_row
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What one scoring pass of one model stores; the last-layer gradients follow from it (gradients.py)."""
+    """Outputs of one model in one scoring pass; last-layer gradients are computed from them (gradients.py)."""
 
     logits_NC: Tensor | TopLogits
-    """Float (N, C), any precision, in memory or memory-mapped; or compressed. (N, 0) where they are not known."""
+    """Float (N, C) of any precision, in memory or memory-mapped, or compressed. (N, 0) if unknown."""
     features_ND: Tensor
-    """Float (N, D): the input of the classifier layer. (N, 0) where they are not known."""
+    """Float (N, D), the input of the classifier layer. (N, 0) if unknown."""
 
     def __post_init__(self) -> None:
         shapes = tuple(self.logits_NC.shape), tuple(self.features_ND.shape)
@@ -44,12 +44,12 @@ class Outputs:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> Outputs:
-        """From what `tensors` gave."""
+        """The inverse of `tensors`."""
         logits = tensors["logits"] if "logits" in tensors else TopLogits.of(tensors, num_classes)
         return cls(logits_NC=logits, features_ND=tensors["features"])
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is stored, by name."""
+        """The stored tensors by name."""
         logits = self.logits_NC
         stored = logits.tensors() if isinstance(logits, TopLogits) else {"logits": logits}
         return stored | {"features": self.features_ND}
@@ -65,7 +65,7 @@ class Outputs:
 
     @cached_property
     def lengths_N(self) -> Tensor:
-        """|h_i| (N,) of the features: where features are not finite, neither is their length."""
+        """|h_i| (N,) of the features; not finite where features are not."""
         return per_row(len(self.features_ND), self.num_features, lambda rows: lengths(as_float(self.features_ND[rows])))
 
     @property
@@ -76,22 +76,22 @@ class Outputs:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredOutputs:
-    """Outputs that lie elsewhere, and are read one block of consecutive samples at a time."""
+    """Outputs outside of memory, read one block of consecutive samples at a time."""
 
     models: int
     sizes: Sequence[int]
-    """Samples of each block."""
+    """Number of samples of each block."""
     read: Callable[[int], Sequence[Outputs]]
-    """The outputs of a block by its number, one entry per model; may be asked for again."""
+    """Returns the outputs of a block by its number, one entry per model; may be called repeatedly."""
     logits: bool = True
-    """Whether the blocks hold logits; (N, 0) otherwise."""
+    """Whether the blocks hold logits; False = logits are (N, 0)."""
     features: bool = True
-    """The same of features."""
+    """Whether the blocks hold features."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """The samples to choose from, and what is known about them.
+    """The samples to choose from, with their labels, outputs and scores.
 
     Raises:
         UsageError: lengths, shapes, devices or labels do not fit together.
@@ -101,13 +101,13 @@ class Candidates:
     """Int64 (N,), 0 <= label < num_classes."""
     num_classes: int
     outputs: Sequence[Outputs] = ()
-    """One per model (theta_p: 1; classic GraNd: 10); empty where no scores are needed."""
+    """One per model (theta_p: 1; classic GraNd: 10); empty if the algorithm needs none."""
     stored: StoredOutputs | None = None
-    """Instead of `outputs`: algorithms that allow it (`Requirements.passes`) then hold one block at a time."""
+    """Replaces `outputs`. Algorithms with `Requirements.passes` then hold one block at a time."""
     forgetting_N: Tensor | None = None
-    """Forgetting events seen in training (N,); +inf for samples that were never learned."""
+    """Forgetting events in training (N,); +inf for samples that were never learned."""
     scores_N: Tensor | None = None
-    """Scores (N,) of your own, higher = to be kept first (`scores`), or harder (`ccs`)."""
+    """Your own scores (N,): `scores` keeps the highest, `ccs` takes higher as harder."""
 
     def __post_init__(self) -> None:
         labels_N = self.labels_N
@@ -148,8 +148,8 @@ class Candidates:
         return members_by_class(self.labels_N, self.num_classes)
 
     def looked_at(self, *, logits: bool, features: bool) -> Candidates:
-        """The same without outputs that nothing looks at, so that they need not be right. Nothing that was computed
-        from labels or outputs earlier is kept, because they may have changed since."""
+        """A copy without unused outputs, which are then not checked. It drops all cached results, because labels or
+        outputs may have changed."""
 
         def without(outputs: Sequence[Outputs]) -> list[Outputs]:
             return [
@@ -160,7 +160,7 @@ class Candidates:
                 for each in outputs
             ]
 
-        same = copy(self)  # which need not be checked again
+        same = copy(self)  # skips the checks of the constructor
         vars(same).pop("members", None)
         if self.stored is None:
             object.__setattr__(same, "outputs", without(self.outputs))
@@ -184,16 +184,16 @@ class Candidates:
         """From numpy arrays, tensors of any device, or lists; memory-mapped arrays stay memory-mapped.
 
         Args:
-            labels: integers (N,) of any size; they go to the device of the logits.
-            logits: float (N, C) of any precision, or compressed. Of several models: a list or tuple, one each.
-            features: float (N, D) as the logits, one of each model: the input of its classifier layer. Either may be
-                left out where the algorithm does not need it.
+            labels: integers (N,) of any type; they are moved to the device of the logits.
+            logits: float (N, C) of any precision, or compressed; for several models a list or tuple of these. May be
+                left out if the algorithm does not need them.
+            features: float (N, D), the input of the classifier layer; otherwise as the logits.
             num_classes: C; None = the columns of the logits, else the largest label + 1.
             forgetting: forgetting events (N,).
-            scores: your own (N,), for `scores` and for `ccs` with `score="scores"`.
+            scores: your own scores (N,), for `scores` and for `ccs` with `score="scores"`.
 
         Raises:
-            UsageError: not numbers, or they do not fit together.
+            UsageError: values are not numbers, or lengths, shapes, devices or labels do not fit together.
         """
         scored = [each if isinstance(each, TopLogits) else as_tensor(each, "logits") for each in per_model(logits)]
         seen = [as_tensor(each, "features") for each in per_model(features)]
@@ -221,25 +221,25 @@ class Candidates:
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What must be computed before an algorithm can run."""
+    """The inputs that an algorithm needs or can use."""
 
     models: int = 0
     """The smallest number of scored models (entries of `Candidates.outputs`)."""
     logits: bool = False
-    """Whether it looks at their logits."""
+    """Reads their logits."""
     features: bool = False
-    """Whether it looks at their features."""
+    """Reads their features."""
     forgetting: bool = False
     """Needs `Candidates.forgetting_N`."""
     scores: bool = False
     """Needs `Candidates.scores_N`."""
     initial: bool = False
-    """Takes samples that are selected already (`select(initial=...)`)."""
+    """Accepts samples that are already selected (`select(initial=...)`)."""
     validation: bool = False
-    """Uses validation outputs where they are given; never mandatory."""
+    """Uses validation outputs if they are given; never mandatory."""
     passes: int = 0
-    """How often the outputs are looked through, a block at a time, where that is enough; 0 where all must be in memory,
-    since candidates are compared with each other."""
+    """Number of passes over the outputs, a block at a time; 0 = all must be in memory, because candidates are compared
+    with each other."""
 
     @property
     def outputs(self) -> bool:
@@ -263,7 +263,7 @@ def check_forgetting(candidates: Candidates) -> Tensor:
 
 
 def check_scores(candidates: Candidates) -> Tensor:
-    """The own scores (N,) in float64.
+    """The user's scores (N,) in float64.
 
     Raises:
         UsageError: there are none.

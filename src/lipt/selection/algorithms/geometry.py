@@ -18,7 +18,7 @@ from lipt.selection.shrinking import shrinking_greedy
 from lipt.selection.steps import Pick, features_first, leader, minimum, positions, product
 from lipt.selection.types import Candidates
 
-#: So many samples are added up in the precision of the features; sums of more are in float64.
+#: Sums over up to this number of samples are in the precision of the features, longer ones in float64.
 PART = 512
 
 
@@ -40,7 +40,7 @@ def k_center(task: Task) -> Picks:
     """Each time the sample farthest from all earlier picks.
 
     Source: Sener & Savarese 2018, Algorithm 1. Time: O(knd). Use: outliers matter.
-    The first is the one closest to the mean of its group, unless samples are selected already.
+    Without initial samples, the first pick is the sample closest to the mean of its group.
     """
     return per_group(
         task,
@@ -56,11 +56,11 @@ def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> P
     Source: Xia et al. ICLR 2023. Time: O(nd). Use: around 5 %.
 
     Args:
-        variant: `class` is ours: the centre is the mean of the class, and those closest to the median distance of
-            their class are kept. `authors` is the published code (tmllab/2023_ICLR_Moderate-DS): the centre is the
-            median of the class in each coordinate, and the middle of the ranking by distance is kept, from rank
-            (n - k) / 2 on: over all classes as one with `balanced=False`, as theirs does, else within each. Holds all
-            features, where `class` looks through them twice.
+        variant: `class` is ours. The centre is the class mean; the samples closest to the median distance of their
+            class are kept. It reads the features twice, block by block. `authors` is the published code
+            (tmllab/2023_ICLR_Moderate-DS). The centre is the coordinate-wise median of the class; the middle of the
+            ranking by distance is kept, from rank (n - k) / 2 on. The ranking is within each class; with
+            `balanced=False`, as in the published code, over all classes. It holds all features in memory.
     """
     if variant == "authors":
         return _middle_ranks(task)
@@ -92,11 +92,11 @@ def _middle_ranks(task: Task) -> Picks:
 
 
 def class_means(candidates: Candidates) -> Tensor:
-    """Mean features (C, R D) of every class in float64; 0 of a class without members."""
+    """Mean features (C, R D) of every class in float64; 0 for a class without members."""
     labels_N, num_classes = candidates.labels_N, candidates.num_classes
-    # The sum must not depend on the blocks. So samples are added one by one, each to the sum of its part.
+    # The sum must not depend on the block size, so samples are added one by one to the sum of their part.
     size = max(PART, num_classes)
-    sums: list[Tensor] = []  # of the finished parts, in float64, and of the current one, in the features' precision
+    sums: list[Tensor] = []  # of the finished parts (float64) and of the current part (the features' precision)
 
     def add(start: int, block: Candidates) -> None:
         if not sums:
@@ -117,7 +117,7 @@ def class_means(candidates: Candidates) -> Tensor:
 
 
 def _distances_from(block: Candidates, means_CD: Tensor) -> Tensor:
-    """Distances (N,) of the samples from the mean of their class."""
+    """The distance (N,) of each sample to its class mean."""
     centres_CD = means_CD.to(joint_features(block.outputs, slice(0)).dtype)
 
     def distances_B(rows: slice) -> Tensor:
@@ -135,7 +135,7 @@ def herd(features_MD: Tensor, k: int, initial_I: Tensor | None = None) -> Tensor
     """Positions (k,): pick t minimises |mean of the first t picks - mean of all|; O(k M D) time, O(M D) memory.
 
     Args:
-        initial_I: picks that were made before.
+        initial_I: earlier picks.
     """
     # Centred, the error after one more pick is |sum + x_i| / t, so -|x_i|^2 / 2 - x_i . sum decides.
     mean_D = features_MD.mean(0)
@@ -163,7 +163,7 @@ def farthest_first(features_MD: Tensor, k: int, initial_I: Tensor | None = None)
     """Positions (k,) of the farthest-first traversal; O(k M D) time at most, O(M D) memory.
 
     Args:
-        initial_I: picks that were made before.
+        initial_I: earlier picks.
     """
     objective = _Farthest(features_MD)
     first = None
@@ -181,11 +181,11 @@ def farthest_first(features_MD: Tensor, k: int, initial_I: Tensor | None = None)
 class _Farthest:
     """Values are squared distances to the nearest pick; 0 for a sample that equals it."""
 
-    #: Squared distances below this many roundings of the squared norm are what rounding has left of 0.
+    #: Squared distances below this multiple of the squared norm's rounding error count as 0.
     ROUNDINGS = 32
 
     def __init__(self, features_MD: Tensor) -> None:
-        self._x_MD = features_MD - features_MD.mean(0)  # distances do not change, rounding does
+        self._x_MD = features_MD - features_MD.mean(0)  # same distances, smaller rounding errors
         self.norms_M = torch.linalg.vector_norm(self._x_MD, dim=1).square_()
         self._floor_M = self.norms_M * (self.ROUNDINGS * torch.finfo(self.norms_M.dtype).eps)
 
@@ -218,10 +218,10 @@ class _Farthest:
 
 
 def _offsets(values_M: Tensor) -> Tensor:
-    """How far each is from the median, which is the mean of the middle two for an even number."""
+    """Distances to the median (for an even number, the mean of the middle two)."""
     middle, cpu = [(len(values_M) - 1) // 2, len(values_M) // 2], values_M.device.type == "cpu"
     ordered_M = torch.from_numpy(np.partition(values_M.numpy(), middle)) if cpu else values_M.sort().values
     low, high = ordered_M[middle[0]], ordered_M[middle[1]]
     offsets_M = (values_M - (low + high) / 2).abs()
-    # The middle two are equally far: rounding must not decide.
+    # The middle two are equally far; rounding must not order them.
     return offsets_M.where((values_M != low) & (values_M != high), (high - low) / 2)

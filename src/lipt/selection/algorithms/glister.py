@@ -1,4 +1,4 @@
-"""GLISTER: greedy on the reduction of the validation loss, with a Taylor step after every pick."""
+"""GLISTER: greedy reduction of the validation loss, with a Taylor step after every pick."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def glister(
     Source: Killamsetty et al. AAAI 2021, eq. 5, Algorithm 2. Time: O(kn_val Cd). Use: you trust a
     validation set that differs from the candidates.
 
-    The gain is <g_i, grad L_val>. After each pick the classifier takes the step theta -= eta g_s, which in factored
-    form moves the validation logits by -eta delta_s (h~_s . h~_v), and the validation gradient is computed anew.
-    Without validation outputs the candidates of the group are used; with them, a class is judged by the validation
-    samples of its own class where there are any.
+    The gain is <g_i, grad L_val>. After each pick the classifier takes the step theta -= eta g_s. In factored form this
+    moves the validation logits by -eta delta_s (h~_s . h~_v). Then the validation gradient is computed again. The
+    validation samples of a group are those of its class if there are any, else all; without validation outputs they
+    are its candidates.
 
     Args:
         eta: step size; None = scale-free: 1 / (10 mean |h~|^2) of the group, so the scale of the features does not
             matter.
-        greedy: `exact` takes the best candidate of all in every step; `stochastic` the best of (n / k) ln(1 / epsilon)
-            random ones; `r_greedy` the best k / rounds at once, so that there are only `rounds` steps.
+        greedy: `exact` takes the best candidate in every step; `stochastic` the best of (n / k) ln(1 / epsilon) random
+            ones; `r_greedy` the best k / rounds at once, in `rounds` steps.
         rounds: of `r_greedy`.
         epsilon: of `stochastic`.
     """
@@ -72,21 +72,21 @@ def glister(
 
 @dataclass(kw_only=True)
 class _Greedy:
-    """The candidates of one group, those that judge them, and the picks so far."""
+    """The candidates of one group, its validation samples, and the picks so far."""
 
     layers: list[LastLayer]
     judges: list[_Judge]
     eta: float
     barred_M: Tensor
-    """0, and -inf for picks."""
+    """-inf for picks, else 0."""
 
     def exact(self, k: int) -> Tensor:
-        """Positions (k,) in order of pick; O(V C E) per pick, and O(M C E) where the screen is of no use."""
+        """Positions (k,) in order of pick; O(V C E) per pick, plus O(M C E) if `_Screen` cannot help."""
         screen = _Screen(self.layers)
         return torch.cat([self.take(screen(self.gradients(), self.barred_M)) for _ in range(k)])
 
     def in_rounds(self, k: int, rounds: int) -> Tensor:
-        """Positions (k,) in order of pick, as equal a number per round as possible; O(M C E + V C E) per round."""
+        """Positions (k,) in order of pick, split evenly over the rounds; O(M C E + V C E) per round."""
         picked = []
         for part in torch.arange(k).tensor_split(rounds):
             picked.append(self.take(highest(_gains(self.layers, self.gradients()) + self.barred_M, len(part))))
@@ -104,11 +104,11 @@ class _Greedy:
         return torch.cat(picked)
 
     def gradients(self) -> list[Tensor]:
-        """The validation gradient (C, E) of each model, at the classifier that the picks have moved."""
+        """The validation gradient (C, E) of each model at the current classifier."""
         return [judge.gradient_CE() for judge in self.judges]
 
     def take(self, picks_B: Tensor) -> Tensor:
-        """Pick them: theta -= eta * the sum of their gradients."""
+        """Add these picks: theta -= eta * the sum of their gradients."""
         self.barred_M[picks_B] = -torch.inf
         for layer, judge in zip(self.layers, self.judges, strict=True):
             judge.step(layer, picks_B, self.eta)
@@ -121,17 +121,17 @@ def _gains(layers: Sequence[LastLayer], gradients: Sequence[Tensor]) -> Tensor:
 
 
 class _Screen:
-    """The candidate of highest gain, without a look at most of them.
+    """Finds the candidate of highest gain and evaluates only a few.
 
-    The validation gradient moves little per pick: nearly all of it lies in the span of a few earlier ones, for which
-    all gains are known. With Q an orthonormal basis of that span, <g_i, B> = <g_i, Q Q^T B> + <g_i, rest>, where the
-    second term is |g_i| |rest| at most; only candidates that could be the best within these bounds are computed. Where
-    those are many, the rest becomes one more direction of the basis.
+    The validation gradient B changes little per pick: nearly all of it lies in the span of a few earlier ones, for
+    which all gains are known. With Q an orthonormal basis of that span, <g_i, B> = <g_i, Q Q^T B> + <g_i, rest>, and
+    |<g_i, rest>| <= |g_i| |rest|. Only candidates that could be the best within these bounds are evaluated. If there
+    are too many of them, the rest becomes a new direction of the basis.
     """
 
-    #: Directions kept; then the basis starts afresh.
+    #: Largest size of the basis; then it is emptied.
     DIRECTIONS = 32
-    #: More candidates than this share of all are not looked at one by one.
+    #: The largest share of the candidates that are evaluated one by one.
     FEW = 1 / 8
     #: Rounding errors of a gain in float32, in units of |g_i| |B|.
     ROUNDING = 1e-5
@@ -144,7 +144,7 @@ class _Screen:
 
     def __call__(self, gradients: Sequence[Tensor], barred_M: Tensor) -> Tensor:
         """argmax_i <g_i, B> + barred_i (1,), the lowest of equal ones."""
-        if barred_M.device.type != "cpu":  # a GPU computes all gains sooner than the host learns which matter
+        if barred_M.device.type != "cpu":  # computing all gains on a GPU is faster than telling the host which matter
             return best(_gains(self._layers, gradients) + barred_M)
         gradient_X = torch.cat([each.flatten() for each in gradients])
         norm = float(gradient_X.norm())
@@ -162,7 +162,7 @@ class _Screen:
             self._extend(rest_X, gradients)
 
     def _extend(self, rest_X: Tensor, gradients: Sequence[Tensor]) -> None:
-        """One more direction of the basis, and the gains of all candidates along it."""
+        """Add a direction to the basis, and the gains of all candidates along it."""
         if len(self._basis_RX) == self.DIRECTIONS:
             self._basis_RX, self._gains_RM = self._basis_RX[:0], self._gains_RM[:0]
             rest_X = torch.cat([each.flatten() for each in gradients])
@@ -174,9 +174,9 @@ class _Screen:
 
 
 class _Judge:
-    """The validation samples of one model: their gradient at the current classifier.
+    """The validation samples of one model, and their gradient at the current classifier.
 
-    In P parts of as many samples, padded with zeros: a CPU works at one product per thread.
+    They are split into P equal parts, padded with zeros, so that a CPU computes one product per thread.
     """
 
     def __init__(self, logits_VC: Tensor, features_VE: Tensor, labels_V: Tensor, scale: float) -> None:
@@ -209,8 +209,8 @@ class _Judge:
         return torch.bmm(error_PCV, self._features_PVE).sum(0).mul_(self._scale / self._size)
 
     def step(self, layer: LastLayer, picks_B: Tensor, eta: float) -> None:
-        """theta -= eta * sum of the gradients of `picks_B`, seen from the validation logits."""
-        # layer.delta_NC carries the 1/sqrt(R) of the joint gradient; the step of each model is its own.
+        """Move the validation logits by the step theta -= eta * sum of the gradients of `picks_B`."""
+        # layer.delta_NC contains the factor 1/sqrt(R) of the joint gradient; a step of one model must not.
         moves_CB = layer.delta_NC[picks_B].T * (-eta / self._scale)
         features_PBE = layer.features_NE[picks_B].expand(len(self._features_PVE), -1, -1)
         self._logits_PCV += moves_CB @ torch.bmm(features_PBE, self._features_PVE.mT)

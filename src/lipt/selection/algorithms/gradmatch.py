@@ -17,10 +17,10 @@ from lipt.selection.registry import Group, Picks, Task, register, require
 from lipt.selection.ties import lowest_first
 from lipt.selection.types import Candidates
 
-#: The ridge by default: about what the published code's .5, an absolute number, is of the squared gradients of an
-#: untrained model. Of trained ones, whose gradients are small, that would be so much that the ridge alone decides.
+#: The default ridge, relative to the squared gradients. The published code's absolute .5 is about this share for an
+#: untrained model. For a trained model, whose gradients are small, .5 would dominate the problem.
 LAM = 0.03
-#: The dense gradients of mini-batches may take so much memory.
+#: The largest memory of the dense gradients of mini-batches.
 DENSE_BYTES = 4 << 30
 
 
@@ -38,21 +38,20 @@ def gradmatch(
     Source: Killamsetty et al. ICML 2021, eq. 5, Algorithm 2. Time: O(kn(C + d) + nk²/2). Use: you select again
     during training.
 
-    Minimises |sum_S w_i g_i - b|^2 + lam u |w|^2 over w >= 0 greedily, where u is the mean |g_i|^2 of the group: so
-    neither picks nor weights depend on how large the gradients are. Always k distinct samples: one whose best weight
-    is zero stays chosen with weight 0. A group whose weights all vanish (no gradient at all) gets weights 1.
+    Greedily minimises |sum_S w_i g_i - b|^2 + lam u |w|^2 over w >= 0, where u is the mean |g_i|^2 of the group, so
+    picks and weights do not depend on the gradients' scale. There are always k distinct samples: one whose best weight
+    is zero stays chosen with weight 0. A group whose weights are all zero (no gradient at all) gets weights 1.
 
     Args:
-        lam: ridge on the weights, in units of the mean squared norm of what is chosen from (samples, their rows of the
-            classifier, or mini-batches).
+        lam: ridge on the weights, relative to the mean squared norm of the gradients g_i that `per` names.
         target: b is the `sum` (weights near n / k) or the `mean` (weights near 1 / k) of the group's gradients.
-        per: `class` matches whole gradients within each group; `class_gradient` only the row of the classifier that
-            belongs to the sample's own class, which is C times smaller (section 4.1); `batch` chooses whole random
-            mini-batches by their summed gradients (GradMatchPB), whose samples share a weight.
+        per: `class` matches whole gradients within each group. `class_gradient` matches only the classifier row of the
+            sample's own class, which is C times smaller (section 4.1). `batch` chooses whole random mini-batches by
+            their summed gradients (GradMatchPB); the samples of a batch share a weight.
         batch_size: samples per mini-batch, `per: batch` only.
 
     Raises:
-        UsageError: an option out of range, or mini-batch gradients beyond 4 GiB, or a problem larger than the memory.
+        UsageError: an option out of range, mini-batch gradients beyond 4 GiB, or a problem larger than the memory.
     """
     require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}")
     require(batch_size >= 1, f"gradmatch: batch_size must be at least 1, not {batch_size}")
@@ -89,14 +88,14 @@ def gradmatch(
 
 
 def _mini_batches(task: Task, group: Group, batch_size: int) -> Sequence[Tensor]:
-    """Positions in the group of random batches of sizes that differ by 1 at most, larger ones first."""
+    """Random batches of positions in the group. Sizes differ by at most 1, larger ones first."""
     n = len(group.members_M)
     order_M = torch.randperm(n, generator=task.generator).to(group.members_M.device)
     return order_M.tensor_split(max(1, round(n / batch_size)))
 
 
 def _check_memory(sizes: Sequence[tuple[int, int]], width: int, device: torch.device) -> None:
-    """Raise UsageError where the largest problem cannot fit."""
+    """Raise UsageError if the largest problem cannot fit."""
     # Gradients in float64 and float32; a Gram row per pick; the least squares of all picks, twice.
     needed, (n, k) = max((12 * n * width + 4 * n * k + 16 * k * k, (n, k)) for n, k in sizes)
     has = memory_bytes(device)
@@ -109,15 +108,17 @@ def _check_memory(sizes: Sequence[tuple[int, int]], width: int, device: torch.de
 
 
 def _size(group: Group, parts: Sequence[Tensor] | None) -> tuple[int, int]:
-    """What there is to choose from, and how much is enough for the budget, whichever are picked."""
+    """The number of samples (or batches) to choose from, and the number of picks that always fills the budget."""
     if parts is None:
         return len(group.members_M), group.budget
     return len(parts), min(len(parts), -(-group.budget // len(parts[-1])))
 
 
 def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None, *, own_row: bool) -> list[LastLayer]:
-    """What is chosen from, float64 and of mean squared norm 1: the gradients of samples, or their row of the
-    classifier, or sums of batches."""
+    """The gradients to choose from: of samples, of their classifier row, or of batches.
+
+    Float64, scaled to mean squared norm 1.
+    """
     layers = last_layers(candidates, group.members_M, torch.float64)
     if own_row:
         own_M1 = candidates.labels_N[group.members_M][:, None]
@@ -138,10 +139,10 @@ def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None,
 
 
 def _of_norm_1(layers: Sequence[LastLayer]) -> list[LastLayer]:
-    """The same gradients, of mean squared norm 1 over all models together; as they are where all are zero.
+    """The gradients scaled to mean squared norm 1 over all models; unchanged if all are zero.
 
-    Their largest entries become 1 first: squares of what a confident model leaves are nothing even in float64, and so
-    would be the products in float32.
+    The largest entries are scaled to 1 first. Otherwise the squared gradients of a confident model underflow even in
+    float64, and products underflow in float32.
     """
     tall = [layer.features_NE.abs().amax() for layer in layers]
     tall = [each.where(each > 0, 1.0) for each in tall]

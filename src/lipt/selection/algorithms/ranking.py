@@ -1,4 +1,4 @@
-"""Algorithms that give every candidate a score and keep the highest."""
+"""Algorithms that score every candidate and keep the highest scores."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def scores(task: Task) -> Picks:
 
 
 def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
-    """The score called `score` (N,), higher = harder.
+    """The difficulty (N,) called `score`, higher = harder.
 
     Raises:
-        UsageError: there are no counts, or no scores of your own.
+        UsageError: the candidates lack the forgetting counts or scores that it needs.
     """
     if score == "forgetting":
         return as_float(check_forgetting(candidates))
@@ -108,7 +108,7 @@ def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:
         p_BC = sum_of(probabilities(each.logits(block)) for each in outputs) / len(outputs)
         if measure == "entropy":
             return row_sums(torch.special.entr(p_BC))
-        if measure == "least_confidence":  # 1 - max p, without losing the digits where max p rounds to 1
+        if measure == "least_confidence":  # 1 - max p, with all digits even if max p rounds to 1
             return row_sums(p_BC.scatter_(1, p_BC.argmax(1, keepdim=True), 0.0))
         top_B2 = p_BC.topk(min(2, p_BC.shape[1]), dim=1).values
         return top_B2[:, -1] - top_B2[:, 0]

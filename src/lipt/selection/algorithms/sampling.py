@@ -1,4 +1,4 @@
-"""Algorithms that draw: uniformly, evenly over a score, or with a score-dependent probability."""
+"""Algorithms that draw samples: uniformly, evenly over a score, or with a score-dependent probability."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
     Source: Zheng et al. ICLR 2023, Algorithm 1. Time: O(n log n). Use: small budgets.
 
     Args:
-        score: difficulty, higher = harder; `forgetting` needs forgetting counts and `scores` your own scores, but
-            neither a model.
+        score: difficulty, higher = harder. `forgetting` needs forgetting counts and `scores` your own scores; neither
+            needs a model.
         beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction
             (`default_beta`).
-        strata: equally wide score ranges that share the budget; at most one per sample of the budget.
+        strata: number of equally wide score ranges that share the budget; at most one per sample of the budget.
     """
     dropped = default_beta(task.fraction) if beta is None else beta
     require(0 <= dropped < 1, f"ccs: beta must be in [0, 1), not {beta}")
@@ -126,7 +126,7 @@ def dual_scores(candidates: Candidates, window: int) -> Tensor:
         p_BR = torch.cat([probabilities(each.logits(block)).gather(1, labels_B1) for each in candidates.outputs], 1)
         windows_BWJ = p_BR.unfold(1, window, 1)
         mean_BW1 = windows_BWJ.mean(2, keepdim=True)
-        # Not `std`, which rounds a single sample otherwise than one of many.
+        # `std` would round a single sample differently from one of many.
         sd_BW = ((windows_BWJ - mean_BW1).square().sum(2) / (window - 1)).sqrt()
         return torch.stack([p_BR.mean(1), ((1 - mean_BW1.squeeze(2)) * sd_BW).mean(1)], 1)
 
@@ -134,7 +134,7 @@ def dual_scores(candidates: Candidates, window: int) -> Tensor:
 
 
 def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:
-    """Positions (k,) drawn from equally wide ranges of the score: the same number from each, or all that it has."""
+    """Positions (k,) drawn from equally wide score ranges: the same number from each, or all if it has fewer."""
     low, high = scores_M.aminmax()
     if not bool((high - low).isfinite()):
         finite_F = scores_M[scores_M.isfinite()]
@@ -146,7 +146,7 @@ def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) ->
     order_M = torch.randperm(len(scores_M), generator=generator)
     by_stratum_M, sizes_S = by_class(stratum_M[order_M].numpy(), strata)
     starts_S, picked, rest = sizes_S.cumsum() - sizes_S, [], k
-    for index, s in enumerate(sizes_S.argsort(kind="stable")):  # what a small stratum lacks the larger ones give
+    for index, s in enumerate(sizes_S.argsort(kind="stable")):  # larger strata make up for what small ones lack
         picked.append(by_stratum_M[starts_S[s] :][: min(sizes_S[s], rest // (strata - index))])
         rest -= len(picked[-1])
     return order_M[np.concatenate(picked)]

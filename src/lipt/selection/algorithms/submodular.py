@@ -24,11 +24,11 @@ from lipt.selection.shrinking import shrinking_greedy
 from lipt.selection.steps import Pick, features_first, large, product
 
 Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
-#: Distances (B, M) of the samples (B,) to all samples from one on. None = of all samples to all, on a CPU.
+#: Maps samples (B,) and a start to the distances (B, M) to all samples from `start` on. None = all samples, CPU only.
 RowsFrom = Callable[[Tensor | None, int], Tensor]
 #: The largest number of samples whose distances are stored (1 GiB of float32). Above it, rows are recomputed.
 DENSE_LIMIT = 16384
-#: Above this number of samples, `auto` looks at nearest neighbours only.
+#: Above this number of samples, `auto` uses nearest neighbours only.
 SPARSE_LIMIT = 50_000
 
 
@@ -39,12 +39,12 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
     Source: Mirzasoleiman et al. 2020, Algorithm 1. Time: O(n²(C + d)). Use: as `gradmatch`.
 
     Args:
-        greedy: `lazy` is the exact greedy; `stochastic` looks at (n / k) ln(1 / epsilon) random candidates per pick;
-            `sparse` is the exact greedy where only the nearest `neighbours` of a sample can stand for it; `auto` is
-            lazy up to 50,000 samples per problem, then sparse.
-        epsilon: expected loss of value of the stochastic greedy, relative.
+        greedy: `lazy` is the exact greedy. `stochastic` evaluates (n / k) ln(1 / epsilon) random candidates per pick.
+            `sparse` is the exact greedy where only its nearest `neighbours` can represent a sample. `auto` is lazy up
+            to 50,000 samples per problem, then sparse.
+        epsilon: expected relative loss of value of the stochastic greedy.
 
-    Samples that are selected already stand for those closest to them, and have no weight.
+    Initial samples represent the samples closest to them, and get no weight.
     """
 
     def pick(group: Group) -> tuple[Tensor, Tensor]:
@@ -105,7 +105,7 @@ def cut(x_ME: Tensor, k: int, lam: float, initial_I: Tensor | None = None) -> Te
     """Positions (k,) of the greedy graph cut with similarities x_i . x_j, 0 or more, where |x_i| <= 1.
 
     Args:
-        initial_I: picks that were made before.
+        initial_I: earlier picks.
     """
     objective = _Cut(x_ME, lam)
     everyone_M = torch.arange(len(x_ME), device=x_ME.device)
@@ -114,20 +114,21 @@ def cut(x_ME: Tensor, k: int, lam: float, initial_I: Tensor | None = None) -> Te
 
 
 class _Cut:
-    """Values are what a sample adds to the graph cut."""
+    """The value of a sample is its gain in the graph cut."""
 
     def __init__(self, x_ME: Tensor, lam: float) -> None:
         self._x_ME, self._lam = x_ME, lam
         sum_E = x_ME.sum(0)
         self.alone_M = x_ME @ sum_E - lam * x_ME.square().sum(1)
-        # With c the direction of the mean, x_i . x_j >= (c . x_i) (c . x_j) - r_i r_j, where r is what is left of |x|.
+        # With c the direction of the mean and r_i the part of x_i orthogonal to it,
+        # x_i . x_j >= (c . x_i) (c . x_j) - |r_i| |r_j|.
         self._along_M = x_ME @ (sum_E / sum_E.norm().clamp_min(1e-30))
         self._across_M = (1 - self._along_M.square()).clamp_min(0).sqrt()
         self._count, self._now_M = 0, self.alone_M
         self._least, self._most = float(self._along_M.min()), float(self._across_M.max())
 
     def values(self, old_B: Tensor, rows_B: Tensor, picks_P: Tensor, seen: int) -> Tensor:
-        del old_B, seen  # the sum of all picks is as quick
+        del old_B, seen  # summing all picks is as fast
         if self._count != len(picks_P):
             self._count = len(picks_P)
             self._now_M = self.alone_M - 2 * self._lam * (self._x_ME @ self._x_ME[picks_P].sum(0))
@@ -184,23 +185,23 @@ def _feature_distances(features_MD: Tensor, metric: str) -> RowsFrom:
 
 def _dots(x_MD: Tensor, index_B: Tensor | None, start: int) -> Tensor:
     """x_b . x_i."""
-    if index_B is None:  # numpy computes half of a matrix that is symmetric
+    if index_B is None:  # numpy computes only half of a symmetric matrix
         return torch.from_numpy(np.matmul(x_MD.numpy(), x_MD.numpy().T))
     return x_MD[index_B] @ x_MD[start:].T
 
 
 def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor | None, start: int) -> Tensor:
-    """|x_b - x_i| from inner products; in place. Exactly 0 for a sample and itself."""
+    """|x_b - x_i| from inner products, in place; exactly 0 between a sample and itself."""
     own_B = norms_M if index_B is None else norms_M[index_B]
     dots_BM.mul_(-2).add_(norms_M[start:]).add_(own_B[:, None]).clamp_min_(0).sqrt_()
     return dots_BM.fill_diagonal_(0) if index_B is None else dots_BM.scatter_(1, (index_B - start)[:, None], 0.0)
 
 
 def _kept(rows: RowsFrom, group: Group, *, at_once: bool = False) -> Rows:
-    """All rows, from memory where they fit.
+    """The rows, kept in memory if there are at most `DENSE_LIMIT`.
 
     Args:
-        at_once: `rows` can compute them all in one call.
+        at_once: whether `rows` can compute all of them in one call.
     """
     n, device = len(group.members_M), group.members_M.device
     if n > DENSE_LIMIT:
@@ -211,7 +212,7 @@ def _kept(rows: RowsFrom, group: Group, *, at_once: bool = False) -> Rows:
     for block_B in blocks(n, device):
         start, end = int(block_B[0]), int(block_B[-1]) + 1
         kept_MM[start:end, start:] = half_BM = rows(block_B, start)
-        kept_MM[end:, start:end] = half_BM[:, len(block_B) :].T  # the other half is the same
+        kept_MM[end:, start:end] = half_BM[:, len(block_B) :].T  # the matrix is symmetric
     return Kept(kept_MM)
 
 
