@@ -63,7 +63,7 @@ def normalise(images: Tensor) -> Tensor:
 
 @cache
 def _statistics(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the pixels, (3, 1, 1); on the device once, since each copy to it would wait."""
+    """Mean and standard deviation of the pixels, (3, 1, 1); copied to the device once, because each copy waits."""
     return (
         torch.tensor(_MEAN, device=device).view(3, 1, 1) * 255,
         torch.tensor(_STD, device=device).view(3, 1, 1) * 255,

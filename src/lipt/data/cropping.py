@@ -48,7 +48,7 @@ def random_box(width: int, height: int, rng: random.Random) -> Box:
 
 
 def centre_box(width: int, height: int) -> Box:
-    """What remains if the shorter side is resized to 256 pixels, and the central 224 x 224 are kept."""
+    """The box of the central 224 x 224 pixels after the shorter side is resized to 256."""
     side = max(1, round(min(width, height) / _RESIZE))
     return _centre(width, height, side, side)
 
@@ -95,7 +95,7 @@ def _reduction(box: Box, side: int) -> int:
 
 
 def _decode_jpeg(data: bytes, width: int, height: int, box: Box, by: int) -> Pixels:
-    """Pillow's pixels, in three quarters of its time; the rows below the box may be missing. Threads run at once."""
+    """The same pixels as Pillow, in 3/4 of its time and in parallel threads; rows below the box may be missing."""
     rows = min(height, box.top + box.height + _MARGIN)
     pixels_HW3: Pixels = simplejpeg.decode_jpeg(
         _first_rows(data, rows),
@@ -108,7 +108,7 @@ def _decode_jpeg(data: bytes, width: int, height: int, box: Box, by: int) -> Pix
 
 
 def _first_rows(data: bytes, rows: int) -> bytes:
-    """A baseline JPEG whose header announces fewer rows, so that decoding ends there; other JPEGs as they are."""
+    """A baseline JPEG whose header announces fewer rows, so that decoding ends there; other JPEGs unchanged."""
     at = 2
     while data[at + 1] not in _FRAMES:
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")

@@ -118,7 +118,7 @@ class StreamedImages:
         return replace(self, positions_N=self.positions_N[rows_K.numpy()], labels_N=self.labels_N[rows_K])
 
     def hold(self, wanted: SampleRanges) -> StreamedImages:
-        """The same set, with its image files in memory. `wanted` says where they lie."""
+        """The same set with its image files in memory, read from `wanted`."""
         return replace(self, held={sample.position: sample for sample in read_samples(wanted, self.dataset.read)})
 
     def whole(self) -> Tensor:
@@ -182,7 +182,7 @@ def open_images(
 
 
 def to_device(batch: Tensor, device: torch.device) -> Tensor:
-    """The batch on `device`; a GPU fetches it while the CPU goes on."""
+    """The batch on `device`; a copy to a GPU runs while the CPU continues."""
     if device.type == "cuda" and batch.device.type == "cpu":
         batch = batch.pin_memory()
     return batch.to(device, non_blocking=True)

@@ -40,7 +40,7 @@ class RandAugment:
             for index, signs in enumerate(operations.values()):
                 for sign, operation in enumerate(signs):
                     drawn_P = (kind_P == index) & ((negative_P == bool(sign)) | (len(signs) == 1))
-                    which = drawn_P.nonzero().flatten()  # on the CPU, so that a GPU is not waited for
+                    which = drawn_P.nonzero().flatten()  # on the CPU, so that the host does not wait for a GPU
                     if len(which):
                         which = which.to(images.device, non_blocking=True)
                         images[which] = operation(images[which])
@@ -78,7 +78,7 @@ def operations_at(magnitude: int, height: int, width: int) -> dict[str, tuple[Op
 
 
 def _warp(images: Tensor, x: tuple[float, float, float], y: tuple[float, float, float]) -> Tensor:
-    """Nearest neighbours, zero outside. Pixel p = (u, v, 1), from the centre, becomes the one at (x . p, y . p)."""
+    """Resample to the nearest pixel, zero outside: pixel p = (u, v, 1), from the centre, is read at (x . p, y . p)."""
     height, width = images.shape[2:]
     u_W = torch.linspace((1.0 - width) / 2, (width - 1.0) / 2, width, device=images.device)
     v_H = torch.linspace((1.0 - height) / 2, (height - 1.0) / 2, height, device=images.device)[:, None]
@@ -106,7 +106,7 @@ def _translate_y(images: Tensor, by: float) -> Tensor:
 
 
 def _rotate(images: Tensor, by: float) -> Tensor:
-    """By degrees, counter-clockwise."""
+    """Rotate by degrees, counter-clockwise."""
     sin, cos = math.sin(math.radians(by)), math.cos(math.radians(by))
     return _warp(images, (cos, -sin, 0), (sin, cos, 0))
 

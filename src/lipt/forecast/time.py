@@ -145,7 +145,7 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, start: float
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
     setup = machine.setups.get(work.stage, Setup(part_s=0, first_s=0))
     pods = min(machine.nodes, work.parts) if work.spreads and clustered else 1
-    nodes = nodes_of(machine, config) if work.member_bytes else 1  # that share each batch
+    nodes = nodes_of(machine, config) if work.member_bytes else 1  # nodes that share each batch
     processes = config.processes if isinstance(config.processes, int) else 1
     # Processes either take whole parts, or share each batch of a training.
     apart = min(processes, math.ceil(work.parts / pods)) if work.spreads else 1
@@ -169,7 +169,7 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, start: float
     if work.checkpoints:
         saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)
         written["model"] += work.parts * saved * work.checkpoint_bytes
-    # One process of a pod fetches weights for all.
+    # One process of a pod fetches the weights for all of its processes.
     kept = {kind: size * (1 if kind == "model" else apart) for kind, size in work.once.items()}
     first = (fit.first_s if fit else setup.first_s) + machine.transfer_s(sum(kept.values()), pods * nodes)
     if clustered and work.spreads and pods > 1:

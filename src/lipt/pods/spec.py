@@ -141,7 +141,7 @@ class RunSpec:
 
     @classmethod
     def load(cls, address: str) -> RunSpec:
-        """Read it; raises what `load_spec` raises."""
+        """Read it; raises as `load_spec`."""
         document = load_spec(address)
         pods = Pods(**document["pods"]) if document["pods"] else None
         return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods})
@@ -151,7 +151,7 @@ _FOLDER = "specs"
 
 
 def save_spec(workspace: str, document: dict[str, Any]) -> str:
-    """Write what pods shall do to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
+    """Write a specification for pods to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
     data = json.dumps(document, indent=1, sort_keys=True).encode()
     store = open_store(workspace)
     key = f"{_FOLDER}/{hashlib.sha256(data).hexdigest()[:16]}.json"
@@ -160,7 +160,7 @@ def save_spec(workspace: str, document: dict[str, Any]) -> str:
 
 
 def load_spec(address: str) -> dict[str, Any]:
-    """What `save_spec` wrote.
+    """Read a specification that `save_spec` wrote.
 
     Raises:
         UsageError: `address` is not the address of a specification.

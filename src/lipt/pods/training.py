@@ -21,7 +21,7 @@ from lipt.run.context import Context, InPods
 
 #: The file beside those of the stage. The box removes it when it has read it.
 _OUTCOME = "outcome.json"
-#: A node may have to be started, or an earlier pod may have to end.
+#: Time to start a node, or for an earlier pod to end.
 _ROOM_WITHIN_S = 600
 
 
@@ -36,11 +36,11 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
         """Run the request in pods; None if no node has room for them.
 
         Raises:
-            RunError: a pod failed; names the first.
+            RunError: a pod failed; the message names the first one.
             UnexpectedError: a pod hit a bug.
         """
         store, key = ctx.workspace.store, f"{asked['ref']}/{_OUTCOME}"
-        if found := _read(store, key):  # for an earlier attempt of this box
+        if found := _read(store, key):  # left for an earlier attempt of this box
             return found
         name, count = asked["ref"].partition("/")[0], ctx.config.train.nodes
         address = save_spec(ctx.config.workspace, asked | {"config": ctx.config.model_dump(mode="json")})
@@ -70,7 +70,7 @@ def join(address: str, *, index: int, count: int) -> None:
     """Take part in a training as pod `index` of `count`.
 
     Raises:
-        TransientError: another pod was lost, or never came; the Job starts this one again.
+        TransientError: another pod was lost or never started; the Job restarts this one.
     """
     from lipt.run.processes.child import run_stage
     from lipt.run.processes.parent import count_processes, launch
@@ -79,7 +79,7 @@ def join(address: str, *, index: int, count: int) -> None:
     request = load_spec(address)
     ctx = Context.of(parse_config(request.pop("config"), origin="the run's spec"))
     key = f"{request['ref']}/{_OUTCOME}"
-    if index == 0 and ctx.workspace.store.size(key) is not None:  # it was lost when all was done
+    if index == 0 and ctx.workspace.store.size(key) is not None:  # an earlier attempt ended after the training
         return
     if FIRST_POD not in os.environ:
         raise UsageError(f"join: {FIRST_POD} is not set", "the Job of a training sets it")

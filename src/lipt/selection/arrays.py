@@ -28,8 +28,8 @@ def as_tensor(values: ArrayLike, what: str) -> Tensor:
     """A tensor that shares the memory and device of `values`, without gradient.
 
     Lists are copied, and so are arrays that torch cannot view (reversed, or of the other byte order). A memory-mapped
-    array stays memory-mapped, so it may be larger than the memory. Do not write to the tensor of a read-only array:
-    torch allows it, and the process is killed.
+    array stays memory-mapped, so it may be larger than the memory. Do not write to the tensor of a read-only memory
+    map: torch allows it, and the process is killed.
 
     Raises:
         UsageError: not numbers, or of a type that torch lacks; names `what`.

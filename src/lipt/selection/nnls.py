@@ -158,8 +158,8 @@ class GrowingNonNegativeLeastSquares:
 
     It uses the tableau of the sweep operator (Beaton 1964; Goodnight 1979). With P the positive variables and b as row
     and column 0, the tableau holds -inv(A_PP), the solution inv(A_PP) b_P, the slopes b_j - A_jP inv(A_PP) b_P and the
-    Schur complement of the others. A variable enters and leaves by the same rank-one update, O(t^2). So the host never
-    has to wait for the GPU to decide which.
+    Schur complement of the others. A variable enters and leaves by the same rank-one update, O(t^2). So no step needs a
+    decision of the host, which would have to wait for the GPU.
 
     Args:
         groups: G.

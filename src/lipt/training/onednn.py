@@ -15,9 +15,9 @@ from torch import Tensor, nn
 def without_strided_1x1(model: nn.Module) -> None:
     """Make every strided 1x1 convolution slice its input and convolve with stride 1.
 
-    The result is the same, because such a convolution reads no other pixels. FLOPs, parameters and their names stay the
-    same too. A hook does the slicing, so that it also works for subclasses that compute their weight. A second call
-    changes nothing.
+    The result is the same, because such a convolution reads no other pixels; so are FLOPs, parameters and their names.
+    A hook does the slicing, so that it also works for subclasses that compute their weight. A second call changes
+    nothing.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv1d | nn.Conv2d) and _strided_1x1(module):

@@ -20,7 +20,7 @@ class SGD:
     def __init__(self, parameters: Iterable[nn.Parameter], *, momentum: float, weight_decay: float) -> None:
         self.parameters = list(parameters)
         self.momentum_buffers: dict[int, Tensor] = {}
-        """By the number of the parameter; a parameter that never had a gradient has none."""
+        """Buffers by index of the parameter; a parameter that never had a gradient has none."""
         self._momentum, self._weight_decay = momentum, weight_decay
 
     @torch.no_grad()

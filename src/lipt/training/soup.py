@@ -36,7 +36,7 @@ class MergeStep:
 
     index: int
     accuracy: float
-    """Of the ingredient alone."""
+    """Accuracy of the ingredient alone."""
     alpha: float | None = None
     """Its weight in the best interpolation with the soup so far."""
     kept: bool = False
@@ -44,7 +44,7 @@ class MergeStep:
     batchnorm: str | None = None
     """Running statistics of this interpolation: averaged or recalibrated."""
     accuracy_after: float | None = None
-    """Of the soup after this step."""
+    """Accuracy of the soup after this step."""
 
 
 @dataclass(kw_only=True)
@@ -55,7 +55,7 @@ class Soup:
     chosen: Winner
     """Whether `state` is the soup or, as a fallback, the best jigsaw or theta_*."""
     accuracy: float
-    """Of `state` on all validation images. It is up to 2 points too high, since `state` was chosen on these images."""
+    """Of `state` on all validation images; up to 2 points too high, because `state` was chosen on these images."""
     theta_star_accuracy: float
     best_single_accuracy: float
     best_single: int

@@ -23,10 +23,10 @@ from lipt.errors import RunError
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 #: All pods are listed when the Job has changed, and at this interval.
 _LIST_S = 30.0
-#: A pod on a lost node stays until somebody removes it. Its work may then be done twice, which is safe: both pods write
-#: the same bytes to the same address.
+#: A pod on a lost node stays until it is removed. Its work may then be done twice, which is safe: both pods write the
+#: same bytes to the same address.
 _STUCK_S = 15
-#: A slow pod has at least this time.
+#: A pod that has run for less time never counts as slow.
 _LEAST_GRACE_S = 60.0
 #: The reason of pods that could not start.
 NO_ROOM = "no node had room for it"
@@ -74,9 +74,9 @@ def run_job(
         say: receives messages about progress.
         advance: receives the number of finished pods and of all pods.
         room_within_s: give up if no pod gets a node for this long; None: wait until the deadline.
-        quorum: once so many pods are done, end those that take too long (`Pods.grace`); None: wait for all.
-        together: the pods work on one thing. They can reach the first one under the name in FIRST_POD, there is no
-            deadline, and each of them needs a node at the same time.
+        quorum: once this number of pods is done, end those that take too long (`Pods.grace`); None: wait for all.
+        together: the pods share one training. They reach the first one under the name in FIRST_POD, there is no
+            deadline, and all of them need a node at the same time.
 
     Returns:
         The reason, for every index that did not succeed.
@@ -97,7 +97,7 @@ def run_job(
     path = f"{jobs}/{job['metadata']['name']}"
     try:
         found = cluster.get(path)
-        if _condition(found):  # of an earlier attempt; its results are in the workspace
+        if _condition(found):  # ended in an earlier attempt; its results are in the workspace
             cluster.delete(path)
             _until_gone(cluster, path)
             raise MissingError(path)
@@ -135,7 +135,7 @@ def _owner(cluster: Cluster, here: ThisPod) -> tuple[str, dict[str, Any]]:
 
 @dataclass(kw_only=True)
 class _Watch:
-    """Looks at a Job and its pods until it ends, or until it should."""
+    """Watches a Job and its pods until the Job ends or must be ended."""
 
     cluster: Cluster
     namespace: str
@@ -184,7 +184,7 @@ class _Watch:
             time.sleep(pause_s(now - changed))
 
     def _pods(self) -> list[dict[str, Any]]:
-        """Its pods; those on a node that is lost are removed, so that the Job starts them elsewhere."""
+        """The Job's pods. Pods on a lost node are removed, so that the Job starts them elsewhere."""
         where = f"/api/v1/namespaces/{self.namespace}/pods"
         pods: list[dict[str, Any]] = self.cluster.get(
             where, labelSelector=f"{JOB_LABEL}={self.path.rsplit('/', 1)[1]}"
@@ -213,12 +213,12 @@ def _is_suspended(job: dict[str, Any]) -> bool:
 
 
 def _state(job: dict[str, Any]) -> dict[str, Any]:
-    """What changes when a pod of the Job does."""
+    """The part of the Job that changes when one of its pods changes."""
     return {"status": job.get("status", {}), "suspended": _is_suspended(job)}
 
 
 def _all_slow(job: dict[str, Any], pods: list[dict[str, Any]], grace: float) -> bool:
-    """Whether each index that is not through runs since `grace` times the median of the finished ones."""
+    """Whether all unfinished pods have run for more than `grace` times the median of the finished ones."""
     status = job["status"]
     took: list[float] = []
     running: list[float] = []
@@ -246,7 +246,7 @@ def _seconds(pod: dict[str, Any]) -> float:
 def _lost(
     status: dict[str, Any], condition: dict[str, Any], completions: int, reasons: dict[int, str]
 ) -> dict[int, str]:
-    """The reason, for every index that the finished Job did not complete; first those that failed for good."""
+    """The reason, for every index that the finished Job did not complete; permanently failed ones first."""
     failed = set(range(completions)) - _indexes(status.get("completedIndexes", ""))
     late = condition.get("reason") == "DeadlineExceeded"
     default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
@@ -264,7 +264,7 @@ def pause_s(quiet_s: float) -> float:
 
 
 def _condition(job: dict[str, Any]) -> dict[str, Any] | None:
-    """The condition that says that the Job has ended."""
+    """The condition that reports the Job's end; None while it runs."""
     for condition in job.get("status", {}).get("conditions", []):
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return dict(condition)

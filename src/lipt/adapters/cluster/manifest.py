@@ -16,7 +16,7 @@ from lipt.errors import UsageError, did_you_mean
 RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"
 GPU = "nvidia.com/gpu"
 _RETRIES = 3
-#: Of pods that train together. They all start again when one is lost, and continue from the last checkpoint.
+#: Retries of pods that train together. If one is lost, all restart and continue from the last checkpoint.
 _TRAINING_RETRIES = 100
 #: The Service that gives the pods of a training their names, and the label that it selects.
 SERVICE, SERVICE_LABEL = "lipt-training", "lipt.dev/service"
@@ -60,7 +60,7 @@ class Pods(BaseModel):
     deadline: NonNegativeInt = 720
     """Minutes after which the run continues without the missing workers."""
     grace: NonNegativeFloat = 3.0
-    """After the quorum, a worker is lost if it runs so many times as long as the median of the finished ones."""
+    """After the quorum, a worker is lost if it runs for more than this multiple of the median of the finished ones."""
     queue: str = ""
     """Kueue's LocalQueue for the worker pods."""
     priority: str = ""
@@ -68,10 +68,10 @@ class Pods(BaseModel):
 
     @classmethod
     def parse(cls, parameters: Mapping[str, Any]) -> Pods:
-        """From what a user or an engine gave.
+        """Check the parameters of a user or an engine.
 
         Raises:
-            UsageError: names the first wrong parameter, and what was expected.
+            UsageError: a parameter is wrong; the message names the first one and what was expected.
         """
         try:
             return cls.model_validate(parameters)
@@ -172,8 +172,8 @@ def job_manifest(
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    # 137: killed, but not by a disruption: out of memory, and so would be a retry. A pod that is
-                    # deleted by force ends so, too; that must not end a long training.
+                    # 137: killed, but not by a disruption, so out of memory; a retry would fail too. A pod that is
+                    # deleted by force has the same code, which must not end a long training.
                     {
                         "action": "FailIndex",
                         "onExitCodes": {"operator": "In", "values": [1, 2] if together else [1, 2, 137]},
