@@ -28,10 +28,11 @@ class Bodies:
 
     def __init__(self, folder: Path, workspace: str, **changes: Any) -> None:
         rest = {"model": "resnet18", "algorithm": "auto", "batches": 1, "profile": "robust", "random_baseline": True}
+        rest |= {"train_nodes": 1}
         pods = {"image": "lipt:0", "gpus": "0", "tolerations": [], "node_selector": {}, "cpu": "1", "memory": "1Gi"}
         self.folder = folder
         self.settings = PARAMETERS | rest | {"data": "digits", "workspace": workspace} | changes
-        self.pods = pods | {"s3": "lipt-s3", "nodes": 0, "deadline": 1}
+        self.pods = pods | {"s3": "lipt-s3", "nodes": 0, "deadline": 1, "grace": 3.0, "queue": "", "priority": ""}
         self.spec = ""
         self.pretrained = self.output(dsl.Metrics, "pretrain-metrics")
         self.merged = self.output(dsl.Model, "merged")

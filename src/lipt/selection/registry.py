@@ -226,9 +226,10 @@ def top(task: Task, scores_N: Tensor) -> Picks:
 
 
 def highest(scores_M: Tensor, k: int) -> Tensor:
-    """Positions (k,) of the k highest scores, highest first; equal scores by lowest position."""
+    """Positions of the k highest scores (all, if there are fewer), highest first; equal scores by lowest position."""
     n = len(scores_M)
-    if scores_M.device.type != "cpu" or (k == n and scores_M.dtype != torch.float32):
+    k = min(k, n)
+    if scores_M.device.type != "cpu" or k == 0 or (k == n and scores_M.dtype != torch.float32):
         return torch.sort(scores_M, descending=True, stable=True).indices[:k]
     scores = scores_M.numpy()
     if k == n:  # sorting integers that encode score and position is twice as fast as a stable argsort

@@ -9,6 +9,7 @@ from selection_samples import make
 
 from lipt.errors import RunError, UsageError
 from lipt.selection import Candidates, select
+from lipt.selection.registry import highest
 
 LABELS = np.arange(60) % 3
 
@@ -65,3 +66,12 @@ def test_what_is_wrong_with_scores() -> None:
         select("scores", Candidates.of(LABELS, scores=own), k=3)
     with pytest.raises(UsageError, match=r"scores have shape \(59,\), expected \(60,\)"):
         Candidates.of(LABELS, scores=own[:59])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_highest_is_a_stable_sort(dtype: torch.dtype, n: int) -> None:
+    scores = torch.randint(-3, 4, (n,), generator=torch.Generator().manual_seed(n)).to(dtype)
+    expected = sorted(range(n), key=lambda row: (-scores[row], row))
+    for k in {0, 1, n // 2, n, n + 9}:
+        assert highest(scores, k).tolist() == expected[:k]
