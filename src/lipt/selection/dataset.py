@@ -167,7 +167,6 @@ def _first_image(dataset: Dataset[Any]) -> Tensor:
 
 
 def _describe(sample: Any) -> str:
-    """The types of a sample."""
     if isinstance(sample, (tuple, list)):
         return f"({', '.join(type(each).__name__ for each in sample)})"
     return type(sample).__name__

@@ -89,10 +89,8 @@ LARGEST = {torch.float32: 1e12, torch.float64: 1e140}
 
 
 def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
-    """Raise RunError if logits or features are not finite, or features too large to be squared in their precision.
-
-    The message names the first such sample, counted from `start`.
-    """
+    """Raise RunError if logits or features are not finite, or features too large to be squared in their precision. The
+    message names the first such sample, counted from `start`."""
     for index, outputs in enumerate(candidates.outputs):
         logits = outputs.logits_NC
         stored = {

@@ -191,10 +191,8 @@ def plain(value: Any) -> Any:
 
 
 def shares(total: int, sizes: Sequence[int]) -> list[int]:
-    """`total` split exactly in proportion to the sizes, by largest remainder; on a tie the first gets more.
-
-    No share exceeds its size, unless the total exceeds the sum of the sizes.
-    """
+    """`total` split exactly in proportion to the sizes, by largest remainder; on a tie the first gets more. No share
+    exceeds its size, unless the total exceeds the sum of the sizes."""
     whole = sum(sizes)
     parts = [total * size // whole for size in sizes]
     by_remainder = sorted(range(len(sizes)), key=lambda index: -(total * sizes[index] % whole))
@@ -252,9 +250,8 @@ def best(gains_M: Tensor) -> Tensor:
 
 
 def stochastic_size(n: int, k: int, epsilon: float) -> int:
-    """Candidates per step of the stochastic greedy, (n / k) ln(1 / epsilon) (Mirzasoleiman et al. 2015).
-
-    Its expected value is at most epsilon (relative) below that of the exact greedy.
+    """Candidates per step of the stochastic greedy, (n / k) ln(1 / epsilon) (Mirzasoleiman et al. 2015). Its expected
+    value is at most epsilon (relative) below that of the exact greedy.
 
     Raises:
         UsageError: epsilon outside (0, 1).

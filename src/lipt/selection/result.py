@@ -100,10 +100,8 @@ class Selection:
         }
 
     def ascending(self) -> tuple[Tensor, Tensor]:
-        """Positions (K,) of the chosen samples in the data set, and their raw weights (K,); on the CPU.
-
-        Positions are int64 and ascending, the fastest order to read.
-        """
+        """Positions (K,) of the chosen samples in the data set, and their raw weights (K,), on the CPU. Positions are
+        int64 and ascending, the fastest order to read."""
         positions_K, order_K = self.positions_N.cpu()[self.indices_K.cpu()].sort()
         return positions_K, self.weights_K.cpu()[order_K]
 

@@ -115,10 +115,8 @@ def _size(group: Group, parts: Sequence[Tensor] | None) -> tuple[int, int]:
 
 
 def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None, *, own_row: bool) -> list[LastLayer]:
-    """The gradients to choose from: of samples, of their classifier row, or of batches.
-
-    Float64, scaled to mean squared norm 1.
-    """
+    """The gradients to choose from: of samples, of their classifier row, or of batches. Float64, scaled to mean squared
+    norm 1."""
     layers = last_layers(candidates, group.members_M, torch.float64)
     if own_row:
         own_M1 = candidates.labels_N[group.members_M][:, None]
