@@ -96,7 +96,7 @@ def status(handle: str, wait: bool, output: str) -> None:
 
 @click.command()
 @click.argument("handle")
-@click.option("--box", help="Only this box and its workers.")
+@click.option("--box", help="Show only this box and its workers.")
 @output_option
 def logs(handle: str, box: str | None, output: str) -> None:
     """Show the logs of the run HANDLE, pod by pod, in the order in which the pods started."""

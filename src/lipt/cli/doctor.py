@@ -28,7 +28,9 @@ CheckResult = tuple[bool | None, str]
 @config_options
 @click.option("--engine", type=click.Choice(list(DEFAULT_NAMESPACE)), help="Check a cluster instead of this machine.")
 @click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow.")
-@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="As for submit: image=…, gpus=1, tolerations=…")
+@click.option(
+    "-p", "pairs", multiple=True, metavar="NAME=VALUE", help="As in `lipt submit -p`: image=…, gpus=1, tolerations=…"
+)
 @output_option
 def doctor(
     config_path: str,
@@ -38,7 +40,8 @@ def doctor(
     pairs: tuple[str, ...],
     output: str,
 ) -> None:
-    """Check that CONFIG can run here: packages, device, workspace rights, data and model. Failures name the remedy.
+    """Check that CONFIG can run here: packages, device, workspace rights, data and model. Prints the next step for
+    each problem.
 
     With --engine, check that it can be submitted: the cluster, your rights and those of the run's account, the store's
     Secret, the pipeline, nodes and GPUs. Then a small pod tests image, network and store, and is deleted.

@@ -8,8 +8,16 @@ from lipt.cli.options import output_option, print_json
 @click.command()
 @click.argument("source")
 @click.argument("destination")
-@click.option("--format", "kind", default="auto", show_default=True, help="As `data.format`; auto: SOURCE decides.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the order.")
+@click.option(
+    "--format",
+    "kind",
+    default="auto",
+    show_default=True,
+    help="Format of SOURCE, as the setting `data.format`; auto: SOURCE decides.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the order of the images."
+)
 @click.option("--chunk-mb", type=float, default=64.0, show_default=True, help="Size of a chunk in MB.")
 @click.option(
     "--test-fraction", type=float, default=0.2, show_default=True, help="Test share if the source has no test split."

@@ -34,7 +34,7 @@ _REPORT = 0.55
     "runs",
     multiple=True,
     metavar="CONFIG",
-    help="A finished run to take speeds from; repeatable, for runs of other sizes.",
+    help="Take speeds from this finished run; repeat it for runs of other sizes.",
 )
 @click.option("--engine", type=click.Choice(["local", "argo", "kubeflow"]), default="local", show_default=True)
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Nodes with a GPU.")

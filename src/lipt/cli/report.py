@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
     """Show the verdict of a finished `run` or `compare` of CONFIG, and render its HTML report again.
 
-    CONFIG can be the handle of a run on a cluster. The report is then also written into this folder.
+    CONFIG can be the handle of a run on a cluster. The report is then also written into the current folder.
     """
     from lipt.adapters.store import MissingObjectError
     from lipt.config import load_config

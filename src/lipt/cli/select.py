@@ -16,13 +16,13 @@ _BLOCK = ("labels", "logits", "features")
 
 
 @click.command()
-@click.option("--labels", type=click.Path(), help="int (N,), .npy")
-@click.option("--logits", multiple=True, type=click.Path(), help="float (N, C), .npy; repeatable, one per model.")
+@click.option("--labels", type=click.Path(), help="Labels: int (N,), .npy.")
+@click.option("--logits", multiple=True, type=click.Path(), help="Logits: float (N, C), .npy; repeatable (models).")
 @click.option(
     "--features",
     multiple=True,
     type=click.Path(),
-    help="float (N, D), .npy: input of the last linear layer; repeatable, one per model.",
+    help="Inputs of the last linear layer: float (N, D), .npy; repeatable (models).",
 )
 @click.option(
     "--outputs",
@@ -42,14 +42,14 @@ _BLOCK = ("labels", "logits", "features")
 @click.option(
     "--scores",
     type=click.Path(),
-    help="Your own scores (N,), .npy, highest kept first: for scores, and for ccs with score=scores.",
+    help="Your own scores: (N,), .npy. The algorithm `scores` keeps the highest; `ccs` uses them with score=scores.",
 )
 @click.option(
     "--initial",
     type=click.Path(),
     help="Samples that are selected already: positions (I,), .npy, or a .parquet file of `lipt select`.",
 )
-@click.option("--algorithm", default="auto", show_default=True)
+@click.option("--algorithm", default="auto", show_default=True, help="Name of the selection algorithm.")
 @click.option(
     "--fraction",
     type=click.FloatRange(min=0, max=1, min_open=True),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("name")
 @config_options
 @click.option("--in", "inputs", multiple=True, metavar="NAME=REF", help="An input artifact; repeat a name for a list.")
-@click.option("--index", type=click.IntRange(min=0), help="Number of the worker or run.")
+@click.option("--index", type=click.IntRange(min=0), help="Index of the worker, group, score block or run.")
 @output_option
 def stage(
     name: str,

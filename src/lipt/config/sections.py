@@ -1,6 +1,6 @@
 """The settings, their defaults and what they mean: one section per stage.
 
-Defaults are the `robust` profile; `reading` applies the paper's profile. There are two separate budgets:
+Defaults are the `robust` profile; `loading` applies the paper's profile. There are two separate budgets:
 `select.fraction` is the share of the candidates that is kept (read, stored), `train.epoch_fraction` is the share of the
 candidates that one epoch trains on.
 """
@@ -63,13 +63,15 @@ class Data(Section):
     image_size: int | None = Field(None, gt=0, le=8192)
     """Side in pixels; images of another size are resized and centre-cropped. Required if sizes differ."""
     crop: Literal["pad", "resized"] = "pad"
-    """`pad`: training shifts images by up to `crop_padding` pixels. `resized` (ImageNet): training decodes a random
-    crop of the whole image at each use (RandomResizedCrop); all else sees the centre, 224 of 256 pixels."""
+    """`pad`: training shifts images by up to `crop_padding` pixels. `resized` (usual for ImageNet): training decodes a
+    random crop of the whole image at each use (RandomResizedCrop); scoring and tests see the centre, 224 of 256 pixels.
+    """
     crop_padding: int = Field(4, ge=0, le=1024)
     flip: bool = True
+    """Mirror half of the training images."""
     resident_mb: float = Field(4096.0, ge=0)
-    """Data up to this decoded size are held in memory; larger data are streamed from the store. With `crop: resized`,
-    training images are held as files."""
+    """Image sets up to this decoded size are held in memory; larger ones are streamed from the store. With
+    `crop: resized`, training images are held as files, if the files have at most this size."""
 
     @model_validator(mode="after")
     def _crops_have_a_size(self) -> Self:
@@ -85,7 +87,7 @@ class Model(Section):
     """`resnet18`, `wrn28_10` (small images), `torchvision.resnet18`, `torchvision.wide_resnet50_2` (224 px), or
     your own `package.module:function`, called with `num_classes`. The module can lie in the current folder."""
     width: int | None = Field(None, gt=0, le=8192)
-    """Channels of the first stage (64 for resnet18, 160 for wrn28_10)."""
+    """Channels of the first stage; null: as the network defines them (64 for resnet18, 160 for wrn28_10)."""
     classifier: LayerName | None = None
     """Dotted name of the last linear layer; required if your own model has several linear layers."""
 
@@ -107,7 +109,7 @@ class Dispatch(Section):
     """M, minibatches in one shard."""
     batch_size: PositiveInt = 256
     stratified: bool = True
-    """Draw each shard class-balanced, that is with every class in proportion; otherwise at random."""
+    """Each shard contains every class in proportion; false: shards are drawn at random."""
 
 
 class Pretrain(Section):
@@ -139,14 +141,17 @@ class Merge(Section):
     method: Literal["greedy_interpolation", "greedy", "uniform", "best_single", "none"] = "greedy_interpolation"
     """`none`: no swarm; theta_* takes the place of theta_p."""
     search: Literal["coarse_to_fine", "grid"] = "coarse_to_fine"
-    """Values of alpha: 2 points, then up to 2 around the better one; or the paper's 0, .1, ..., 1."""
+    """Weights alpha of a jigsaw in the soup that are tried: 2 values, then up to 2 beside the better one. `grid`: the
+    paper's 0, .1, ..., 1."""
     batchnorm: Literal["best", "averaged", "recalibrated"] = "best"
-    """Running statistics of a merged model; `best` chooses for each model on the validation images."""
+    """BatchNorm statistics of a merged model: the average of its parts, or computed anew on training images. `best`
+    tries both on the validation images."""
     fallback: bool = True
-    """theta_* is tried too, as the first ingredient and as the result."""
+    """Use theta_* or the best jigsaw as theta_p if it is better than the soup; the soup may also begin with theta_*."""
     search_images: PositiveInt | None = 1000
-    """Validation images used in the search; the result is confirmed on all of them. null: search on all, too."""
+    """Number of validation images for the search; null: all. The result is always evaluated on all of them."""
     recalibration_images: PositiveInt = 512
+    """Number of training images from which BatchNorm statistics are computed anew."""
     groups: PositiveInt = 1
     """Number of groups to merge in parallel; their soups are then merged with equal weight. 1: merge all jigsaws at
     once. With dozens of jigsaws, about the square root of `dispatch.jigsaws` is fastest."""
@@ -155,7 +160,7 @@ class Merge(Section):
 
 
 class Proxy(Section):
-    """A network that scores and is not the trained one: narrower, or on smaller images."""
+    """A network for scoring that differs from the main training's: narrower, or on smaller images."""
 
     width: int | None = Field(None, gt=0, le=8192)
     """Channels of its first stage; null: as `model.width`."""
@@ -173,8 +178,8 @@ class Score(Section):
     """The model whose outputs the selection uses."""
 
     model: Literal["merged", "jigsaws", "classic"] = "merged"
-    """`merged`: theta_p. `jigsaws`: the swarm as an ensemble, mean and spread over all workers (for `dual`).
-    `classic`: `runs` independent models of `epochs` epochs on all data (the pre-training tax)."""
+    """`merged`: theta_p. `jigsaws`: all jigsaws; scores are averaged over them, and `dual` also uses their spread.
+    `classic`: `runs` independent models, each trained for `epochs` epochs on all candidates."""
     proxy: Proxy | None = None
     """A smaller network in place of `model` for theta_*, the jigsaws, theta_p and the classic models; null: none."""
     runs: int = Field(10, gt=0, le=1000)
@@ -182,8 +187,8 @@ class Score(Section):
     block_images: PositiveInt = 65536
     """Images per block. A pod scores one block at a time and writes one artifact for it."""
     top_classes: PositiveInt | None = None
-    """Keep the probabilities of the label and of this many other classes, and spread the rest evenly; null: keep all.
-    With 1,000 classes, 32 take a fourteenth of the space in bf16. The summary of the scores gives the error."""
+    """Store only the probabilities of the label and of this many other classes, and spread the rest evenly; null: store
+    all. With 1,000 classes, 32 take a fourteenth of the space in bf16. The summary of the artifact gives the error."""
     stored_precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of stored features, and of logits if all classes are kept."""
 
@@ -192,10 +197,11 @@ class Select(Section):
     """The kept budget, and the algorithm that selects."""
 
     algorithm: str = "auto"
+    """Name of the selection algorithm; docs/selection.md lists them."""
     fraction: Fraction = Field(0.05, gt=0, le=1)
     """Share of the candidates that is kept: the kept budget."""
     balanced: bool = True
-    """Split the budget over the classes in proportion."""
+    """Split the budget over the classes in proportion to their size."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the algorithm, for example `{beta: 0.3}` for ccs."""
 
@@ -209,19 +215,19 @@ class Train(Section):
     lr: float = Field(0.1, gt=0)
     batch_size: PositiveInt = 256
     nodes: PositiveInt = 1
-    """Pods of a cluster that share each batch, of theta_* too, with `processes` in each. Changes results only by
-    rounding; without a cluster it changes nothing."""
+    """Number of pods on a cluster that share each batch of theta_* and of the main training; each starts `processes`
+    processes. Changes results only by rounding. `lipt run` ignores it."""
     start: Literal["fresh", "continue"] = "fresh"
-    """`fresh` re-initialises the model, `continue` starts from theta_p."""
+    """`fresh`: random weights; `continue`: start from theta_p."""
     reselect_every: int = Field(0, ge=0)
     """Number of epochs after which to select again, with the current model's gradients; 0: never."""
     use_weights: bool = True
-    """Weight the loss with the selection's weights (normalised to mean 1)."""
+    """Multiply the loss of each sample by its weight from the selection (normalised to mean 1)."""
     random_baseline: bool = True
     """Also train on a random subset with the same two budgets. If the subset itself is random, train on fresh draws
     from all data (RS2) instead."""
     checkpoint_s: float = Field(30.0, ge=0)
-    """Seconds between checkpoints; never changes the result."""
+    """Seconds between checkpoints; does not change the result."""
 
 
 class Compare(Section):
@@ -246,17 +252,20 @@ class Config(Section):
     name: str = Field("run", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
     """Lower-case letters, digits and hyphens, with a letter or a digit first and last."""
     profile: Literal["robust", "paper"] = "robust"
+    """Which defaults the other settings have: ours, or those of the paper."""
     seed: int = Field(0, ge=0)
     """Fixes initialisation, split, shards and order."""
     workspace: str = "runs"
     """Folder or s3://bucket/prefix that holds data sets and artifacts."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto`: a GPU if there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of convolutions and matrix products, in training and scoring; tests are always fp32. `auto`: bf16 where
-    the device computes it natively, else fp32. Weights, BatchNorm statistics and the last layer stay fp32."""
+    """Precision of convolutions and matrix products in training and scoring. `auto`: bf16 where the device computes it
+    natively, else fp32. Test accuracy is always measured in fp32; weights, BatchNorm statistics and the last layer are
+    always fp32."""
     processes: PositiveInt | Literal["auto"] = "auto"
-    """Processes on one machine. They share the batches of a training, or the jigsaws, groups and score blocks.
-    `auto`: one per GPU. Changes results only by rounding."""
+    """Number of processes on one machine, or in one pod. They share the batches of a training, or the jigsaws, groups
+    and score blocks. `auto`: one per GPU. Changes results only by rounding."""
     data: Data = Field(default_factory=Data)
     model: Model = Field(default_factory=Model)
     initialise: Initialise = Field(default_factory=Initialise)
