@@ -17,12 +17,17 @@ _BLOCK = ("labels", "logits", "features")
 
 @click.command()
 @click.option("--labels", type=click.Path(), help="Labels: int (N,), .npy.")
-@click.option("--logits", multiple=True, type=click.Path(), help="Logits: float (N, C), .npy; repeatable (models).")
+@click.option(
+    "--logits",
+    multiple=True,
+    type=click.Path(),
+    help="Logits: float (N, C), .npy; repeatable, one per model.",
+)
 @click.option(
     "--features",
     multiple=True,
     type=click.Path(),
-    help="Inputs of the last linear layer: float (N, D), .npy; repeatable (models).",
+    help="Inputs of the last linear layer: float (N, D), .npy; repeatable, one per model.",
 )
 @click.option(
     "--outputs",
