@@ -100,11 +100,15 @@ def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
 def test_a_node_lost_while_it_trains(tmp_path: Path) -> None:
     """Its connections stay open: the other pod notices by itself, and the training continues on other nodes."""
     changes = {"train": {"epochs": 1500, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
-    run = Run(tmp_path, "training-node", changes, gpus=0)
-    pods = in_training(run)
+    stores = items("pods", "app.kubernetes.io/name=minio")[0]["spec"]["nodeName"]
+    kubectl("cordon", stores)  # so the box and the two pods share the other two nodes, and one pod is alone on its node
+    try:
+        run = Run(tmp_path, "training-node", changes, gpus=0)
+        pods = in_training(run)
+    finally:
+        kubectl("uncordon", stores)
     (box,) = run.pods("train")
-    busy = {box["spec"]["nodeName"], items("pods", "app.kubernetes.io/name=minio")[0]["spec"]["nodeName"]}
-    lost = next(pod for pod in pods if pod["spec"]["nodeName"] not in busy)
+    (lost,) = [pod for pod in pods if pod["spec"]["nodeName"] != box["spec"]["nodeName"]]
     other = next(pod["metadata"]["name"] for pod in pods if pod is not lost)
     driver("node-stop", lost["spec"]["nodeName"])
     try:
