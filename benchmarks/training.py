@@ -1,6 +1,7 @@
 """Images per CPU second of training, against the loops that one would write instead.
 
     python -m benchmarks.training [--widths 16 64] [--rounds 5] [--threads 1] [--profile]
+    python -m benchmarks.training --stream CONFIG      # an ingested data set, from memory and from its chunks
 
 ResNet-18 on images of 32 x 32 with random crop and flip. The rows of a table take turns within each round, so that a
 busy machine slows all of them; a figure is the median over the rounds. CPU seconds, because the machine may be shared.
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,16 +24,22 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from lipt.config import Config, load_config, override
 from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
 from lipt.data.images import ResidentImages
 from lipt.data.randaugment import RandAugment
+from lipt.run import Context, Stage
+from lipt.run.attempt import Attempt
+from lipt.run.dataset import images_of, open_dataset, split_positions
+from lipt.run.network import new_model
+from lipt.stages.ingest import ingest
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.networks import build_model, on_device
 from lipt.training.precision import Precision, autocast, native_precision
 
 CPU = torch.device("cpu")
 BATCH = 128
-STANDARD = StandardAugment(padding=4, flip=True, resized=False)
+STANDARD = StandardAugment(padding=4, flip=True)
 Step = Callable[[], None]
 
 
@@ -129,8 +137,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--profile", action="store_true", help="show where the engine's time goes")
+    parser.add_argument("--stream", metavar="CONFIG")
+    parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE", help="of CONFIG")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    if arguments.stream:
+        streamed(load_config(arguments.stream, arguments.set), arguments.rounds)
+        return
     rng = np.random.default_rng(0)
     images = ResidentImages(
         images_NCHW=torch.from_numpy(rng.integers(0, 256, (8 * BATCH, 3, 32, 32), dtype=np.uint8)),
@@ -156,6 +169,43 @@ def main() -> None:
             print(f"width {width:3}  {name:32} {rate:8.0f} img/CPU s   {rate / found['plain loop']:.2f}")
         if arguments.profile:
             show_profile(engine(images, width, native))
+
+
+def streamed(config: Config, rounds: int) -> None:
+    """An epoch of 8,192 images from memory and from the chunks, decoding included; and the decoding alone."""
+    ctx = Context.of(config)
+    dataset = ingest(ctx).make()
+
+    def open_all(attempt: Attempt) -> dict[str, Any]:
+        data = open_dataset(attempt, dataset)
+        positions = split_positions(ctx, data)[1][:8192]
+        sets = {
+            name: images_of(Context.of(override(config, {"data": {"resident_mb": limit}})), data, "train", positions)
+            for name, limit in (("from memory", 4096), ("from chunks", 0))
+        }
+        trainers = {}
+        for name in sets:
+            model = new_model(ctx, len(data.manifest.classes), 0)
+            recipe = Recipe(
+                epochs=10**6, batch_size=BATCH, lr=0.01, schedule="constant", augment=STANDARD, precision=ctx.precision
+            )
+            trainers[name] = Trainer(model, recipe, seed=0, device=CPU)
+        seconds: dict[str, list[float]] = {name: [] for name in (*sets, "decoding alone")}
+        for _ in range(rounds):
+            for name, trainer in trainers.items():
+                started = time.process_time()
+                trainer.run_epoch(sets[name])
+                seconds[name].append(time.process_time() - started)
+            started = time.process_time()
+            rows = torch.arange(len(positions))
+            for _batch in sets["from chunks"].batches(rows, [BATCH] * (len(rows) // BATCH)):
+                pass
+            seconds["decoding alone"].append(time.process_time() - started)
+        for name, taken in seconds.items():
+            print(f"{name:16} {len(positions) / median(taken):8.0f} img/CPU s")
+        return {}
+
+    Stage(ctx=ctx, name="benchmark", settings={"now": time.time()}, inputs=[dataset], body=open_all, label="").make()
 
 
 def show_profile(step: Step) -> None:
