@@ -101,9 +101,10 @@ def test_a_node_lost_while_it_trains(tmp_path: Path) -> None:
     """Its connections stay open: the other pod notices by itself, and the training continues on other nodes."""
     changes = {"train": {"epochs": 1500, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
     stores = items("pods", "app.kubernetes.io/name=minio")[0]["spec"]["nodeName"]
+    run = Run(tmp_path, "training-node", changes, gpus=0)
+    run.running(lambda: run.pods("merge"), why="the merge")
     kubectl("cordon", stores)  # so the box and the two pods share the other two nodes, and one pod is alone on its node
     try:
-        run = Run(tmp_path, "training-node", changes, gpus=0)
         pods = in_training(run)
     finally:
         kubectl("uncordon", stores)
