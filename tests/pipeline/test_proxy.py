@@ -59,6 +59,8 @@ def test_a_proxy_equal_to_the_network_changes_nothing(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"score": {"proxy": {}}}, "score.proxy needs a width or an image_size"),
+        ({"score": {"proxy": {"width": 0}}}, "score.proxy.width is 0; it should be greater than 0"),
+        ({"score": {"proxy": {"side": 8}}}, "unknown key 'score.proxy.side'"),
         ({"score": {"proxy": PROXY}, "train": {"start": "continue"}}, "it excludes score.proxy"),
     ],
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from reprlib import Repr
-from typing import Any
+from typing import Any, get_args
 
 from lipt.config.sections import Config, Section
 from lipt.errors import did_you_mean
@@ -31,8 +31,10 @@ def _path(loc: Sequence[str | int]) -> tuple[str, ...]:
     section: Any = Config
     for depth, part in enumerate(loc):
         field = section.model_fields.get(part)
-        section = field and field.annotation
-        if not (isinstance(section, type) and issubclass(section, Section)):
+        annotation = field and field.annotation
+        options = [annotation, *get_args(annotation)]  # a section may be optional
+        section = next((each for each in options if isinstance(each, type) and issubclass(each, Section)), None)
+        if section is None:
             return tuple(map(str, loc[: depth + 1]))
     return tuple(map(str, loc))
 

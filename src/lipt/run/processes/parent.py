@@ -125,7 +125,7 @@ def launch(
         label: for errors.
         work: a function of a module, with a JSON-able result.
         options: JSON-able.
-        peers: the pods that each start so many processes, for one group; only the first pod gets the result.
+        peers: the pods of a training on several nodes. Each starts `processes` processes. The first gets the result.
 
     Raises:
         TransientError: another pod was lost.
