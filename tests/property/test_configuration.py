@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from lipt.cli import main
 from lipt.config import Config
+from lipt.config.base import Section
 from lipt.config.error_messages import _settings
-from lipt.config.sections import Section
 
 PATHS = [".".join(keys) for keys in _settings(Config)]
 SECTIONS = {

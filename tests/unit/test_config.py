@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -145,3 +147,17 @@ def test_examples_are_valid_and_fit_the_schema(path: Path) -> None:
 def test_sections_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         parse_config({}).select.fraction = 0.5  # type: ignore[misc]
+
+
+def test_every_setting_says_what_it_does() -> None:
+    def undescribed(schema: dict[str, Any], section: str = "") -> Iterator[str]:
+        for name, field in schema["properties"].items():
+            link = field.get("$ref") or next((each["$ref"] for each in field.get("anyOf", []) if "$ref" in each), "")
+            if link:
+                yield from undescribed(definitions[link.rpartition("/")[2]], f"{section}{name}.")
+            elif not field.get("description", "").endswith("."):
+                yield f"{section}{name}"
+
+    schema = Config.model_json_schema()
+    definitions = schema["$defs"]
+    assert list(undescribed(schema)) == []

@@ -5,7 +5,8 @@ from difflib import get_close_matches
 from reprlib import Repr
 from typing import Any, get_args
 
-from lipt.config.sections import Config, Section
+from lipt.config.base import Section
+from lipt.config.config import Config
 from lipt.errors import did_you_mean
 
 #: The path of a setting -> where its value was written, such as `run.yaml, line 3`.

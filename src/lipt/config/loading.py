@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lipt.config.config import Config
 from lipt.config.error_messages import Places, describe
 from lipt.config.safe_yaml import MAX_CHARACTERS, MAX_DEPTH, read_yaml
-from lipt.config.sections import Config
 from lipt.errors import UsageError
 
 #: Where the paper's recipe differs from the robust defaults (Ro et al., ICML 2023).

@@ -1,4 +1,4 @@
-"""The settings, their defaults and what they mean: one section per stage.
+"""The settings of each stage, their defaults and what they mean: one section per stage.
 
 Defaults are the `robust` profile; `loading` applies the paper's profile. There are two separate budgets:
 `select.fraction` is the share of the candidates that is kept (read, stored), `train.epoch_fraction` is the share of the
@@ -7,17 +7,9 @@ candidates that one epoch trains on.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+
+from lipt.config.base import Section
 
 Fraction = float
 #: A position in an nn.Sequential looks like an integer in YAML, but is a name too.
@@ -25,24 +17,6 @@ LayerName = Annotated[
     str, BeforeValidator(lambda name: str(name) if isinstance(name, int) else name, json_schema_input_type=str | int)
 ]
 Augmentation = Literal["randaugment", "standard", "none"]
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, numbers are finite, instances do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuses true and false as numbers, and text that cannot be printed."""
-        wants = cls.model_fields[str(info.field_name)].annotation
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, bool) and wants is not bool:
-                raise ValueError(f"{str(part).lower()} is neither a number nor a text")
-            if isinstance(part, str) and not part.isprintable():
-                raise ValueError(f"{part[:60]!r} contains a character that cannot be printed")
-        return value
 
 
 class Data(Section):
@@ -67,6 +41,7 @@ class Data(Section):
     random crop of the whole image at each use (RandomResizedCrop); scoring and tests see the centre, 224 of 256 pixels.
     """
     crop_padding: int = Field(4, ge=0, le=1024)
+    """Pixels by which training images are shifted at most, with `crop: pad`; 0: no shift."""
     flip: bool = True
     """Mirror half of the training images."""
     resident_mb: float = Field(4096.0, ge=0)
@@ -96,8 +71,11 @@ class Initialise(Section):
     """theta_*: one barely trained model."""
 
     epochs: int = Field(1, ge=0)
+    """Passes over all candidates; 0: random weights. The paper trains for fewer than 3."""
     lr: float = Field(0.1, gt=0)
+    """Learning rate, constant."""
     batch_size: PositiveInt = 256
+    """Images per step."""
 
 
 class Dispatch(Section):
@@ -108,6 +86,7 @@ class Dispatch(Section):
     batches: PositiveInt = 1
     """M, minibatches in one shard."""
     batch_size: PositiveInt = 256
+    """Images per minibatch; a shard has `batches` times as many."""
     stratified: bool = True
     """Each shard contains every class in proportion; false: shards are drawn at random."""
 
@@ -118,13 +97,19 @@ class Pretrain(Section):
     passes: PositiveInt = 5
     """K, passes over the shard."""
     lr: float = Field(0.01, gt=0)
+    """Learning rate, constant."""
     augment: Augmentation = "randaugment"
+    """`randaugment`: random operations, in place of shift and flip. `standard`: as in the main training."""
     num_ops: int = Field(1, gt=0, le=100)
+    """RandAugment operations per image."""
     magnitude: int = Field(9, ge=0, le=30)
+    """Strength of the RandAugment operations."""
     prune: Literal["magnitude", "random", "snip", "none"] = "magnitude"
+    """Which weights pruning sets to 0: the smallest, random ones, or those with the least effect on the loss (SNIP)."""
     density: tuple[float, float] = (0.85, 0.95)
     """Kept share of the weights, drawn per worker from U[low, high]."""
     prune_scope: Literal["global", "layer"] = "global"
+    """Apply the density to all weights together, or to each layer."""
 
     @field_validator("density")
     @classmethod
@@ -183,7 +168,9 @@ class Score(Section):
     proxy: Proxy | None = None
     """A smaller network in place of `model` for theta_*, the jigsaws, theta_p and the classic models; null: none."""
     runs: int = Field(10, gt=0, le=1000)
+    """Number of models with `model: classic`."""
     epochs: int = Field(1, ge=0)
+    """Epochs per model with `model: classic`."""
     block_images: PositiveInt = 65536
     """Images per block. A pod scores one block at a time and writes one artifact for it."""
     top_classes: PositiveInt | None = None
@@ -210,10 +197,13 @@ class Train(Section):
     """Main training on the subset, and the trained budget."""
 
     epochs: PositiveInt = 200
+    """Passes over the subset, or over what `epoch_fraction` draws from it."""
     epoch_fraction: Fraction | None = Field(None, gt=0, le=1)
     """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
     lr: float = Field(0.1, gt=0)
+    """Learning rate at the start; it falls to 0 along a cosine."""
     batch_size: PositiveInt = 256
+    """Images per step."""
     nodes: PositiveInt = 1
     """Number of pods on a cluster that share each batch of theta_* and of the main training; each starts `processes`
     processes. Changes results only by rounding. `lipt run` ignores it."""
@@ -234,6 +224,7 @@ class Compare(Section):
     """The seeds and variants of `lipt compare`."""
 
     seeds: list[NonNegativeInt] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
+    """Seeds of the runs; each variant runs once per seed."""
     variants: list[str] = Field(default_factory=list)
     """Names of the variants to run; empty: all."""
 
@@ -244,75 +235,3 @@ class Compare(Section):
         if twice:
             raise ValueError(f"{twice[0]} is named twice")
         return values
-
-
-class Config(Section):
-    """Everything that determines a run."""
-
-    name: str = Field("run", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
-    """Lower-case letters, digits and hyphens, with a letter or a digit first and last."""
-    profile: Literal["robust", "paper"] = "robust"
-    """Which defaults the other settings have: ours, or those of the paper."""
-    seed: int = Field(0, ge=0)
-    """Fixes initialisation, split, shards and order."""
-    workspace: str = "runs"
-    """Folder or s3://bucket/prefix that holds data sets and artifacts."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """`auto`: a GPU if there is one."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of convolutions and matrix products in training and scoring. `auto`: bf16 where the device computes it
-    natively, else fp32. Test accuracy is always measured in fp32; weights, BatchNorm statistics and the last layer are
-    always fp32."""
-    processes: PositiveInt | Literal["auto"] = "auto"
-    """Number of processes on one machine, or in one pod. They share the batches of a training, or the jigsaws, groups
-    and score blocks. `auto`: one per GPU. Changes results only by rounding."""
-    data: Data = Field(default_factory=Data)
-    model: Model = Field(default_factory=Model)
-    initialise: Initialise = Field(default_factory=Initialise)
-    dispatch: Dispatch = Field(default_factory=Dispatch)
-    pretrain: Pretrain = Field(default_factory=Pretrain)
-    merge: Merge = Field(default_factory=Merge)
-    score: Score = Field(default_factory=Score)
-    select: Select = Field(default_factory=Select)
-    train: Train = Field(default_factory=Train)
-    compare: Compare = Field(default_factory=Compare)
-
-    def of_scorer(self) -> Self:
-        """The configuration that the stages up to the scores use: `score.proxy` in place of the trained network."""
-        proxy = self.score.proxy
-        if proxy is None:
-            return self
-        changes = {
-            "model": self.model.model_copy(update={"width": proxy.width or self.model.width}),
-            "data": self.data.model_copy(update={"image_size": proxy.image_size or self.data.image_size}),
-            "score": self.score.model_copy(update={"proxy": None}),
-        }
-        return self.model_copy(update=changes)
-
-    @model_validator(mode="after")
-    def _sections_fit(self) -> Self:
-        drawn = self.train.epoch_fraction
-        if drawn is not None and drawn > self.select.fraction:
-            raise ValueError(
-                f"train.epoch_fraction ({drawn:g}) exceeds select.fraction ({self.select.fraction:g}): "
-                "an epoch cannot draw more than is kept"
-            )
-        if self.train.reselect_every >= self.train.epochs:
-            raise ValueError(
-                f"train.reselect_every ({self.train.reselect_every}) is not below train.epochs ({self.train.epochs}): "
-                "it would never select again"
-            )
-        if self.train.reselect_every and self.score.model != "merged":
-            raise ValueError(
-                f"train.reselect_every uses the model in training; it excludes score.model: {self.score.model}"
-            )
-        if self.score.proxy and self.train.start == "continue":
-            raise ValueError("train.start: continue trains on from theta_p; it excludes score.proxy")
-        if self.score.model == "jigsaws" and self.merge.method == "none":
-            raise ValueError("score.model: jigsaws needs a swarm; it excludes merge.method: none")
-        if self.merge.groups > self.dispatch.jigsaws:
-            raise ValueError(
-                f"merge.groups ({self.merge.groups}) exceeds dispatch.jigsaws ({self.dispatch.jigsaws}): "
-                "each group needs at least one jigsaw"
-            )
-        return self

@@ -1,0 +1,80 @@
+"""All settings of a run, and the rules about several sections."""
+
+from typing import Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from lipt.config.base import Section
+from lipt.config.sections import Compare, Data, Dispatch, Initialise, Merge, Model, Pretrain, Score, Select, Train
+
+
+class Config(Section):
+    """Everything that determines a run."""
+
+    name: str = Field("run", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
+    """Lower-case letters, digits and hyphens, with a letter or a digit first and last."""
+    profile: Literal["robust", "paper"] = "robust"
+    """Which defaults the other settings have: ours, or those of the paper."""
+    seed: int = Field(0, ge=0)
+    """Fixes initialisation, split, shards and order."""
+    workspace: str = "runs"
+    """Folder or s3://bucket/prefix that holds data sets and artifacts."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto`: a GPU if there is one."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Precision of convolutions and matrix products in training and scoring. `auto`: bf16 where the device computes it
+    natively, else fp32. Test accuracy is always measured in fp32; weights, BatchNorm statistics and the last layer are
+    always fp32."""
+    processes: PositiveInt | Literal["auto"] = "auto"
+    """Number of processes on one machine, or in one pod. They share the batches of a training, or the jigsaws, groups
+    and score blocks. `auto`: one per GPU. Changes results only by rounding."""
+    data: Data = Field(default_factory=Data)
+    model: Model = Field(default_factory=Model)
+    initialise: Initialise = Field(default_factory=Initialise)
+    dispatch: Dispatch = Field(default_factory=Dispatch)
+    pretrain: Pretrain = Field(default_factory=Pretrain)
+    merge: Merge = Field(default_factory=Merge)
+    score: Score = Field(default_factory=Score)
+    select: Select = Field(default_factory=Select)
+    train: Train = Field(default_factory=Train)
+    compare: Compare = Field(default_factory=Compare)
+
+    def of_scorer(self) -> Self:
+        """The configuration that the stages up to the scores use: `score.proxy` in place of the trained network."""
+        proxy = self.score.proxy
+        if proxy is None:
+            return self
+        changes = {
+            "model": self.model.model_copy(update={"width": proxy.width or self.model.width}),
+            "data": self.data.model_copy(update={"image_size": proxy.image_size or self.data.image_size}),
+            "score": self.score.model_copy(update={"proxy": None}),
+        }
+        return self.model_copy(update=changes)
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> Self:
+        drawn = self.train.epoch_fraction
+        if drawn is not None and drawn > self.select.fraction:
+            raise ValueError(
+                f"train.epoch_fraction ({drawn:g}) exceeds select.fraction ({self.select.fraction:g}): "
+                "an epoch cannot draw more than is kept"
+            )
+        if self.train.reselect_every >= self.train.epochs:
+            raise ValueError(
+                f"train.reselect_every ({self.train.reselect_every}) is not below train.epochs ({self.train.epochs}): "
+                "it would never select again"
+            )
+        if self.train.reselect_every and self.score.model != "merged":
+            raise ValueError(
+                f"train.reselect_every uses the model in training; it excludes score.model: {self.score.model}"
+            )
+        if self.score.proxy and self.train.start == "continue":
+            raise ValueError("train.start: continue trains on from theta_p; it excludes score.proxy")
+        if self.score.model == "jigsaws" and self.merge.method == "none":
+            raise ValueError("score.model: jigsaws needs a swarm; it excludes merge.method: none")
+        if self.merge.groups > self.dispatch.jigsaws:
+            raise ValueError(
+                f"merge.groups ({self.merge.groups}) exceeds dispatch.jigsaws ({self.dispatch.jigsaws}): "
+                "each group needs at least one jigsaw"
+            )
+        return self
