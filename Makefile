@@ -36,14 +36,15 @@ e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that L
 	KUBECONFIG="$$($(BIN)/python -m tests.e2e.prepare)" $(BIN)/python -m pytest -n 0 -v --durations=0 tests/e2e
 
 .PHONY: check
-check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, workflows
+check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, workflows, documentation
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests components pipelines benchmarks docs/algorithms.py
+	$(BIN)/ruff format --check src tests components pipelines benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src components pipelines
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
 	$(BIN)/python -m pytest -n 0 tests/manifests
+	$(MAKE) --no-print-directory docs
 
 .PHONY: pipelines
 pipelines: .venv/dev.ok ## compile the Kubeflow pipelines
@@ -57,9 +58,13 @@ CPU_TORCH := https://download.pytorch.org/whl/cpu
 image: ## build the container image (VARIANT=cuda|cpu, IMAGE=name:tag)
 	docker build -f images/lipt/Dockerfile -t $(IMAGE) $(if $(filter cpu,$(VARIANT)),--build-arg TORCH_INDEX_URL=$(CPU_TORCH)) .
 
-.PHONY: docs-table
-docs-table: .venv/dev.ok ## write the table of algorithms in docs/selection.md
-	$(BIN)/python -m docs.algorithms
+.PHONY: reference
+reference: .venv/dev.ok ## write the generated pages of docs/reference: settings, commands, algorithms
+	$(BIN)/python -m docs.generate
+
+.PHONY: docs
+docs: .venv/dev.ok ## build the documentation into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 .PHONY: lock
 lock: .venv/bin/uv ## pin the versions that are known to work

@@ -57,7 +57,7 @@ def test_images_are_pinned(overlay: list[Object]) -> None:
 
 def test_pages_name_this_version() -> None:
     root = MANIFESTS.parent
-    for page in [root / "CHANGELOG.md", *root.glob("docs/*.md"), *MANIFESTS.rglob("*.md"), *MANIFESTS.rglob("*.yaml")]:
+    for page in [*root.glob("*.md"), *root.glob("docs/**/*.md"), *MANIFESTS.rglob("*.md"), *MANIFESTS.rglob("*.yaml")]:
         text = page.read_text(encoding="utf-8")
         assert set(re.findall(r"(?:\blipt:|newTag: |\A# Changelog[^#]*## )(\d[\w.]*)", text)) <= {__version__}, page
 

@@ -84,7 +84,7 @@ def test_list(ran: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     rows = selected(ran)
     assert lines == sorted(rows, key=lambda name: rows[name]["position"])  # type: ignore[arg-type,return-value]
     assert capsys.readouterr().out == "list.txt\n"
-    # docs/data.md
+    # docs/howto/export.md
     names = set(Path("list.txt").read_text().splitlines())
     pets = ran / "pets"
     data = ImageFolder(str(pets), is_valid_file=lambda path: os.path.relpath(path, pets) in names, allow_empty=True)

@@ -1,4 +1,4 @@
-"""The picture in docs/architecture.md shows the imports between the rooms of src/lipt."""
+"""The picture in docs/explanation/architecture.md shows the imports between the rooms of src/lipt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grimp
 
-PAGE = Path(__file__).parents[2] / "docs/architecture.md"
+PAGE = Path(__file__).parents[2] / "docs/explanation/architecture.md"
 
 
 def picture() -> str:

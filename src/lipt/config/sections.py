@@ -25,7 +25,7 @@ class Data(Section):
     source: str = "digits"
     """`digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, an ImageFolder, WebDataset tars, or an ingested store."""
     format: str = "auto"
-    """`auto`: `source` decides; `store`: an ingested store; or a format in the table "Sources" of docs/data.md."""
+    """`auto`: `source` decides; `store`: an ingested store; or a format of docs/reference/sources.md."""
     chunk_mb: float = Field(64.0, gt=0)
     """Size of one chunk (tar) of the ingested data set, in MB."""
     shuffle_seed: int = 0
@@ -99,7 +99,8 @@ class Pretrain(Section):
     lr: float = Field(0.01, gt=0)
     """Learning rate, constant."""
     augment: Augmentation = "randaugment"
-    """`randaugment`: random operations, in place of shift and flip. `standard`: as in the main training."""
+    """`randaugment`: random operations, in place of shift and flip. `standard`: as in the main
+    training."""
     num_ops: int = Field(1, gt=0, le=100)
     """RandAugment operations per image."""
     magnitude: int = Field(9, ge=0, le=30)
@@ -124,7 +125,9 @@ class Merge(Section):
     """How the jigsaws become theta_p."""
 
     method: Literal["greedy_interpolation", "greedy", "uniform", "best_single", "none"] = "greedy_interpolation"
-    """`none`: no swarm; theta_* takes the place of theta_p."""
+    """`greedy_interpolation`: average a jigsaw into the soup, with the best of several weights, if that raises the
+    validation accuracy. `greedy`: the same with equal weights. `uniform`: average all. `best_single`: the best jigsaw.
+    `none`: no swarm; theta_* takes the place of theta_p."""
     search: Literal["coarse_to_fine", "grid"] = "coarse_to_fine"
     """Weights alpha of a jigsaw in the soup that are tried: 2 values, then up to 2 beside the better one. `grid`: the
     paper's 0, .1, ..., 1."""
@@ -184,7 +187,7 @@ class Select(Section):
     """The kept budget, and the algorithm that selects."""
 
     algorithm: str = "auto"
-    """Name of the selection algorithm; docs/selection.md lists them."""
+    """Name of the selection algorithm; docs/reference/algorithms.md lists them."""
     fraction: Fraction = Field(0.05, gt=0, le=1)
     """Share of the candidates that is kept: the kept budget."""
     balanced: bool = True

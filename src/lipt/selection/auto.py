@@ -31,7 +31,7 @@ def auto_rule(fraction: float, *, balanced: bool) -> tuple[str, dict[str, Any]]:
     Source: [below](#what-the-evidence-says). Time: O(n log n). Use: you want a default.
 
     At 1 % of CIFAR-10 only `ccs` clearly beat random selection, and at 5 % it was level with it; the gradient methods
-    lost. At 10, 20 and 30 % no method that we tried was better than random; see docs/selection.md.
+    lost. At 10, 20 and 30 % no method that we tried was better than random; see docs/reference/algorithms.md.
     """
     if fraction > PAYS_UNTIL:
         return ("stratified" if balanced else "random"), {}

@@ -120,8 +120,8 @@ def register(
 ) -> Callable[[Algorithm], Algorithm]:
     """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
 
-    Its docstring becomes a row of docs/selection.md; CONTRIBUTING.md shows the form. The other arguments are its
-    `Requirements`; `logits` and `features` only count if `models` is above 0. `by_value` maps values of the option
+    Its docstring becomes a row of docs/reference/algorithms.md; CONTRIBUTING.md shows the form. The other arguments are
+    its `Requirements`; `logits` and `features` only count if `models` is above 0. `by_value` maps values of the option
     `option` to other requirements.
     """
     needs = Requirements(

@@ -3,7 +3,7 @@
 The weight gradient of a strided 1x1 convolution writes outside of its buffer if the image is stored channels last and
 has fewer channels than a vector register has floats (16 with AVX-512, 8 with AVX2):
 https://github.com/uxlfoundation/oneDNN/issues/6035. This damages the heap: the process crashes later or continues with
-a wrong gradient. docs/architecture.md lists the sizes that are affected.
+a wrong gradient. docs/explanation/architecture.md lists the sizes that are affected.
 """
 
 from functools import partial

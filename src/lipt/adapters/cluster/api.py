@@ -167,7 +167,8 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
         return MissingError(f"not in the cluster: {path} ({message})", "check the name and the namespace")
     if error.status in (401, 403):
         return RefusedError(
-            f"the cluster refuses: {message}", "grant the permission: docs/operations.md lists all of them with reasons"
+            f"the cluster refuses: {message}",
+            "grant the permission: docs/howto/cluster.md lists all of them with reasons",
         )
     if error.status == 409 and method == "POST":
         return _ExistsError(f"already in the cluster: {message}")

@@ -11,7 +11,7 @@ from lipt.adapters.cluster.manifest import labels_of
 from lipt.errors import UsageError
 from lipt.pipeline import BOXES
 
-_INSTALL = "kubectl apply -k manifests/overlays/kind (docs/operations.md)"
+_INSTALL = "kubectl apply -k manifests/overlays/kind (docs/howto/cluster.md)"
 #: Annotation that identifies our workflow, if the answer to an attempt was lost.
 SUBMISSION = "lipt.dev/submission"
 _PHASES = {"Error": "Failed", "": "Pending", "Omitted": "Skipped"}

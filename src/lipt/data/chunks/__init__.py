@@ -1,4 +1,4 @@
-"""The chunk store: a data set as tars of about 64 MB in one stratified random order (format: docs/data.md)."""
+"""The chunk store: a data set as tars of about 64 MB in one stratified random order; see docs/reference/formats.md."""
 
 from lipt.data.chunks.images import Decode, decode_image, decode_samples, fitted, load_images
 from lipt.data.chunks.index import Index

@@ -22,7 +22,7 @@ Decode = Callable[[Sample, str], Tensor]
 
 
 def decode_image(data: bytes, name: str) -> Tensor:
-    """uint8 (3, H, W), RGB: upright, transparency on white (docs/data.md says how an image is read).
+    """uint8 (3, H, W), RGB: upright, transparency on white (docs/reference/sources.md says how an image is read).
 
     Raises:
         RunError: `name` is not a readable JPEG or PNG file.

@@ -14,7 +14,7 @@ for _module in iter_modules(__path__):
 
 
 def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the name of the setting
-    """The source that `spec` names (docs/data.md lists all sources).
+    """The source that `spec` names (docs/reference/sources.md lists all sources).
 
     Args:
         spec: `data.source`, such as `digits`, `cifar10:FOLDER`, `wds:GLOB` or a folder.

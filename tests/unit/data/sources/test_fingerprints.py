@@ -52,7 +52,7 @@ def test_other_class_names_beside_the_tars_are_noticed(tmp_path: Path) -> None:
 def test_of_many_files_some_are_read_and_all_are_looked_at(tmp_path: Path) -> None:
     folder = tree(tmp_path, {f"{'cat' if i < 100 else 'dog'}/{i:03d}.png": image(i) for i in range(200)})
     before = open_source(str(folder)).fingerprint()
-    replace(folder / "cat/001.png", image(201), same_time=True)  # not among the 64: stated in docs/data.md
+    replace(folder / "cat/001.png", image(201), same_time=True)  # not among the 64: stated in docs/reference/formats.md
     assert open_source(str(folder)).fingerprint() == before
     replace(folder / "cat/001.png", image(202), same_time=False)
     assert open_source(str(folder)).fingerprint() != before

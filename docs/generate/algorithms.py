@@ -1,4 +1,4 @@
-"""Write the table of algorithms in selection.md: `make docs-table`.
+"""The table of algorithms in its page.
 
 Of an algorithm's docstring come its first sentence (what it picks) and `Source: ... Time: ... Use: ...`; of its
 signature the options. For a default of None the docstring says `option: ... None = meaning`.
@@ -15,15 +15,15 @@ from lipt.selection import ALGORITHMS, Requirements, requirements
 from lipt.selection.auto import AUTO, auto_rule
 from lipt.selection.registry import keywords, lookup
 
-PAGE = Path(__file__).with_name("selection.md")
-START, END = "<!-- `make docs-table` writes this table. -->\n", "<!-- End of the table. -->\n"
+PAGE = Path(__file__).parents[1] / "reference/algorithms.md"
+START, END = "<!-- `make reference` writes this table. -->\n", "<!-- End of the table. -->\n"
 _HEAD = "| name | picks | needs | options (default first) | source | time | use it |\n|---|---|---|---|---|---|---|\n"
 _FACTS = re.compile(r"(.+?)\. (?:Source: (.+?)\. )?Time: (.+?)\. Use: (.+?)\.(?: |$)")
 
 
-def with_table(page: str) -> str:
-    """The text of the page with a new table between the two comments."""
-    before, rest = page.split(START)
+def text() -> str:
+    """The page with a new table between the two comments."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(START)
     return f"{before}{START}\n{_HEAD}{''.join(map(_row, ALGORITHMS))}\n{END}{rest.split(END)[1]}"
 
 
@@ -56,7 +56,3 @@ def _values(option: str, default: Any, hint: Any, doc: str) -> str:
         meaning = re.search(rf" {option}: .*?None = ([^:;.(]+)", doc)
         return meaning[1].strip() if meaning else "null"
     return ", ".join(str(value) for value in (default, *(each for each in get_args(hint) if each != default)))
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

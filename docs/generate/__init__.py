@@ -1,0 +1,1 @@
+"""The pages of the reference that code writes: `make reference`."""
