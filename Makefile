@@ -51,7 +51,7 @@ pipelines: .venv/dev.ok ## compile the Kubeflow pipelines
 	$(BIN)/python -m pipelines
 
 VARIANT ?= cuda
-IMAGE ?= lipt:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/lipt/__init__.py)
+IMAGE ?= lipt:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/lipt/version.py)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 
 .PHONY: image

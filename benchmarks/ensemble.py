@@ -19,10 +19,10 @@ from dataclasses import replace
 from lipt.config import load_config, override
 from lipt.flow.graph import prepare, train_jigsaws
 from lipt.rng import derive
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
-from lipt.run.dataset import open_dataset, open_test_images, split_positions, training_images
-from lipt.run.network import new_model, read_weights, standard_augment
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
+from lipt.runtime.dataset import open_dataset, open_test_images, split_positions, training_images
+from lipt.runtime.network import new_model, read_weights, standard_augment
 from lipt.selection import Candidates, Outputs, select
 from lipt.stages.pretrain import DELTA
 from lipt.training.forward import accuracies, outputs_of

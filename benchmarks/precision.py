@@ -17,7 +17,7 @@ from typing import Any
 
 from lipt.config import load_config
 from lipt.flow.graph import run, with_config
-from lipt.run import Context
+from lipt.runtime import Context
 
 _SEEDS = range(8)
 _T_95 = 2.365

@@ -28,10 +28,10 @@ from lipt.config import Config, load_config, override
 from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
 from lipt.data.images import ResidentImages
 from lipt.data.randaugment import RandAugment
-from lipt.run import Context, Stage
-from lipt.run.attempt import Attempt
-from lipt.run.dataset import images_of, open_dataset, split_positions
-from lipt.run.network import new_model
+from lipt.runtime import Context, Stage
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.dataset import images_of, open_dataset, split_positions
+from lipt.runtime.network import new_model
 from lipt.stages.ingest import ingest
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.networks import build_model, on_device

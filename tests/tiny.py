@@ -9,11 +9,11 @@ from typing import Any
 
 from lipt.config import override, parse_config
 from lipt.progress import Reporter
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
-from lipt.run.stage import Stage
-from lipt.run.workspace import Workspace
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
+from lipt.runtime.stage import Stage
+from lipt.runtime.workspace import Workspace
 
 TINY: dict[str, Any] = {
     "name": "tiny",

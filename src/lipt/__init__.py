@@ -1,3 +1,3 @@
 """LiPT: train on a well-chosen part of the data, on one machine or as a Kubeflow pipeline."""
 
-__version__ = "0.1.0"
+from lipt.version import __version__ as __version__

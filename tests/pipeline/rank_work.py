@@ -1,4 +1,4 @@
-"""Stages for `lipt.run.processes.parent` that fail, each in its way."""
+"""Stages for `lipt.runtime.processes.parent` that fail, each in its way."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from lipt.errors import TransientError
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
-from lipt.run.processes.child import ProcessGroup
-from lipt.run.stage import Stage
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
+from lipt.runtime.processes.child import ProcessGroup
+from lipt.runtime.stage import Stage
 
 
 def unreachable(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:

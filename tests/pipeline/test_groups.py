@@ -17,11 +17,11 @@ from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, t
 from lipt.pods.workers import open_run, worker
 from lipt.progress import Reporter
 from lipt.report.document import Document
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
-from lipt.run.dataset import images_of, open_dataset, split_positions
-from lipt.run.network import WEIGHTS, new_model, read_weights
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
+from lipt.runtime.dataset import images_of, open_dataset, split_positions
+from lipt.runtime.network import WEIGHTS, new_model, read_weights
 from lipt.stages.group import group
 from lipt.stages.merge import merge
 from lipt.stages.pretrain import DELTA, pretrain

@@ -12,7 +12,7 @@ from lipt.adapters.store import open_store
 from lipt.config import Data, parse_config
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import Reporter
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 from lipt.stages.ingest import ingest, write_chunks
 from tests.unit.data.sources.files import image, tree
 from tests.unit.data.sources.test_names import tar

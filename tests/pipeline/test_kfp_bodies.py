@@ -16,8 +16,8 @@ from components.train import train
 from lipt.errors import IntegrityError
 from lipt.flow.graph import prepare
 from lipt.pods.spec import RunSpec, configure
-from lipt.run.context import Context
-from lipt.run.workspace import Workspace
+from lipt.runtime.context import Context
+from lipt.runtime.workspace import Workspace
 from tests.pipeline.kfp_samples import CONFIG, PARAMETERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:kfp", "ignore::UserWarning:kfp")  # what it ignores

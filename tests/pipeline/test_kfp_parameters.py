@@ -14,7 +14,7 @@ from lipt.adapters.cluster.manifest import Pods
 from lipt.config import Config, parse_config
 from lipt.errors import UsageError
 from lipt.pods.spec import PARAMETERS, configure, parameters_of
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 from lipt.stages.dispatch import dispatch as cut_shards
 from lipt.stages.ingest import ingest
 from pipelines.lipt_pipeline import lipt

@@ -20,8 +20,8 @@ from lipt.flow.compare import run_with_baseline
 from lipt.pods.spec import configure
 from lipt.report.document import Document
 from lipt.report.verdict import judge
-from lipt.run.context import Context
-from lipt.run.workspace import Workspace
+from lipt.runtime.context import Context
+from lipt.runtime.workspace import Workspace
 from tests.pipeline.kfp_samples import CONFIG, PARAMETERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:kfp", "ignore::UserWarning:kfp")  # what it ignores

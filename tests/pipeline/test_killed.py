@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lipt.run.workspace import Workspace
+from lipt.runtime.workspace import Workspace
 from tests.programs import run_python
 from tests.tiny import digests
 

@@ -9,7 +9,7 @@ import yaml
 from lipt.config import parse_config
 from lipt.flow.address import report_key
 from lipt.flow.compare import run_with_baseline
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 from tests.programs import run_python
 from tests.tiny import TINY
 

@@ -17,9 +17,9 @@ from lipt.flow.graph import merge_jigsaws, prepare, score_and_select, train_jigs
 from lipt.flow.prepared import Prepared
 from lipt.pods.workers import count_pods, raise_bug, share_of
 from lipt.progress import Reporter
-from lipt.run.context import Context
-from lipt.run.processes import parts
-from lipt.run.processes.losses import is_loss
+from lipt.runtime.context import Context
+from lipt.runtime.processes import parts
+from lipt.runtime.processes.losses import is_loss
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
 

@@ -17,10 +17,10 @@ import torch
 
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
-from lipt.run.artifact import Artifact
-from lipt.run.context import Context
-from lipt.run.network import WEIGHTS
-from lipt.run.processes.parent import count_processes, launch
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.context import Context
+from lipt.runtime.network import WEIGHTS
+from lipt.runtime.processes.parent import count_processes, launch
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import DYNAMICS, initialise
 from lipt.stages.select import select

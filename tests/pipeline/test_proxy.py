@@ -10,9 +10,9 @@ from lipt.config import override
 from lipt.errors import UsageError
 from lipt.flow.graph import Outcome, run
 from lipt.flow.validation import check_comparison, check_from_afar, check_run
-from lipt.run.artifact import Artifact
-from lipt.run.context import Context
-from lipt.run.network import WEIGHTS
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.context import Context
+from lipt.runtime.network import WEIGHTS
 from lipt.training.tensor_files import unpack
 from tests.tiny import tiny_context
 

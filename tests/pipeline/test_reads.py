@@ -9,7 +9,7 @@ import pytest
 from lipt.data.chunks.manifest import MANIFEST
 from lipt.flow.graph import Outcome, Scoring, run
 from lipt.flow.prepared import Prepared
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 from tests.tiny import tiny_context
 
 

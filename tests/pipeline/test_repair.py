@@ -16,9 +16,9 @@ from lipt.errors import DamagedDataError, IntegrityError
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import run
 from lipt.progress import Reporter
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.workspace import Workspace
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.workspace import Workspace
 from lipt.stages.ingest import ingest, write_chunks
 from tests.tiny import TINY, bare_context, demo_stage, tiny_context
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lipt.run.attempt import Attempt
+from lipt.runtime.attempt import Attempt
 from tests.tiny import demo_stage, tiny_context
 
 

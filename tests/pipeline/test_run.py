@@ -21,8 +21,8 @@ from lipt.ledger import Cost
 from lipt.report.costs import spent
 from lipt.report.document import Document
 from lipt.report.verdict import judge
-from lipt.run.algorithm import algorithm_of
-from lipt.run.workspace import Workspace
+from lipt.runtime.algorithm import algorithm_of
+from lipt.runtime.workspace import Workspace
 from lipt.stages.merge import merge
 from lipt.stages.pretrain import pretrain
 from tests.tiny import TINY, digests, file_digest, tiny_context

@@ -18,9 +18,9 @@ from lipt.adapters.cluster.fanout import NO_ROOM, ThisPod
 from lipt.adapters.cluster.manifest import FIRST_POD, Pods
 from lipt.errors import RunError, TransientError
 from lipt.pods import training
-from lipt.run.artifact import Artifact
-from lipt.run.context import Context
-from lipt.run.processes.peers import Peers
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.context import Context
+from lipt.runtime.processes.peers import Peers
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import initialise
 from lipt.stages.select import select

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from lipt.errors import IntegrityError, LiptError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
-from lipt.run.artifact import Artifact, canonical_json
-from lipt.run.attempt import Attempt
-from lipt.run.workspace import Workspace
+from lipt.runtime.artifact import Artifact, canonical_json
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.workspace import Workspace
 from lipt.selection import Candidates, Selection, select
 from lipt.training.tensor_files import decode_delta, encode_delta, pack, unpack
 from tests.tiny import bare_context, demo_stage

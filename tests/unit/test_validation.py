@@ -20,8 +20,8 @@ from lipt.flow.facts import Facts
 from lipt.flow.validation import check_comparison, check_from_afar, check_model, check_run, problems
 from lipt.pods.boxes import dispatch_box
 from lipt.progress import Reporter
-from lipt.run.context import Context
-from lipt.run.dataset import listing
+from lipt.runtime.context import Context
+from lipt.runtime.dataset import listing
 from lipt.stages.ingest import ingest
 from tests.tiny import TINY, tiny_context
 

@@ -11,10 +11,10 @@ import pytest
 from lipt.adapters.store import MissingObjectError
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import Reporter
-from lipt.run.artifact import Artifact, key_of
-from lipt.run.attempt import Attempt
-from lipt.run.stage import Stage
-from lipt.run.workspace import Workspace
+from lipt.runtime.artifact import Artifact, key_of
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.stage import Stage
+from lipt.runtime.workspace import Workspace
 from tests.tiny import bare_context
 
 

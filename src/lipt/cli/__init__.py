@@ -10,9 +10,9 @@ import sys
 
 import click
 
-from lipt import __version__
 from lipt.cli.verbose import GlobalOptions, print_traceback, verbose_option
 from lipt.errors import LiptError, Terminated, UnexpectedError, UsageError, did_you_mean, say_why, stop_on_sigterm
+from lipt.version import __version__
 
 #: verb -> (module that defines it, text in `lipt --help`)
 _VERBS = {

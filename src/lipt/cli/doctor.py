@@ -178,7 +178,7 @@ def _workspace(config: Config) -> str:
 def _data(config: Config) -> str:
     from lipt.adapters.store import DatasetFiles, open_store
     from lipt.data.chunks import Dataset
-    from lipt.run.dataset import open_apart
+    from lipt.runtime.dataset import open_apart
     from lipt.stages.ingest import is_chunk_store
 
     if is_chunk_store(config.data):
@@ -210,7 +210,7 @@ def _comparison(config: Config) -> str:
     """Checks `lipt compare` too. A run can work even if it fails."""
     from lipt.adapters.cluster.preflight import UnknownError
     from lipt.flow.validation import check_comparison
-    from lipt.run.context import Context
+    from lipt.runtime.context import Context
 
     try:
         chosen = check_comparison(Context.of(config))

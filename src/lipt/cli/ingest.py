@@ -33,7 +33,7 @@ def ingest(
     from lipt.adapters.store import open_store
     from lipt.config import parse_config
     from lipt.progress import make_reporter
-    from lipt.run.dataset import open_apart
+    from lipt.runtime.dataset import open_apart
     from lipt.stages.ingest import write_chunks
 
     layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction}

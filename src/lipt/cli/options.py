@@ -12,7 +12,7 @@ import click
 from lipt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from lipt.run.context import Context
+    from lipt.runtime.context import Context
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,7 +73,7 @@ def open_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool 
     """Configuration, workspace and reporter of a verb; always releases the terminal."""
     from lipt.config import load_config
     from lipt.progress import make_reporter
-    from lipt.run.context import Context
+    from lipt.runtime.context import Context
 
     config, reporter = load_config(config_path, list(overrides)), make_reporter()
     try:

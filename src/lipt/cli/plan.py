@@ -84,7 +84,7 @@ def plan(
     from lipt.forecast.speed import name_of_device, rates_here
     from lipt.forecast.stages import work_of
     from lipt.forecast.time import Machine, breaks, calibrate, forecast, measured
-    from lipt.run.context import Context
+    from lipt.runtime.context import Context
 
     start_s = time.process_time()  # this process has now imported what a run imports before its first stage
     given = _numbers(pairs)

@@ -32,7 +32,7 @@ def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
     from lipt.flow.address import report_key, run_id
     from lipt.report.document import Document
     from lipt.report.html_page import render
-    from lipt.run.workspace import Workspace
+    from lipt.runtime.workspace import Workspace
 
     remote = config_path.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     config = _config_of_run(config_path, overrides) if remote else load_config(config_path, list(overrides))

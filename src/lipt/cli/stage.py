@@ -11,7 +11,7 @@ from lipt.cli.options import config_options, open_context, output_option, print_
 from lipt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from lipt.run.workspace import Workspace
+    from lipt.runtime.workspace import Workspace
 
 
 @click.command()

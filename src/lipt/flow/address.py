@@ -4,7 +4,7 @@ import hashlib
 from typing import Literal
 
 from lipt.config import Config
-from lipt.run.artifact import canonical_json
+from lipt.runtime.artifact import canonical_json
 
 
 def run_id(config: Config) -> str:

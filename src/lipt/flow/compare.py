@@ -5,7 +5,7 @@ from lipt.flow.report import Entry, label_of, role_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import Baseline, baseline_of
 from lipt.report.document import Document, Engine
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 
 
 def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | None:

@@ -25,8 +25,8 @@ from lipt.data.chunks.index import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
 from lipt.flow.address import report_key
 from lipt.report.document import Document
-from lipt.run import Attempt, Context
-from lipt.run.dataset import open_dataset
+from lipt.runtime import Attempt, Context
+from lipt.runtime.dataset import open_dataset
 from lipt.stages.select import read_subset
 
 Kind = Literal["list", "csv", "tar", "folder"]

@@ -15,9 +15,9 @@ from typing import Any
 from lipt.config import Config, override
 from lipt.errors import RunError, UsageError
 from lipt.flow.prepared import Prepared
-from lipt.run import Artifact, Context, Stage
-from lipt.run.algorithm import algorithm_of, check_forgetting, needs_of
-from lipt.run.processes.parts import Made, make_parts
+from lipt.runtime import Artifact, Context, Stage
+from lipt.runtime.algorithm import algorithm_of, check_forgetting, needs_of
+from lipt.runtime.processes.parts import Made, make_parts
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
 from lipt.stages.group import group

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lipt.run import Artifact
+from lipt.runtime import Artifact
 
 
 @dataclass(frozen=True, kw_only=True)

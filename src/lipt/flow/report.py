@@ -23,10 +23,10 @@ from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.report.numbers import format_budget
-from lipt.run import Attempt, Context
-from lipt.run.algorithm import algorithm_label, algorithm_of, needs_of
-from lipt.run.artifact import Artifact
-from lipt.run.dataset import open_dataset
+from lipt.runtime import Attempt, Context
+from lipt.runtime.algorithm import algorithm_label, algorithm_of, needs_of
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
 
 _ORIGIN = {

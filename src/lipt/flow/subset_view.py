@@ -13,8 +13,8 @@ from PIL import Image
 from lipt.data.chunks import Dataset, decode_image, read_samples
 from lipt.flow.graph import Outcome
 from lipt.report import document as doc
-from lipt.run import Attempt, Context
-from lipt.run.dataset import open_dataset
+from lipt.runtime import Attempt, Context
+from lipt.runtime.dataset import open_dataset
 from lipt.stages.select import read_subset
 
 _EXAMPLES = 40

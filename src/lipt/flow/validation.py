@@ -20,9 +20,9 @@ from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_li
 from lipt.flow.facts import Facts
 from lipt.flow.graph import check_start, has_swarm
 from lipt.flow.variants import baseline_of, variants
-from lipt.run.algorithm import check_forgetting, needs_of
-from lipt.run.context import Context
-from lipt.run.dataset import listing
+from lipt.runtime.algorithm import check_forgetting, needs_of
+from lipt.runtime.context import Context
+from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs
 from lipt.selection import select as run_selection
 from lipt.selection.dataset import logits_and_features

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lipt.config import Config
-from lipt.run.algorithm import algorithm_label, algorithm_of
+from lipt.runtime.algorithm import algorithm_label, algorithm_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from lipt.config import Config, override
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
-from lipt.run.algorithm import needs_of
-from lipt.run.context import Context
+from lipt.runtime.algorithm import needs_of
+from lipt.runtime.context import Context
 from lipt.selection.compressed import TopLogits
 
 #: Measured bytes: an index row in memory with order and label; a row of a shard; a row of a subset; its score.

@@ -9,9 +9,9 @@ from lipt.config import Config, Data
 from lipt.data.chunks import Dataset, load_images
 from lipt.data.chunks.manifest import MANIFEST
 from lipt.errors import UsageError
-from lipt.run.context import Context
-from lipt.run.dataset import split_positions
-from lipt.run.network import new_model
+from lipt.runtime.context import Context
+from lipt.runtime.dataset import split_positions
+from lipt.runtime.network import new_model
 from lipt.stages.ingest import ingest, is_chunk_store
 from lipt.training.networks import train_flops_per_image
 

@@ -11,8 +11,8 @@ from lipt.data.images import ResidentImages
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.forecast.time import Setup
 from lipt.pipeline import FORWARDING
-from lipt.run.context import Context
-from lipt.run.network import jigsaw_augment, new_model, standard_augment
+from lipt.runtime.context import Context
+from lipt.runtime.network import jigsaw_augment, new_model, standard_augment
 from lipt.training.forward import evaluation_batch, predictions
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.networks import train_flops_per_image

@@ -11,8 +11,8 @@ from lipt.flow.graph import needs_models
 from lipt.forecast.run_sizes import PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.work import Work
-from lipt.run.algorithm import needs_of
-from lipt.run.context import Context
+from lipt.runtime.algorithm import needs_of
+from lipt.runtime.context import Context
 from lipt.stages.ingest import is_chunk_store
 
 #: Memory for selection, per candidate: its score, its place among the sorted classes, its table row with its name.

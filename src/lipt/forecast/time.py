@@ -29,7 +29,7 @@ from lipt.ledger import Cost
 from lipt.pipeline import BOXES
 from lipt.report.document import Document, Engine
 from lipt.report.numbers import format_bytes, format_percent, format_seconds
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 
 Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "network", "memory"]
 

@@ -27,8 +27,8 @@ from lipt.pods.training import context
 from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.report.document import Engine
-from lipt.run.artifact import Artifact
-from lipt.run.context import Context
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.context import Context
 from lipt.stages.pretrain import pretrain, quorum_of
 
 if TYPE_CHECKING:

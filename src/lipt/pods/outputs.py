@@ -8,7 +8,7 @@ from statistics import fmean
 from lipt.config import Config
 from lipt.report.document import Document
 from lipt.report.verdict import judge
-from lipt.run.artifact import Artifact
+from lipt.runtime.artifact import Artifact
 
 #: A larger confusion matrix is unreadable, and engines store it in a metadata field of limited size.
 MAX_CONFUSION_CLASSES = 50

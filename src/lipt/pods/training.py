@@ -17,7 +17,7 @@ from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
 from lipt.errors import UNEXPECTED, RunError, UnexpectedError, UsageError
 from lipt.pods.spec import load_spec, save_spec
-from lipt.run.context import Context, InPods
+from lipt.runtime.context import Context, InPods
 
 #: The file beside those of the stage. The box removes it when it has read it.
 _OUTCOME = "outcome.json"
@@ -72,9 +72,9 @@ def join(address: str, *, index: int, count: int) -> None:
     Raises:
         TransientError: another pod was lost or never started; the Job restarts this one.
     """
-    from lipt.run.processes.child import run_stage
-    from lipt.run.processes.parent import count_processes, launch
-    from lipt.run.processes.peers import Peers
+    from lipt.runtime.processes.child import run_stage
+    from lipt.runtime.processes.parent import count_processes, launch
+    from lipt.runtime.processes.peers import Peers
 
     request = load_spec(address)
     ctx = Context.of(parse_config(request.pop("config"), origin="the run's spec"))

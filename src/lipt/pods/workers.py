@@ -18,12 +18,12 @@ from lipt.errors import LiptError, RunError
 from lipt.flow.prepared import Prepared
 from lipt.pods.spec import RunSpec
 from lipt.pods.training import context, raise_bug
-from lipt.run.artifact import Artifact
-from lipt.run.context import Context
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.context import Context
 from lipt.stages.pretrain import pretrain
 
 if TYPE_CHECKING:
-    from lipt.run.processes.parts import Made
+    from lipt.runtime.processes.parts import Made
 
 #: The file in a lost jigsaw's folder that holds the reason.
 _LOST = "lost.json"

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
-from lipt import __version__
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import length_of
+from lipt.version import __version__
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ import torch
 from lipt.data.chunks import SampleRanges
 from lipt.data.images import StreamedImages
 from lipt.data.shards import shards
-from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.dataset import crops_of, open_dataset, split_positions
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.dataset import crops_of, open_dataset, split_positions
 
 
 def dispatch(ctx: Context, dataset: Artifact) -> Stage:

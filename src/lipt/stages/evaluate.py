@@ -5,9 +5,9 @@ from typing import Any
 import torch
 
 from lipt.data.images import image_shape
-from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.dataset import open_dataset, open_test_images
-from lipt.run.network import new_model, read_weights
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.dataset import open_dataset, open_test_images
+from lipt.runtime.network import new_model, read_weights
 from lipt.training.forward import predictions
 from lipt.training.networks import on_device, train_flops_per_image
 

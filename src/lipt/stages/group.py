@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.network import read_weights
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.network import read_weights
 from lipt.stages.merge import by_index, merge_settings, merged_soup, summary_of
 from lipt.stages.pretrain import DELTA
 from lipt.training.tensor_files import encode_delta

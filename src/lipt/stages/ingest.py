@@ -20,9 +20,9 @@ from lipt.data.sources import Source, open_source
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import DamagedDataError
 from lipt.progress import Reporter
-from lipt.run import Attempt, Context, Stage
-from lipt.run.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
-from lipt.run.dataset import listing, open_apart
+from lipt.runtime import Attempt, Context, Stage
+from lipt.runtime.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
+from lipt.runtime.dataset import listing, open_apart
 
 _INGEST = "ingest"
 #: The folder of the chunks, below an artifact.

@@ -1,12 +1,12 @@
 """Initialise: train theta_* on all candidates for a few epochs (Ro et al., ICML 2023)."""
 
 from lipt.data.images import image_shape
-from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.checkpoint import resumable
-from lipt.run.dataset import open_dataset, split_positions, training_images
-from lipt.run.network import WEIGHTS, new_model, standard_augment
-from lipt.run.processes.child import Inputs, ProcessGroup, Summary
-from lipt.run.processes.parent import run_together
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.checkpoint import resumable
+from lipt.runtime.dataset import open_dataset, split_positions, training_images
+from lipt.runtime.network import WEIGHTS, new_model, standard_augment
+from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
+from lipt.runtime.processes.parent import run_together
 from lipt.training.loop import Dynamics, Recipe, Trainer, train
 from lipt.training.networks import train_flops_per_image
 from lipt.training.tensor_files import pack, state_of

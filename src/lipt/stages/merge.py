@@ -13,9 +13,9 @@ import torch
 from lipt.config import Config
 from lipt.data.images import ResidentImages, StreamedImages, image_shape
 from lipt.errors import RunError, UsageError
-from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.dataset import images_of, open_dataset, split_positions
-from lipt.run.network import WEIGHTS, new_model, read_weights
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.dataset import images_of, open_dataset, split_positions
+from lipt.runtime.network import WEIGHTS, new_model, read_weights
 from lipt.stages.dispatch import shard_images
 from lipt.stages.pretrain import DELTA, quorum_of
 from lipt.training.forward import accuracies, recalibrate_batchnorm

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lipt.config import Config
-from lipt.run import Artifact, Attempt, Context, Stage
+from lipt.runtime import Artifact, Attempt, Context, Stage
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +30,8 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
     def body(attempt: Attempt) -> dict[str, Any]:
         # Imported here, so that the box that waits for the jigsaws, and only asks which are there, imports no torch.
         from lipt.data.images import image_shape
-        from lipt.run.checkpoint import follow
-        from lipt.run.network import jigsaw_augment, new_model, read_weights
+        from lipt.runtime.checkpoint import follow
+        from lipt.runtime.network import jigsaw_augment, new_model, read_weights
         from lipt.stages.dispatch import shard_images
         from lipt.training.loop import Recipe, Trainer, train
         from lipt.training.networks import train_flops_per_image

@@ -8,10 +8,10 @@ import torch
 
 from lipt.data.images import image_shape
 from lipt.data.shards import split
-from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.algorithm import needs_of
-from lipt.run.dataset import images_of, open_dataset, split_positions
-from lipt.run.network import new_model, read_weights
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.algorithm import needs_of
+from lipt.runtime.dataset import images_of, open_dataset, split_positions
+from lipt.runtime.network import new_model, read_weights
 from lipt.selection import Candidates, Outputs, StoredOutputs
 from lipt.selection.compressed import TopLogits
 from lipt.stages.initialise import DYNAMICS

@@ -12,9 +12,9 @@ from torch import Tensor
 from lipt.config import Select
 from lipt.data.shards import Positions
 from lipt.errors import RunError
-from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.algorithm import needs_of
-from lipt.run.dataset import open_dataset, split_positions
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.algorithm import needs_of
+from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.selection import Candidates, Selection
 from lipt.selection import select as run_selection
 from lipt.stages.score import read_scores

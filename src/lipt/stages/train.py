@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from lipt.data.images import ImageSet, ResidentImages, StreamedImages, image_shape
 from lipt.data.shards import Positions
 from lipt.errors import RunError
-from lipt.run import Artifact, Attempt, Context, Stage
-from lipt.run.algorithm import needs_of
-from lipt.run.checkpoint import resumable
-from lipt.run.dataset import images_of, open_dataset, split_positions, training_images
-from lipt.run.network import WEIGHTS, new_model, read_weights, standard_augment
-from lipt.run.processes.child import Inputs, ProcessGroup, Summary
-from lipt.run.processes.parent import run_together
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.algorithm import needs_of
+from lipt.runtime.checkpoint import resumable
+from lipt.runtime.dataset import images_of, open_dataset, split_positions, training_images
+from lipt.runtime.network import WEIGHTS, new_model, read_weights, standard_augment
+from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
+from lipt.runtime.processes.parent import run_together
 from lipt.selection import Candidates
 from lipt.stages.select import StoredSubset, apply, read_subset
 from lipt.training.distributed import Ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lipt.flow.compare import run_with_baseline
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 from tests.tiny import tiny_context
 
 

@@ -18,7 +18,7 @@ from lipt.forecast.time import Fit, Forecast, Machine, Setup, breaks, calibrate,
 from lipt.forecast.work import Work
 from lipt.ledger import Cost
 from lipt.report.document import Engine
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 from tests.tiny import tiny_context
 
 BIG: dict[str, Any] = {

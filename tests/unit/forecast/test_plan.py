@@ -14,7 +14,7 @@ from lipt.cli.plan import plan
 from lipt.errors import UsageError
 from lipt.flow.address import report_key
 from lipt.report.document import Document
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 from tests.tiny import TINY
 
 

@@ -13,7 +13,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import measured
 from lipt.forecast.work import Work
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 
 
 def planned(ctx: Context) -> dict[str, Work]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lipt.errors import RunError, UsageError
 from lipt.flow.graph import made_of, prepare, score_and_select
-from lipt.run.artifact import Artifact
+from lipt.runtime.artifact import Artifact
 from lipt.selection import ALGORITHMS, Candidates, Outputs, select
 from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.compressed import TopLogits

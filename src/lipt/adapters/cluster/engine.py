@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from lipt import __version__
 from lipt.errors import UsageError
+from lipt.version import __version__
 
 #: Engine -> namespace of its runs, unless the user names another.
 DEFAULT_NAMESPACE = {"argo": "lipt", "kubeflow": "kubeflow"}

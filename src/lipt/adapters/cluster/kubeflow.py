@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TypeVar
 
-from lipt import __version__
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import BOXES
+from lipt.version import __version__
 
 T = TypeVar("T")
 _PIPELINE = "lipt"

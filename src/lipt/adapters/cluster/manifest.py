@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, ValidationError
 
-from lipt import __version__
 from lipt.errors import UsageError, did_you_mean
+from lipt.version import __version__
 
 #: Labels of worker pods, in addition to the recommended ones.
 RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"

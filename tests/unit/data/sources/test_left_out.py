@@ -11,7 +11,7 @@ import pytest
 from lipt.cli import main
 from lipt.config import parse_config
 from lipt.progress import Reporter
-from lipt.run.context import Context
+from lipt.runtime.context import Context
 from lipt.stages.ingest import ingest
 from tests.unit.data.sources.files import image, tree
 

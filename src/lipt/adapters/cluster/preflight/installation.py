@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from lipt import __version__
 from lipt.adapters.cluster.api import Api, MissingError, RefusedError
 from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
 from lipt.adapters.cluster.runs import engine_client
 from lipt.errors import RunError
+from lipt.version import __version__
 
 #: Since this version, Jobs can retry each index separately by default.
 _OLDEST = (1, 29)

@@ -4,12 +4,12 @@ import json
 import time
 from typing import Any
 
-from lipt import __version__
 from lipt.adapters.cluster.api import drawn_name
 from lipt.adapters.cluster.manifest import Pods, labels_of, pod_spec
 from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
 from lipt.errors import RunError
+from lipt.version import __version__
 
 _PATIENCE_S = 60.0
 _NOT_PULLED = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")

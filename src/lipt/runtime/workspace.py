@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from lipt.adapters.store import MissingObjectError, open_store
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.ledger import Cost
-from lipt.run.artifact import COST, DAMAGED, MARKER, Artifact, owner_of
+from lipt.runtime.artifact import COST, DAMAGED, MARKER, Artifact, owner_of
 
 _COST = TypeAdapter(Cost)
 

@@ -5,9 +5,9 @@ from torch import nn
 
 from lipt.data.augmentation import Augment, StandardAugment, no_augmentation
 from lipt.data.randaugment import RandAugment
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
 from lipt.training.networks import build_model
 from lipt.training.tensor_files import State, unpack
 

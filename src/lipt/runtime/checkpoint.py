@@ -11,7 +11,7 @@ import torch
 
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
-from lipt.run.attempt import Attempt
+from lipt.runtime.attempt import Attempt
 from lipt.training.distributed import Ranks
 from lipt.training.loop import Dynamics, Trainer, TrainingProgress
 from lipt.training.tensor_files import pack, unpack

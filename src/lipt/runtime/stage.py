@@ -9,9 +9,9 @@ from typing import Any
 from lipt.ledger import reset_peak_memory
 from lipt.progress import Reporter
 from lipt.rng import reproducible
-from lipt.run.artifact import CHECKPOINT, COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
+from lipt.runtime.artifact import CHECKPOINT, COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
 
 
 @dataclass(frozen=True, kw_only=True)

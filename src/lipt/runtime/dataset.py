@@ -14,10 +14,10 @@ from lipt.data.images import ResidentImages, StreamedImages, open_images, stream
 from lipt.data.shards import Positions, split
 from lipt.data.sources import Listing, Source, open_source
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
-from lipt.run.artifact import CHUNKS, Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
-from lipt.run.processes.child import ProcessGroup
+from lipt.runtime.artifact import CHUNKS, Artifact
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
+from lipt.runtime.processes.child import ProcessGroup
 
 
 def open_apart(data: Data, store: Store) -> Source:

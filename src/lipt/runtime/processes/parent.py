@@ -26,10 +26,10 @@ import torch
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
-from lipt.run.artifact import File
-from lipt.run.attempt import Attempt
-from lipt.run.context import Context
-from lipt.run.processes.child import (
+from lipt.runtime.artifact import File
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
+from lipt.runtime.processes.child import (
     EVENTS,
     OUTCOME,
     POLL_S,
@@ -42,7 +42,7 @@ from lipt.run.processes.child import (
     run_stage,
     write_json,
 )
-from lipt.run.processes.peers import Peers
+from lipt.runtime.processes.peers import Peers
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure

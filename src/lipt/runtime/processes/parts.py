@@ -7,12 +7,12 @@ from pkgutil import resolve_name
 from typing import Any
 
 from lipt.errors import RunError, in_one_line
-from lipt.run.artifact import Artifact
-from lipt.run.context import Context
-from lipt.run.processes.child import ProcessGroup
-from lipt.run.processes.losses import is_loss
-from lipt.run.processes.parent import count_processes, launch, name_of
-from lipt.run.stage import Stage
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.context import Context
+from lipt.runtime.processes.child import ProcessGroup
+from lipt.runtime.processes.losses import is_loss
+from lipt.runtime.processes.parent import count_processes, launch, name_of
+from lipt.runtime.stage import Stage
 
 #: The inputs of one part, in the order of its stage's arguments.
 Given = tuple[Artifact | Sequence[Artifact] | None, ...]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from lipt.adapters.store import Kind, MissingObjectError, Store, open_store
 from lipt.errors import RunError
 from lipt.ledger import Cost, peak_memory_bytes
-from lipt.run.artifact import CHECKPOINT, Artifact, File
-from lipt.run.context import Context
+from lipt.runtime.artifact import CHECKPOINT, Artifact, File
+from lipt.runtime.context import Context
 
 _DIGEST_BYTES = 32  # a checkpoint begins with the SHA-256 of the rest
 

@@ -12,8 +12,8 @@ from lipt.config import Config
 from lipt.errors import UsageError
 from lipt.progress import Reporter
 from lipt.rng import derive
-from lipt.run.artifact import Artifact
-from lipt.run.workspace import Workspace
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
     import torch

@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from lipt import __version__
 from lipt.errors import IntegrityError
+from lipt.version import __version__
 
 MARKER = "artifact.json"
 COST = "cost.json"

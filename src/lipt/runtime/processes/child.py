@@ -25,11 +25,11 @@ from lipt.data.images import StreamedImages
 from lipt.errors import LiptError, RunError, UnexpectedError, in_one_line
 from lipt.progress import Reporter
 from lipt.rng import reproducible
-from lipt.run.artifact import Artifact
-from lipt.run.attempt import Attempt
-from lipt.run.checkpoint import total_cost
-from lipt.run.context import Context
-from lipt.run.processes.losses import is_disconnect, is_loss
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.checkpoint import total_cost
+from lipt.runtime.context import Context
+from lipt.runtime.processes.losses import is_disconnect, is_loss
 from lipt.training.distributed import Ranks, process_group
 
 REQUEST, EVENTS, OUTCOME = "request.json", "events-*.jsonl", "outcome.json"
