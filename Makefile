@@ -43,6 +43,7 @@ check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, w
 	$(BIN)/lint-imports
 	$(BIN)/deptry src components pipelines
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/python -m pytest -n 0 tests/manifests
 	$(MAKE) --no-print-directory docs
 
@@ -59,8 +60,12 @@ image: ## build the container image (VARIANT=cuda|cpu, IMAGE=name:tag)
 	docker build -f images/lipt/Dockerfile -t $(IMAGE) $(if $(filter cpu,$(VARIANT)),--build-arg TORCH_INDEX_URL=$(CPU_TORCH)) .
 
 .PHONY: reference
-reference: .venv/dev.ok ## write the generated pages of docs/reference: settings, commands, algorithms
+reference: .venv/dev.ok ## write the generated pages and drawings of docs/: settings, commands, algorithms, errors, the idea
 	$(BIN)/python -m docs.generate
+
+.PHONY: figures
+figures: reference ## draw the pictures of README and documentation again; needs chromium
+	$(BIN)/python -m docs.generate.screenshot
 
 .PHONY: docs
 docs: .venv/dev.ok ## build the documentation into build/site; a warning is an error

@@ -42,7 +42,7 @@ def submit(
     """Start CONFIG on a cluster. Prints only the handle of the run.
 
     \b
-    lipt submit run.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
+    lipt submit examples/01-quickstart.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
     """
     from lipt.adapters.cluster.api import Cluster
     from lipt.adapters.cluster.runs import Handle, engine_client

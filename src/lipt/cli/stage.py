@@ -31,8 +31,8 @@ def stage(
     """Run one stage on finished artifacts. Prints the reference of the new artifact.
 
     \b
-    lipt stage initialise run.yaml --in dataset=ingest/0123456789abcdef
-    lipt stage merge run.yaml --in dataset=… --in theta=… --in shards=… --in jigsaws=… --in jigsaws=…
+    lipt stage initialise CONFIG --in dataset=ingest/0123456789abcdef
+    lipt stage merge CONFIG --in dataset=… --in theta=… --in shards=… --in jigsaws=… --in jigsaws=…
     """
     from lipt.stages import STAGES, stage_function
 

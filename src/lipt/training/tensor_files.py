@@ -3,7 +3,7 @@
 A delta is zstd(safetensors). For each floating-point tensor with two dimensions or more it contains
 
     zero/NAME   a bitmap of exact zeros, so that pruned weights stay exactly zero
-    delta/NAME  the difference of all other values to the base, in bf16, all high bytes before all low bytes:
+    delta/NAME  the difference of all other values to the base, in bf16, all low bytes before all high bytes:
                 zstd compresses the high bytes (sign and exponent), but not the low ones
 
 All other tensors (biases, BatchNorm, counters; less than 1 % of the bytes) are stored unchanged as `full/NAME`.

@@ -1,0 +1,168 @@
+"""The page of errors: every error that the code raises for a user, read from the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import lipt
+from lipt import errors
+
+PAGE = Path(__file__).parents[1] / "reference/errors.md"
+SOURCE = Path(lipt.__file__).parent
+#: Title of each part of the page -> the modules whose errors it lists.
+_PARTS = {
+    "Settings and files of settings": ("config",),
+    "Images, data sets and chunk stores": ("data",),
+    "Selection": ("selection",),
+    "Training and models": ("training",),
+    "Stages, artifacts and workspaces": ("run", "stages", "flow"),
+    "Stores: folders and S3": ("adapters.store", "adapters.minio_setup"),
+    "Clusters: Kubernetes, Argo, Kubeflow": ("adapters.cluster", "pods"),
+    "Commands, forecasts and reports": ("cli", "forecast", "report", "errors"),
+}
+_HEAD = """# Errors
+
+`make reference` writes this page from the source.
+
+An error is one message: what is wrong and where, then after `->` what to do next. `lipt -v` adds the traceback. In a
+pod the message is also the termination message, so `kubectl describe pod` and `lipt status` show it.
+
+## Exit codes
+
+| code | meaning | what to do |
+|---|---|---|
+| 0 | done | |
+| 1 | the run failed: data, quorum, a damaged file, lack of memory; or a bug, with a traceback | see the message |
+| 2 | the command line, a setting or the credentials are wrong | correct what the message names |
+| 3 | a store or an API is unreachable at the moment | run the same command again; Argo and Jobs do so by themselves |
+| 130 | you interrupted the run (Ctrl-C) | the same command continues |
+| 143 | the process was stopped by SIGTERM, like a pod that is evicted | the same command continues; pods are repeated |
+
+## Kinds of errors
+
+| class | code | meaning |
+|---|---|---|
+"""
+_LIST = """
+Python code can catch `lipt.errors.LiptError`, the base of all of them. An exception of another class is a bug.
+
+## Every message
+
+`…` stands for a name, a number or a reason. A message of `…` only is put together from several errors, or passed on
+from a library or the cluster. Wrong names of options and arguments have code 2 and the usual messages of click.
+"""
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    """One error in the source."""
+
+    module: str
+    cause: str
+    remedy: str
+    code: int
+
+
+def text() -> str:
+    """The page."""
+    found = sorted(set(messages()))
+    parts = [_HEAD + "".join(map(_class_row, _classes().values())) + _LIST]
+    for title, rooms in _PARTS.items():
+        prefixes = tuple(f"lipt.{room}" for room in rooms)
+        rows = dict.fromkeys((each.cause, each.remedy, each.code) for each in found if each.module.startswith(prefixes))
+        table = "".join(f"| {_cell(cause)} | {_cell(remedy)} | {code} |\n" for cause, remedy, code in rows)
+        parts.append(f"### {title}\n\n| message | remedy | code |\n|---|---|---|\n{table}")
+    return "\n".join(parts)
+
+
+def messages() -> Iterator[Message]:
+    """Every call in the source that makes an error for the user."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        module = ".".join(["lipt", *path.relative_to(SOURCE).with_suffix("").parts])
+        constants = {
+            target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and (code := _code(node, module)) is not None:
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                wanted = given[_FIRST.get(_name(node), 0) if module.startswith(_OWN) else 0 :]
+                cause, remedy = (*(_plain(each, constants) for each in wanted[:2]), "", "")[:2]
+                key = module.split(".")[1], _name(node)
+                yield Message(module, cause, _REMEDIES.get(key, "" if remedy == _COMPUTED else remedy), code)
+
+
+_COMPUTED = "…"
+#: Rooms with ways of their own to raise an error, the position of the message there, and the remedy added later.
+_OWN = ("lipt.selection", "lipt.config")
+_FIRST = {"require": 1, "RefusedError": 2}
+_REMEDIES = {
+    ("config", "ValueError"): "see `lipt config show` for all settings",
+    ("config", "RefusedError"): "correct that line",
+}
+
+
+def _classes() -> dict[str, type[errors.LiptError]]:
+    """All error classes by name. Those outside of `errors` are imported, so that they are known."""
+    for module in ("adapters.store.base", "adapters.cluster.api", "adapters.cluster.preflight.site"):
+        import_module(f"lipt.{module}")
+    found: dict[str, type[errors.LiptError]] = {}
+    waiting: list[type[errors.LiptError]] = [errors.LiptError]
+    while waiting:
+        each = waiting.pop(0)
+        found[each.__name__] = each
+        waiting += each.__subclasses__()
+    return found
+
+
+def _code(node: ast.Call, module: str) -> int | None:
+    """The exit code of the error that a call makes; None if it makes none."""
+    name = _name(node)
+    if name == "require" or (module.startswith("lipt.config") and name in ("ValueError", "RefusedError")):
+        return errors.UsageError.exit_code
+    kind = _classes().get(name)
+    return kind.exit_code if kind and node.args else None
+
+
+def _name(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _plain(node: ast.expr, constants: dict[str, ast.expr]) -> str:
+    """A text of the source, with `…` for everything that is computed."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return _DOTS.sub("…", "".join(_plain(each, constants) for each in node.values))
+    if isinstance(node, ast.BinOp):
+        return _DOTS.sub("…", _plain(node.left, constants) + _plain(node.right, constants))
+    if isinstance(node, ast.IfExp):
+        return " or ".join(filter(None, (_plain(node.body, constants), _plain(node.orelse, constants))))
+    if isinstance(node, ast.Name) and node.id in constants:
+        return _plain(constants[node.id], {})
+    return "…"
+
+
+_DOTS = re.compile(r"…+")
+
+
+def _cell(text: str) -> str:
+    """The text for a table: code stays code, everything else is taken literally."""
+    parts = " ".join(text.split()).replace("|", "\\|").split("`")
+    parts[::2] = [re.sub(r"([*_<\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def _class_row(kind: type[errors.LiptError]) -> str:
+    if kind.__name__.startswith("_"):
+        return ""
+    return f"| `{kind.__name__}` | {kind.exit_code} | {(kind.__doc__ or '').strip().partition(chr(10))[0]} |\n"

@@ -1,0 +1,52 @@
+"""The pages a user reads, and the blocks of code in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "manifests/README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"(?<!`)`(lipt [^`\n]+(?:\n[^`\n]+)?)`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of code."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(*languages: str) -> list[Block]:
+    """All blocks of all pages, or those in these languages."""
+    return [block for page in PAGES for block in _of(page) if not languages or block.language in languages]
+
+
+def _of(page: Path) -> Iterator[Block]:
+    text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
+    for found in _FENCE.finditer(text):
+        indent, language, code = found.groups()
+        code = re.sub(rf"^{indent}", "", code, flags=re.MULTILINE)
+        yield Block(name, text.count("\n", 0, found.start()) + 1, language, code)
+
+
+def inline_commands() -> Iterator[tuple[str, str]]:
+    """Every `lipt …` within a sentence, with the page."""
+    for page in PAGES:
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        for found in _INLINE.finditer(text):
+            yield page.relative_to(ROOT).as_posix(), " ".join(found[1].split())

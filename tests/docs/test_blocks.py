@@ -1,0 +1,195 @@
+"""Every block of code on a page works.
+
+- Python is executed; settings are loaded; commands of `lipt` are parsed by the command line itself.
+- Commands of other programs are checked as far as they name files or targets of ours. The end-to-end tests (tests/e2e)
+  run their like on a cluster: `kubectl apply -k`, `kubectl create -f`, `lipt submit`, `status`, `logs` and `report`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import torch
+import yaml
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torchvision.datasets import ImageFolder
+
+from lipt.cli import cli
+from lipt.config import load_config, parse_config
+from lipt.selection import ALGORITHMS, Candidates, select
+from lipt.training.tensor_files import pack, state_of
+from tests.docs.pages import ROOT, Block, blocks, inline_commands
+
+LANGUAGES = {"bash", "bibtex", "mermaid", "python", "text", "yaml"}
+#: Programs that are not ours.
+OTHERS = {"base64", "docker", "export", "git", "kfp", "kind", "kubectl", "pip", "source"}
+#: Python that is executed elsewhere, or must not be.
+ELSEWHERE = {
+    "CONTRIBUTING.md": "test_add_a_source.py and test_add_an_algorithm.py run it",
+    "docs/explanation/architecture.md": "it crashes the process: it shows a fault of oneDNN",
+}
+
+
+def test_every_block_says_its_language() -> None:
+    assert {str(block): block.language for block in blocks() if block.language not in LANGUAGES} == {}
+
+
+def commands(code: str) -> list[list[str]]:
+    """The commands of a shell block, split into words; `$(…)` counts as a command of its own."""
+    found = []
+    for line in code.replace("\\\n", " ").splitlines():
+        for inner in re.findall(r"\$\(([^()]*)\)", line):
+            found += commands(inner)
+        words = shlex.split(re.sub(r"^\w+=\$\([^()]*\)", "", re.sub(r"(?<=\s)&(?=\s|$)", ";", line)), comments=True)
+        while words:
+            end = next(
+                (i for i, word in enumerate(words) if word in (";", "|", "&&") or word.endswith(";")), len(words)
+            )
+            found += [words[:end]] if end else []
+            words = words[end + 1 :]
+    return found
+
+
+def written(page: str) -> dict[str, str]:
+    """The files that a page tells its reader to write: blocks that begin with `# NAME`. Other pages use photos.yaml."""
+    named = {}
+    for block in blocks("yaml", "python"):
+        first = re.match(r"# (\w+\.\w+)\n", block.code)
+        if first and (block.page == page or first[1] == "photos.yaml"):
+            named[first[1]] = block.code
+    return named
+
+
+@pytest.mark.parametrize("block", blocks("bash"), ids=str)
+def test_commands(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    files = written(block.page)
+    for name, code in files.items():
+        (tmp_path / name).write_text(code)
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for words in commands(block.code):
+        program, *arguments = words
+        if program == "lipt":
+            check_lipt([str(tmp_path / word) if word in files else word for word in arguments])
+        elif program == "make":
+            assert next(word for word in arguments if "=" not in word) in targets, words
+        elif program == "python":
+            module = arguments[1].replace(".", "/") if arguments[0] == "-m" else arguments[0]
+            places = (module, f"{module}.py", f"{module}/__main__.py")
+            assert module == "venv" or any((ROOT / place).is_file() for place in places), words
+        else:
+            assert program in OTHERS or program == "cd", words
+            paths = [word for word in arguments if re.match(r"(manifests|pipelines|examples|images)/", word)]
+            assert [path for path in paths if not (ROOT / path).exists() and "mine" not in path] == [], words
+
+
+def check_lipt(arguments: list[str]) -> None:
+    """Parse a command as `lipt` does, and its settings; run nothing."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="lipt")
+    if arguments == ["--version"]:
+        return
+    while isinstance(command, click.Group):
+        found = command.get_command(context, arguments.pop(0))
+        assert found is not None
+        command, context = found, click.Context(found, parent=context)
+    if "--help" in arguments:
+        return
+    parsed = command.make_context(command.name, [_number(word) for word in arguments], parent=context.parent).params
+    config, overrides = parsed.get("config_path") or parsed.get("config"), list(parsed.get("overrides", ()))
+    if isinstance(config, str) and config.endswith((".yaml", ".yml")):
+        load_config(config, [_filled(each) for each in overrides])
+    elif overrides:
+        load_config(None, [_filled(each) for each in overrides])
+
+
+def _number(word: str) -> str:
+    """A placeholder such as N, as a number."""
+    return "1" if re.fullmatch(r"[A-Z]", word) else word
+
+
+def _filled(override: str) -> str:
+    """A setting with a placeholder for its value, with a value."""
+    key, _, value = override.partition("=")
+    if not re.fullmatch(r"[A-Z]+", value):
+        return override
+    filled = {"select.fraction": "0.5", "select.algorithm": "herding", "data.source": "digits"}
+    return f"{key}={filled.get(key, '1')}"
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(inline_commands())))
+def test_commands_in_sentences(page: str, line: str) -> None:
+    """Verbs and options exist; arguments may be left out or be placeholders."""
+    words = [word for word in shlex.split(line, comments=True)[1:] if word != "…"]
+    context, command = click.Context(cli, info_name="lipt"), cli
+    if words[0] in ("VERB", "-v", "--help"):
+        return
+    while isinstance(command, click.Group) and words and not words[0].isupper():
+        command = command.get_command(context, words.pop(0))  # type: ignore[assignment]  # raises if it does not exist
+        context = click.Context(command, parent=context)
+    takes_value = {name for each in command.params if not getattr(each, "is_flag", False) for name in each.opts}
+    command.make_parser(context).parse_args([*words, "VALUE"] if words and words[-1] in takes_value else words)
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_settings(block: Block) -> None:
+    document = yaml.safe_load(block.code)
+    if "apiVersion" not in document:  # a kustomization: tests/manifests builds its like
+        config = parse_config(document)
+        assert config.select.algorithm in ALGORITHMS
+
+
+class _Namespace(dict[str, Any]):
+    """What the blocks of a page take as given: `model`, `dataset` and the files that other commands write."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(DataLoader=DataLoader, ImageFolder=ImageFolder, Path=Path, transform=None)
+        torch.manual_seed(0)
+        self["dataset"] = TensorDataset(torch.rand(300, 3, 8, 8), torch.arange(300) % 10)
+        self["model"] = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
+        self["small"] = lambda num_classes: nn.Sequential(nn.Flatten(), nn.Linear(192, num_classes))
+        (folder / "weights.safetensors").write_bytes(pack(state_of(self["small"](10))))
+        select("random", Candidates.of(torch.arange(300) % 10), k=7).save(folder / "subset.parquet")
+        for name in ("cat/1.png", "dog/2.png"):
+            path = folder / "FOLDER/train" / name
+            path.parent.mkdir(parents=True)
+            Image.new("RGB", (4, 4)).save(path)
+        (folder / "list.txt").write_text("train/cat/1.png\n")
+
+
+def executed(page: str, folder: Path) -> dict[str, Any]:
+    """The namespace after all Python blocks of a page, in order."""
+    namespace = _Namespace(folder)
+    for block in blocks("python"):
+        if block.page == page:
+            exec(compile(block.code, str(block), "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in blocks("python")} - set(ELSEWHERE)))
+def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace = executed(page, tmp_path)
+    if page == "README.md":
+        assert len(next(iter(namespace["loader"]))[1]) == 3  # 1 % of 300 images
+    elif page == "docs/howto/export.md":
+        assert [Path(path).name for path, _ in namespace["data"].samples] == ["1.png"]
+    elif page == "docs/howto/your-model.md":
+        assert namespace["small"](7)(torch.zeros(2, 3, 8, 8)).shape == (2, 7)
+    elif page == "docs/reference/formats.md":
+        assert namespace["chosen"].num_rows == 7
+        assert namespace["model"](torch.zeros(1, 3, 8, 8)).shape == (1, 10)
+
+
+def test_the_figures_of_the_front_page_are_those_of_the_results() -> None:
+    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    figures = re.findall(r"[+−]?\d+\.\d ± \d+\.\d", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert figures
+    assert [figure for figure in figures if figure not in results] == []
