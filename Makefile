@@ -13,7 +13,7 @@ help: ## show the targets
 	$(BIN)/python -m pip install --quiet uv
 
 .venv/run.ok: pyproject.toml constraints.txt .venv/bin/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[run]"
 	@touch $@
 
 .venv/dev.ok: pyproject.toml constraints.txt .venv/bin/uv

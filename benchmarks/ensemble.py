@@ -93,7 +93,7 @@ def compare(ctx: Context) -> None:
         for source, (outputs, price) in sources.items():
             candidates = Candidates(labels_N=labels_N, num_classes=classes, outputs=outputs)
             for name, (algorithm, options) in SCORES.items():
-                picked = select(algorithm, candidates, fraction=fraction, seed=config.seed, options=options)
+                picked = select(algorithm, candidates, fraction=fraction, seed=config.seed, **options)
                 chosen[f"{name}, {source}"] = picked, price
         for name, (picked, price) in chosen.items():
             model = new_model(ctx, classes, derive(config.seed, "main"))

@@ -142,7 +142,7 @@ def one(folder: Path, algorithm: str, classes: int | None, top: int | None, *, w
     stored = Stored(folder, classes, top)
     start, start_cpu = time.perf_counter(), time.process_time()
     candidates = in_memory(stored.candidates(), "candidate") if whole else stored.candidates()
-    selection = select(algorithm, candidates, fraction=0.1, options=AT_SCALE[algorithm])
+    selection = select(algorithm, candidates, fraction=0.1, **AT_SCALE[algorithm])
     seconds, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
     np.save(folder / _picks(algorithm, classes, top), selection.indices_K.numpy())
     errors_N = torch.cat([error_B for _, error_B in stored.logits.values()])
@@ -244,7 +244,7 @@ def _best_of(algorithm: str, candidates: Candidates, fraction: float, options: d
     seconds: list[float] = []
     while len(seconds) < 3 and sum(seconds) < 1:
         start = time.process_time()
-        select(algorithm, candidates, fraction=fraction, options=options)
+        select(algorithm, candidates, fraction=fraction, **options)
         seconds.append(time.process_time() - start)
     return min(seconds)
 

@@ -134,7 +134,7 @@ def rivals(names: tuple[str, ...] = tuple(RIVALS), n: int = 5000, k: int = 500, 
     row(*["---"] * (len(columns) + 5))
     for name in names:
         options, loop = SETTINGS.get(name, {}), LOOPS.get(name)
-        ours: Callable[[], Any] = lambda: select(name, full, k=k, options=options)  # noqa: B023, E731
+        ours: Callable[[], Any] = lambda: select(name, full, k=k, **options)  # noqa: B023, E731
         theirs: Callable[[], Any] = lambda: RIVALS[name](*arrays, k, **options)  # noqa: B023, E731
         both = len({*ours().indices_K.tolist()} & {*theirs().tolist()}) / k
         engine_s, ratio = by_turns(theirs, ours)
@@ -222,8 +222,7 @@ def whole_cifar() -> None:
     for name, options in variants:
         given = two if requirements(name, 0.1).models > 1 else full
         ours_s = min(
-            cpu_seconds(lambda name=name, o=options, g=given: select(name, g, fraction=0.1, options=o))
-            for _ in range(2)
+            cpu_seconds(lambda name=name, o=options, g=given: select(name, g, fraction=0.1, **o)) for _ in range(2)
         )
         text = ", ".join(f"{key}: {value}" for key, value in options.items())
         row(f"`{name}` {text}", f"{ours_s:.3f}", *(f"{ours_s / seconds:.2%}" for seconds in passes.values()))

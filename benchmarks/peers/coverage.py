@@ -164,7 +164,7 @@ def facility_location(p: Problem) -> Section:
         return float(np.mean(values)), float(np.mean(shared)), cost(min(r[1] for r in runs), max(r[2] for r in runs))
 
     def ours(seed: int, **options: object) -> Tensor:
-        return select("facility_location", candidates, fraction=k / len(features), seed=seed, options=options).indices_K
+        return select("facility_location", candidates, fraction=k / len(features), seed=seed, **options).indices_K
 
     lazy = {
         OURS: run(ours),
@@ -265,7 +265,7 @@ def facility_location(p: Problem) -> Section:
 
 
 def cuts(candidates: Candidates, similarity: np.ndarray, k: int) -> list[tuple[str, list[int]]]:
-    mine = select("graph_cut", candidates, fraction=k / len(candidates), options={"lam": 0.5})
+    mine = select("graph_cut", candidates, fraction=k / len(candidates), lam=0.5)
     return [
         (OURS, mine.indices_K.tolist()),
         (APRICOT, libraries.apricot_cut(similarity, k, alpha=2.0)),

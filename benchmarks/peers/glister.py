@@ -40,7 +40,7 @@ def glister(p: Problem) -> Section:
     eta = 0.1 / float((p.features.square().sum(1) + 1).mean())
     budgets = [round(FRACTION * len(p.members(label))) for label in range(p.classes)]
     brute = [brute_glister(p, label, budget, eta) for label, budget in enumerate(budgets)]
-    mine, seconds, memory = measured(lambda: select("glister", candidates, fraction=FRACTION, options={"eta": eta}))
+    mine, seconds, memory = measured(lambda: select("glister", candidates, fraction=FRACTION, eta=eta))
     options = {"eta": eta, "selection_type": "PerClass"}
     naive = measured(lambda: libraries.cords("glister", p, k, greedy="Naive", **options))
     groups = measured(lambda: libraries.cords("glister", p, k, greedy="RGreedy", **options))

@@ -52,7 +52,7 @@ def gradmatch(p: Problem) -> Section:
     }
     again = libraries.cords("gradmatch", p, k, selection_type="PerClass", seed=1)[0]
     mine, seconds, memory = measured(lambda: select("gradmatch", candidates, fraction=FRACTION))
-    plain = select("gradmatch", candidates, fraction=FRACTION, options={"lam": 0.0})
+    plain = select("gradmatch", candidates, fraction=FRACTION, lam=0.0)
     indices = mine.indices_K.tolist()
     twice = select("gradmatch", candidates, fraction=FRACTION, seed=1).indices_K
     sure = problem(apart=1.5, steps=3000)

@@ -4,4 +4,6 @@ import tomllib
 
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
-print(*project["dependencies"], *project["optional-dependencies"]["kubeflow"], sep="\n")
+extras = project["optional-dependencies"]
+needed = [*project["dependencies"], *extras["run"], *extras["kubeflow"]]
+print(*(text for text in needed if text != "lipt[run]"), sep="\n")

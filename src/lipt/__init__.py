@@ -1,3 +1,45 @@
-"""LiPT: train on a well-chosen part of the data, on one machine or as a Kubeflow pipeline."""
+"""LiPT: train on a well-chosen part of the data, on one machine or as a Kubeflow pipeline.
 
-from lipt.version import __version__ as __version__
+The names below are the public ones. They load when they are first used, so `import lipt` alone imports no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lipt.errors import of_missing_module
+from lipt.version import __version__
+
+if TYPE_CHECKING:
+    from lipt.flow.api import run
+    from lipt.selection import (
+        ALGORITHMS,
+        AlgorithmName,
+        Candidates,
+        Description,
+        Outputs,
+        Requirements,
+        Selection,
+        StoredOutputs,
+        describe,
+        requirements,
+        score_dataset,
+        select,
+    )
+
+__all__ = [
+    "ALGORITHMS", "AlgorithmName", "Candidates", "Description", "Outputs", "Requirements", "Selection",
+    "StoredOutputs", "__version__", "describe", "requirements", "run", "score_dataset", "select",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'lipt' has no attribute {name!r}")
+    try:
+        return getattr(import_module("lipt.flow.api" if name == "run" else "lipt.selection"), name)
+    except ModuleNotFoundError as error:
+        raise of_missing_module(error) from None
+
+
+def __dir__() -> list[str]:
+    return __all__

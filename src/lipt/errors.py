@@ -79,6 +79,24 @@ class TransientError(LiptError):
     exit_code = 3
 
 
+#: The modules that `pip install 'lipt[run]'` adds to those that a selection needs.
+RUN_MODULES = frozenset(
+    {
+        "PIL", "filelock", "jinja2", "markupsafe", "matplotlib", "minio", "rich", "simplejpeg", "tenacity",
+        "torchvision", "urllib3", "zstandard",
+    }
+)  # fmt: skip
+
+
+def of_missing_module(error: ModuleNotFoundError) -> Exception:
+    """The error for a user whose installation lacks the extra `run`; for any other module the same error."""
+    if (error.name or "").partition(".")[0] not in RUN_MODULES:
+        return error
+    return UsageError(
+        f"{error.name} is not installed; a selection works without it, a run does not", "pip install 'lipt[run]'"
+    )
+
+
 class Terminated(SystemExit):
     """SIGTERM arrived: the process releases its resources, then exits with 143."""
 

@@ -70,7 +70,7 @@ def test_select_from_files(tmp_path: Path, scored: dict[str, np.ndarray]) -> Non
         Candidates.of(**scored),
         fraction=0.2,
         seed=5,
-        options={"lam": 0.25},
+        lam=0.25,
         notes={"checkpoint": "sha256:0a1b"},
     )
     assert torch.equal(loaded.indices_K, expected.indices_K)

@@ -11,7 +11,16 @@ import sys
 import click
 
 from lipt.cli.verbose import GlobalOptions, print_traceback, verbose_option
-from lipt.errors import LiptError, Terminated, UnexpectedError, UsageError, did_you_mean, say_why, stop_on_sigterm
+from lipt.errors import (
+    LiptError,
+    Terminated,
+    UnexpectedError,
+    UsageError,
+    did_you_mean,
+    of_missing_module,
+    say_why,
+    stop_on_sigterm,
+)
 from lipt.version import __version__
 
 #: verb -> (module that defines it, text in `lipt --help`)
@@ -73,7 +82,10 @@ def main(arguments: list[str] | None = None) -> None:
     stop_on_sigterm()
     options = GlobalOptions()
     try:
-        cli.main(args=arguments, prog_name="lipt", standalone_mode=False, obj=options)
+        try:
+            cli.main(args=arguments, prog_name="lipt", standalone_mode=False, obj=options)
+        except ModuleNotFoundError as error:
+            raise of_missing_module(error) from None
     except LiptError as error:
         if options.verbose:
             print_traceback(error)

@@ -93,6 +93,7 @@ def select(
     from lipt.config import Select
     from lipt.selection import Candidates
     from lipt.selection import select as run_selection
+    from lipt.selection.api import checked
     from lipt.selection.arrays import as_tensor
 
     if fraction is None and k is None:
@@ -107,17 +108,18 @@ def select(
         candidates = _candidates(outputs)
     if scores:
         candidates = replace(candidates, scores_N=as_tensor(_array(scores), "scores"))
+    chosen = {key: _parsed(key, value) for key, value in parse_pairs("--option", options).items()}
     selection = run_selection(
-        algorithm,
+        checked(algorithm, chosen),
         candidates,
         fraction=fraction,
         k=k,
         seed=seed,
         balanced=balanced,
-        options={key: _parsed(key, value) for key, value in parse_pairs("--option", options).items()},
         validation=_candidates(validation) if validation else None,
         initial=_initial(initial) if initial else None,
         notes=parse_pairs("--note", notes),
+        **chosen,
     )
     for remark in selection.remarks:
         click.echo(f"lipt: {remark}", err=True)

@@ -24,8 +24,8 @@ from lipt.runtime.algorithm import check_forgetting, needs_of
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs
-from lipt.selection import select as run_selection
 from lipt.selection.dataset import logits_and_features
+from lipt.stages.select import apply
 from lipt.training.networks import build_model, check_model_name, shapes_only
 
 Check = Callable[[], Any]
@@ -234,14 +234,7 @@ def _try_selection(config: Config) -> None:
             )
         samples = _samples(count, forgetting=scoring.model == "classic" and scoring.epochs > 1)
         try:
-            run_selection(
-                settings.algorithm,
-                samples,
-                fraction=settings.fraction,
-                balanced=settings.balanced,
-                options=settings.options,
-                validation=samples if needs.validation else None,
-            )
+            apply(settings, samples, samples if needs.validation else None, seed=0)
         except UsageError as error:
             raise UsageError(error.message, error.remedy or "correct select.options") from error
         except (RuntimeError, ValueError, OverflowError) as error:  # an option so extreme that numbers overflow

@@ -1,9 +1,10 @@
 """Subset selection: which samples to keep, given one scoring pass over the candidates."""
 
 from lipt.selection import algorithms  # noqa: F401  (they register themselves)
-from lipt.selection.api import requirements, resolve, select
+from lipt.selection.api import AlgorithmName, requirements, resolve, select
 from lipt.selection.auto import AUTO
 from lipt.selection.dataset import score_dataset
+from lipt.selection.describe import Description, describe
 from lipt.selection.registry import names
 from lipt.selection.result import Selection
 from lipt.selection.types import Candidates, Outputs, Requirements, StoredOutputs
@@ -12,6 +13,6 @@ from lipt.selection.types import Candidates, Outputs, Requirements, StoredOutput
 ALGORITHMS: tuple[str, ...] = (AUTO, *sorted(names()))
 
 __all__ = [
-    "ALGORITHMS", "Candidates", "Outputs", "Requirements", "Selection", "StoredOutputs", "requirements", "resolve",
-    "score_dataset", "select"
+    "ALGORITHMS", "AlgorithmName", "Candidates", "Description", "Outputs", "Requirements", "Selection",
+    "StoredOutputs", "describe", "requirements", "resolve", "score_dataset", "select",
 ]  # fmt: skip

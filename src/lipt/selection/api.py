@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -15,8 +15,15 @@ from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
 from lipt.selection.auto import AUTO, UNUSED, auto_rule
 from lipt.selection.passes import in_memory
 from lipt.selection.registry import Task, plain, require
-from lipt.selection.result import Selection, check_notes
+from lipt.selection.result import Selection
+from lipt.selection.table import check_notes
 from lipt.selection.types import Candidates, Requirements
+
+#: The algorithms, for editors and type checkers.
+AlgorithmName: TypeAlias = Literal[
+    "auto", "ccs", "craig", "dual", "el2n", "facility_location", "forgetting", "glister", "gradmatch", "grand",
+    "graph_cut", "herding", "k_center", "moderate", "random", "scores", "stratified", "uncertainty",
+]  # fmt: skip
 
 
 def resolve(algorithm: str, fraction: float, *, balanced: bool = True) -> str:
@@ -39,59 +46,72 @@ def requirements(algorithm: str, fraction: float, options: Mapping[str, Any] | N
     return registry.lookup(resolve(algorithm, fraction)).needs_with(options or {})
 
 
+def checked(algorithm: str, options: Mapping[str, Any]) -> AlgorithmName:
+    """The name of an algorithm that exists and has these options.
+
+    Raises:
+        UsageError: no such algorithm or option, or a value of the wrong type.
+    """
+    if algorithm == AUTO:
+        require(not options, "algorithm auto takes no options; name the algorithm to set them")
+    else:
+        registry.bind_options(algorithm, registry.lookup(algorithm).function, options)
+    return cast(AlgorithmName, algorithm)
+
+
 def select(
-    algorithm: str,
+    algorithm: AlgorithmName,
     candidates: Candidates,
     *,
     fraction: float | None = None,
     k: int | None = None,
     seed: int = 0,
     balanced: bool = True,
-    options: Mapping[str, Any] | None = None,
     validation: Candidates | None = None,
     initial: ArrayLike | None = None,
     notes: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Selection:
     """Choose a share (`fraction`) or a number (`k`) of the candidates; pass exactly one of the two.
 
     Args:
+        algorithm: `lipt.ALGORITHMS` lists them; `print(lipt.describe("ccs"))` explains one and its options.
         fraction: share to keep, 0 < fraction <= 1: round(fraction * n) samples, at least 1.
         k: number of samples to keep, 1 <= k <= n.
         balanced: split the budget over the classes in proportion to their size, by largest remainder. With less than
             one sample per class some classes get none, and `remarks` says so. False: one problem for all classes.
             `random` never balances, `stratified` always does.
-        options: of the algorithm.
         validation: outputs of held-out samples, for algorithms whose requirements name it; None = the candidates.
         initial: positions (I,) of candidates that are already selected, for algorithms whose requirements name it. They
             count as covered and are not picked again; budget and result contain new samples only.
         notes: entries for the selection's provenance, for example {"checkpoint": its digest}.
+        options: of the algorithm, such as `beta=0.3` of `ccs`.
 
     Raises:
         UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.
         RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
     """
+    asked, name = checked(algorithm, options), str(algorithm)
     seed, balanced = _seed(plain(seed)), bool(plain(balanced))
     require(len(candidates) > 0, "there are no candidates to select from")
     budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
-    asked = algorithm
-    if algorithm == AUTO:
-        require(not options, "algorithm auto takes no options; name the algorithm to set them")
-        algorithm, options = auto_rule(fraction, balanced=balanced)
-    found = registry.lookup(algorithm)
-    bound = registry.bind_options(algorithm, found.function, options or {})
+    if asked == AUTO:
+        name, options = auto_rule(fraction, balanced=balanced)
+    found = registry.lookup(name)
+    bound = registry.bind_options(name, found.function, options)
     needs = found.needs_with(bound)
-    notes = {name: plain(value) for name, value in (notes or {}).items()}
+    notes = {key: plain(value) for key, value in (notes or {}).items()}
     check_notes(notes)  # fail before the work
     if candidates.num_models < needs.models:
         raise UsageError(
-            f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
+            f"algorithm {name} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
             "score the candidates first, or choose random or stratified",
         )
-    registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
+    registry.require_outputs(candidates, f"algorithm {name}", logits=needs.logits, features=needs.features)
     candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
     if needs.outputs and not needs.passes:
         candidates = in_memory(candidates, "candidate")
-    initial_I = _initial(initial, candidates, budget, algorithm, needs)
+    initial_I = _initial(initial, candidates, budget, name, needs)
     task = Task(
         candidates=candidates,
         validation=_judges(candidates, validation) if needs.validation else None,
@@ -112,7 +132,7 @@ def select(
         scores_N=None if picks.scores_N is None else picks.scores_N.float(),
         labels_N=candidates.labels_N,
         positions_N=torch.arange(len(candidates)),
-        algorithm=algorithm,
+        algorithm=name,
         options=bound,
         fraction=fraction,
         balanced=balanced,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from os import PathLike
 from typing import Any
 
 import torch
@@ -11,14 +13,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from lipt.errors import UsageError
-from lipt.selection.arrays import as_labels, length_of
-from lipt.selection.types import Candidates, Outputs
+from lipt.selection.arrays import length_of
+from lipt.selection.disk import rows_in
+from lipt.selection.samples import Transform, images_and_labels, loader_of
+from lipt.selection.types import Candidates
 
 
 def score_dataset(
     model: nn.Module | Sequence[nn.Module],
-    dataset: Dataset[Any],
+    dataset: Dataset[Any] | DataLoader[Any],
     *,
+    transform: Transform | None = None,
+    to: str | PathLike[str] | None = None,
     device: torch.device | str | None = None,
     batch_size: int = 128,
     classifier: str | None = None,
@@ -31,8 +37,15 @@ def score_dataset(
     its old device, and each of its modules in its old mode (train or eval).
 
     Args:
-        model: one, or several whose outputs the algorithms combine.
-        dataset: map-style, of (image tensor, integer label), without random augmentation.
+        model: one, or several whose outputs the algorithms combine. It returns the logits, or a dict that holds them
+            as `logits`. A dict without logits gives features only: its `pooler_output`, or the mean of its
+            `last_hidden_state` over the tokens or pixels.
+        dataset: without random augmentation; map-style, of (image, label), (image, label, index) or dicts, as Hugging
+            Face's data sets. Or a DataLoader that does not shuffle. The index is not used: the selection is of
+            positions in this data set.
+        transform: applied to each image. Without it, a PIL image becomes float32 (channels, height, width) from 0 to 1.
+        to: folder for `labels.npy`, `logits.npy` and `features.npy` (`logits-0.npy` and so on for several models),
+            which then stay on disk, memory-mapped. Files of an earlier call are replaced. None = in memory.
         device: where to compute; None = where the model is.
         classifier: dotted name of the linear layer that gives the logits; None = the model's `classifier_name`, or the
             last linear layer that runs.
@@ -40,18 +53,24 @@ def score_dataset(
         num_workers: as for a DataLoader.
 
     Raises:
-        UsageError: samples are not (image tensor, label), or no linear layer gives the logits.
+        UsageError: samples of an unknown form, images of different sizes, or no linear layer gives the logits.
+        RunError: `to` cannot be written.
     """
-    image = _first_image(dataset)
-    loader: DataLoader[Any] = DataLoader(dataset, batch_size=batch_size, num_workers=num_workers)
+    loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
+    image = images_and_labels(next(iter(loader)))[0][0]
     models = [model] if isinstance(model, nn.Module) else list(model)
-    passes = [_pass(each, loader, image, device, classifier) for each in models]
-    if not passes:
+    if not models:
         raise UsageError("there is no model to score with")
+    with rows_in(to) as rows:
+        labels_N = rows.new("labels", (length_of(loader.dataset),), torch.int64)
+        passes = []
+        for index, each in enumerate(models):
+            suffix = f"-{index}" if len(models) > 1 else ""
+            passes.append(_pass(each, loader, image, device, classifier, labels_N, partial(rows.new, suffix=suffix)))
     return Candidates.of(
-        passes[0][0],
-        logits=[outputs.logits_NC for _, outputs in passes],
-        features=[outputs.features_ND for _, outputs in passes],
+        labels_N,
+        logits=[logits_NC for logits_NC, _ in passes] if passes[0][0].shape[1] else None,
+        features=[features_ND for _, features_ND in passes],
         num_classes=num_classes,
     )
 
@@ -77,27 +96,60 @@ class _Named(nn.Module):
         self.classifier_name = f"network.{classifier}"
 
     def forward(self, x: Tensor) -> Any:
-        return self.network(x)
+        return _logits(self.network(x))
 
 
 @torch.no_grad()
 def _pass(
-    model: nn.Module, loader: DataLoader[Any], image: Tensor, device: torch.device | str | None, classifier: str | None
-) -> tuple[Tensor, Outputs]:
-    """Labels (N,) of the data set, and the outputs of one model."""
-    n = length_of(loader.dataset)
+    model: nn.Module,
+    loader: DataLoader[Any],
+    image: Tensor,
+    device: torch.device | str | None,
+    classifier: str | None,
+    labels_N: Tensor,
+    new: Callable[[str, tuple[int, ...]], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Logits (N, C) and features (N, D) of one model, in tensors of `new`; also fills in the labels."""
     with _evaluating(model, device) as where:
-        name, layer = _classifier(model, image[None].to(where), classifier)
-        named = _Named(model, name)
-        labels_N = torch.empty(n, dtype=torch.int64)
-        logits_NC, features_ND = torch.empty(n, layer.out_features), torch.empty(n, layer.in_features)
+        read = _reader(model, image[None].to(where), classifier)
+        logits_1C, features_1D = read(image[None].to(where))
+        logits_NC = new("logits", (len(labels_N), logits_1C.shape[1]))
+        features_ND = new("features", (len(labels_N), features_1D.shape[1]))
         start = 0
-        for x, labels_B in loader:
+        for batch in loader:
+            x, labels_B = images_and_labels(batch)
             rows = slice(start, start + len(x))
-            logits_NC[rows], features_ND[rows] = logits_and_features(named, x.to(where))
-            labels_N[rows] = as_labels(labels_B)
+            logits_NC[rows], features_ND[rows] = read(x.to(where))
+            labels_N[rows] = labels_B
             start += len(x)
-    return labels_N, Outputs(logits_NC=logits_NC, features_ND=features_ND)
+    return logits_NC, features_ND
+
+
+def _reader(model: nn.Module, x_1: Tensor, classifier: str | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Gives logits (B, C) and features (B, D) of a batch; without logits C is 0."""
+    if classifier is None:
+        found = model(x_1)
+        if isinstance(found, Mapping) and "logits" not in found:
+            return lambda x: (torch.empty(len(x), 0), _embedding(model(x)))
+    return partial(logits_and_features, _Named(model, _classifier(model, x_1, classifier)))
+
+
+def _logits(output: Any) -> Any:
+    return output["logits"] if isinstance(output, Mapping) and "logits" in output else output
+
+
+def _embedding(output: Mapping[str, Any]) -> Tensor:
+    """Features (B, D) of a model without a classifier."""
+    if "pooler_output" in output:
+        pooled: Tensor = output["pooler_output"]
+        return pooled.flatten(1)
+    if "last_hidden_state" not in output:
+        keys = ", ".join(output)
+        raise UsageError(
+            f"the model returns a dict of {keys}", "return logits, pooler_output or last_hidden_state in it"
+        )
+    hidden: Tensor = output["last_hidden_state"]
+    return hidden.mean(1) if hidden.ndim == 3 else hidden.flatten(2).mean(2)  # (B, tokens, D) or (B, D, H, W)
 
 
 @contextmanager
@@ -119,7 +171,7 @@ def _evaluating(model: nn.Module, device: torch.device | str | None) -> Iterator
             module.training = mode
 
 
-def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> tuple[str, nn.Linear]:
+def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> str:
     """The layer named `wanted`, or the last linear layer that runs; its shapes are checked on a batch of one image."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     seen: dict[str, Tensor] = {}  # in the order in which the layers run
@@ -133,7 +185,7 @@ def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> tuple[str,
 
     handles = [module.register_forward_pre_hook(watch(name)) for name, module in layers.items()]
     try:
-        logits = model(x_1)
+        logits = _logits(model(x_1))
     finally:
         for handle in handles:
             handle.remove()
@@ -151,22 +203,4 @@ def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> tuple[str,
             f"they take {shapes[0]} and give {shapes[1]}",
             "name the layer that gives the logits as classifier, or wrap the model so that it returns them",
         )
-    return name, layer
-
-
-def _first_image(dataset: Dataset[Any]) -> Tensor:
-    if not length_of(dataset):
-        raise UsageError("the data set is empty")
-    sample = dataset[0]
-    if not (isinstance(sample, (tuple, list)) and len(sample) == 2 and isinstance(sample[0], Tensor)):
-        raise UsageError(
-            f"the data set gives {_describe(sample)}, not (image tensor, label)",
-            "wrap it, or add a transform such as torchvision.transforms.ToTensor()",
-        )
-    return sample[0]
-
-
-def _describe(sample: Any) -> str:
-    if isinstance(sample, (tuple, list)):
-        return f"({', '.join(type(each).__name__ for each in sample)})"
-    return type(sample).__name__
+    return name

@@ -90,9 +90,11 @@ LARGEST = {torch.float32: 1e12, torch.float64: 1e140}
 
 def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
     """Raise RunError if logits or features are not finite, or features too large to be squared in their precision. The
-    message names the first such sample, counted from `start`."""
+    message names the first such sample, counted from `start`. Raise UsageError if the logits are probabilities."""
     for index, outputs in enumerate(candidates.outputs):
         logits = outputs.logits_NC
+        if start == 0 and not isinstance(logits, TopLogits):
+            _refuse_probabilities(logits[:_FIRST], name, index)
         stored = {
             "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits,
             "features": outputs.features_ND,
@@ -105,6 +107,22 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
                 values_BX = values_NX[block]
                 if values_BX.numel() and not _below(values_BX, limit):
                     _refuse(values_BX, limit, what, name, start + block.start, index)
+
+
+#: Rows that are looked at to tell probabilities from logits.
+_FIRST = 32
+
+
+def _refuse_probabilities(logits_BC: Tensor, name: str, model: int) -> None:
+    """Raise UsageError if no logit is negative and each row adds up to 1."""
+    rows_BC = logits_BC.double()
+    if not rows_BC.numel() or rows_BC.shape[1] < 2 or bool((rows_BC < 0).any()):
+        return
+    if float((rows_BC.sum(1) - 1).abs().max()) < 0.01:  # half precision rounds
+        raise UsageError(
+            f"the logits of the {name} samples, model {model}, are probabilities: none is negative, each row adds to 1",
+            "hand over the outputs before the softmax, or log(probabilities + 1e-12)",
+        )
 
 
 def _below(values_BX: Tensor, limit: float) -> bool:

@@ -6,16 +6,15 @@ Shape legend: N candidates, K chosen.
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -24,31 +23,24 @@ from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import length_of
+from lipt.selection.table import REMEDY, SOURCE, as_table, check_notes, of_table
 from lipt.version import __version__
 
 T = TypeVar("T")
 
-_COLUMNS = {
-    "position": pa.int64(),
-    "label": pa.int32(),
-    "score": pa.float32(),
-    "rank": pa.int32(),
-    "weight": pa.float32(),
-}
-_SOURCE = "source"
-_METADATA = b"lipt"
-_PROVENANCE: dict[str, type | tuple[type, ...]] = {
-    "algorithm": str,
-    "options": dict,
-    "fraction": (int, float),
-    "balanced": bool,
-    "seed": int,
-    "version": str,
-}
-_REMEDY = "choose a file that Selection.save, `lipt select` or a run has written"
+#: The number of classes that a notebook shows.
+_SHOWN = 20
 
 
-@dataclass(frozen=True, kw_only=True)
+class _Selectable(Protocol):
+    """A data set of Hugging Face's `datasets`."""
+
+    def __len__(self) -> int: ...
+
+    def select(self, indices: list[int]) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Selection:
     """The chosen samples and how they were chosen.
 
@@ -86,6 +78,38 @@ class Selection:
     def __post_init__(self) -> None:
         check_notes(self.notes)
 
+    def __len__(self) -> int:
+        """K."""
+        return len(self.indices_K)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the table and the provenance are equal: the same samples in the same order, chosen in the same way.
+        Tensors may be on different devices."""
+        return self.table().equals(other.table(), check_metadata=True) if isinstance(other, Selection) else False
+
+    __hash__ = None  # type: ignore[assignment]  # as for a list: compared by its contents
+
+    def __repr__(self) -> str:
+        return f"Selection({', '.join(f'{name} {text}' for name, text in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        """The facts of `repr`, and how much of each class is kept, as a table of a notebook."""
+        of_C = torch.bincount(self.labels_N)
+        kept_C = torch.bincount(self.labels_N[self.indices_K], minlength=len(of_C))
+        classes = [f"{label}: {int(kept)} of {int(of_C[label])}" for label, kept in enumerate(kept_C[:_SHOWN])]
+        more = [f"and {len(kept_C) - _SHOWN} more"] if len(kept_C) > _SHOWN else []
+        facts = self._facts() | {"kept per class": ", ".join(classes + more)}
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
+        return f"<table><caption>Selection</caption>{''.join(rows)}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return {
+            "of": f"{len(self):,} of {len(self.labels_N):,} candidates",
+            "by": f"{self.algorithm}({options})",
+            "seed": str(self.seed),
+        }
+
     @property
     def provenance(self) -> dict[str, Any]:
         """Everything that repeats this selection: algorithm, options, fraction, balanced, seed, version, notes."""
@@ -99,10 +123,15 @@ class Selection:
             "version": self.version,
         }
 
+    @property
+    def positions_K(self) -> Tensor:
+        """Int64 (K,), position of each pick in the data set, on the CPU, in the order of `indices_K`."""
+        return self.positions_N.cpu()[self.indices_K.cpu()]
+
     def ascending(self) -> tuple[Tensor, Tensor]:
         """Positions (K,) of the chosen samples in the data set, and their raw weights (K,), on the CPU. Positions are
         int64 and ascending, the fastest order to read."""
-        positions_K, order_K = self.positions_N.cpu()[self.indices_K.cpu()].sort()
+        positions_K, order_K = self.positions_K.sort()
         return positions_K, self.weights_K.cpu()[order_K]
 
     def normalised_weights(self) -> Tensor:
@@ -124,13 +153,44 @@ class Selection:
         Raises:
             UsageError: the data set has no length, or is shorter than the scored one.
         """
-        count, last = length_of(dataset), int(self.positions_N.max())
+        return Subset(dataset, self._positions_in(length_of(dataset)))
+
+    def huggingface(self, dataset: _Selectable) -> Any:
+        """The chosen rows of the Hugging Face data set that was scored (`dataset.select`), in the order of `indices_K`.
+
+        Raises:
+            UsageError: the data set has no `select`, or is shorter than the scored one.
+        """
+        if not callable(getattr(dataset, "select", None)):
+            raise UsageError(f"{type(dataset).__name__} has no select", "use subset(dataset) for a data set of torch")
+        return dataset.select(self._positions_in(len(dataset)))
+
+    def files(self, names: Sequence[str] | None = None) -> list[str]:
+        """The names of the chosen samples, in the order of `indices_K`.
+
+        Args:
+            names: name of each sample of the data set, such as `[path for path, _ in image_folder.samples]`; None = the
+                names that a run has stored with the selection.
+
+        Raises:
+            UsageError: no names are known, or there are fewer than samples.
+        """
+        if names is not None:
+            return [names[position] for position in self._positions_in(len(names))]
+        if self.sources_N is None:
+            raise UsageError("the selection does not know the names of the samples", "hand over names")
+        return [str(name) for name in self.sources_N.take(pa.array(self.indices_K.cpu().numpy())).to_pylist()]
+
+    def _positions_in(self, count: int) -> list[int]:
+        """`positions_K`, checked against the length of a data set."""
+        last = int(self.positions_N.max())
         if last >= count:
             raise UsageError(
                 f"the candidates reach up to position {last}, the data set has {count} samples",
                 "hand over the data set that was scored",
             )
-        return Subset(dataset, self.positions_N.cpu()[self.indices_K.cpu()].tolist())
+        positions: list[int] = self.positions_K.tolist()
+        return positions
 
     def sampler(
         self, num_samples: int | None = None, generator: torch.Generator | None = None
@@ -154,20 +214,15 @@ class Selection:
         Rank and weight are null unless the sample is chosen. The schema's metadata hold the provenance as JSON under
         the key `lipt`.
         """
-        n, indices_K = len(self.labels_N), self.indices_K.cpu().numpy()
-        ranks_N, weights_N = np.full(n, -1, np.int32), np.zeros(n, np.float32)
-        ranks_N[indices_K], weights_N[indices_K] = np.arange(len(indices_K)), self.weights_K.cpu().numpy()
-        left_N = ranks_N < 0
-        columns = {
-            "position": self.positions_N.cpu().numpy(),
-            "label": self.labels_N.cpu().numpy().astype(np.int32),
-            "score": pa.nulls(n, pa.float32()) if self.scores_N is None else self.scores_N.cpu().numpy(),
-            "rank": pa.array(ranks_N, mask=left_N),
-            "weight": pa.array(weights_N, mask=left_N),
-        }
-        if self.sources_N is not None:
-            columns[_SOURCE] = self.sources_N
-        return pa.table(columns, metadata={_METADATA: json.dumps(self.provenance, sort_keys=True)})
+        return as_table(
+            indices_K=self.indices_K,
+            weights_K=self.weights_K,
+            scores_N=self.scores_N,
+            labels_N=self.labels_N,
+            positions_N=self.positions_N,
+            sources_N=self.sources_N,
+            provenance=self.provenance,
+        )
 
     def to_parquet(self) -> bytes:
         """The table as one Parquet file."""
@@ -207,7 +262,7 @@ class Selection:
         try:
             data = Path(path).read_bytes()
         except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror or error}", _REMEDY) from None
+            raise UsageError(f"cannot read {path}: {error.strerror or error}", REMEDY) from None
         return cls.from_parquet(data, origin=str(path))
 
     @classmethod
@@ -221,65 +276,8 @@ class Selection:
             UsageError: `data` is not a selection; names `origin`.
         """
         try:
-            names = [name for name in pq.read_schema(io.BytesIO(data)).names if sources or name != _SOURCE]
-            return cls._from_table(pq.read_table(io.BytesIO(data), columns=names))
+            names = [name for name in pq.read_schema(io.BytesIO(data)).names if sources or name != SOURCE]
+            return cls(**of_table(pq.read_table(io.BytesIO(data), columns=names)))
         except (pa.ArrowException, OSError, ValueError) as error:
             why = str(error).partition("\n")[0]
-            raise UsageError(f"{origin} is not a selection: {why}", _REMEDY) from None
-
-    @classmethod
-    def _from_table(cls, table: pa.Table) -> Selection:
-        """The inverse of `table`; raises ValueError if the table is not a selection."""
-        sources_N = None
-        if table.schema.names[-1:] == [_SOURCE] and table.schema.types[-1] == pa.string():
-            sources_N, table = table[_SOURCE], table.drop_columns(_SOURCE)
-        if list(zip(table.schema.names, table.schema.types, strict=True)) != list(_COLUMNS.items()):
-            raise ValueError(f"its columns are {', '.join(table.schema.names)}, expected {', '.join(_COLUMNS)}")
-        notes = json.loads((table.schema.metadata or {}).get(_METADATA, b"null"))
-        for name, kind in _PROVENANCE.items():
-            if not isinstance(notes, dict) or not isinstance(notes.get(name), kind):
-                raise ValueError(f"its provenance lacks {name}")
-        how = {name: notes.pop(name) for name in _PROVENANCE}
-        rows_K = np.flatnonzero(table["rank"].is_valid().to_numpy())
-        kept = table.take(pa.array(rows_K))
-        order_K = np.argsort(kept["rank"].to_numpy())
-        _check(table, kept)
-        scored = table["score"].null_count == 0
-        return cls(
-            indices_K=torch.from_numpy(rows_K[order_K]),
-            weights_K=torch.from_numpy(kept["weight"].to_numpy()[order_K]),
-            scores_N=torch.from_numpy(table["score"].to_numpy().copy()) if scored else None,
-            labels_N=torch.from_numpy(table["label"].to_numpy().astype(np.int64)),
-            positions_N=torch.from_numpy(table["position"].to_numpy().copy()),
-            sources_N=sources_N,
-            notes=notes,
-            **how,
-        )
-
-
-def check_notes(notes: Mapping[str, Any]) -> None:
-    """Raise UsageError if `notes` are not JSON, or have the name of another entry of the provenance."""
-    taken = sorted(_PROVENANCE.keys() & notes.keys())
-    if taken:
-        raise UsageError(f"note {taken[0]!r} is an entry of every provenance", "give it another name")
-    try:
-        json.dumps(dict(notes))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"notes cannot be stored: {error}", "use strings, numbers, lists and dicts") from None
-
-
-def _check(table: pa.Table, kept: pa.Table) -> None:
-    """Raise ValueError if the values cannot be those of a selection."""
-    n, k = len(table), len(kept)
-    nulls = {name: table[name].null_count for name in _COLUMNS}
-    positions_N, weights_K = table["position"].to_numpy(), kept["weight"].to_numpy()
-    if not k:
-        raise ValueError("no row is chosen")
-    if nulls["position"] or nulls["label"] or nulls["score"] not in (0, n) or kept["weight"].null_count:
-        raise ValueError("a row lacks its position, label, score or weight")
-    if positions_N.min() < 0 or len(np.unique(positions_N)) < n:
-        raise ValueError("its positions are negative or not distinct")
-    if not np.array_equal(np.sort(kept["rank"].to_numpy()), np.arange(k)):
-        raise ValueError(f"the ranks of its {k} chosen rows are not 0..{k - 1}")
-    if not (np.isfinite(weights_K) & (weights_K >= 0)).all():
-        raise ValueError("its weights are negative or not finite")
+            raise UsageError(f"{origin} is not a selection: {why}", REMEDY) from None

@@ -17,6 +17,7 @@ from lipt.runtime.algorithm import needs_of
 from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.selection import Candidates, Selection
 from lipt.selection import select as run_selection
+from lipt.selection.api import checked
 from lipt.stages.score import read_scores
 
 SUBSET = "subset.parquet"
@@ -75,13 +76,13 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
 def apply(settings: Select, candidates: Candidates, validation: Candidates | None, *, seed: int) -> Selection:
     """Run the configured algorithm on these candidates."""
     return run_selection(
-        settings.algorithm,
+        checked(settings.algorithm, settings.options),
         candidates,
         fraction=settings.fraction,
         seed=seed,
         balanced=settings.balanced,
-        options=settings.options,
         validation=validation,
+        **settings.options,
     )
 
 

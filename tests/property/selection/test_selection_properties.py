@@ -161,7 +161,7 @@ def test_a_duplicate_of_a_pick_is_not_the_next_pick(algorithm: str) -> None:
     base = one_class(10, 8)
     twice = torch.arange(10).repeat(2)
     picked = select(
-        algorithm, permuted(base, twice), fraction=0.2, options={"lam": 0.0} if algorithm == "gradmatch" else None
+        algorithm, permuted(base, twice), fraction=0.2, **({"lam": 0.0} if algorithm == "gradmatch" else {})
     ).indices_K
     assert len((picked % 10).unique()) == 4
 

@@ -22,5 +22,5 @@ def test_scores_carry_the_name_of_what_was_measured(algorithm, options, name):
     """And not that of the algorithm which spreads its budget over them."""
     outputs = Outputs(logits_NC=torch.randn(40, 2), features_ND=torch.randn(40, 3))
     candidates = Candidates(labels_N=torch.arange(40) % 2, num_classes=2, outputs=[outputs])
-    provenance = select(algorithm, candidates, fraction=0.05, options=options).provenance
+    provenance = select(algorithm, candidates, fraction=0.05, **options).provenance
     assert score_name(provenance["algorithm"], provenance["options"]) == name

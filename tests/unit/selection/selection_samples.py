@@ -59,7 +59,7 @@ def permuted(candidates: Candidates, order_N: Tensor) -> Candidates:
 
 def run(algorithm: str, candidates: Candidates, k: int, **options: object) -> Selection:
     """k of all candidates, as one group."""
-    return select(algorithm, candidates, fraction=k / len(candidates), balanced=False, options=options)
+    return select(algorithm, candidates, fraction=k / len(candidates), balanced=False, **options)
 
 
 def dense_gradients(candidates: Candidates, model: int = 0) -> Tensor:

@@ -51,4 +51,4 @@ def test_its_name_and_options_are_checked() -> None:
     with pytest.raises(UsageError, match="did you mean 'doubted'"):
         select("doubtd", make(), k=8)
     with pytest.raises(UsageError, match="option lowest of doubted: 'x' is not true or false"):
-        select("doubted", make(), k=8, options={"lowest": "x"})
+        select("doubted", make(), k=8, lowest="x")

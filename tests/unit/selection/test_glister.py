@@ -18,12 +18,12 @@ def test_glister_equals_brute_force_and_differs_from_static_ranking(seed: int) -
     candidates, validation = one_class(25, seed=seed), make(15, 4, 5, seed=seed + 10)
     static = (dense_gradients(candidates) @ dense_gradients(validation).mean(0)).argsort(descending=True)[:10].tolist()
     picked = select(
-        "glister", candidates, fraction=0.4, balanced=False, options={"eta": 0.05}, validation=validation
+        "glister", candidates, fraction=0.4, balanced=False, eta=0.05, validation=validation
     ).indices_K.tolist()
     assert picked == glister(candidates, validation, 10, 0.05)
     assert picked != static
     still = select(
-        "glister", candidates, fraction=0.4, balanced=False, options={"eta": 0.0}, validation=validation
+        "glister", candidates, fraction=0.4, balanced=False, eta=0.0, validation=validation
     ).indices_K.tolist()
     assert still == static
 
@@ -39,7 +39,7 @@ def test_glister_judges_a_class_by_its_own_validation_samples_and_by_all_if_it_h
         make(20, 3, 5, labels=labels),
         make(12, 3, 5, seed=1, labels=torch.tensor([0] * 6 + [2] * 6)),
     )
-    picked = select("glister", candidates, fraction=0.3, options={"eta": 0.03}, validation=validation).indices_K
+    picked = select("glister", candidates, fraction=0.3, eta=0.03, validation=validation).indices_K
     parts = [slice(0, 10), slice(10, 20)]
     first, second = (
         Candidates(
@@ -85,9 +85,7 @@ def test_parts_for_several_threads_change_nothing(threads: int) -> None:
     expected = glister(candidates, validation, 12, 0.05)
     torch.set_num_threads(threads)
     try:
-        picked = select(
-            "glister", candidates, fraction=0.24, balanced=False, options={"eta": 0.05}, validation=validation
-        )
+        picked = select("glister", candidates, fraction=0.24, balanced=False, eta=0.05, validation=validation)
     finally:
         torch.set_num_threads(1)
     assert picked.indices_K.tolist() == expected

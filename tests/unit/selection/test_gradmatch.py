@@ -236,7 +236,8 @@ def test_mini_batches_give_exactly_the_budget(n: int, k: int, batch_size: int, s
         one_class(n, 3, 3, seed=seed),
         fraction=k / n,
         balanced=False,
-        options={"per": "batch", "batch_size": batch_size},
+        per="batch",
+        batch_size=batch_size,
     )
     assert len(picked.indices_K.unique()) == len(picked.indices_K) == len(picked.weights_K) == max(1, round(k / n * n))
 

@@ -81,7 +81,7 @@ def test_every_greedy_of_the_medoids_goes_on(monkeypatch: pytest.MonkeyPatch, gr
     expected = naive_medoids(candidates, [4, 9, 20], K)
     for limit in (submodular.DENSE_LIMIT, 10):  # from memory, and computed when needed
         monkeypatch.setattr(submodular, "DENSE_LIMIT", limit)
-        picked = select("facility_location", candidates, k=K, initial=[4, 9, 20], options=options).indices_K
+        picked = select("facility_location", candidates, k=K, initial=[4, 9, 20], **options).indices_K
         assert picked.tolist() == expected
 
 

@@ -35,7 +35,7 @@ def test_large_integers_keep_their_digits() -> None:
 def test_ccs_covers_own_scores_evenly() -> None:
     order = np.random.default_rng(0).permutation(200)  # the score of each; the half that is highest is dropped
     candidates = Candidates.of(np.zeros(200, dtype=int), scores=order)
-    picked = select("ccs", candidates, k=20, options={"score": "scores", "beta": 0.5, "strata": 10}).indices_K
+    picked = select("ccs", candidates, k=20, score="scores", beta=0.5, strata=10).indices_K
     assert np.bincount(order[picked] // 10, minlength=20).tolist() == [2] * 10 + [0] * 10
 
 
@@ -44,13 +44,13 @@ def test_ccs_over_the_scores_of_a_ranking_is_ccs_by_that_ranking() -> None:
     found = select("el2n", candidates, fraction=0.2).scores_N
     own = Candidates.of(candidates.labels_N, scores=found)
     expected = select("ccs", candidates, fraction=0.2, seed=4).indices_K
-    assert select("ccs", own, fraction=0.2, seed=4, options={"score": "scores"}).indices_K.tolist() == expected.tolist()
+    assert select("ccs", own, fraction=0.2, seed=4, score="scores").indices_K.tolist() == expected.tolist()
 
 
 def test_ccs_over_forgetting_counts_needs_no_model() -> None:
     candidates = make(60, 3)
     bare = Candidates(labels_N=candidates.labels_N, num_classes=3, forgetting_N=candidates.forgetting_N)
-    chosen = [select("ccs", each, fraction=0.2, options={"score": "forgetting"}) for each in (candidates, bare)]
+    chosen = [select("ccs", each, fraction=0.2, score="forgetting") for each in (candidates, bare)]
     assert chosen[0].indices_K.tolist() == chosen[1].indices_K.tolist()
 
 
@@ -58,7 +58,7 @@ def test_what_is_wrong_with_scores() -> None:
     bare = Candidates.of(LABELS)
     for algorithm, options in (("scores", {}), ("ccs", {"score": "scores"})):
         with pytest.raises(UsageError, match="own scores are missing") as error:
-            select(algorithm, bare, k=3, options=options)
+            select(algorithm, bare, k=3, **options)
         assert "--scores" in error.value.remedy
     own = torch.rand(60)
     own[7] = torch.nan

@@ -174,7 +174,7 @@ def test_auto_is_the_algorithm_of_its_rule(fraction: float, balanced: bool) -> N
     name, options = auto_rule(fraction, balanced=balanced)
     ours, theirs = (
         select("auto", candidates, fraction=fraction, seed=5, balanced=balanced),
-        select(name, candidates, fraction=fraction, seed=5, balanced=balanced, options=options),
+        select(name, candidates, fraction=fraction, seed=5, balanced=balanced, **options),
     )
     assert ours.indices_K.tolist() == theirs.indices_K.tolist()
     assert (ours.algorithm, ours.options) == (name, theirs.options)
@@ -278,7 +278,7 @@ def test_moderate_of_its_authors_is_their_code() -> None:
     kept = distance.argsort()[round(len(distance) * low) : round(len(distance) * high)]
     assert run("moderate", candidates, 9, variant="authors").indices_K.tolist() == kept.tolist()
     assert set(run("moderate", candidates, 9).indices_K.tolist()) != set(kept.tolist())
-    balanced = select("moderate", candidates, k=9, options={"variant": "authors"}).indices_K
+    balanced = select("moderate", candidates, k=9, variant="authors").indices_K
     for c, share in enumerate(torch.bincount(candidates.labels_N[balanced], minlength=3).tolist()):
         own = np.flatnonzero(labels == c)
         ranks = own[distance[own].argsort()]

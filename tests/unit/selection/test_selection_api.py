@@ -72,7 +72,7 @@ def test_auto_looks_at_a_model_only_where_that_pays() -> None:
 
 
 def test_selection_records_how_it_was_made() -> None:
-    selection = select("uncertainty", make(20, 3), fraction=0.5, seed=9, balanced=False, options={"measure": "margin"})
+    selection = select("uncertainty", make(20, 3), fraction=0.5, seed=9, balanced=False, measure="margin")
     assert (selection.algorithm, selection.options, selection.seed) == ("uncertainty", {"measure": "margin"}, 9)
     assert (selection.fraction, selection.balanced) == (0.5, False)
     assert select("uncertainty", make(20, 3), fraction=0.5).options == {"measure": "entropy"}
@@ -91,7 +91,7 @@ def test_provenance_holds_everything_to_do_it_again() -> None:
         fraction=how["fraction"],
         seed=how["seed"],
         balanced=how["balanced"],
-        options=how["options"],
+        **how["options"],
     )
     assert torch.equal(again.indices_K, selection.indices_K)
     assert torch.equal(selection.labels_N, candidates.labels_N)
@@ -142,7 +142,7 @@ def test_wrong_options_are_usage_errors(algorithm: str, options: dict[str, Any],
     whole = make(20, 3, models=2)
     candidates = Candidates(labels_N=whole.labels_N, num_classes=3, outputs=whole.outputs)
     with pytest.raises(UsageError, match=re.escape(message)):
-        select(algorithm, candidates, fraction=0.2, options=options)
+        select(algorithm, candidates, fraction=0.2, **options)
 
 
 def many_classes() -> Candidates:
@@ -205,21 +205,22 @@ def test_budgets_and_seeds_that_cannot_be(budget: dict[str, Any], message: str) 
 def test_numpy_scalars_are_numbers() -> None:
     """As they come out of arrays, for example from a grid over options."""
     candidates = make(40, 3)
-    plain = select("ccs", candidates, fraction=0.25, seed=3, options={"beta": 0.5, "strata": 4}, notes={"epoch": 2})
+    plain = select("ccs", candidates, fraction=0.25, seed=3, beta=0.5, strata=4, notes={"epoch": 2})
     scalars = select(
         "ccs",
         candidates,
         fraction=np.float32(0.25),
         seed=np.int64(3),
         balanced=np.bool_(True),
-        options={"beta": np.float32(0.5), "strata": np.int32(4)},
+        beta=np.float32(0.5),
+        strata=np.int32(4),
         notes={"epoch": np.int64(2)},
     )
     same(scalars, plain)
     assert Selection.from_parquet(scalars.to_parquet(), origin="here").provenance == plain.provenance
     assert len(select("random", candidates, k=np.int64(5), seed=torch.tensor(1)).indices_K) == 5
     with pytest.raises(UsageError, match=r"option strata of ccs: 2.5 is not an integer"):
-        select("ccs", candidates, fraction=0.25, options={"strata": np.float64(2.5)})
+        select("ccs", candidates, fraction=0.25, strata=np.float64(2.5))
 
 
 def test_auto_says_that_it_did_not_look() -> None:

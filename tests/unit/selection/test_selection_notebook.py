@@ -251,9 +251,9 @@ LINEAR = nn.Sequential(nn.Flatten(), nn.Linear(192, C))
         ([], images(), "there is no model"),
         (LINEAR, Stream(), "the data set has no length"),
         (LINEAR, Samples(), "the data set is empty"),
-        (LINEAR, Samples(IMAGE), "the data set gives Tensor, not (image tensor, label)"),
-        (LINEAR, Samples((np.zeros(3), 0)), "the data set gives (ndarray, int)"),
-        (LINEAR, Samples((IMAGE, 0, "name")), "the data set gives (Tensor, int, str)"),
+        (LINEAR, Samples(IMAGE), "the data set gives Tensor, not an image and a label"),
+        (LINEAR, Samples((np.zeros(3), 0)), "an image is a ndarray, not a tensor or a PIL image"),
+        (LINEAR, Samples((IMAGE, 0, 0, "name")), "the data set gives (Tensor, int, int, str)"),
         (LINEAR, Samples((IMAGE, "cat")), "labels: can't convert"),
         (LINEAR, Samples((IMAGE, 0.5)), "labels must be integers"),
         (LINEAR, Samples((IMAGE, C)), "label 4 of sample 0 is outside 0..3"),
@@ -302,4 +302,4 @@ def test_logits_alone_or_features_alone_are_enough_where_the_algorithm_looks_at_
     if algorithm == "ccs":
         alone = Candidates.of(values["labels"], logits=values["logits"])
         with pytest.raises(UsageError, match="algorithm ccs needs the features"):
-            select("ccs", alone, fraction=0.2, options={"score": "grand"})
+            select("ccs", alone, fraction=0.2, score="grand")

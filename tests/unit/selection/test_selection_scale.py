@@ -104,7 +104,7 @@ def test_no_algorithm_copies_all_logits_or_features(
     monkeypatch.setattr(rows, "BLOCK_BYTES", 2**16)
     n, classes, d = 4000, 40, 48
     candidates = make(n, classes, d, models=2, dtype=torch.bfloat16)
-    peak = peak_bytes(lambda: select(algorithm, candidates, fraction=0.05, options=options))
+    peak = peak_bytes(lambda: select(algorithm, candidates, fraction=0.05, **options))
     assert 2 * n <= peak <= n * min(classes, d) * 4
 
 

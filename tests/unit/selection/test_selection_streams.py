@@ -82,7 +82,7 @@ def test_streams_select_what_the_whole_selects(kind: str, classes: int, models: 
         if requirements(algorithm, 0.05).models > models:
             continue
         for balanced in (True, False):
-            arguments: dict[str, Any] = {"fraction": 0.05, "seed": 3, "balanced": balanced, "options": options}
+            arguments: dict[str, Any] = {"fraction": 0.05, "seed": 3, "balanced": balanced, **options}
             reader = Reader(whole, SIZES[sizes])
             same(select(algorithm, reader.candidates(), **arguments), select(algorithm, whole, **arguments))
             once = requirements(algorithm, 0.05, options).passes
@@ -178,7 +178,7 @@ def test_memory_does_not_grow_with_the_outputs(
     candidates = Reader(whole, [size] * (n // size)).candidates()
     outputs = 2 * n * (20 + 100) * 4
     assert peak_bytes(lambda: passes.in_memory(candidates, "candidate")) >= outputs
-    peak = peak_bytes(lambda: select(algorithm, candidates, fraction=0.1, options=options))
+    peak = peak_bytes(lambda: select(algorithm, candidates, fraction=0.1, **options))
     assert peak <= outputs * size / n + 80 * n + 2**16  # a block, what selecting takes per candidate, a pass within it
 
 

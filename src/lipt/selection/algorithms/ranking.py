@@ -53,6 +53,10 @@ def uncertainty(task: Task, *, measure: Uncertainty = "entropy") -> Picks:
     """Least certain predictions.
 
     Time: O(nC). Use: active learning baseline. Probabilities are averaged over the models.
+
+    Args:
+        measure: entropy of the probabilities; `margin`: second minus first probability; `least_confidence`: 1 - the
+            largest one.
     """
     return top(task, difficulty(task.candidates, measure))
 

@@ -43,6 +43,7 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
             `sparse` is the exact greedy where only its nearest `neighbours` can represent a sample. `auto` is lazy up
             to 50,000 samples per problem, then sparse.
         epsilon: expected relative loss of value of the stochastic greedy.
+        neighbours: of the sparse greedy.
 
     Initial samples represent the samples closest to them, and get no weight.
     """
@@ -68,7 +69,12 @@ def facility_location(
     """Medoids of the features.
 
     Source: Wei, Iyer & Bilmes 2015. Time: O(n²d). Use: coverage of feature space.
-    The distance is 1 - cos or Euclidean; the other options are those of `craig`.
+
+    Args:
+        metric: the distance: `cosine` is 1 - cos.
+        greedy: as for `craig`.
+        epsilon: expected relative loss of value of the stochastic greedy.
+        neighbours: of the sparse greedy.
     """
 
     def pick(group: Group) -> tuple[Tensor, None]:

@@ -1,0 +1,55 @@
+"""`lipt.run`: a whole run from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from lipt.config import load_config, override, parse_config
+from lipt.flow.address import report_key
+from lipt.flow.compare import run_with_baseline
+from lipt.progress import make_reporter
+from lipt.report.document import Document
+from lipt.runtime import Attempt, Context
+from lipt.selection import Selection
+from lipt.stages.select import SUBSET
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """What a run has made."""
+
+    report: Document
+    page: str
+    """Path or address of the report as an HTML page."""
+    subset: Selection
+    """The chosen training images, with their names: `subset.files()`."""
+
+
+def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Finished:
+    """Run a configuration from data to report, as `lipt run` does. Finished stages are skipped.
+
+    Args:
+        config: a YAML file, or the settings as nested mappings: `{"data": {"source": "digits"}}`.
+        changes: settings that replace those of `config`: `{"select": {"fraction": 0.1}}`.
+
+    Raises:
+        LiptError: a setting is wrong (UsageError), or the run failed.
+    """
+    settings = parse_config(dict(config)) if isinstance(config, Mapping) else load_config(fspath(config))
+    ctx = Context.of(override(settings, dict(changes or {})), make_reporter())
+    try:
+        document = run_with_baseline(ctx)
+    finally:
+        ctx.reporter.close()
+    assert document is not None  # None on a dry run only
+    assert document.subset is not None
+    ref, store = document.subset.ref, ctx.workspace.store
+    data = Attempt(ctx=ctx, ref="reports", label="subset").read(ctx.workspace.get(ref), SUBSET, kind="other")
+    return Finished(
+        report=document,
+        page=f"{store.uri.removeprefix('file://')}/{report_key(ctx.config, 'html')}",
+        subset=Selection.from_parquet(data, origin=f"{ref}/{SUBSET}"),
+    )

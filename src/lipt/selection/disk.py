@@ -1,0 +1,72 @@
+"""Room for the rows of a scoring pass, in memory or in .npy files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lipt.errors import RunError
+
+
+class Rows:
+    """Makes tensors in memory, or memory-mapped in files that get their names at the end (`rows_in`)."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.unfinished: dict[Path, np.memmap[tuple[int, ...], np.dtype[np.generic]]] = {}
+
+    def new(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32, *, suffix: str = "") -> Tensor:
+        """A tensor without contents."""
+        if self.folder is None or 0 in shape:
+            return torch.empty(shape, dtype=dtype)
+        path = self.folder / f"{name}{suffix}.npy"
+        temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+        kind = np.int64 if dtype == torch.int64 else np.float32
+        with _writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            mapped = np.lib.format.open_memmap(temporary, mode="w+", dtype=kind, shape=shape)
+            self.unfinished[path] = mapped
+            if hasattr(os, "posix_fallocate"):  # writing to a page for which the disk has no room kills the process
+                with open(temporary, "r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, mapped.offset + mapped.nbytes)
+        return torch.from_numpy(mapped)
+
+    def finish(self) -> None:
+        """Give the files their names."""
+        for path, mapped in self.unfinished.items():
+            with _writing(path.parent):
+                mapped.flush()
+                os.replace(str(mapped.filename), path)
+
+
+@contextmanager
+def rows_in(folder: str | os.PathLike[str] | None) -> Iterator[Rows]:
+    """Rows in files of the folder, which get their names when everything is written; on an error they are deleted.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    rows = Rows(None if folder is None else Path(folder))
+    try:
+        yield rows
+        rows.finish()
+    finally:
+        for mapped in rows.unfinished.values():
+            with suppress(OSError):
+                os.unlink(str(mapped.filename))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = "free space, or choose another folder"
+        raise RunError(f"cannot write {folder}: {error.strerror or error}", remedy) from None

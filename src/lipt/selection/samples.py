@@ -1,0 +1,108 @@
+"""Images and labels of a data set, in whichever form it gives its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+
+from lipt.errors import UsageError
+from lipt.selection.arrays import as_labels, length_of
+
+_IMAGES, _LABELS = ("pixel_values", "image", "img", "images", "x"), ("labels", "label", "fine_label", "y")
+_REMEDY = "give (image, label), (image, label, index) or a dict with an image and a label"
+
+Transform = Callable[[Any], Any]
+
+
+def loader_of(
+    data: Dataset[Any] | DataLoader[Any], *, batch_size: int, num_workers: int, transform: Transform | None
+) -> DataLoader[Any]:
+    """Batches of (images, labels) in the order of the data set. A loader of the user is taken as it is.
+
+    Raises:
+        UsageError: there are no samples, their form is unknown, or the user's loader shuffles, drops samples or comes
+            with a transform.
+    """
+    if isinstance(data, DataLoader):
+        if transform is not None:
+            raise UsageError("a DataLoader is used as it is, without transform", "transform in its data set")
+        _check_order(data)
+        return data
+    if not length_of(data):
+        raise UsageError("the data set is empty")
+    _picture_and_label(data[0])  # fail in this process, not in a worker
+    return DataLoader(data, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
+
+
+def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
+    """Images (B, ...) and int64 labels (B,) of a batch, which has the form of a sample.
+
+    Raises:
+        UsageError: the images are no tensor, or the labels no integers.
+    """
+    x, labels = _picture_and_label(batch)
+    if not isinstance(x, Tensor):
+        raise UsageError(f"the batches hold images as {type(x).__name__}, not as a tensor", "add a transform")
+    return x, as_labels(labels)
+
+
+class _Collate:
+    """Stacks samples. (A class, so that the workers of a loader can receive it.)"""
+
+    def __init__(self, transform: Transform | None) -> None:
+        self.transform = transform
+
+    def __call__(self, samples: list[Any]) -> tuple[Tensor, Any]:
+        pairs = [_picture_and_label(sample) for sample in samples]
+        images = [_as_image(self.transform(x) if self.transform else x) for x, _ in pairs]
+        shapes = {tuple(image.shape) for image in images}
+        if len(shapes) > 1:
+            raise UsageError(f"images have different sizes: {sorted(shapes)[:2]}", "resize them with transform=")
+        return torch.stack(images), [label for _, label in pairs]
+
+
+def _as_image(x: Any) -> Tensor:
+    """A tensor as it is; a PIL image as float32 (channels, H, W) from 0 to 1."""
+    if isinstance(x, Tensor):
+        return x
+    if hasattr(x, "getbands") and hasattr(x, "convert"):  # a PIL image, without importing PIL
+        x = x if x.mode in ("L", "RGB") else x.convert("RGB")
+        pixels_HWC = np.array(x, dtype=np.float32).reshape(x.height, x.width, -1) / 255
+        return torch.from_numpy(pixels_HWC).permute(2, 0, 1).contiguous()
+    raise UsageError(
+        f"an image is a {type(x).__name__}, not a tensor or a PIL image", "turn it into a tensor with transform="
+    )
+
+
+def _picture_and_label(sample: Any) -> tuple[Any, Any]:
+    if isinstance(sample, Mapping):
+        image, label = (next((name for name in names if name in sample), None) for names in (_IMAGES, _LABELS))
+        if image is not None and label is not None:
+            return sample[image], sample[label]
+        keys = ", ".join(map(str, sample))
+        raise UsageError(
+            f"a sample is a dict of {keys}: image or label are missing",
+            f"name the image one of {', '.join(_IMAGES)} and the label one of {', '.join(_LABELS)}",
+        )
+    if isinstance(sample, (tuple, list)) and len(sample) in (2, 3):
+        return sample[0], sample[1]
+    what = type(sample).__name__
+    if isinstance(sample, (tuple, list)):
+        what = f"({', '.join(type(each).__name__ for each in sample)})"
+    raise UsageError(f"the data set gives {what}, not an image and a label", _REMEDY)
+
+
+def _check_order(loader: DataLoader[Any]) -> None:
+    """A selection is of positions in the data set, so all samples must come in its order."""
+    length_of(loader.dataset)
+    batches = loader.batch_sampler
+    in_order = type(batches) is BatchSampler and isinstance(batches.sampler, SequentialSampler)
+    if not in_order or loader.drop_last:
+        raise UsageError(
+            "the DataLoader does not give all samples in batches and in order", "set shuffle=False and drop_last=False"
+        )

@@ -1,0 +1,203 @@
+"""`import lipt`: its public names and their types, the description of the algorithms, and what a Selection can do."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from selection_samples import make
+from torch.utils.data import TensorDataset
+
+import lipt
+from lipt.errors import RUN_MODULES, UsageError
+from lipt.selection.registry import keywords, lookup
+from tests.programs import run_python
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_import_loads_nothing_heavy_and_every_public_name_is_there() -> None:
+    program = "import json, sys, lipt; print(json.dumps([sorted(sys.modules), dir(lipt)]))"
+    modules, names = json.loads(run_python("-c", program))
+    assert not {"torch", "numpy", "pyarrow", "pydantic", "lipt.selection"} & set(modules)
+    assert names == lipt.__all__
+    assert all(getattr(lipt, name) is not None for name in lipt.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'selct'"):
+        lipt.selct  # noqa: B018
+
+
+def test_the_type_of_an_algorithm_lists_the_registered_ones() -> None:
+    assert get_args(lipt.AlgorithmName) == lipt.ALGORITHMS
+    assert (ROOT / "src/lipt/py.typed").exists()
+
+
+def test_a_type_checker_knows_the_names_and_refuses_a_wrong_algorithm(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import lipt\n"
+        'reveal_type(lipt.select("ccs", lipt.Candidates.of([0, 1]), k=1, beta=0.3))\n'
+        'lipt.select("css", lipt.Candidates.of([0, 1]), k=1)\n'
+    )
+    # Other packages are unknown to it: reading torch would take a minute.
+    command = [sys.executable, "-m", "mypy", "--no-site-packages", "--ignore-missing-imports"]
+    environment = os.environ | {"MYPYPATH": str(ROOT / "src")}
+    command += ["--follow-imports=silent", "mine.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert 'Revealed type is "lipt.selection.result.Selection"' in lines[0]
+    assert 'Argument 1 to "select" has incompatible type "Literal[\'css\']"' in lines[1]
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("algorithm", lipt.ALGORITHMS)
+def test_a_description_explains_every_option(algorithm: str) -> None:
+    found = lipt.describe(algorithm)
+    defaults = {} if algorithm == "auto" else keywords(lookup(algorithm).function)[0]
+    assert [option.name for option in found.options] == list(defaults)
+    assert all(option.meaning and option.values for option in found.options), found.options
+    assert str(found).startswith(f"{algorithm}: {found.picks}.")
+    assert all(option.name in str(found) for option in found.options)
+    # An option of the name of an argument of `select` could not be set.
+    assert not defaults.keys() & inspect.signature(lipt.select).parameters.keys()
+
+
+def test_the_text_of_a_description() -> None:
+    lines = str(lipt.describe("ccs")).splitlines()
+    assert lines[1] == "  needs: logits"
+    text = (
+        "strata (50): number of equally wide score ranges that share the budget; at most one per sample of the budget."
+    )
+    assert text in " ".join(" ".join(lines).split())
+    assert "beta (by the fraction): share of each group that is dropped first" in " ".join(" ".join(lines).split())
+    with pytest.raises(UsageError, match="did you mean 'ccs'"):
+        lipt.describe("css")
+
+
+def test_options_are_keywords() -> None:
+    candidates = make(60, 3)
+    selection = lipt.select("ccs", candidates, k=12, beta=0.3, seed=1)
+    assert selection.options["beta"] == 0.3
+    assert selection.seed == 1
+    with pytest.raises(UsageError, match=r"algorithm ccs has no option 'bta'\n.*did you mean 'beta'"):
+        lipt.select("ccs", candidates, k=12, bta=0.3)
+    with pytest.raises(UsageError, match="auto takes no options"):
+        lipt.select("auto", candidates, k=12, beta=0.3)
+
+
+def test_length_equality_and_text() -> None:
+    candidates = make(1200, 3)
+    first, again, other = (lipt.select("ccs", candidates, k=12, seed=seed) for seed in (0, 0, 1))
+    assert len(first) == 12
+    assert first == again
+    assert first != other
+    assert first != "ccs"
+    weighted = lipt.Selection(**vars(first) | {"weights_K": first.weights_K * 2})
+    assert first != weighted
+    assert first != lipt.Selection(**vars(first) | {"notes": {"epoch": 2}})
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(first)
+    text = "Selection(of 12 of 1,200 candidates, by ccs(score=el2n, beta=None, strata=50), seed 0)"
+    assert repr(first) == text
+
+
+def test_a_notebook_shows_a_table_with_every_text_escaped() -> None:
+    labels = [0] * 6 + [1] * 3 + [40]
+    selection = lipt.select("stratified", lipt.Candidates.of(labels), k=3)
+    html = selection._repr_html_()
+    assert "<td>0: 2 of 6, 1: 1 of 3, 2: 0 of 0," in html
+    assert "and 21 more" in html
+    hostile = lipt.Selection(**vars(selection) | {"algorithm": "<script>"})._repr_html_()
+    assert "<script>" not in hostile
+    assert "&lt;script&gt;" in hostile
+
+
+def test_a_saved_selection_is_equal(tmp_path: Path) -> None:
+    selection = lipt.select("gradmatch", make(60, 3), k=12, notes={"epoch": 2})
+    selection.save(tmp_path / "s.parquet")
+    assert lipt.Selection.load(tmp_path / "s.parquet") == selection
+
+
+class Rows:
+    """The part of a Hugging Face data set that `huggingface` uses."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, indices: list[int]) -> Rows:
+        assert all(type(index) is int for index in indices)
+        return Rows([self.rows[index] for index in indices])
+
+
+def test_the_chosen_samples_of_other_libraries() -> None:
+    selection = lipt.select("herding", make(60, 3), k=12)
+    names = [f"{i:03d}.jpg" for i in range(60)]
+    chosen = [names[i] for i in selection.indices_K.tolist()]
+    assert selection.positions_K.tolist() == selection.indices_K.tolist()
+    assert selection.files(names) == chosen
+    assert selection.huggingface(Rows(names)).rows == chosen
+    assert [int(x) for (x,) in selection.subset(TensorDataset(torch.arange(60)))] == selection.indices_K.tolist()
+    # Candidates that are a part of the data set: sample i of them is sample 2 i of it.
+    part = lipt.Selection(**vars(selection) | {"positions_N": 2 * torch.arange(60)})
+    assert part.files([str(i) for i in range(119)]) == [str(2 * i) for i in selection.indices_K.tolist()]
+    with pytest.raises(UsageError, match="hand over names"):
+        selection.files()
+    with pytest.raises(UsageError, match="the candidates reach up to position 59, the data set has 59 samples"):
+        selection.files(names[:59])
+    with pytest.raises(UsageError, match="reach up to position 59"):
+        selection.huggingface(Rows(names[:59]))
+    with pytest.raises(UsageError, match=r"TensorDataset has no select\n.*use subset"):
+        selection.huggingface(TensorDataset(torch.arange(60)))  # type: ignore[arg-type]
+
+
+WITHOUT = """
+import json, sys
+
+blocked = set(json.loads(sys.argv[1]))
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+import torch, lipt
+from lipt.cli import main
+
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4))
+data = torch.utils.data.TensorDataset(torch.rand(40, 3, 2, 2), torch.arange(40) % 4)
+candidates = lipt.score_dataset(model, data, to=sys.argv[2])
+for name in lipt.ALGORITHMS:
+    if not {"forgetting", "scores", "dual"} & {name}:
+        lipt.select(name, candidates, k=8).save(sys.argv[2] + "/subset.parquet")
+print(lipt.describe("ccs"), lipt.Selection.load(sys.argv[2] + "/subset.parquet"))
+main(["select", "--labels", sys.argv[2] + "/labels.npy", "--k", "4", "--to", sys.argv[2] + "/again.parquet"])
+assert not blocked & set(sys.modules)
+try:
+    main(sys.argv[3:])
+except SystemExit as end:
+    print("exit", end.code)
+"""
+
+
+def test_selection_needs_only_the_base_installation(tmp_path: Path) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    names = {text.split(">=")[0].replace("pillow", "PIL") for text in extras["run"]}
+    assert names == RUN_MODULES
+    config = tmp_path / "run.yaml"
+    config.write_text("data: {source: digits}\n")
+    command = [sys.executable, "-c", WITHOUT, json.dumps(sorted(names)), str(tmp_path / "outputs"), "run", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["exit 2"], done.stderr
+    assert "pip install 'lipt[run]'" in done.stderr
+    assert np.load(tmp_path / "outputs/logits.npy").shape == (40, 4)

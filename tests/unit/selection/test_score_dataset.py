@@ -1,0 +1,215 @@
+"""What `score_dataset` takes: data sets, loaders and models of several kinds; and outputs on disk."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
+
+from lipt.cli import main
+from lipt.errors import RunError, UsageError
+from lipt.selection import Candidates, Selection, score_dataset, select
+
+N, C = 21, 4
+LABELS = [i % C for i in range(N)]
+
+
+class Listed(Dataset[Any]):
+    """A map-style data set of these samples."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, position: int) -> Any:
+        return self.samples[position]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 16), nn.ReLU(), nn.Linear(16, C))
+
+
+def pixels() -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(0).integers(0, 256, (N, 8, 8, 3), dtype=np.uint8)
+
+
+def tensors() -> Tensor:
+    return torch.from_numpy(pixels()).permute(0, 3, 1, 2).float() / 255
+
+
+def equal(found: Candidates, expected: Candidates) -> None:
+    assert found.labels_N.tolist() == expected.labels_N.tolist()
+    assert found.num_classes == expected.num_classes
+    for mine, theirs in zip(found.outputs, expected.outputs, strict=True):
+        torch.testing.assert_close(mine.logits_NC, theirs.logits_NC)
+        torch.testing.assert_close(mine.features_ND, theirs.features_ND)
+
+
+def forms() -> dict[str, Any]:
+    x, pictures = tensors(), [Image.fromarray(each) for each in pixels()]
+    pairs = list(zip(x, LABELS, strict=True))
+    return {
+        "with index": Listed([(image, label, 100 + i) for i, (image, label) in enumerate(pairs)]),
+        "dicts": Listed([{"image": image, "label": label, "name": "a"} for image, label in pairs]),
+        "dicts of pictures": Listed([{"img": p, "fine_label": y} for p, y in zip(pictures, LABELS, strict=True)]),
+        "pictures": Listed(list(zip(pictures, LABELS, strict=True))),
+        "pictures with an alpha channel": Listed(
+            [(p.convert("RGBA"), y) for p, y in zip(pictures, LABELS, strict=True)]
+        ),
+        "loader": DataLoader(TensorDataset(x, torch.tensor(LABELS)), batch_size=4),
+        "loader of dicts": DataLoader(Listed([{"pixel_values": x, "labels": y} for x, y in pairs]), batch_size=5),
+    }
+
+
+@pytest.mark.parametrize("form", list(forms()))
+def test_every_form_of_a_data_set_gives_the_same_candidates(form: str) -> None:
+    expected = score_dataset(network(), TensorDataset(tensors(), torch.tensor(LABELS)))
+    equal(score_dataset(network(), forms()[form], batch_size=8), expected)
+
+
+def test_grey_pictures_and_a_transform_in_the_workers_of_a_loader() -> None:
+    grey = [(Image.fromarray(each[:, :, 0]), y) for each, y in zip(pixels(), LABELS, strict=True)]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, C))
+    candidates = score_dataset(model, Listed(grey))
+    with torch.no_grad():
+        torch.testing.assert_close(candidates.outputs[0].logits_NC, model(tensors()[:, :1]))
+        scaled = score_dataset(model, Listed(grey), transform=doubled, num_workers=1)
+        torch.testing.assert_close(scaled.outputs[0].logits_NC, model(2 * tensors()[:, :1]))
+
+
+def doubled(picture: Image.Image) -> Tensor:
+    return torch.from_numpy(np.asarray(picture, np.float32))[None] * 2 / 255
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Listed([{"image": torch.zeros(3, 8, 8), "name": "a"}]), "a sample is a dict of image, name"),
+        (
+            Listed([(Image.new("RGB", (8, 8)), 0), (Image.new("RGB", (9, 8)), 1)]),
+            "images have different sizes: [(3, 8, 8), (3, 8, 9)]",
+        ),
+        (DataLoader(TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), shuffle=True), "in batches and in order"),
+        (
+            DataLoader(
+                TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), sampler=WeightedRandomSampler([1.0] * 4, 4)
+            ),
+            "in batches and in order",
+        ),
+        (
+            DataLoader(TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), 3, drop_last=True),
+            "in batches and in order",
+        ),
+        (
+            DataLoader(TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), batch_size=None),
+            "in batches and in order",
+        ),
+    ],
+)
+def test_data_that_cannot_be_scored(data: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        score_dataset(network(), data)
+
+
+def test_a_loader_is_used_as_it_is() -> None:
+    loader = DataLoader(TensorDataset(tensors(), torch.tensor(LABELS)))
+    with pytest.raises(UsageError, match="without transform"):
+        score_dataset(network(), loader, transform=doubled)
+
+
+class Answers(nn.Module):
+    """Returns a dict, as Hugging Face's models do."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.body, self.head, self.names = nn.Linear(24, 6), nn.Linear(6, C), names
+
+    def forward(self, pixel_values: Tensor) -> dict[str, Tensor]:
+        hidden = self.body(pixel_values.flatten(2).transpose(1, 2).reshape(len(pixel_values), 8, 24))
+        pooled = hidden.mean(1)
+        found = {"last_hidden_state": hidden, "pooler_output": pooled[:, :, None, None] * 2}
+        if "logits" in self.names:
+            found["logits"] = self.head(pooled)
+        return OrderedDict((name, found[name]) for name in self.names)
+
+
+def test_models_that_return_a_dict() -> None:
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+    model = Answers("logits", "last_hidden_state")
+    with torch.no_grad():
+        answers = model(tensors())
+        doubled = Answers("pooler_output", "last_hidden_state")
+        doubled.load_state_dict(model.state_dict())
+        tokens = Answers("last_hidden_state")
+        tokens.load_state_dict(model.state_dict())
+    whole, pooled, mean = (score_dataset(each, dataset, batch_size=6) for each in (model, doubled, tokens))
+    torch.testing.assert_close(whole.outputs[0].logits_NC, answers["logits"])
+    torch.testing.assert_close(whole.outputs[0].features_ND, answers["last_hidden_state"].mean(1))
+    torch.testing.assert_close(pooled.outputs[0].features_ND, 2 * answers["last_hidden_state"].mean(1))
+    torch.testing.assert_close(mean.outputs[0].features_ND, answers["last_hidden_state"].mean(1))
+    assert mean.outputs[0].num_classes == 0
+    assert len(select("herding", mean, k=8)) == 8
+    with pytest.raises(UsageError, match="needs the logits"):
+        select("el2n", mean, k=8)
+    with pytest.raises(UsageError, match="the model returns a dict of attentions"):
+        score_dataset(Attentions(), dataset)
+
+
+class Attentions(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"attentions": x}
+
+
+def test_outputs_on_disk_are_those_in_memory_and_lipt_select_reads_them(tmp_path: Path) -> None:
+    dataset, folder = TensorDataset(tensors(), torch.tensor(LABELS)), tmp_path / "outputs"
+    expected = score_dataset(network(), dataset)
+    stored = score_dataset(network(), dataset, to=folder)
+    equal(stored, expected)
+    assert sorted(path.name for path in folder.iterdir()) == ["features.npy", "labels.npy", "logits.npy"]
+    on_disk = np.load(folder / "features.npy", mmap_mode="r+")
+    on_disk[0] = 7  # the candidates are a view of the file
+    assert stored.outputs[0].features_ND[0].tolist() == [7] * 16
+    files = ["--labels", f"{folder}/labels.npy", "--logits", f"{folder}/logits.npy"]
+    main(["select", *files, "--algorithm", "el2n", "--k", "5", "--to", f"{tmp_path}/s.parquet"])
+    assert Selection.load(tmp_path / "s.parquet").indices_K.tolist() == select("el2n", expected, k=5).indices_K.tolist()
+
+
+def test_several_models_on_disk_and_nothing_of_a_failed_pass(tmp_path: Path) -> None:
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+    score_dataset([network(), network()], dataset, to=tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert before == ["features-0.npy", "features-1.npy", "labels.npy", "logits-0.npy", "logits-1.npy"]
+    broken = Listed([*((image, 0) for image in tensors()), (torch.zeros(3, 8, 8), "cat")])
+    with pytest.raises(UsageError, match="labels"):
+        score_dataset(network(), broken, to=tmp_path, batch_size=4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot write"):
+        score_dataset(network(), dataset, to=tmp_path / "file")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_probabilities_instead_of_logits_are_noticed(dtype: torch.dtype) -> None:
+    logits = torch.randn(40, C, generator=torch.Generator().manual_seed(0))
+    probabilities = logits.softmax(1).to(dtype)
+    labels = [i % C for i in range(40)]
+    with pytest.raises(UsageError, match=r"the logits of the candidate samples, model 0, are probabilities.*\n.*log"):
+        select("el2n", Candidates.of(labels, logits=probabilities), k=4)
+    repaired = Candidates.of(labels, logits=(probabilities.double() + 1e-12).log())
+    picked = select("uncertainty", repaired, k=4).indices_K
+    assert len(picked) == 4
+    positive = logits.abs() + 0.01  # not negative, but the rows do not add up to 1
+    assert len(select("el2n", Candidates.of(labels, logits=positive), k=4)) == 4
+    features = Candidates.of(labels, logits=probabilities, features=logits)
+    assert len(select("herding", features, k=4)) == 4  # does not read the logits
