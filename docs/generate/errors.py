@@ -20,7 +20,7 @@ _PARTS = {
     "Images, data sets and chunk stores": ("data",),
     "Selection": ("selection",),
     "Training and models": ("training",),
-    "Stages, artifacts and workspaces": ("run", "stages", "flow"),
+    "Stages, artifacts and workspaces": ("runtime", "stages", "flow"),
     "Stores: folders and S3": ("adapters.store", "adapters.minio_setup"),
     "Clusters: Kubernetes, Argo, Kubeflow": ("adapters.cluster", "pods"),
     "Commands, forecasts and reports": ("cli", "forecast", "report", "errors"),
@@ -120,7 +120,7 @@ def _classes() -> dict[str, type[errors.LiptError]]:
     while waiting:
         each = waiting.pop(0)
         found[each.__name__] = each
-        waiting += each.__subclasses__()
+        waiting += sorted(each.__subclasses__(), key=lambda kind: kind.__name__)  # not in the order of imports
     return found
 
 

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from types import ModuleType
 
 import pytest
 
+from docs.generate import errors
 from docs.generate.__main__ import GENERATORS
+from lipt.cli import cli
 
 
 @pytest.mark.parametrize("generator", GENERATORS, ids=lambda generator: generator.PAGE.stem)
 def test_a_generated_page_is_that_of_the_code(generator: ModuleType) -> None:
     page = generator.PAGE.read_text(encoding="utf-8")
     assert generator.text() == page, f"{generator.PAGE.name} is out of date: run `make reference`, commit it"
+
+
+def test_every_error_of_the_source_is_listed() -> None:
+    """Found without the parser that writes the page: the beginning of each message that is a plain text."""
+    page = re.sub(r"\\(.)", r"\1", errors.PAGE.read_text(encoding="utf-8"))
+    kinds = "Usage|Run|Integrity|DamagedData|MissingObject|Missing|Refused|Transient"
+    begins = re.compile(rf'raise (?:{kinds})Error\(\s*f?"([^"{{\\]{{6,}})')
+    texts = {text for path in errors.SOURCE.rglob("*.py") for text in begins.findall(path.read_text(encoding="utf-8"))}
+    assert len(texts) > 50
+    assert {text for text in texts if " ".join(text.split()) not in page} == set()
+
+
+def test_every_error_has_a_place_on_the_page() -> None:
+    rooms = tuple(f"lipt.{room}" for part in errors._PARTS.values() for room in part)
+    assert {message.module for message in errors.messages() if not message.module.startswith(rooms)} == set()
+
+
+def test_every_exit_code_is_listed() -> None:
+    page = errors.PAGE.read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))
+    in_help = set(re.findall(r"\b\d+\b", str(cli.epilog)))
+    assert documented == in_help
+    assert {str(kind.exit_code) for kind in errors._classes().values()} <= documented
