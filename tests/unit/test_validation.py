@@ -166,8 +166,8 @@ def test_an_own_model_gets_two_images(tmp_path: Path, monkeypatch: pytest.Monkey
     facts = Facts(train=100, classes=10, size=(8, 8))
 
     def check(name: str) -> int:
-        model = parse_config({"model": {"name": f"own_nets:{name}", "classifier": "fc"}}).model
-        return check_model(model, facts)
+        config = parse_config({"model": {"name": f"own_nets:{name}", "classifier": "fc"}})
+        return check_model(config, facts)
 
     assert check("fits") == 3 * 64 * 10 + 10
     with pytest.raises(UsageError, match=r"cannot process images of 8x8 pixels: RuntimeError: .*mat1 and mat2"):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from lipt.config.base import Section
+from lipt.config.raptr import Raptr
 
 Fraction = float
 #: A position in an nn.Sequential looks like an integer in YAML, but is a name too.
@@ -76,6 +77,8 @@ class Initialise(Section):
     """Learning rate, constant."""
     batch_size: PositiveInt = 256
     """Images per step."""
+    raptr: Raptr | None = None
+    """Train random subnetworks that grow to the full network (RaPTr); null: always the full network."""
 
 
 class Dispatch(Section):
@@ -214,6 +217,8 @@ class Train(Section):
     """`fresh`: random weights; `continue`: start from theta_p."""
     reselect_every: int = Field(0, ge=0)
     """Number of epochs after which to select again, with the current model's gradients; 0: never."""
+    raptr: Raptr | None = None
+    """Train random subnetworks that grow to the full network (RaPTr); null: always the full network."""
     use_weights: bool = True
     """Multiply the loss of each sample by its weight from the selection (normalised to mean 1)."""
     random_baseline: bool = True

@@ -23,10 +23,12 @@ from lipt.flow.variants import baseline_of, variants
 from lipt.runtime.algorithm import check_forgetting, needs_of
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
+from lipt.runtime.network import subnetworks
 from lipt.selection import Candidates, Outputs
 from lipt.selection.dataset import logits_and_features
 from lipt.stages.select import apply
 from lipt.training.networks import build_model, check_model_name, shapes_only
+from lipt.training.raptr import skippable_blocks
 
 Check = Callable[[], Any]
 
@@ -79,7 +81,7 @@ def check_from_afar(config: Config) -> list[str]:
         facts = Facts.of(config.data)
     except LiptError as error:
         unknown.append(f"the data set: {error.message}")
-    problem = _error_of(lambda: check_model(config.model, facts)) or _proxy_error(config, facts)
+    problem = _error_of(lambda: check_model(config, facts)) or _proxy_error(config, facts)
     found = problems(config, facts)
     if problem is not None and ":" in config.model.name:  # it may be installed only in the image
         unknown.append(f"the model: {problem.message}")
@@ -144,12 +146,13 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
             )
 
 
-def check_model(settings: Model, facts: Facts | None) -> int:
+def check_model(config: Config, facts: Facts | None) -> int:
     """Build the network; returns its number of weights. A user's own model is also applied to two images.
 
     Raises:
-        UsageError: the model is unknown, cannot be built, or cannot process the images.
+        UsageError: the model is unknown, cannot be built, cannot process the images, or has no blocks for RaPTr.
     """
+    settings = config.model
     own, classes = ":" in settings.name, facts.classes if facts else 10
     with torch.no_grad(), nullcontext() if own else shapes_only():
         model = build_model(
@@ -157,6 +160,12 @@ def check_model(settings: Model, facts: Facts | None) -> int:
         )
         if own and facts and facts.size:
             _check_outputs(model.eval(), settings.name, classes, facts.size)
+    for section, raptr in (("initialise", config.initialise.raptr), ("train", config.train.raptr)):
+        if schedule := subnetworks(raptr):
+            try:
+                schedule.choose(skippable_blocks(model))
+            except UsageError as error:
+                raise UsageError(f"{section}.{error.message}", error.remedy) from None
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -167,7 +176,7 @@ def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
     scorer = config.of_scorer()
     if facts and (side := scorer.data.image_size):
         facts = replace(facts, size=(side, side))
-    return _error_of(lambda: check_model(scorer.model, facts))
+    return _error_of(lambda: check_model(scorer, facts))
 
 
 def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, int]) -> None:
@@ -190,13 +199,15 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
 
 
 def _check(ctx: Context) -> Facts:
-    facts, settings = Facts.of(ctx.config.data, partial(listing, ctx)), ctx.config.model
+    config = ctx.config
+    facts, settings = Facts.of(config.data, partial(listing, ctx)), config.model
     is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
+    is_default &= not (config.train.raptr or config.initialise.raptr)
     # With default settings only the name can be wrong. Building the model would import torchvision, which takes a
     # second and which a run that finds all artifacts finished does not need.
-    check = partial(check_model_name, settings.name) if is_default else partial(check_model, settings, facts)
-    before = [_error_of(lambda: ctx.device), _error_of(check) or _proxy_error(ctx.config, facts)]
-    raise_all([*filter(None, before), *problems(ctx.config, facts)])
+    check = partial(check_model_name, settings.name) if is_default else partial(check_model, config, facts)
+    before = [_error_of(lambda: ctx.device), _error_of(check) or _proxy_error(config, facts)]
+    raise_all([*filter(None, before), *problems(config, facts)])
     return facts
 
 

@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from lipt.config import Config, override
+from lipt.config import Config, Raptr, override
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.runtime.algorithm import needs_of
 from lipt.runtime.context import Context
+from lipt.runtime.network import subnetworks
 from lipt.selection.compressed import TopLogits
+from lipt.training.loop import batch_sizes
+from lipt.training.raptr import recalibration_images
 
 #: Measured bytes: an index row in memory with order and label; a row of a shard; a row of a subset; its score.
 ROW_MEMORY, _SHARD_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5
@@ -108,6 +111,20 @@ class RunSizes:
         """Bytes of a subset's table; with a baseline, the mean of both tables."""
         scored = needs_models(self.config) / (1 + self.twice)  # the baseline's has no scores
         return 3500 + (_SUBSET_ROW + _SUBSET_SCORE * scored) * self.data.candidates
+
+    def saved_flops(self, raptr: Raptr | None, seed: int, *, images: int, batch_size: int, epochs: int) -> int:
+        """FLOPs that RaPTr saves in a training with this seed and this number of images per epoch."""
+        schedule = subnetworks(raptr)
+        if schedule is None:
+            return 0
+        flops = self.net.block_flops
+        blocks = schedule.choose(list(flops))
+        skipped = schedule.skipped_images(blocks, seed, epochs, batch_sizes(images, batch_size))
+        return sum(count * flops[name] for name, count in skipped.items())
+
+    def recalibrated(self, raptr: Raptr | None, images: int) -> int:
+        """Number of images that are forwarded to compute BatchNorm statistics anew."""
+        return recalibration_images(images) if raptr and self.net.batchnorm else 0
 
     def pixels(self, images: float) -> float:
         """Bytes of decoded images."""

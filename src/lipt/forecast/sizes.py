@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lipt.adapters.store import DatasetFiles, open_store
@@ -14,6 +15,7 @@ from lipt.runtime.dataset import split_positions
 from lipt.runtime.network import new_model
 from lipt.stages.ingest import ingest, is_chunk_store
 from lipt.training.networks import train_flops_per_image
+from lipt.training.raptr import block_flops, has_batchnorm, skippable_blocks
 
 #: Measured bytes: an index row on disk with a file name; the overhead of each tensor in a file of weights.
 _INDEX_ROW, _TENSOR_HEADER = 16, 84
@@ -114,6 +116,9 @@ class NetworkSize:
     state_bytes: int
     delta_bytes: float
     features: int
+    batchnorm: bool
+    block_flops: Mapping[str, int]
+    """FLOPs per image, forward and backward, of each block that RaPTr can skip; empty if RaPTr is off."""
 
     @classmethod
     def of(cls, ctx: Context, data: DataSize) -> NetworkSize:
@@ -126,6 +131,8 @@ class NetworkSize:
         density = 1.0 if ctx.config.pretrain.prune == "none" else sum(ctx.config.pretrain.density) / 2
         each = _DELTA_KEPT * density + _DELTA_WEIGHT
         layer = model.get_submodule(str(model.classifier_name))
+        raptr = ctx.config.train.raptr or ctx.config.initialise.raptr
+        blocks = skippable_blocks(model) if raptr else []
         return cls(
             forward=forward,
             both=both,
@@ -133,4 +140,6 @@ class NetworkSize:
             state_bytes=state_bytes,
             delta_bytes=each * weights + state_bytes - 4 * weights + _DELTA_TENSOR * len(state),
             features=int(str(layer.in_features)),
+            batchnorm=has_batchnorm(model),
+            block_flops=block_flops(model, blocks, (3, data.side, data.side)),
         )

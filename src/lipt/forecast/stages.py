@@ -5,12 +5,14 @@ They follow from the configuration and the sizes of data and network. `forecast.
 
 import math
 from dataclasses import replace
+from statistics import fmean
 
 from lipt.config import Merge
 from lipt.flow.graph import needs_models
 from lipt.forecast.run_sizes import PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.work import Work
+from lipt.rng import derive
 from lipt.runtime.algorithm import needs_of
 from lipt.runtime.context import Context
 from lipt.stages.ingest import is_chunk_store
@@ -72,13 +74,20 @@ class _Run(RunSizes):
 
     def initialise(self) -> Work:
         classic, images = self.config.score.model == "classic", self.data.candidates
-        epochs, streams = (self.config.score if classic else self.config.initialise).epochs, self.streams(images)
+        settings, runs = self.config.initialise, self.config.score.runs if classic else 1
+        epochs, streams = (self.config.score if classic else settings).epochs, self.streams(images)
         looked = images * (epochs if streams else 1)
+        seeds = [derive(self.config.seed, "initialise", run) for run in range(runs)]
+        saved = fmean(
+            self.saved_flops(settings.raptr, seed, images=images, batch_size=settings.batch_size, epochs=epochs)
+            for seed in seeds
+        )
+        recalibrated = self.recalibrated(settings.raptr, images) * self.net.forward
         return Work(
             stage="initialise",
-            parts=self.config.score.runs if classic else 1,
-            flops=epochs * images * self.net.both,
-            steps=epochs * math.ceil(images / self.config.initialise.batch_size),
+            parts=runs,
+            flops=epochs * images * self.net.both - saved + recalibrated,
+            steps=epochs * math.ceil(images / settings.batch_size),
             decoded=looked,
             read={"data": looked * self.data.span_bytes},
             once={"other": self.data.index_bytes},
@@ -207,6 +216,15 @@ class _Run(RunSizes):
             drawn = min(kept, max(1, round(settings.epoch_fraction * candidates)))
         # Of the two runs only the selected one selects again; a part is the mean of both.
         again = (settings.epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
+        forwarded = again + again / self.scored * self.recalibrated(settings.raptr, candidates)
+        forwarded += fmean(self.recalibrated(settings.raptr, source) for source in [kept, *others])
+        saved = self.saved_flops(
+            settings.raptr,
+            derive(self.config.seed, "train"),
+            images=drawn,
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+        )
         sources = [self.scored if settings.reselect_every else kept, *others]
         seen = [settings.epochs * drawn if self.streams(source) else source for source in sources]
         looked = sum(seen) / runs + again * self.streams(sources[0])
@@ -222,7 +240,7 @@ class _Run(RunSizes):
             decoded=looked,
             member_bytes=self.trainer,
             gradient_bytes=self.net.state_bytes,
-            flops=settings.epochs * drawn * self.net.both + again * self.net.forward,
+            flops=settings.epochs * drawn * self.net.both - saved + forwarded * self.net.forward,
             steps=settings.epochs * math.ceil(drawn / settings.batch_size),
             read={"data": looked * self.data.span_bytes, "other": self.subset_bytes},
             written={"model": self.net.file_bytes},

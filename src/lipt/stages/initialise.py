@@ -4,11 +4,12 @@ from lipt.data.images import image_shape
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import open_dataset, split_positions, training_images
-from lipt.runtime.network import WEIGHTS, new_model, standard_augment
+from lipt.runtime.network import WEIGHTS, new_model, standard_augment, subnetworks
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.training.loop import Dynamics, Recipe, Trainer, train
 from lipt.training.networks import train_flops_per_image
+from lipt.training.raptr import recalibrate, saved_flops
 from lipt.training.tensor_files import pack, state_of
 
 DYNAMICS = "dynamics.safetensors"
@@ -32,6 +33,7 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
         epochs=_epochs(ctx),
         lr=settings.lr,
         batch_size=settings.batch_size,
+        raptr=settings.raptr and settings.raptr.model_dump(mode="json"),
         run=run,
     )
     label = f"initialise[{run}]" if classic else "initialise"
@@ -57,13 +59,18 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         schedule="constant",
         augment=standard_augment(ctx),
         precision=ctx.precision,
+        raptr=subnetworks(settings.raptr),
     )
     trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=processes.ranks)
     dynamics = Dynamics.empty(len(images))
     with resumable(attempt, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics) as after_epoch:
         train(trainer, lambda _trainer: (images, None), dynamics=dynamics, after_epoch=after_epoch)
     if processes.ranks.rank == 0:
-        attempt.flops += trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
+        shape = image_shape(images)
+        forward, both = train_flops_per_image(model, shape)
+        attempt.flops += trainer.progress.images * both - saved_flops(model, trainer.progress.skipped, shape)
+        if settings.raptr:
+            attempt.flops += forward * recalibrate(model, images, device=ctx.device, precision=ctx.precision)
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
         attempt.put(DYNAMICS, pack({"forgetting": dynamics.scores()}), kind="other")
     return {"epochs": recipe.epochs, "losses": trainer.progress.loss, "accuracies": trainer.progress.accuracy}

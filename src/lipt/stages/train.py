@@ -13,7 +13,7 @@ from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import images_of, open_dataset, split_positions, training_images
-from lipt.runtime.network import WEIGHTS, new_model, read_weights, standard_augment
+from lipt.runtime.network import WEIGHTS, new_model, read_weights, standard_augment, subnetworks
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.selection import Candidates
@@ -23,6 +23,7 @@ from lipt.training.forward import outputs_of
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.loop import train as run_training
 from lipt.training.networks import train_flops_per_image
+from lipt.training.raptr import recalibrate, saved_flops
 from lipt.training.tensor_files import pack, state_of, unpack
 
 
@@ -68,6 +69,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         augment=standard_augment(ctx),
         epoch_size=drawn,
         precision=ctx.precision,
+        raptr=subnetworks(settings.raptr),
     )
     trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=processes.ranks)
 
@@ -87,8 +89,11 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         run_training(trainer, feed, after_epoch=after_epoch)
     progress = trainer.progress
     if processes.ranks.rank == 0:
+        if settings.raptr:
+            feed.scored += recalibrate(model, feed.images, device=ctx.device, precision=ctx.precision)
         forward, both = train_flops_per_image(model, image_shape(feed.images))
         attempt.flops += progress.images * both + feed.scored * forward
+        attempt.flops -= saved_flops(model, progress.skipped, image_shape(feed.images))
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
     return {
         "images_per_epoch": progress.images // settings.epochs,
@@ -104,7 +109,8 @@ class _Fixed:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.scored = 0
-        self.images: ImageSet
+        """Images that were forwarded besides training."""
+        self.images: ResidentImages | StreamedImages
         self.weights_N: Tensor | None = None
 
     def start(self, subset: StoredSubset, load: Any) -> None:
@@ -170,17 +176,19 @@ class _Reselecting(_Fixed):
         self._use(tensors["rows"], tensors["weights"])
 
     def _selected(self, model: nn.Module, epoch: int) -> bytes:
-        scored = [self.candidates, *([self.validation] if self.needs.validation else [])]
+        ctx, scored = self.ctx, [self.candidates, *([self.validation] if self.needs.validation else [])]
+        count = sum(len(images) for images in scored)
+        if ctx.config.train.raptr:
+            count += recalibrate(model, self.candidates, device=ctx.device, precision=ctx.precision)
         candidates, *validation = [self._score(model, images) for images in scored]
         selection = apply(
-            self.ctx.config.select,
+            ctx.config.select,
             candidates,
             validation[0] if validation else None,
-            seed=self.ctx.seed("reselect", epoch),
+            seed=ctx.seed("reselect", epoch),
         )
         rows_K, order = selection.indices_K.sort()
-        count = torch.tensor(sum(len(images) for images in scored))
-        return pack({"rows": rows_K, "weights": selection.weights_K[order], "scored": count})
+        return pack({"rows": rows_K, "weights": selection.weights_K[order], "scored": torch.tensor(count)})
 
     def _score(self, model: nn.Module, images: ResidentImages | StreamedImages) -> Candidates:
         outputs = outputs_of(model, images, device=self.ctx.device, precision=self.ctx.precision)

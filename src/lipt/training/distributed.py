@@ -105,11 +105,15 @@ def process_group(device: torch.device, *, local_rank: int) -> Iterator[Ranks]:
     dist.destroy_process_group()
 
 
-class SyncedBatchNorm(_BatchNorm):
-    """BatchNorm over the whole batch, with parts of any size; unlike torch's SyncBatchNorm it also works on a CPU."""
+class _AnyBatchNorm(_BatchNorm):
+    """BatchNorm for any number of dimensions."""
 
     def _check_input_dim(self, x: Tensor) -> None:
         """Accept any shape (P, C, ...)."""
+
+
+class SyncedBatchNorm(_AnyBatchNorm):
+    """BatchNorm over the whole batch, with parts of any size; unlike torch's SyncBatchNorm it also works on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -124,6 +128,19 @@ class SyncedBatchNorm(_BatchNorm):
                 self.running_var.lerp_(var_C * (count / (count - 1)), momentum)
         normalised: Tensor = _Normalise.apply(x, self.weight, self.bias, mean_C, var_C, count, self.eps)
         return normalised
+
+
+@contextmanager
+def alone(model: nn.Module) -> Iterator[None]:
+    """Inside the block, BatchNorm layers of `model` take the batch of this process as the whole batch."""
+    synced: list[nn.Module] = [module for module in model.modules() if isinstance(module, SyncedBatchNorm)]
+    for module in synced:
+        module.__class__ = _AnyBatchNorm
+    try:
+        yield
+    finally:
+        for module in synced:
+            module.__class__ = SyncedBatchNorm
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

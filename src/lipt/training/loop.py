@@ -25,6 +25,7 @@ from lipt.training.distributed import Ranks
 from lipt.training.networks import on_device
 from lipt.training.optimizer import SGD
 from lipt.training.precision import Precision, autocast
+from lipt.training.raptr import Raptr, Subnetworks
 from lipt.training.tensor_files import State, state_of
 
 
@@ -42,6 +43,8 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     precision: Precision = "fp32"
+    raptr: Raptr | None = None
+    """Train random subnetworks; None = the full network."""
 
     def lr_at(self, progress: float) -> float:
         """Learning rate after the share `progress` of all steps; cosine from `lr` to 0."""
@@ -58,6 +61,13 @@ class TrainingProgress:
     """Images trained on so far, repetitions included."""
     loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Number of images that skipped each block of the network; only blocks that were skipped."""
+
+    def skip(self, blocks: Sequence[str], images: int) -> None:
+        """Count a batch that skipped these blocks."""
+        for name in blocks:
+            self.skipped[name] = self.skipped.get(name, 0) + images
 
 
 @dataclass(kw_only=True)
@@ -101,6 +111,7 @@ class Trainer:
         self.ranks = ranks or Ranks()
         self.model = on_device(model, device)
         self.network = self.ranks.replicate(self.model)
+        self.subnetworks = Subnetworks(self.model, recipe.raptr, seed=seed)
         self.recipe = recipe
         self.seed = seed
         self.device = device
@@ -144,8 +155,10 @@ class Trainer:
         batches = zip(own.split(own_sizes), parts, drawn, labels, weights, strict=True)
         for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
             x = normalise(recipe.augment(to_device(batch, self.device), rows_P, augment_seed))
-            with autocast(self.device, recipe.precision):
+            share = (epoch + step / len(sizes)) / recipe.epochs
+            with autocast(self.device, recipe.precision), self.subnetworks.drawn(epoch, step, share) as skipped:
                 logits_PC = self.network(x)
+            self.progress.skip(skipped, part.size)
             losses_P = F.cross_entropy(logits_PC.float(), y_P, reduction="none")
             if weights_P is not None:
                 losses_P = losses_P * weights_P
@@ -153,7 +166,7 @@ class Trainer:
             # gradient of the mean loss over the whole batch.
             loss = losses_P.sum() / part.size * ranks.count
             loss.backward()
-            self.optimizer.step(recipe.lr_at((epoch + step / len(sizes)) / recipe.epochs))
+            self.optimizer.step(recipe.lr_at(share))
             hits.append(logits_PC.detach().argmax(1) == y_P)
             loss_sum += losses_P.detach().sum()
             done += part.size

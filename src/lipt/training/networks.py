@@ -20,6 +20,7 @@ from lipt.rng import global_seed
 from lipt.training.flops import CountFlops
 from lipt.training.onednn import without_strided_1x1
 from lipt.training.user_model import build_user_model
+from lipt.training.vision_transformer import VisionTransformer
 
 
 class BasicBlock(nn.Module):
@@ -32,10 +33,12 @@ class BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
         self.shortcut: nn.Module = nn.Identity()
+        self.branch_ends: tuple[str, ...] = ("bn2",)
         if stride != 1 or channels_in != channels:
             self.shortcut = nn.Sequential(
                 nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
             )
+            self.branch_ends = ()
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(self.conv1(x)))
@@ -55,6 +58,7 @@ class PreActBlock(nn.Module):
         self.shortcut: nn.Module = (
             nn.Conv2d(channels_in, channels, 1, stride, bias=False) if self.projects else nn.Identity()
         )
+        self.branch_ends = () if self.projects else ("conv2",)
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(x))
@@ -114,6 +118,10 @@ def _wrn28_10(num_classes: int, width: int) -> nn.Module:
     return SmallImageNet(PreActBlock, 16, [width, 2 * width, 4 * width], 4, num_classes, final_norm=True)
 
 
+def _vit_small(num_classes: int, width: int) -> nn.Module:
+    return VisionTransformer(num_classes, width, depth=8)
+
+
 def _torchvision(name: str, num_classes: int) -> nn.Module:
     import torchvision.models  # here: it takes 0.7 s, and --help does not need it
 
@@ -125,6 +133,7 @@ def _torchvision(name: str, num_classes: int) -> nn.Module:
 _BUILDERS: dict[str, tuple[Callable[..., nn.Module], int | None, str]] = {
     "resnet18": (_resnet18, 64, "classifier"),
     "wrn28_10": (_wrn28_10, 160, "classifier"),
+    "vit_small": (_vit_small, 64, "classifier"),
     "torchvision.resnet18": (partial(_torchvision, "resnet18"), None, "fc"),
     "torchvision.wide_resnet50_2": (partial(_torchvision, "wide_resnet50_2"), None, "fc"),
 }

@@ -63,8 +63,25 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
         {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
         {"score": {"proxy": {"width": 2, "image_size": 16}}},
+        {"initialise": {"epochs": 2, "raptr": {"keep": [0.2, 1]}}, "train": {"raptr": {"rescale": "inverse_sqrt"}}},
+        {
+            "select": {"algorithm": "glister"},
+            "train": {"reselect_every": 2, "raptr": {}},
+            "model": {"name": "wrn28_10"},
+        },
     ],
-    ids=["random", "epoch-budget", "blocks", "two-passes", "streamed", "classic", "reselect", "proxy"],
+    ids=[
+        "random",
+        "epoch-budget",
+        "blocks",
+        "two-passes",
+        "streamed",
+        "classic",
+        "reselect",
+        "proxy",
+        "raptr",
+        "raptr-reselect",
+    ],
 )
 def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None:
     ctx = replace(ran, config=override(ran.config, changes))

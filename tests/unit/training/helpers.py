@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lipt.data.images import ResidentImages
@@ -19,17 +20,41 @@ def blocks(n: int = 96, classes: int = 4, side: int = 8, seed: int = 0) -> Resid
     return ResidentImages(images_NCHW=images, labels_N=labels)
 
 
+class Residual(nn.Module):
+    """A user's block that RaPTr can skip."""
+
+    branch_ends = ("norm",)
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        change: Tensor = self.norm(self.conv(F.gelu(x)))
+        return x + change
+
+
 class Smooth(nn.Module):
     """BatchNorm between smooth layers, for 8x8 images: training does not amplify rounding.
 
     Where ReLUs switch and BatchNorm sees few values it does, a thousandfold within a few steps: two runs of the tiny
     ResNet that start 1e-7 apart end as far from each other as runs on one and on two processes.
+
+    Args:
+        residual: number of residual blocks before the classifier.
     """
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, num_classes: int, *, residual: int = 0) -> None:
         super().__init__()
-        layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.GELU()]
-        self.features = nn.Sequential(*layers)
+        layers: list[nn.Module] = [
+            nn.Conv2d(3, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.GELU(),
+            nn.Conv2d(8, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.GELU(),
+        ]
+        self.features = nn.Sequential(*layers, *[Residual(8) for _ in range(residual)])
         self.classifier = nn.Linear(8 * 16, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:

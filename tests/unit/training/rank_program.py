@@ -19,6 +19,7 @@ from lipt.data.images import ResidentImages
 from lipt.rng import global_seed
 from lipt.training.distributed import Ranks, process_group
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
+from lipt.training.raptr import Raptr
 from lipt.training.tensor_files import state_of
 from tests.conftest import free_port
 from tests.unit.training.helpers import Smooth, blocks
@@ -83,34 +84,41 @@ SETS = {2: (90, 32), 3: (50, 16)}
 EPOCHS = 5
 
 
-def make_trainer(count: int, ranks: Ranks) -> tuple[Trainer, ResidentImages, Tensor]:
+#: What is trained by several processes: all blocks in each step, or random subnetworks.
+RAPTRS = {"full": None, "raptr": Raptr(keep=(0.3, 0.6, 1.0))}
+
+
+def make_trainer(count: int, ranks: Ranks, kind: str) -> tuple[Trainer, ResidentImages, Tensor]:
     n, batch_size = SETS[count]
     with global_seed(0, "weights"):
-        model = Smooth(num_classes=4)
+        model = Smooth(num_classes=4, residual=4 * (kind == "raptr"))
         model.unused = nn.Parameter(torch.ones(3))  # as a model of the user's own may have
     augment = StandardAugment(padding=1, flip=True)
-    recipe = Recipe(epochs=EPOCHS, batch_size=batch_size, lr=0.02, schedule="cosine", augment=augment)
+    recipe = Recipe(
+        epochs=EPOCHS, batch_size=batch_size, lr=0.02, schedule="cosine", augment=augment, raptr=RAPTRS[kind]
+    )
     return Trainer(model, recipe, seed=3, device=CPU, ranks=ranks), blocks(n=n), torch.linspace(0.2, 3, n)
 
 
 def outcome(trainer: Trainer) -> Tensors:
     curves = {"loss": torch.tensor(trainer.progress.loss), "accuracy": torch.tensor(trainer.progress.accuracy)}
-    return state_of(trainer.model) | curves
+    momentum = {name: tensor for name, tensor in trainer.tensors().items() if name.startswith("momentum/")}
+    return state_of(trainer.model) | momentum | curves
 
 
-def _training(ranks: Ranks) -> Tensors:
-    trainer, images, weights_N = make_trainer(ranks.count, ranks)
+def _training(ranks: Ranks, kind: str) -> Tensors:
+    trainer, images, weights_N = make_trainer(ranks.count, ranks, kind)
     train(trainer, lambda _trainer: (images, weights_N))
-    found = {f"straight/{name}": tensor for name, tensor in outcome(trainer).items()}
-    first, _, _ = make_trainer(ranks.count, ranks)
+    found = {f"{kind}/straight/{name}": tensor for name, tensor in outcome(trainer).items()}
+    first, _, _ = make_trainer(ranks.count, ranks, kind)
     for _ in range(2):
         first.run_epoch(images, weights_N=weights_N)
-    resumed, _, _ = make_trainer(ranks.count, ranks)
+    resumed, _, _ = make_trainer(ranks.count, ranks, kind)
     resumed.restore(
         {name: tensor.clone() for name, tensor in first.tensors().items()}, TrainingProgress(**vars(first.progress))
     )
     train(resumed, lambda _trainer: (images, weights_N))
-    return found | {f"resumed/{name}": tensor for name, tensor in outcome(resumed).items()}
+    return found | {f"{kind}/resumed/{name}": tensor for name, tensor in outcome(resumed).items()}
 
 
 def _messages(ranks: Ranks) -> Tensors:
@@ -129,7 +137,12 @@ def _fork(count: int, folder: Path) -> None:
             continue
         os.environ["RANK"] = str(rank)
         with process_group(CPU, local_rank=rank) as ranks:
-            found = _training(ranks) | _messages(ranks) | (_norms(ranks) if count == 2 else {})
+            found = (
+                _training(ranks, "full")
+                | _training(ranks, "raptr")
+                | _messages(ranks)
+                | (_norms(ranks) if count == 2 else {})
+            )
         save_file(found, folder / f"{rank}-of-{count}.safetensors")
         os._exit(0)
     for child in children:

@@ -13,7 +13,7 @@ from lipt.training.distributed import Ranks
 from lipt.training.loop import train
 from tests.programs import run_python
 from tests.unit.training import rank_program
-from tests.unit.training.rank_program import NORMS, SETS, Tensors, make_trainer, norm_inputs, outcome, run_norm
+from tests.unit.training.rank_program import NORMS, RAPTRS, SETS, Tensors, make_trainer, norm_inputs, outcome, run_norm
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +40,14 @@ def test_batchnorm_is_that_of_the_whole_batch(name: str, found: dict[int, list[T
             torch.testing.assert_close(value, tensor, rtol=1e-4, atol=2e-4, msg=lambda text, key=key: f"{key}: {text}")
 
 
+@pytest.mark.parametrize("kind", RAPTRS)
 @pytest.mark.parametrize("count", SETS)
-def test_training_together_equals_training_alone(count: int, found: dict[int, list[Tensors]]) -> None:
+def test_training_together_equals_training_alone(count: int, kind: str, found: dict[int, list[Tensors]]) -> None:
     """Batches and parts of unequal size, sample weights, augmentation, BatchNorm, momentum; five epochs."""
-    trainer, images, weights_N = make_trainer(count, Ranks())
+    trainer, images, weights_N = make_trainer(count, Ranks(), kind)
     start = outcome(trainer)
     train(trainer, lambda _trainer: (images, weights_N))
-    expected, together = outcome(trainer), select(found[count][0], "straight/")
+    expected, together = outcome(trainer), select(found[count][0], f"{kind}/straight/")
     assert together.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(
@@ -56,16 +57,18 @@ def test_training_together_equals_training_alone(count: int, found: dict[int, li
     assert not torch.allclose(expected["classifier.weight"], start["classifier.weight"], atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", RAPTRS)
 @pytest.mark.parametrize("count", SETS)
-def test_all_processes_end_with_the_same_bits(count: int, found: dict[int, list[Tensors]]) -> None:
-    first, *others = [select(tensors, "straight/") for tensors in found[count]]
+def test_all_processes_end_with_the_same_bits(count: int, kind: str, found: dict[int, list[Tensors]]) -> None:
+    first, *others = [select(tensors, f"{kind}/straight/") for tensors in found[count]]
     for other in others:
         assert all(torch.equal(other[name], tensor) for name, tensor in first.items())
 
 
+@pytest.mark.parametrize("kind", RAPTRS)
 @pytest.mark.parametrize("count", SETS)
-def test_resuming_together_repeats_the_run_bit_by_bit(count: int, found: dict[int, list[Tensors]]) -> None:
-    straight, resumed = (select(found[count][0], prefix) for prefix in ("straight/", "resumed/"))
+def test_resuming_together_repeats_the_run_bit_by_bit(count: int, kind: str, found: dict[int, list[Tensors]]) -> None:
+    straight, resumed = (select(found[count][0], f"{kind}/{part}/") for part in ("straight", "resumed"))
     assert all(torch.equal(resumed[name], tensor) for name, tensor in straight.items())
 
 
@@ -84,7 +87,7 @@ def test_parts_divide_a_batch_evenly_and_keep_neighbours_together() -> None:
 
 
 def test_a_batch_smaller_than_the_team_is_one_clear_error() -> None:
-    trainer, images, _ = make_trainer(2, Ranks())
+    trainer, images, _ = make_trainer(2, Ranks(), "full")
     trainer.ranks = Ranks(rank=0, count=64)
     with pytest.raises(RunError, match="batch of 32 images cannot be divided over 64 processes"):
         trainer.run_epoch(images)

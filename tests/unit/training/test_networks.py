@@ -43,9 +43,9 @@ class Attention(nn.Module):
         return y
 
 
-@pytest.mark.parametrize("name", ["wrn28_10", "torchvision.resnet18", "attention"])
+@pytest.mark.parametrize("name", ["wrn28_10", "torchvision.resnet18", "vit_small", "attention"])
 def test_flops_are_those_that_torch_counts(name: str) -> None:
-    width = 8 if name == "wrn28_10" else None
+    width = {"wrn28_10": 8, "vit_small": 16}.get(name)
     model = Attention() if name == "attention" else build_model(name, num_classes=4, seed=0, width=width)
     with FlopCounterMode(display=False) as forward:
         loss = model.eval()(torch.zeros(1, 3, 32, 32)).sum()
@@ -69,13 +69,45 @@ def test_weights_depend_on_the_seed_alone() -> None:
     assert not torch.equal(first["stem.weight"], other["stem.weight"])
 
 
-@pytest.mark.parametrize("name", ["resnet18", "wrn28_10"])
+@pytest.mark.parametrize("name", ["resnet18", "wrn28_10", "vit_small"])
 def test_features_are_the_classifiers_input(name: str) -> None:
-    model = build_model(name, num_classes=4, seed=0, width=8).eval()
+    model = build_model(name, num_classes=4, seed=0, width=16).eval()
     logits, features = logits_and_features(model, torch.randn(3, 3, 16, 16))
     classifier = model.get_submodule("classifier")
     torch.testing.assert_close(classifier(features), logits)
     assert features.shape == (3, classifier.in_features)
+
+
+def test_an_image_that_is_too_large_for_the_vision_transformer_is_refused() -> None:
+    model = build_model("vit_small", num_classes=4, seed=0, width=16)
+    assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 4)
+    with pytest.raises(UsageError, match="up to 64 pixels, not 65"):
+        model(torch.zeros(1, 3, 8, 65))
+
+
+def test_the_blocks_of_the_vision_transformer_are_those_of_torch() -> None:
+    """torch's pre-LN encoder layer with the same weights, over the patches that are cut out one by one."""
+    model = build_model("vit_small", num_classes=4, seed=0, width=32).eval()
+    x = torch.randn(3, 3, 12, 8, generator=torch.Generator().manual_seed(0))
+    parts = dict(model.named_modules())
+    rows = []
+    for top in range(0, 12, 4):
+        for left in range(0, 8, 4):
+            patch = x[:, :, top : top + 4, left : left + 4].flatten(1)
+            projected = patch @ parts["patches"].weight.flatten(1).T + parts["patches"].bias
+            rows.append(projected + model.positions[top // 4, left // 4])
+    tokens = torch.stack(rows, 1)
+    names = {
+        "qkv.": "self_attn.in_proj_", "project.": "self_attn.out_proj.", "grow.": "linear1.", "shrink.": "linear2.",
+    }  # fmt: skip
+    for block in parts["blocks"]:
+        layer = nn.TransformerEncoderLayer(32, 2, 128, activation="gelu", batch_first=True, norm_first=True).eval()
+        weights = block.state_dict()
+        for ours, theirs in names.items():
+            weights = {name.replace(ours, theirs): tensor for name, tensor in weights.items()}
+        layer.load_state_dict(weights)
+        tokens = layer(tokens)
+    torch.testing.assert_close(model(x), parts["classifier"](parts["final_norm"](tokens).mean(1)))
 
 
 def own_model(num_classes: int) -> nn.Module:
@@ -138,6 +170,7 @@ def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: py
     [
         ("resnet81", {}, "did you mean 'resnet18'"),
         ("torchvision.resnet18", {"width": 8}, "fixed width"),
+        ("vit_small", {"width": 24}, "24 cannot be divided into attention heads of 16"),
         ("no.such.module:net", {}, "cannot import"),
         (f"{__name__}:nothing", {}, "cannot import"),
         (f"{__name__}:not_a_model", {}, "not an nn.Module"),
