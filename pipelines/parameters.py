@@ -11,7 +11,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 DESCRIPTIONS = {
     "workspace": "Folder of results, reports and finished work: s3://BUCKET/PREFIX. Finished work is reused.",
     "data": "Images: digits, cifar10, cifar100, or the s3:// address that the pipeline lipt-ingest wrote to.",
-    "model": "resnet18, wrn28_10, torchvision.resnet18, torchvision.wide_resnet50_2, or package.module:function.",
+    "model": "resnet18, wrn28_10, vit_small, torchvision.resnet18, torchvision.wide_resnet50_2, or "
+    "package.module:function.",
     "width": "Channels of the network's first stage. 0: the network's default (64 for resnet18).",
     "algorithm": "Selection algorithm: auto, random, stratified, grand, el2n, glister, gradmatch, ccs ... "
     "(the paper: grand)",

@@ -58,7 +58,9 @@ def _rows(fields: dict[str, Any], section: tuple[str, ...], definitions: dict[st
         path = (*section, name)
         description = " ".join(field["description"].split()).replace("|", "\\|")
         description = re.sub(r"docs/reference/(\w+\.md)", r"[\1](\1)", description)
-        rows.append(f"| `{'.'.join(path)}` | {_values(field, definitions)} | {_default(path)} | {description} |\n")
+        rows.append(
+            f"| `{'.'.join(path)}` | {_values(field, definitions)} | {_default(path, field)} | {description} |\n"
+        )
         nested = [definitions[_target(each)] for each in field.get("anyOf", []) if "$ref" in each]
         rows += [_rows(each["properties"], path, definitions) for each in nested]
     return "".join(rows)
@@ -84,11 +86,11 @@ def _values(field: dict[str, Any], definitions: dict[str, Any]) -> str:
     return " ".join([_TYPES[field["type"]], *[", ".join(bounds)] * bool(bounds)])
 
 
-def _default(path: tuple[str, ...]) -> str:
-    """As it is written in YAML. A section that is null by default has settings that are null by default."""
+def _default(path: tuple[str, ...], field: dict[str, Any]) -> str:
+    """As it is written in YAML. In a section that is null by default, it is the value that counts if it is given."""
     value = Config().model_dump(mode="json")
     for name in path:
-        value = value[name] if value else None
+        value = value[name] if value else field["default"]
     return f"`{_yaml(value)}`"
 
 

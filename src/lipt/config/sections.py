@@ -60,10 +60,12 @@ class Model(Section):
     """The network."""
 
     name: str = "resnet18"
-    """`resnet18`, `wrn28_10` (small images), `torchvision.resnet18`, `torchvision.wide_resnet50_2` (224 px), or
-    your own `package.module:function`, called with `num_classes`. The module can lie in the current folder."""
+    """`resnet18`, `wrn28_10`, `vit_small` (small images), `torchvision.resnet18`, `torchvision.wide_resnet50_2`
+    (224 px), or your own `package.module:function`, called with `num_classes`. The module can lie in the current
+    folder."""
     width: int | None = Field(None, gt=0, le=8192)
-    """Channels of the first stage; null: as the network defines them (64 for resnet18, 160 for wrn28_10)."""
+    """Channels of the first stage; null: as the network defines them (64 for resnet18, 160 for wrn28_10). For
+    vit_small: its dimension, a multiple of 16 (default 64)."""
     classifier: LayerName | None = None
     """Dotted name of the last linear layer; required if your own model has several linear layers."""
 

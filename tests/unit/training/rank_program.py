@@ -85,13 +85,13 @@ EPOCHS = 5
 
 
 #: What is trained by several processes: all blocks in each step, or random subnetworks.
-RAPTRS = {"full": None, "raptr": Raptr(keep=(0.3, 0.6, 1.0))}
+RAPTRS = {"full": None, "raptr": Raptr(keep=(0.5, 0.8, 1.0))}
 
 
 def make_trainer(count: int, ranks: Ranks, kind: str) -> tuple[Trainer, ResidentImages, Tensor]:
     n, batch_size = SETS[count]
     with global_seed(0, "weights"):
-        model = Smooth(num_classes=4, residual=4 * (kind == "raptr"))
+        model = Smooth(num_classes=4, residual=2 * (kind == "raptr"))
         model.unused = nn.Parameter(torch.ones(3))  # as a model of the user's own may have
     augment = StandardAugment(padding=1, flip=True)
     recipe = Recipe(
@@ -102,7 +102,8 @@ def make_trainer(count: int, ranks: Ranks, kind: str) -> tuple[Trainer, Resident
 
 def outcome(trainer: Trainer) -> Tensors:
     curves = {"loss": torch.tensor(trainer.progress.loss), "accuracy": torch.tensor(trainer.progress.accuracy)}
-    momentum = {name: tensor for name, tensor in trainer.tensors().items() if name.startswith("momentum/")}
+    tensors = trainer.tensors()
+    momentum = {name: tensors[name].contiguous() for name in tensors if name.startswith("momentum/")}
     return state_of(trainer.model) | momentum | curves
 
 

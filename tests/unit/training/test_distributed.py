@@ -49,9 +49,10 @@ def test_training_together_equals_training_alone(count: int, kind: str, found: d
     train(trainer, lambda _trainer: (images, weights_N))
     expected, together = outcome(trainer), select(found[count][0], f"{kind}/straight/")
     assert together.keys() == expected.keys()
+    near = {"full": 2e-6, "raptr": 1e-5}[kind]  # 1/p multiplies rounding too; the weights move by 1e-3 and more
     for name, tensor in expected.items():
         torch.testing.assert_close(
-            together[name], tensor, rtol=1e-5, atol=2e-6, msg=lambda text, name=name: f"{name}: {text}"
+            together[name], tensor, rtol=1e-5, atol=near, msg=lambda text, name=name: f"{name}: {text}"
         )
     assert torch.equal(together["accuracy"], expected["accuracy"])
     assert not torch.allclose(expected["classifier.weight"], start["classifier.weight"], atol=1e-3)
