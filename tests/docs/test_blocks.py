@@ -41,9 +41,22 @@ def test_every_block_says_its_language() -> None:
     assert {str(block): block.language for block in blocks() if block.language not in LANGUAGES} == {}
 
 
+#: Pages that are read in a terminal or in a column as narrow.
+NARROW = ("README", "docs/index", "docs/start", "docs/howto", "docs/explanation")
+
+
+@pytest.mark.parametrize("block", [block for block in blocks() if block.page.startswith(NARROW)], ids=str)
+def test_blocks_fit_into_80_columns(block: Block) -> None:
+    if block.language in ("bash", "python", "text", "yaml"):
+        lines = [line for line in block.code.splitlines() if "https://" not in line]
+        assert [line for line in lines if len(line) > 80] == []
+
+
 def commands(code: str) -> list[list[str]]:
     """The commands of a shell block, split into words; `$(…)` counts as a command of its own."""
     found = []
+    for name, value in re.findall(r"^(\w+)=([^$\s]+)$", code, re.MULTILINE):
+        code = code.replace(f"{name}={value}\n", "").replace(f"${name}", value)
     for line in code.replace("\\\n", " ").splitlines():
         for inner in re.findall(r"\$\(([^()]*)\)", line):
             found += commands(inner)
