@@ -28,7 +28,7 @@ def run_tiny(folder: Path, changes: dict[str, Any]) -> Outcome:
 
 def _needs_more_than_theta_p(algorithm: str) -> bool:
     needs = requirements(algorithm, 0.1)
-    return needs.forgetting or needs.scores or needs.models > 1
+    return (needs.trajectory and not needs.outputs) or needs.scores or needs.models > 1
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if not _needs_more_than_theta_p(name)])
@@ -38,15 +38,48 @@ def test_every_algorithm_selects_its_budget(folder: Path, algorithm: str) -> Non
     assert (outcome.merged is None) == (not requirements(algorithm, 0.1).outputs)
 
 
-def test_forgetting_needs_epochs_to_count_in(folder: Path) -> None:
-    with pytest.raises(UsageError, match="counts forgetting events") as caught:
-        run_tiny(folder, {"select": {"algorithm": "forgetting"}})
-    assert "score.epochs: 2" in caught.value.remedy
-    outcome = run_tiny(
-        folder, {"select": {"algorithm": "forgetting"}, "score": {"model": "classic", "runs": 1, "epochs": 3}}
-    )
+TRAJECTORY = {"model": "trajectory", "runs": 2, "epochs": 3}
+
+
+@pytest.mark.parametrize("algorithm", ["forgetting", "aum", "dyn_unc", "el2n", "dual", "ccs"])
+def test_scores_along_a_trajectory_need_no_scoring_pass(folder: Path, algorithm: str) -> None:
+    outcome = run_tiny(folder, {"select": {"algorithm": algorithm}, "score": TRAJECTORY})
     assert outcome.merged is None
     assert outcome.subset.summary["count"] > 100
+    (scores,) = outcome.scores
+    assert {name for name in scores.files if "outputs" in name} == set()
+    assert scores.summary["models"] == 2
+
+
+def test_features_after_a_trajectory_take_a_scoring_pass(folder: Path) -> None:
+    outcome = run_tiny(folder, {"select": {"algorithm": "herding"}, "score": TRAJECTORY})
+    (scores,) = outcome.scores
+    assert {name for name in scores.files if "trajectory" in name} == set()
+    assert len([name for name in scores.files if "outputs" in name]) == 2
+
+
+def test_what_reads_a_trajectory_is_refused_without_one(folder: Path) -> None:
+    with pytest.raises(UsageError, match="reads what each epoch") as caught:
+        run_tiny(folder, {"select": {"algorithm": "forgetting"}})
+    assert "score.model: trajectory" in caught.value.remedy
+
+
+def test_equal_steps_are_equally_many_images_whatever_is_kept(folder: Path) -> None:
+    """And a run of n epochs is a run of as many steps."""
+    small, large = (
+        run_tiny(folder, {"select": {"fraction": fraction}, "train": {"steps": 9, "batch_size": 50}})
+        for fraction in (0.1, 0.2)
+    )
+    for outcome in (small, large):
+        assert outcome.trained.model.summary["steps"] == 9
+    assert small.trained.model.summary["kept"] == 129
+    assert small.trained.model.summary["images"] == 3 * 129
+    assert large.trained.model.summary["images"] == 259 + 3 * 50
+    epochs, steps = (
+        run_tiny(folder, {"select": {"fraction": 0.1}, "train": {"batch_size": 50, **length}}).trained.model
+        for length in ({"epochs": 3}, {"steps": 9})
+    )
+    assert epochs.files["weights.safetensors"].sha256 == steps.files["weights.safetensors"].sha256
 
 
 def test_the_swarm_as_an_ensemble(folder: Path) -> None:
@@ -145,9 +178,7 @@ def test_two_budgets(folder: Path) -> None:
     pool = run_tiny(folder, {"select": {"fraction": 0.4}, "train": {"epochs": 4, "epoch_fraction": 0.1}})
     fixed = run_tiny(folder, {"select": {"fraction": 0.1}, "train": {"epochs": 4}})
     assert pool.trained.model.summary["kept"] == pytest.approx(4 * fixed.trained.model.summary["kept"], abs=6)
-    assert pool.trained.model.summary["images_per_epoch"] == pytest.approx(
-        fixed.trained.model.summary["images_per_epoch"], abs=6
-    )
+    assert pool.trained.model.summary["images"] == pytest.approx(fixed.trained.model.summary["images"], abs=24)
 
 
 def test_streamed_images_train_like_resident_ones(folder: Path) -> None:

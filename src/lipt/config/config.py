@@ -59,7 +59,7 @@ class Config(Section):
                 f"train.epoch_fraction ({drawn:g}) exceeds select.fraction ({self.select.fraction:g}): "
                 "an epoch cannot draw more than is kept"
             )
-        if self.train.reselect_every >= self.train.epochs:
+        if self.train.steps is None and self.train.reselect_every >= self.train.epochs:
             raise ValueError(
                 f"train.reselect_every ({self.train.reselect_every}) is not below train.epochs ({self.train.epochs}): "
                 "it would never select again"

@@ -170,15 +170,16 @@ class Proxy(Section):
 class Score(Section):
     """The model whose outputs the selection uses."""
 
-    model: Literal["merged", "jigsaws", "classic"] = "merged"
+    model: Literal["merged", "jigsaws", "classic", "trajectory"] = "merged"
     """`merged`: theta_p. `jigsaws`: all jigsaws; scores are averaged over them, and `dual` also uses their spread.
-    `classic`: `runs` independent models, each trained for `epochs` epochs on all candidates."""
+    `classic`: `runs` independent models, each trained for `epochs` epochs on all candidates. `trajectory`: the same
+    models; scores are means of what each epoch says of a sample (`el2n`, `aum`, `dual`)."""
     proxy: Proxy | None = None
     """A smaller network in place of `model` for theta_*, the jigsaws, theta_p and the classic models; null: none."""
     runs: int = Field(10, gt=0, le=1000)
-    """Number of models with `model: classic`."""
+    """Number of models with `model: classic` or `trajectory`."""
     epochs: int = Field(1, ge=0)
-    """Epochs per model with `model: classic`."""
+    """Epochs per model with `model: classic` or `trajectory`."""
     block_images: PositiveInt = 65536
     """Images per block. A pod scores one block at a time and writes one artifact for it."""
     top_classes: PositiveInt | None = None
@@ -186,6 +187,11 @@ class Score(Section):
     all. With 1,000 classes, 32 take a fourteenth of the space in bf16. The summary of the artifact gives the error."""
     stored_precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of stored features, and of logits if all classes are kept."""
+
+    @property
+    def has_own_models(self) -> bool:
+        """Whether `runs` models are trained for the scores alone, in place of theta_* and the jigsaws."""
+        return self.model in ("classic", "trajectory")
 
 
 class Select(Section):
@@ -206,6 +212,9 @@ class Train(Section):
 
     epochs: PositiveInt = 200
     """Passes over the subset, or over what `epoch_fraction` draws from it."""
+    steps: PositiveInt | None = None
+    """Optimiser steps in place of `epochs`: runs with equal steps and batches see equally many images, whatever they
+    keep. The last epoch may end early."""
     epoch_fraction: Fraction | None = Field(None, gt=0, le=1)
     """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
     lr: float = Field(0.1, gt=0)

@@ -16,7 +16,7 @@ from lipt.config import Config, override
 from lipt.errors import RunError, UsageError
 from lipt.flow.prepared import Prepared
 from lipt.runtime import Artifact, Context, Stage
-from lipt.runtime.algorithm import algorithm_of, check_forgetting, needs_of
+from lipt.runtime.algorithm import algorithm_of, check_trajectory, scoring_needs
 from lipt.runtime.processes.parts import Made, make_parts
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
@@ -63,23 +63,23 @@ class Outcome:
 
 def needs_models(config: Config) -> bool:
     """Whether the algorithm needs a model."""
-    needs = needs_of(config.select)
-    return needs.outputs or needs.forgetting
+    needs = scoring_needs(config)
+    return needs.outputs or needs.trajectory
 
 
 def has_swarm(config: Config) -> bool:
     """Whether jigsaws are trained and merged."""
-    return needs_models(config) and config.score.model != "classic" and config.merge.method != "none"
+    return needs_models(config) and not config.score.has_own_models and config.merge.method != "none"
 
 
 def prepare(ctx: Context) -> Prepared:
-    """Box 1: ingest the data, train theta_* (or the classic models), draw the shards."""
-    check_forgetting(ctx.config)
+    """Box 1: ingest the data, train theta_* (or the models of `score.runs`), draw the shards."""
+    check_trajectory(ctx.config)
     check_start(ctx.config)
     dataset = ingest(ctx).make()
     if not needs_models(ctx.config):
         return Prepared(dataset=dataset)
-    runs = ctx.config.score.runs if ctx.config.score.model == "classic" else 1
+    runs = ctx.config.score.runs if ctx.config.score.has_own_models else 1
     # Shards first: that fails at once if there are too few images.
     shards = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
     initial = tuple(initialise(ctx, dataset, run=run).make() for run in range(runs))
@@ -91,7 +91,7 @@ def check_start(config: Config) -> None:
     Raises:
         UsageError: `train.start: continue`, but the configuration trains no theta_p.
     """
-    if config.train.start == "continue" and not (needs_models(config) and config.score.model != "classic"):
+    if config.train.start == "continue" and not (needs_models(config) and not config.score.has_own_models):
         raise UsageError(
             f"train.start: continue needs theta_p; there is none with {algorithm_of(config.select)}, "
             f"{config.score.model}",

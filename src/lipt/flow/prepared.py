@@ -11,7 +11,7 @@ class Prepared:
 
     dataset: Artifact
     initial: tuple[Artifact, ...] = ()
-    """theta_*, or the R models of classic pre-training."""
+    """theta_*, or the R models that only score."""
     shards: Artifact | None = None
     """None without a swarm."""
 

@@ -16,7 +16,7 @@ from lipt.config import Config
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
 from lipt.flow.address import report_key, run_id
-from lipt.flow.graph import Outcome, has_swarm
+from lipt.flow.graph import Outcome, has_swarm, needs_models
 from lipt.flow.merge_view import merge_view
 from lipt.flow.subset_view import subset_view
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
@@ -24,7 +24,7 @@ from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.report.numbers import format_budget
 from lipt.runtime import Attempt, Context
-from lipt.runtime.algorithm import algorithm_label, algorithm_of, needs_of
+from lipt.runtime.algorithm import algorithm_label, algorithm_of
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.dataset import open_dataset
 from lipt.selection.auto import AUTO, PAYS_UNTIL
@@ -33,6 +33,7 @@ _ORIGIN = {
     "merged": "LiPT",
     "jigsaws": "LiPT as an ensemble",
     "classic": "Classic pre-training",
+    "trajectory": "Trajectory",
     "theta_star": "theta_* alone",
 }
 _ROLES: dict[str, doc.Role] = {
@@ -129,8 +130,7 @@ def _epoch_flops(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | No
     for outcome in (outcome for entry in entries for outcome in entry.outcomes):
         model, settings = outcome.trained.model, outcome.config.train
         if not settings.reselect_every:
-            images = int(model.summary["images_per_epoch"]) * settings.epochs
-            return costs[model.ref].flops / images * int(outcome.subset.summary["candidates"])
+            return costs[model.ref].flops / int(model.summary["images"]) * int(outcome.subset.summary["candidates"])
     return None
 
 
@@ -275,7 +275,7 @@ def role_of(name: str) -> doc.Role:
 def label_of(config: Config) -> str:
     """The name of a plain run in the report, such as `LiPT, auto (ccs)`."""
     label = algorithm_label(config.select)
-    if not needs_of(config.select).outputs:
+    if not needs_models(config):
         return label
     model = config.score.model
-    return f"{_ORIGIN[model if has_swarm(config) or model == 'classic' else 'theta_star']}, {label}"
+    return f"{_ORIGIN[model if has_swarm(config) or config.score.has_own_models else 'theta_star']}, {label}"

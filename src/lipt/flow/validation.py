@@ -20,11 +20,11 @@ from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_li
 from lipt.flow.facts import Facts
 from lipt.flow.graph import check_start, has_swarm
 from lipt.flow.variants import baseline_of, variants
-from lipt.runtime.algorithm import check_forgetting, needs_of
+from lipt.runtime.algorithm import check_trajectory, needs_of
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.runtime.network import subnetworks
-from lipt.selection import Candidates, Outputs
+from lipt.selection import Candidates, Outputs, Trajectory
 from lipt.selection.dataset import logits_and_features
 from lipt.stages.select import apply
 from lipt.training.networks import build_model, check_model_name, shapes_only
@@ -111,7 +111,7 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
     """Problems that do not depend on the data: the algorithm, its options and needs."""
     for check in (
         lambda: check_format(config.data.format),
-        lambda: check_forgetting(config),
+        lambda: check_trajectory(config),
         lambda: check_start(config),
         lambda: _try_selection(config),
     ):
@@ -228,22 +228,24 @@ def _try_selection(config: Config) -> None:
     """
     settings, scoring = config.select, config.score
     needs = needs_of(settings)
-    models = {"merged": 1, "jigsaws": config.dispatch.jigsaws, "classic": scoring.runs}[scoring.model]
-    counts = [min(models, _MOST_MODELS) if needs.outputs or needs.forgetting else 0]
+    swarm = config.dispatch.jigsaws if scoring.model == "jigsaws" else 1
+    models = scoring.runs if scoring.has_own_models else swarm
+    epochs = scoring.epochs if scoring.model == "trajectory" else 0
+    counts = [min(models, _MOST_MODELS) if needs.outputs or needs.trajectory else 0]
     if config.train.reselect_every:
-        if needs.forgetting:
+        if not needs.outputs and needs.trajectory:
             raise UsageError(
                 f"train.reselect_every: {settings.algorithm} cannot select again during training", "set it to 0"
             )
         counts.append(1)
     for count in counts:
-        if count < needs.models:
+        if count < needs.models and not (needs.trajectory and epochs):
             raise UsageError(
                 f"select.algorithm: {settings.algorithm} needs the outputs of {needs.models} models or more, "
                 f"but there is only {count}",
                 "set score.model: jigsaws" if not config.train.reselect_every else "set train.reselect_every: 0",
             )
-        samples = _samples(count, forgetting=scoring.model == "classic" and scoring.epochs > 1)
+        samples = _samples(count, epochs=epochs)
         try:
             apply(settings, samples, samples if needs.validation else None, seed=0)
         except UsageError as error:
@@ -257,18 +259,19 @@ def _try_selection(config: Config) -> None:
 _MOST_MODELS = 1000
 
 
-def _samples(models: int, *, forgetting: bool) -> Candidates:
+def _samples(models: int, *, epochs: int) -> Candidates:
     """24 synthetic samples of two classes."""
     generator = torch.Generator().manual_seed(0)
     labels_N = torch.arange(24) % 2
     outputs = Outputs(
         logits_NC=torch.randn(24, 2, generator=generator), features_ND=torch.randn(24, 4, generator=generator)
     )
+    p_NT = torch.rand(24, epochs, generator=generator)
     return Candidates(
         labels_N=labels_N,
         num_classes=2,
         outputs=[outputs] * models,
-        forgetting_N=labels_N.float() if forgetting else None,
+        trajectories=[Trajectory(p_NT=p_NT, error_NT=1 - p_NT, margin_NT=p_NT - 0.5)] * models if epochs else (),
     )
 
 

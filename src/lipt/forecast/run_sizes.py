@@ -8,7 +8,7 @@ from lipt.config import Config, Raptr, override
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
-from lipt.runtime.algorithm import needs_of
+from lipt.runtime.algorithm import needs_of, scoring_needs
 from lipt.runtime.context import Context
 from lipt.runtime.network import subnetworks
 from lipt.selection.compressed import TopLogits
@@ -19,6 +19,8 @@ from lipt.training.raptr import recalibration_images
 ROW_MEMORY, _SHARD_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5
 #: Bytes of a process that has imported torch.
 PROCESS_BYTES = 0.9e9
+#: Bytes that a trajectory takes per image and epoch.
+EPOCH_BYTES = 12
 #: Images per run of a streamed epoch.
 RUN_IMAGES = 256
 
@@ -62,8 +64,9 @@ class RunSizes:
     @cached_property
     def scorers(self) -> int:
         settings = self.config.score
-        jigsaws = self.config.dispatch.jigsaws if self.swarm else 1
-        return {"classic": settings.runs, "jigsaws": jigsaws, "merged": 1}[settings.model]
+        if settings.has_own_models:
+            return settings.runs
+        return self.config.dispatch.jigsaws if self.swarm and settings.model == "jigsaws" else 1
 
     @cached_property
     def shard_bytes(self) -> float:
@@ -72,8 +75,9 @@ class RunSizes:
 
     @cached_property
     def label_bytes(self) -> float:
-        """Bytes stored per image besides its outputs: the label, the number of forgetting events."""
-        return 8 + (0 if self.swarm else 4)
+        """Bytes stored per image besides its outputs: the label, the trajectories of all models."""
+        recorded = scoring_needs(self.config).trajectory
+        return 8 + recorded * self.scorers * EPOCH_BYTES * self.config.score.epochs
 
     @cached_property
     def output_bytes(self) -> float:
@@ -112,14 +116,16 @@ class RunSizes:
         scored = needs_models(self.config) / (1 + self.twice)  # the baseline's has no scores
         return 3500 + (_SUBSET_ROW + _SUBSET_SCORE * scored) * self.data.candidates
 
-    def saved_flops(self, raptr: Raptr | None, seed: int, *, images: int, batch_size: int, epochs: int) -> int:
+    def saved_flops(
+        self, raptr: Raptr | None, seed: int, *, images: int, batch_size: int, epochs: int, steps: int | None = None
+    ) -> int:
         """FLOPs that RaPTr saves in a training with this seed and this number of images per epoch."""
         schedule = subnetworks(raptr)
         if schedule is None:
             return 0
         flops = self.net.block_flops
         blocks = schedule.choose(list(flops))
-        skipped = schedule.skipped_images(blocks, seed, epochs, batch_sizes(images, batch_size))
+        skipped = schedule.skipped_images(blocks, seed, epochs, batch_sizes(images, batch_size), steps)
         return sum(count * flops[name] for name, count in skipped.items())
 
     def recalibrated(self, raptr: Raptr | None, images: int) -> int:

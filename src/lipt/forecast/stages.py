@@ -9,11 +9,11 @@ from statistics import fmean
 
 from lipt.config import Merge
 from lipt.flow.graph import needs_models
-from lipt.forecast.run_sizes import PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
+from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
-from lipt.runtime.algorithm import needs_of
+from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.context import Context
 from lipt.stages.ingest import is_chunk_store
 
@@ -73,9 +73,9 @@ class _Run(RunSizes):
         )
 
     def initialise(self) -> Work:
-        classic, images = self.config.score.model == "classic", self.data.candidates
-        settings, runs = self.config.initialise, self.config.score.runs if classic else 1
-        epochs, streams = (self.config.score if classic else settings).epochs, self.streams(images)
+        own, images = self.config.score.has_own_models, self.data.candidates
+        settings, runs = self.config.initialise, self.config.score.runs if own else 1
+        epochs, streams = (self.config.score if own else settings).epochs, self.streams(images)
         looked = images * (epochs if streams else 1)
         seeds = [derive(self.config.seed, "initialise", run) for run in range(runs)]
         saved = fmean(
@@ -91,14 +91,14 @@ class _Run(RunSizes):
             decoded=looked,
             read={"data": looked * self.data.span_bytes},
             once={"other": self.data.index_bytes},
-            written={"model": self.net.file_bytes, "other": 4 * images},
+            written={"model": self.net.file_bytes, "other": EPOCH_BYTES * epochs * images},
             streams=streams,
             requests=self.requests(looked, streams=streams),
             member_bytes=self.trainer,
             gradient_bytes=self.net.state_bytes,
             memory_bytes=self.trainer + self.resident(images),
             checkpoints=epochs - 1,
-            checkpoint_bytes=2 * self.net.state_bytes + 10 * images,
+            checkpoint_bytes=2 * self.net.state_bytes + EPOCH_BYTES * epochs * images,
         )
 
     def dispatch(self) -> Work:
@@ -168,30 +168,31 @@ class _Run(RunSizes):
         blocks = math.ceil(candidates / size) + math.ceil((self.scored - candidates) / size)
         images = self.scored / blocks  # per block, on average
         streams = self.streams(min(size, self.scored))
-        looked = images * (self.scorers if streams else 1)
+        forwards = scoring_needs(self.config).outputs
+        looked = forwards * images * (self.scorers if streams else 1)
         ensemble = self.config.score.model == "jigsaws" and self.swarm
         weights = self.net.file_bytes if self.scorers == 1 or ensemble else 0
         models = self.scorers * (self.net.delta_bytes if ensemble else self.net.file_bytes * (self.scorers > 1))
         return Work(
             stage="score",
             parts=blocks,
-            flops=self.scorers * images * self.net.forward,
-            steps=self.scorers * math.ceil(images / _FORWARD_BATCH),
+            flops=forwards * self.scorers * images * self.net.forward,
+            steps=forwards * self.scorers * math.ceil(images / _FORWARD_BATCH),
             decoded=looked,
             streams=streams,
             read={"data": looked * self.data.span_bytes, "model": models},
             written={"other": images * (self.label_bytes + self.output_bytes)},
             once={"model": weights, "other": self.data.index_bytes},
-            requests=self.requests(images, streams=streams),
+            requests=self.requests(looked / self.scorers if streams else looked, streams=streams),
             memory_bytes=self.memory
-            + self.resident(min(size, self.scored))
+            + forwards * self.resident(min(size, self.scored))
             + images * self.output_bytes
             + 2 * self.net.state_bytes,
         )
 
     def select(self) -> Work:
         settings, candidates, size = self.config.select, self.data.candidates, self.config.score.block_images
-        needs, numbers = needs_of(settings), self.scorers * (self.data.classes + self.net.features)
+        needs, numbers = scoring_needs(self.config), self.scorers * (self.data.classes + self.net.features)
         outputs, passes = self.scored * self.output_bytes * needs.outputs, max(1, needs.passes)
         labels = self.scored * self.label_bytes * needs_models(self.config)
         held = 2 * min(size * self.output_bytes, outputs)  # a block: its file and its tensors
@@ -215,7 +216,10 @@ class _Run(RunSizes):
         if settings.epoch_fraction is not None:
             drawn = min(kept, max(1, round(settings.epoch_fraction * candidates)))
         # Of the two runs only the selected one selects again; a part is the mean of both.
-        again = (settings.epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
+        per_epoch = math.ceil(drawn / settings.batch_size)
+        steps = settings.steps or settings.epochs * per_epoch
+        epochs, images = math.ceil(steps / per_epoch), steps / per_epoch * drawn
+        again = (epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
         forwarded = again + again / self.scored * self.recalibrated(settings.raptr, candidates)
         forwarded += fmean(self.recalibrated(settings.raptr, source) for source in [kept, *others])
         saved = self.saved_flops(
@@ -223,10 +227,11 @@ class _Run(RunSizes):
             derive(self.config.seed, "train"),
             images=drawn,
             batch_size=settings.batch_size,
-            epochs=settings.epochs,
+            epochs=epochs,
+            steps=settings.steps,
         )
         sources = [self.scored if settings.reselect_every else kept, *others]
-        seen = [settings.epochs * drawn if self.streams(source) else source for source in sources]
+        seen = [images if self.streams(source) else source for source in sources]
         looked = sum(seen) / runs + again * self.streams(sources[0])
         # One request for each image without a selected neighbour.
         alone = [
@@ -240,14 +245,14 @@ class _Run(RunSizes):
             decoded=looked,
             member_bytes=self.trainer,
             gradient_bytes=self.net.state_bytes,
-            flops=settings.epochs * drawn * self.net.both - saved + forwarded * self.net.forward,
-            steps=settings.epochs * math.ceil(drawn / settings.batch_size),
+            flops=images * self.net.both - saved + forwarded * self.net.forward,
+            steps=steps,
             read={"data": looked * self.data.span_bytes, "other": self.subset_bytes},
             written={"model": self.net.file_bytes},
             requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
             memory_bytes=self.trainer + self.resident(max(sources)),
-            checkpoints=settings.epochs - 1,
+            checkpoints=epochs - 1,
             checkpoint_bytes=2 * self.net.state_bytes,
         )
 

@@ -1,5 +1,7 @@
 """The configured selection algorithm and its requirements."""
 
+from dataclasses import replace
+
 from lipt.config import Config, Select
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
@@ -21,16 +23,28 @@ def needs_of(settings: Select) -> Requirements:
     return requirements(settings.algorithm, settings.fraction, settings.options)
 
 
-def check_forgetting(config: Config) -> None:
-    """Check that forgetting events can be counted: this takes two epochs or more of one model.
-
-    Raises:
-        UsageError: the algorithm needs them, but the configuration provides none.
-    """
+def scoring_needs(config: Config) -> Requirements:
+    """What the algorithm reads from the scoring of a run: a trajectory, if it can and one is recorded; else outputs."""
     needs = needs_of(config.select)
-    score_settings = config.score
-    if needs.forgetting and (score_settings.model != "classic" or score_settings.epochs < 2):
+    if needs.trajectory and config.score.model == "trajectory":
+        return Requirements(trajectory=True)
+    return replace(needs, trajectory=False)
+
+
+def check_trajectory(config: Config) -> None:
+    """
+    Raises:
+        UsageError: the algorithm reads a trajectory, but the configuration records none, or too few epochs.
+    """
+    needs, scoring = needs_of(config.select), config.score
+    if not needs.trajectory:
+        return
+    name = config.select.algorithm
+    if not needs.outputs and scoring.model != "trajectory":
         raise UsageError(
-            f"select.algorithm: {config.select.algorithm} counts forgetting events during training, theta_p has none",
-            "set score.model: classic, score.runs: 1 and score.epochs: 2 or more",
+            f"select.algorithm: {name} reads what each epoch of a training says of a sample; "
+            f"score.model: {scoring.model} does not record it",
+            "set score.model: trajectory, score.runs: 1 and score.epochs: 10",
         )
+    if scoring.model == "trajectory" and not scoring.epochs:
+        raise UsageError("score.model: trajectory needs score.epochs: 1 or more", "set score.epochs: 10")

@@ -13,7 +13,8 @@ from lipt.errors import IntegrityError
 from lipt.ledger import Cost
 from lipt.runtime.attempt import Attempt
 from lipt.training.distributed import Ranks
-from lipt.training.loop import Dynamics, Trainer, TrainingProgress
+from lipt.training.dynamics import Dynamics
+from lipt.training.loop import Trainer, TrainingProgress
 from lipt.training.tensor_files import pack, unpack
 
 

@@ -7,6 +7,7 @@ from lipt.selection.dataset import score_dataset
 from lipt.selection.describe import Description, describe
 from lipt.selection.registry import names
 from lipt.selection.result import Selection
+from lipt.selection.trajectory import Trajectory
 from lipt.selection.types import Candidates, Outputs, Requirements, StoredOutputs
 
 #: All names that `select` understands.
@@ -14,5 +15,5 @@ ALGORITHMS: tuple[str, ...] = (AUTO, *sorted(names()))
 
 __all__ = [
     "ALGORITHMS", "AlgorithmName", "Candidates", "Description", "Outputs", "Requirements", "Selection",
-    "StoredOutputs", "describe", "requirements", "resolve", "score_dataset", "select",
+    "StoredOutputs", "Trajectory", "describe", "requirements", "resolve", "score_dataset", "select",
 ]  # fmt: skip

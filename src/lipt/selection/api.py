@@ -102,6 +102,8 @@ def select(
     needs = found.needs_with(bound)
     notes = {key: plain(value) for key, value in (notes or {}).items()}
     check_notes(notes)  # fail before the work
+    if needs.trajectory and candidates.trajectories:
+        needs = Requirements(trajectory=True, initial=needs.initial)
     if candidates.num_models < needs.models:
         raise UsageError(
             f"algorithm {name} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",

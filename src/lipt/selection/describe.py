@@ -74,7 +74,8 @@ def describe(algorithm: str) -> Description:
 def _needs(needs: Requirements) -> str:
     outputs = " and ".join(what for what in ("logits", "features") if getattr(needs, what))
     several = f" of {needs.models} models or more" if needs.models > 1 else ""
-    return outputs + several + "forgetting counts" * needs.forgetting + "your scores" * needs.scores
+    trajectory = " or a trajectory" if outputs else "a trajectory"
+    return outputs + several + trajectory * needs.trajectory + "your scores" * needs.scores
 
 
 def _option(name: str, default: Any, hint: Any, doc: str) -> Option:

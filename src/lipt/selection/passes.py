@@ -69,7 +69,7 @@ def in_memory(candidates: Candidates, name: str) -> Candidates:
 def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candidates:
     assert candidates.stored is not None
     outputs = candidates.stored.read(index)
-    counts_N, own_N = candidates.forgetting_N, candidates.scores_N
+    own_N = candidates.scores_N
     if len(outputs) != candidates.num_models:
         raise UsageError(f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}")
     block = replace(
@@ -77,7 +77,8 @@ def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candid
         labels_N=candidates.labels_N[rows],
         outputs=outputs,
         stored=None,
-        forgetting_N=None if counts_N is None else counts_N[rows],
+        trajectories=(),
+        forgetting_N=None,
         scores_N=None if own_N is None else own_N[rows],
     )
     check_finite(block, name, rows.start)

@@ -19,6 +19,7 @@ from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.norms import as_float, lengths
 from lipt.selection.rows import members_by_class, per_row
+from lipt.selection.trajectory import Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +105,11 @@ class Candidates:
     """One per model (theta_p: 1; classic GraNd: 10); empty if the algorithm needs none."""
     stored: StoredOutputs | None = None
     """Replaces `outputs`. Algorithms with `Requirements.passes` then hold one block at a time."""
+    trajectories: Sequence[Trajectory] = ()
+    """What the epochs of one or more trainings said of each sample. Algorithms that can read it then need no `outputs`;
+    their scores are means over the epochs."""
     forgetting_N: Tensor | None = None
-    """Forgetting events in training (N,); +inf for samples that were never learned."""
+    """Forgetting events in training (N,), if there is no trajectory; +inf for samples that were never learned."""
     scores_N: Tensor | None = None
     """Your own scores (N,): `scores` keeps the highest, `ccs` takes higher as harder."""
 
@@ -131,6 +135,11 @@ class Candidates:
             )
         if self.forgetting_N is not None and self.forgetting_N.shape != labels_N.shape:
             raise UsageError(f"{len(self.forgetting_N)} forgetting counts for {len(labels_N)} candidates")
+        for index, trajectory in enumerate(self.trajectories):
+            if len(trajectory) != len(labels_N):
+                raise UsageError(
+                    f"trajectory {index} covers {len(trajectory)} samples; there are {len(labels_N)} labels"
+                )
         if self.scores_N is not None and self.scores_N.shape != labels_N.shape:
             raise UsageError(f"scores have shape {tuple(self.scores_N.shape)}, expected {tuple(labels_N.shape)}")
 
@@ -178,6 +187,7 @@ class Candidates:
         logits: ArrayLike | TopLogits | Sequence[ArrayLike | TopLogits] | None = None,
         features: ArrayLike | Sequence[ArrayLike] | None = None,
         num_classes: int | None = None,
+        trajectories: Sequence[Trajectory] = (),
         forgetting: ArrayLike | None = None,
         scores: ArrayLike | None = None,
     ) -> Candidates:
@@ -189,6 +199,7 @@ class Candidates:
                 left out if the algorithm does not need them.
             features: float (N, D), the input of the classifier layer; otherwise as the logits.
             num_classes: C; None = the columns of the logits, else the largest label + 1.
+            trajectories: one per model, with tensors on the device of the labels.
             forgetting: forgetting events (N,).
             scores: your own scores (N,), for `scores` and for `ccs` with `score="scores"`.
 
@@ -214,6 +225,7 @@ class Candidates:
             labels_N=labels_N.to(device),
             num_classes=num_classes,
             outputs=outputs,
+            trajectories=trajectories,
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
             scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
         )
@@ -229,8 +241,8 @@ class Requirements:
     """Reads their logits."""
     features: bool = False
     """Reads their features."""
-    forgetting: bool = False
-    """Needs `Candidates.forgetting_N`."""
+    trajectory: bool = False
+    """Reads `Candidates.trajectories`, if they are given, instead of outputs. With `models` = 0 it needs them."""
     scores: bool = False
     """Needs `Candidates.scores_N`."""
     initial: bool = False
@@ -245,21 +257,6 @@ class Requirements:
     def outputs(self) -> bool:
         """Whether a scoring pass is needed at all."""
         return self.models > 0
-
-
-def check_forgetting(candidates: Candidates) -> Tensor:
-    """The forgetting counts (N,).
-
-    Raises:
-        UsageError: there are none.
-        RunError: a count is NaN or negative.
-    """
-    if candidates.forgetting_N is None:
-        raise UsageError("forgetting counts are missing", "record them while the scoring model trains")
-    wrong_K = (~(candidates.forgetting_N >= 0)).nonzero().flatten()  # NaN compares false
-    if len(wrong_K):
-        raise RunError(f"forgetting count of sample {int(wrong_K[0])} is {float(candidates.forgetting_N[wrong_K[0]])}")
-    return candidates.forgetting_N
 
 
 def check_scores(candidates: Candidates) -> Tensor:

@@ -7,7 +7,8 @@ from lipt.runtime.dataset import open_dataset, split_positions, training_images
 from lipt.runtime.network import WEIGHTS, new_model, standard_augment, subnetworks
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
-from lipt.training.loop import Dynamics, Recipe, Trainer, train
+from lipt.training.dynamics import Dynamics
+from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.networks import train_flops_per_image
 from lipt.training.raptr import recalibrate, saved_flops
 from lipt.training.tensor_files import pack, state_of
@@ -18,10 +19,10 @@ DYNAMICS = "dynamics.safetensors"
 def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
     """Train theta_* on all candidates for a few epochs. Classic pre-training calls this with run = 0..R-1.
 
-    Files: the weights, and the number of forgetting events per candidate. Several GPUs share each batch.
+    Files: the weights, and what each epoch said of every candidate. Several GPUs share each batch.
     """
     ctx = ctx.of_scorer()
-    classic, settings = ctx.config.score.model == "classic", ctx.config.initialise
+    settings = ctx.config.initialise
 
     def body(attempt: Attempt) -> Summary:
         return run_together(ctx, attempt, fit_theta, {"dataset": dataset}, batch_size=settings.batch_size, run=run)
@@ -36,12 +37,12 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
         raptr=settings.raptr and settings.raptr.model_dump(mode="json"),
         run=run,
     )
-    label = f"initialise[{run}]" if classic else "initialise"
+    label = f"initialise[{run}]" if ctx.config.score.has_own_models else "initialise"
     return Stage(ctx=ctx, name="initialise", settings=chosen, inputs=[dataset], body=body, label=label)
 
 
 def _epochs(ctx: Context) -> int:
-    return ctx.config.score.epochs if ctx.config.score.model == "classic" else ctx.config.initialise.epochs
+    return ctx.config.score.epochs if ctx.config.score.has_own_models else ctx.config.initialise.epochs
 
 
 def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup, *, run: int) -> Summary:
@@ -62,7 +63,7 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         raptr=subnetworks(settings.raptr),
     )
     trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=processes.ranks)
-    dynamics = Dynamics.empty(len(images))
+    dynamics = Dynamics.empty(len(images), recipe.epochs)
     with resumable(attempt, trainer, every_s=ctx.config.train.checkpoint_s, dynamics=dynamics) as after_epoch:
         train(trainer, lambda _trainer: (images, None), dynamics=dynamics, after_epoch=after_epoch)
     if processes.ranks.rank == 0:
@@ -72,5 +73,5 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         if settings.raptr:
             attempt.flops += forward * recalibrate(model, images, device=ctx.device, precision=ctx.precision)
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
-        attempt.put(DYNAMICS, pack({"forgetting": dynamics.scores()}), kind="other")
+        attempt.put(DYNAMICS, pack(dynamics.tensors()), kind="other")
     return {"epochs": recipe.epochs, "losses": trainer.progress.loss, "accuracies": trainer.progress.accuracy}

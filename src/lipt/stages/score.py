@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from lipt.data.images import image_shape
 from lipt.data.shards import split
 from lipt.runtime import Artifact, Attempt, Context, Stage
-from lipt.runtime.algorithm import needs_of
+from lipt.runtime.algorithm import needs_of, scoring_needs
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import new_model, read_weights
-from lipt.selection import Candidates, Outputs, StoredOutputs
+from lipt.selection import Candidates, Outputs, StoredOutputs, Trajectory
 from lipt.selection.compressed import TopLogits
 from lipt.stages.initialise import DYNAMICS
 from lipt.stages.pretrain import DELTA
@@ -53,24 +54,30 @@ def blocks(ctx: Context, dataset: Artifact) -> list[Block]:
 def score(
     ctx: Context, dataset: Artifact, models: Sequence[Artifact], base: Artifact | None = None, *, index: int = 0
 ) -> Stage:
-    """Forward a block of images through each model, once.
+    """Forward a block of images through each model, once. Algorithms that read only a trajectory need no forward pass.
 
     Args:
         models: whole models, or jigsaws.
         base: theta_*, which jigsaws are stored relative to.
         index: index of the block in `blocks`.
 
-    Files: for each model the logits and penultimate features; the labels. Rows are in the order of the split.
+    Files: for each model its logits and penultimate features, or its trajectory; the labels. Rows are in the order of
+    the split.
     """
     ctx = ctx.of_scorer()
-    block = blocks(ctx, dataset)[index]
+    block, reads = blocks(ctx, dataset)[index], scoring_needs(ctx.config)
 
     def body(attempt: Attempt) -> dict[str, Any]:
         data = open_dataset(attempt, dataset)
         validation, candidates = split_positions(ctx, data)
         positions = (candidates if block.of == "candidates" else validation)[block.start : block.stop]
+        labels_N = torch.from_numpy(data.index("train").label[positions].astype(np.int64))
+        attempt.put(LABELS, pack({"labels": labels_N}), kind="other")
+        counts = {"models": len(models), "images": len(positions), "classes": len(data.manifest.classes)}
+        if reads.trajectory:
+            _cut_trajectories(attempt, models, block)
+            return counts
         images = images_of(ctx, data, "train", positions)
-        attempt.put(LABELS, pack({"labels": images.labels_N}), kind="other")
         star = read_weights(attempt, base) if base else {}
         tops: list[TopLogits] = []
         for number, artifact in enumerate(models):
@@ -89,17 +96,21 @@ def score(
             attempt.put(_outputs(number), pack(outputs.tensors()), kind="other")
             if isinstance(outputs.logits_NC, TopLogits):
                 tops.append(outputs.logits_NC)
-            if number == 0 and DYNAMICS in artifact.files and block.of == "candidates":
-                counted = unpack(attempt.read(artifact, DYNAMICS, kind="other"), origin=f"{artifact.ref}/{DYNAMICS}")
-                kept = {name: tensor[block.start : block.stop].clone() for name, tensor in counted.items()}
-                attempt.put(DYNAMICS, pack(kept), kind="other")
-        counts = {"models": len(models), "images": len(images), "classes": len(data.manifest.classes)}
         return counts | (_compression(tops) if tops else {})
 
     inputs = [dataset, *models, *([base] if base else [])]
     stored = ctx.config.score.model_dump(mode="json", include={"top_classes", "stored_precision"})
+    stored["trajectory"] = reads.trajectory
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, block=asdict(block), stored=stored)
     return Stage(ctx=ctx, name="score", settings=chosen, inputs=inputs, body=body, label=_label(ctx, block))
+
+
+def _cut_trajectories(attempt: Attempt, models: Sequence[Artifact], block: Block) -> None:
+    """Store the rows of a block from the trajectory of each model."""
+    for number, artifact in enumerate(models):
+        recorded = unpack(attempt.read(artifact, DYNAMICS, kind="other"), origin=f"{artifact.ref}/{DYNAMICS}")
+        part = {name: tensor[block.start : block.stop].clone() for name, tensor in recorded.items()}
+        attempt.put(_trajectory(number), pack(part), kind="other")
 
 
 def _compression(tops: Sequence[TopLogits]) -> dict[str, Any]:
@@ -118,6 +129,10 @@ def _label(ctx: Context, block: Block) -> str:
     of = "" if block.of == "candidates" else " validation"
     whole = block.start == 0 and block.stop < ctx.config.score.block_images
     return f"score{of}" if whole else f"score{of} {block.start:,}"
+
+
+def _trajectory(model: int) -> str:
+    return f"trajectory-{model}.safetensors"
 
 
 def _outputs(model: int) -> str:
@@ -142,10 +157,15 @@ def read_scores(attempt: Attempt, scores: Sequence[Artifact], of: str) -> Candid
         attempt.reporter.advance(attempt.label, index + 1, len(parts), "blocks")
         return [Outputs.of(tensors(parts[index], _outputs(model)), classes) for model in range(models)]
 
-    counted = [tensors(part, DYNAMICS)["forgetting"] for part in parts if DYNAMICS in part.files]
+    trajectories = []
+    if of == "candidates" and parts[0].settings["stored"]["trajectory"]:
+        for model in range(models):
+            recorded = [tensors(part, _trajectory(model)) for part in parts]
+            trajectories.append(Trajectory.of({name: torch.cat([r[name] for r in recorded]) for name in recorded[0]}))
+    stored = StoredOutputs(models=models, sizes=[int(part.summary["images"]) for part in parts], read=read)
     return Candidates(
         labels_N=torch.cat([tensors(part, LABELS)["labels"] for part in parts]),
         num_classes=classes,
-        stored=StoredOutputs(models=models, sizes=[int(part.summary["images"]) for part in parts], read=read),
-        forgetting_N=torch.cat(counted) if counted else None,
+        stored=stored if _outputs(0) in parts[0].files else None,
+        trajectories=trajectories,
     )

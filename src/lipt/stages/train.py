@@ -1,5 +1,6 @@
 """Train: the main training on the subset."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from lipt.selection import Candidates
 from lipt.stages.select import StoredSubset, apply, read_subset
 from lipt.training.distributed import Ranks
 from lipt.training.forward import outputs_of
-from lipt.training.loop import Recipe, Trainer
+from lipt.training.loop import Recipe, Trainer, batch_sizes
 from lipt.training.loop import train as run_training
 from lipt.training.networks import train_flops_per_image
 from lipt.training.raptr import recalibrate, saved_flops
@@ -61,8 +62,11 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     seed = ctx.seed("train")
     model = new_model(ctx, len(data.manifest.classes), seed, read_weights(attempt, start) if start else None)
     drawn = None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * len(candidates)))
+    stored = read_subset(attempt, subset)
+    per_epoch = len(batch_sizes(min(drawn or len(candidates), len(stored.positions_K)), settings.batch_size))
     recipe = Recipe(
-        epochs=settings.epochs,
+        epochs=settings.epochs if settings.steps is None else math.ceil(settings.steps / per_epoch),
+        steps=settings.steps,
         batch_size=settings.batch_size,
         lr=settings.lr,
         schedule="cosine",
@@ -81,7 +85,6 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         feed: _Fixed = _Reselecting(ctx, processes.ranks, images(candidates), judged, candidates)
     else:
         feed = _Fixed(ctx)
-    stored = read_subset(attempt, subset)
     feed.start(stored, lambda: images(stored.positions_K))
     with resumable(
         attempt, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore
@@ -96,7 +99,8 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         attempt.flops -= saved_flops(model, progress.skipped, image_shape(feed.images))
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
     return {
-        "images_per_epoch": progress.images // settings.epochs,
+        "images": progress.images,
+        "steps": progress.steps,
         "kept": len(stored.positions_K),
         "losses": progress.loss,
         "accuracies": progress.accuracy,
@@ -147,7 +151,7 @@ class _Reselecting(_Fixed):
         self.all_weights_K = torch.empty(0)
         select = ctx.config.select
         self.needs = needs_of(select)
-        if self.needs.forgetting:
+        if not self.needs.outputs and self.needs.trajectory:
             raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
 
     def start(self, subset: StoredSubset, load: Any) -> None:

@@ -22,6 +22,7 @@ from lipt.data.images import ImageSet, to_device
 from lipt.errors import RunError
 from lipt.rng import derive, permutation
 from lipt.training.distributed import Ranks
+from lipt.training.dynamics import Dynamics, observe
 from lipt.training.networks import on_device
 from lipt.training.optimizer import SGD
 from lipt.training.precision import Precision, autocast
@@ -34,12 +35,15 @@ class Recipe:
     """SGD with Nesterov momentum."""
 
     epochs: int
+    """Epochs of the whole training; with `steps`, the last one may end early."""
     batch_size: int
     lr: float
     schedule: Literal["constant", "cosine"]
     augment: Augment
     epoch_size: int | None = None
     """K, samples drawn per epoch; None = all N."""
+    steps: int | None = None
+    """Optimiser steps of the whole training; None = `epochs` whole epochs."""
     momentum: float = 0.9
     weight_decay: float = 5e-4
     precision: Precision = "fp32"
@@ -57,6 +61,8 @@ class TrainingProgress:
 
     epoch: int = 0
     """Finished epochs."""
+    steps: int = 0
+    """Optimiser steps so far."""
     images: int = 0
     """Images trained on so far, repetitions included."""
     loss: list[float] = field(default_factory=list)
@@ -68,33 +74,6 @@ class TrainingProgress:
         """Count a batch that skipped these blocks."""
         for name in blocks:
             self.skipped[name] = self.skipped.get(name, 0) + images
-
-
-@dataclass(kw_only=True)
-class Dynamics:
-    """Counts forgetting events (Toneva et al. 2019, Algorithm 1), from the predictions of training itself."""
-
-    correct_N: Tensor
-    learned_N: Tensor
-    forgotten_N: Tensor
-
-    @classmethod
-    def empty(cls, n: int) -> Dynamics:
-        return cls(
-            correct_N=torch.zeros(n, dtype=torch.bool),
-            learned_N=torch.zeros(n, dtype=torch.bool),
-            forgotten_N=torch.zeros(n, dtype=torch.int64),
-        )
-
-    def update(self, rows_K: Tensor, correct_K: Tensor) -> None:
-        """Add one epoch: the rows that were trained on, each once, and whether each was classified correctly."""
-        self.forgotten_N[rows_K] += (self.correct_N[rows_K] & ~correct_K).long()
-        self.learned_N[rows_K] |= correct_K
-        self.correct_N[rows_K] = correct_K
-
-    def scores(self) -> Tensor:
-        """float32 (N,): the number of events of each sample, +inf if it was never learned."""
-        return torch.where(self.learned_N, self.forgotten_N.float(), torch.full((), math.inf))
 
 
 class Trainer:
@@ -125,7 +104,7 @@ class Trainer:
 
         Args:
             weights_N: float32 (N,) loss weights; they are scaled to mean 1 over the set.
-            dynamics: updated with the predictions of all processes in this epoch.
+            dynamics: records what all processes see of each sample in this epoch.
 
         Raises:
             RunError: the loss is not finite, or a batch has fewer images than there are processes.
@@ -135,6 +114,11 @@ class Trainer:
             epoch_rows(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch)
         )
         sizes = batch_sizes(len(rows_K), recipe.batch_size)
+        per_epoch = len(sizes)
+        total = recipe.steps or recipe.epochs * per_epoch
+        if recipe.steps is not None:
+            sizes = sizes[: recipe.steps - self.progress.steps]
+            rows_K = rows_K[: sum(sizes)]
         if sizes[0] < ranks.count:
             raise RunError(
                 f"a batch of {sizes[0]} images cannot be divided over {ranks.count} processes", "use fewer processes"
@@ -149,13 +133,14 @@ class Trainer:
             weights = (weights_N[own] * (len(weights_N) / weights_N.sum())).to(self.device).split(own_sizes)
         loss_sum = torch.zeros((), device=self.device)
         hits: list[Tensor] = []
+        seen: list[Tensor] = []
         done, augment_seed = 0, derive(self.seed, "augment", epoch)
         self.network.train()
         drawn = images.batches(own, own_sizes, derive(self.seed, "crop", epoch))
         batches = zip(own.split(own_sizes), parts, drawn, labels, weights, strict=True)
         for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
             x = normalise(recipe.augment(to_device(batch, self.device), rows_P, augment_seed))
-            share = (epoch + step / len(sizes)) / recipe.epochs
+            share = (epoch * per_epoch + step) / total
             with autocast(self.device, recipe.precision), self.subnetworks.drawn(epoch, step, share) as skipped:
                 logits_PC = self.network(x)
             self.progress.skip(skipped, part.size)
@@ -168,14 +153,17 @@ class Trainer:
             loss.backward()
             self.optimizer.step(recipe.lr_at(share))
             hits.append(logits_PC.detach().argmax(1) == y_P)
+            if dynamics is not None:
+                seen.append(observe(logits_PC.detach().float(), y_P))
             loss_sum += losses_P.detach().sum()
             done += part.size
             self.advance(done, len(rows_K))
         hit_P = torch.cat(hits)
         if dynamics is not None:
-            hit_N = torch.zeros(len(images), dtype=torch.uint8)
-            hit_N[own] = hit_P.cpu().byte()
-            dynamics.update(rows_K, ranks.sum(hit_N)[rows_K].bool())  # a row occurs once in an epoch
+            seen_N3 = torch.zeros(len(images), 3)
+            seen_N3[own] = torch.cat(seen).cpu()
+            dynamics.record(epoch, rows_K, ranks.sum(seen_N3)[rows_K])  # a row occurs once in an epoch
+        self.progress.steps += len(sizes)
         self._finish_epoch(len(rows_K), *ranks.sum(torch.stack([loss_sum, hit_P.sum()])).tolist())
 
     def _finish_epoch(self, count: int, loss_sum: float, correct: float) -> None:

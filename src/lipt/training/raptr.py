@@ -69,12 +69,19 @@ class Raptr:
         """What a block that runs is multiplied by."""
         return 1 / p if self.rescale == "inverse" else p**-0.5
 
-    def skipped_images(self, blocks: Sequence[str], seed: int, epochs: int, sizes: Sequence[int]) -> dict[str, int]:
-        """For each block the number of images that will skip it, in epochs of batches of these sizes."""
-        sizes_S, steps_S = torch.tensor(sizes), torch.arange(len(sizes))
-        skipped_D = torch.zeros(len(blocks), dtype=torch.int64)
+    def skipped_images(
+        self, blocks: Sequence[str], seed: int, epochs: int, sizes: Sequence[int], steps: int | None = None
+    ) -> dict[str, int]:
+        """For each block the number of images that will skip it, in epochs of batches of these sizes.
+
+        Args:
+            steps: steps of the whole training, if the last epoch ends early.
+        """
+        total, skipped_D = steps or epochs * len(sizes), torch.zeros(len(blocks), dtype=torch.int64)
         for epoch in range(epochs):
-            share_S = (epoch + steps_S.double() / len(sizes)) / epochs
+            sizes_S = torch.tensor(sizes[: total - epoch * len(sizes)])
+            steps_S = torch.arange(len(sizes_S))
+            share_S = (epoch * len(sizes) + steps_S.double()) / total
             runs_SD = self.draw(len(blocks), seed, epoch, steps_S, share_S)
             skipped_D += (~runs_SD * sizes_S[:, None]).sum(0)
         return dict(zip(blocks, skipped_D.tolist(), strict=True))

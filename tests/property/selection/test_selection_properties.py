@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from selection_samples import make, one_class, permuted
+from selection_samples import FROM_OUTPUTS, make, one_class, permuted
 
-from lipt.selection import ALGORITHMS, Candidates, Outputs, requirements, select
+from lipt.selection import Candidates, Outputs, requirements, select
 
 
 def _uses_the_seed(algorithm: str) -> bool:
@@ -16,12 +16,12 @@ def _uses_the_seed(algorithm: str) -> bool:
     return not torch.equal(first, other)
 
 
-DRAWN = [name for name in ALGORITHMS if _uses_the_seed(name)]
-EXACT = [name for name in ALGORITHMS if name not in DRAWN]
+DRAWN = [name for name in FROM_OUTPUTS if _uses_the_seed(name)]
+EXACT = [name for name in FROM_OUTPUTS if name not in DRAWN]
 CHEAP = settings(max_examples=20, deadline=None)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", FROM_OUTPUTS)
 @CHEAP
 @given(
     n=st.integers(1, 40),
@@ -53,7 +53,7 @@ def test_budgets_are_exact_and_indices_distinct(
     assert bool(missing) == any(f"get none of the {len(indices)} samples" in remark for remark in selection.remarks)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", FROM_OUTPUTS)
 def test_the_whole_budget_returns_everything(algorithm: str) -> None:
     candidates = make(30, 4, models=2)
     for balanced in (True, False):
@@ -61,7 +61,7 @@ def test_the_whole_budget_returns_everything(algorithm: str) -> None:
         assert sorted(indices.tolist()) == list(range(30))
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", FROM_OUTPUTS)
 def test_same_seed_same_selection_whatever_the_global_generator(algorithm: str) -> None:
     candidates = make(60, 3, models=2)
     chosen = []
@@ -121,7 +121,7 @@ def test_balanced_classes_do_not_influence_each_other(algorithm: str) -> None:
     assert first.tolist() == select(algorithm, alone, fraction=0.25).indices_K.tolist()
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", FROM_OUTPUTS)
 @pytest.mark.parametrize("constant", ["features", "logits", "everything"])
 def test_constant_and_duplicate_rows_give_distinct_picks(algorithm: str, constant: str) -> None:
     candidates = one_class(12, models=2)
@@ -166,7 +166,7 @@ def test_a_duplicate_of_a_pick_is_not_the_next_pick(algorithm: str) -> None:
     assert len((picked % 10).unique()) == 4
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if requirements(name, 0.3).models == 1])
+@pytest.mark.parametrize("algorithm", [name for name in FROM_OUTPUTS if requirements(name, 0.3).models == 1])
 def test_a_single_class_problem_has_no_gradient_and_still_a_result(algorithm: str) -> None:
     candidates = one_class(10, classes=1)  # C = 1: softmax is 1, every gradient is zero
     selection = select(algorithm, candidates, fraction=0.3)

@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lipt.selection import Candidates, Outputs, Selection, select
+from lipt.selection import ALGORITHMS, Candidates, Outputs, Selection, select
 
 
 def make(
@@ -37,6 +37,10 @@ def make(
     forgetting[:: max(2, n // 4)] = torch.inf
     scores = torch.randn(n, generator=g)
     return Candidates(labels_N=labels_N, num_classes=classes, outputs=outputs, forgetting_N=forgetting, scores_N=scores)
+
+
+#: Algorithms that need no trajectory; `make` gives all that they read.
+FROM_OUTPUTS = [name for name in ALGORITHMS if name not in ("aum", "dyn_unc")]
 
 
 def one_class(n: int = 30, d: int = 5, classes: int = 4, *, seed: int = 0, models: int = 1) -> Candidates:

@@ -38,11 +38,11 @@ def broken(what: str, value: float, sample: int = 7) -> Candidates:
 
 def test_requirements_say_what_to_compute() -> None:
     needs = {name: requirements(name, 0.01) for name in ALGORITHMS}
-    for name in ("random", "stratified", "forgetting", "scores"):
+    for name in ("random", "stratified", "forgetting", "aum", "scores"):
         assert not needs[name].outputs, name
     for name in ("k_center", "facility_location", "graph_cut", "herding", "craig"):
         assert needs[name].initial, name
-    assert needs["forgetting"] == Requirements(forgetting=True)
+    assert needs["forgetting"] == Requirements(trajectory=True)
     assert needs["scores"] == Requirements(scores=True)
     assert needs["glister"] == Requirements(models=1, logits=True, features=True, validation=True)
     assert needs["moderate"] == Requirements(models=1, features=True, passes=2)
@@ -124,7 +124,7 @@ def test_notes_that_cannot_be_stored(notes: dict[Any, Any], message: str) -> Non
         ("ccs", {"beta": float("nan")}, "is not a number"),
         ("ccs", {"beta": 1.0}, "beta must be in"),
         ("ccs", {"strata": 0}, "strata must be at least 1"),
-        ("ccs", {"score": "easy"}, "is not one of el2n, grand, forgetting"),
+        ("ccs", {"score": "easy"}, "is not one of el2n, grand, aum"),
         ("ccs", {"score": "forgetting"}, "forgetting counts are missing"),
         ("uncertainty", {"measure": "entropi"}, "is not one of entropy"),
         ("gradmatch", {"lam": -1}, "lam must not be negative"),
@@ -284,7 +284,7 @@ def test_missing_inputs_say_what_to_do() -> None:
         select("el2n", bare, fraction=0.5)
     with pytest.raises(UsageError, match="at least 2 model"):
         select("dual", make(20, 3), fraction=0.5)
-    with pytest.raises(UsageError, match="record them while"):
+    with pytest.raises(UsageError, match="record a trajectory"):
         select("forgetting", bare, fraction=0.5)
     with pytest.raises(UsageError, match="no candidates"):
         select("random", Candidates(labels_N=LABELS[:0], num_classes=3), fraction=0.5)

@@ -13,13 +13,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from selection_samples import make
+from selection_samples import FROM_OUTPUTS, make
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
 from lipt.flow.graph import made_of, prepare, score_and_select
 from lipt.runtime.artifact import Artifact
-from lipt.selection import ALGORITHMS, Candidates, Outputs, select
+from lipt.selection import Candidates, Outputs, select
 from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.compressed import TopLogits
 from lipt.selection.gradients import error_vectors, last_layers
@@ -148,7 +148,7 @@ def test_confident_samples_keep_their_order() -> None:
 
 def test_every_algorithm_selects_from_compressed_logits() -> None:
     small = compressed(make(60, 8, 6, models=2), 3)
-    for algorithm in ALGORITHMS:
+    for algorithm in FROM_OUTPUTS:
         assert len(select(algorithm, small, fraction=0.25).indices_K.unique()) >= 12, algorithm
 
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from selection_samples import make, same
+from selection_samples import FROM_OUTPUTS, make, same
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from lipt.errors import LiptError, UsageError
-from lipt.selection import ALGORITHMS, Candidates, requirements, score_dataset, select
+from lipt.selection import Candidates, requirements, score_dataset, select
 from lipt.selection.compressed import TopLogits
 from lipt.training.networks import build_model
 
@@ -50,7 +50,7 @@ def mapped(folder: Path, values: dict[str, Any], mode: Literal["r", "r+"]) -> di
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", FROM_OUTPUTS)
 def test_read_only_memory_maps_select_what_arrays_select(tmp_path: Path, algorithm: str, dtype: type) -> None:
     """An algorithm that changed its input in place would kill the process."""
     values = arrays(dtype=dtype)
@@ -276,16 +276,16 @@ def test_every_algorithm_runs_on_a_scored_data_set() -> None:
     dataset = images(40)
     candidates = score_dataset([Net(), Net()], dataset)
     held_out = score_dataset([Net(), Net()], images(12))
-    for algorithm in ALGORITHMS:
+    for algorithm in FROM_OUTPUTS:
         needs = requirements(algorithm, 0.2)
-        if needs.forgetting or needs.scores:
+        if (needs.trajectory and not needs.outputs) or needs.scores:
             continue
         validation = held_out if needs.validation else None
         selection = select(algorithm, candidates, fraction=0.2, validation=validation)
         assert len(selection.subset(dataset)) == 8, algorithm
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if requirements(name, 0.2).outputs])
+@pytest.mark.parametrize("algorithm", [name for name in FROM_OUTPUTS if requirements(name, 0.2).outputs])
 def test_logits_alone_or_features_alone_are_enough_where_the_algorithm_looks_at_one(algorithm: str) -> None:
     values = arrays()
     needs = requirements(algorithm, 0.1)

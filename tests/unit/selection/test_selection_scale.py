@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from selection_samples import make, peak_bytes
+from selection_samples import FROM_OUTPUTS, make, peak_bytes
 
 from lipt.errors import RunError
-from lipt.selection import ALGORITHMS, Candidates, Outputs, requirements, rows, select
+from lipt.selection import Candidates, Outputs, requirements, rows, select
 from lipt.selection.algorithms.ranking import difficulty
-from lipt.selection.algorithms.sampling import dual_scores
+from lipt.selection.algorithms.sampling import _dual_scores
 from lipt.selection.compressed import TopLogits
 from lipt.selection.passes import check_finite
 from lipt.selection.rows import members_by_class, per_row, row_blocks
@@ -51,14 +51,14 @@ def test_nothing_depends_on_the_size_of_a_block(
     monkeypatch: pytest.MonkeyPatch, limit: int, dtype: torch.dtype
 ) -> None:
     candidates = make(90, 5, 7, models=2, dtype=dtype)
-    chosen = {name: select(name, candidates, fraction=0.3) for name in ALGORITHMS}
-    dual = dual_scores(candidates, 2)
+    chosen = {name: select(name, candidates, fraction=0.3) for name in FROM_OUTPUTS}
+    dual = _dual_scores(candidates, 2)
     others = [difficulty(candidates, score) for score in SCORES]
     top = TopLogits.compress(candidates.outputs[0].logits(slice(None)), candidates.labels_N, 2)
     monkeypatch.setattr(rows, "BLOCK_BYTES", limit)
     for name, selection in chosen.items():
         assert torch.equal(select(name, candidates, fraction=0.3).indices_K, selection.indices_K), name
-    assert torch.equal(dual_scores(candidates, 2), dual)
+    assert torch.equal(_dual_scores(candidates, 2), dual)
     for score, before in zip(SCORES, others, strict=True):
         assert torch.equal(difficulty(candidates, score), before)
     again = TopLogits.compress(candidates.outputs[0].logits(slice(None)), candidates.labels_N, 2).tensors()
@@ -125,9 +125,9 @@ def test_memory_mapped_outputs_give_the_same_as_those_in_memory(tmp_path: Path) 
     mapped = Candidates(
         labels_N=candidates.labels_N, num_classes=5, outputs=[Outputs(logits_NC=stored[0], features_ND=stored[1])]
     )
-    for algorithm in ALGORITHMS:
+    for algorithm in FROM_OUTPUTS:
         needs = requirements(algorithm, 0.2)
-        if needs.forgetting or needs.scores or needs.models > 1:
+        if (needs.trajectory and not needs.outputs) or needs.scores or needs.models > 1:
             continue
         chosen = [select(algorithm, each, fraction=0.2) for each in (candidates, mapped)]
         assert torch.equal(chosen[0].indices_K, chosen[1].indices_K), algorithm

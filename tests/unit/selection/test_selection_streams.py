@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from selection_samples import make, peak_bytes, same
+from selection_samples import FROM_OUTPUTS, make, peak_bytes, same
 
 from lipt.errors import RunError, UsageError
 from lipt.flow.graph import made_of, prepare, score_and_select
-from lipt.selection import ALGORITHMS, Candidates, Outputs, StoredOutputs, passes, requirements, rows, select
+from lipt.selection import Candidates, Outputs, StoredOutputs, passes, requirements, rows, select
 from lipt.selection.compressed import TopLogits
 from tests.tiny import tiny_context
 
@@ -25,7 +25,7 @@ N = 131
 SIZES = {"equal": [65, 65, 1], "ones": [1] * N, "uneven": [5, 80, 17, 28, 1], "one": [N]}
 #: Every algorithm that passes over the outputs, and more options that change what it computes of a sample.
 STREAMING: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in ALGORITHMS if requirements(name, 0.05).passes),
+    *((name, {}) for name in FROM_OUTPUTS if requirements(name, 0.05).passes),
     ("uncertainty", {"measure": "margin"}), ("uncertainty", {"measure": "least_confidence"}),
     ("ccs", {"score": "grand", "beta": 0.2}), ("ccs", {"score": "forgetting"}),
     ("ccs", {"score": "entropy", "strata": 7}), ("ccs", {"score": "margin"}), ("ccs", {"score": "least_confidence"}),
@@ -93,7 +93,7 @@ def test_streams_select_what_the_whole_selects(kind: str, classes: int, models: 
             assert reader.most <= models * block, algorithm
 
 
-@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {algorithm for algorithm, _ in STREAMING}))
+@pytest.mark.parametrize("algorithm", sorted(set(FROM_OUTPUTS) - {algorithm for algorithm, _ in STREAMING}))
 def test_the_others_read_every_block_once_or_never(algorithm: str) -> None:
     whole = make(60, 3, 8, models=2)
     reader, judges = Reader(whole, [25, 25, 10]), Reader(make(20, 3, 8, models=2, seed=1), [15, 5])

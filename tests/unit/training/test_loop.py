@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
 from lipt.data.images import ResidentImages
 from lipt.errors import RunError
+from lipt.training.dynamics import Dynamics, observe
 from lipt.training.forward import accuracies
-from lipt.training.loop import Dynamics, Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
+from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
 from lipt.training.networks import build_model
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import blocks
@@ -113,19 +114,44 @@ def test_cosine_ends_at_zero() -> None:
     assert [recipe.lr_at(x) for x in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.1, 0.0])
 
 
-def test_forgetting_events() -> None:
-    """Sample 0: right, wrong, right, wrong = 2 events; 1: always right; 2: never right = inf; 3: right at last = 0."""
-    dynamics = Dynamics.empty(4)
-    history = [
-        [True, True, False, False],
-        [False, True, False, False],
-        [True, True, False, False],
-        [False, True, False, True],
-    ]
-    rows = torch.tensor([2, 0, 3, 1])
-    for correct in history:
-        dynamics.update(rows, torch.tensor(correct)[rows])
-    assert dynamics.scores().tolist() == [2, 0, math.inf, 0]
+def test_a_training_records_what_its_forward_passes_say() -> None:
+    """With one batch per epoch, the first epoch sees the initial weights in train mode."""
+    images = blocks()
+    trainer = make_trainer(batch_size=len(images), epochs=3, augment=no_augmentation)
+    twin = make_trainer(augment=no_augmentation).model.train()
+    dynamics = Dynamics.empty(len(images), 3)
+    train(trainer, fixed(images), dynamics=dynamics)
+    logits_NC = twin(normalise(images.images_NCHW)).detach()
+    p_NC, own_N = logits_NC.softmax(1), images.labels_N
+    rows_N = torch.arange(len(images))
+    torch.testing.assert_close(dynamics.p_NT[:, 0], p_NC[rows_N, own_N], rtol=1e-4, atol=1e-5)
+    error_NC = p_NC - torch.nn.functional.one_hot(own_N, 4)
+    torch.testing.assert_close(dynamics.error_NT[:, 0], error_NC.norm(dim=1), rtol=1e-4, atol=1e-5)
+    others_NC = logits_NC.masked_fill(torch.nn.functional.one_hot(own_N, 4).bool(), -math.inf)
+    torch.testing.assert_close(
+        dynamics.margin_NT[:, 0], logits_NC[rows_N, own_N] - others_NC.amax(1), rtol=1e-4, atol=1e-4
+    )
+    for epoch, accuracy in enumerate(trainer.progress.accuracy):
+        assert (dynamics.margin_NT[:, epoch] > 0).float().mean() == pytest.approx(accuracy)
+
+
+def test_an_observation_keeps_its_digits_where_p_rounds_to_one() -> None:
+    p, error, margin = observe(torch.tensor([[40.0, 0.0, -3.0]]), torch.tensor([0]))[0].tolist()
+    assert (p, margin) == (1.0, 40.0)
+    assert error == pytest.approx(math.sqrt(2) * math.exp(-40), rel=0.06)  # the other class has e^-43 more
+
+
+@pytest.mark.parametrize("steps", [1, 5, 8, 11])
+def test_steps_end_a_training_within_an_epoch(steps: int) -> None:
+    images = blocks()
+    per_epoch = len(batch_sizes(len(images), 16))
+    trainer = make_trainer(steps=steps, epochs=math.ceil(steps / per_epoch))
+    rates: list[float] = []
+    step = trainer.optimizer.step
+    trainer.optimizer.step = lambda lr: (rates.append(lr), step(lr))[1]  # type: ignore[method-assign]
+    train(trainer, fixed(images))
+    assert trainer.progress.steps == len(rates) == steps
+    assert rates == pytest.approx([0.05 * 0.5 * (1 + math.cos(math.pi * done / steps)) for done in range(steps)])
 
 
 def test_divergence_is_one_clear_error() -> None:

@@ -8,15 +8,17 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from lipt.errors import RunError, UsageError
 from lipt.selection.gradients import error_vectors, probabilities
 from lipt.selection.norms import as_float, lengths, row_sums, sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Picks, Task, register, top
 from lipt.selection.rows import per_row
-from lipt.selection.types import Candidates, Outputs, check_forgetting, check_scores
+from lipt.selection.trajectory import DIFFICULTIES, Trajectory, mean_difficulty
+from lipt.selection.types import Candidates, Outputs, check_scores
 
 Uncertainty = Literal["entropy", "margin", "least_confidence"]
-Difficulty = Literal["el2n", "grand", "forgetting", "entropy", "margin", "least_confidence", "scores"]
+Difficulty = Literal["el2n", "grand", "aum", "loss", "forgetting", "entropy", "margin", "least_confidence", "scores"]
 
 
 @register("grand", models=1, passes=1)
@@ -29,17 +31,27 @@ def grand(task: Task) -> Picks:
     return top(task, difficulty(task.candidates, "grand"))
 
 
-@register("el2n", models=1, passes=1, features=False)
+@register("el2n", models=1, passes=1, features=False, trajectory=True)
 def el2n(task: Task) -> Picks:
     """Largest error vectors.
 
     Source: Paul et al. 2021, Definition 2.2. Time: O(nC). Use: mild pruning (half or more is kept).
-    The score is |softmax(z) - onehot(y)|, the mean over the models.
+    The score is |softmax(z) - onehot(y)|, the mean over the models, or over the epochs of a trajectory.
     """
     return top(task, difficulty(task.candidates, "el2n"))
 
 
-@register("forgetting", forgetting=True)
+@register("aum", trajectory=True)
+def aum(task: Task) -> Picks:
+    """Smallest margins, on average over the epochs of a training: the likely wrong labels and the hardest samples.
+
+    Source: Pleiss et al. 2020, eq. 1-2. Time: O(nT). Use: `ccs` with `score: aum`; alone only to find wrong labels.
+    The margin is the logit of the own class minus the largest other one.
+    """
+    return top(task, difficulty(task.candidates, "aum"))
+
+
+@register("forgetting", trajectory=True)
 def forgetting(task: Task) -> Picks:
     """Samples forgotten most often (correct, then wrong) in training; never-learned ones (+inf) first.
 
@@ -74,15 +86,33 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
     """The difficulty (N,) called `score`, higher = harder.
 
     Raises:
-        UsageError: the candidates lack the forgetting counts or scores that it needs.
+        UsageError: the candidates lack the trajectories, forgetting counts or scores that it needs.
     """
+    if score in DIFFICULTIES and (candidates.trajectories or score not in ("el2n", "forgetting")):
+        return mean_difficulty(_trajectories(candidates, score), score)
     if score == "forgetting":
-        return as_float(check_forgetting(candidates))
+        return _forgetting_counts(candidates)
     if score == "scores":
         return check_scores(candidates)
     if score in get_args(Uncertainty):
         return per_sample(candidates, lambda block: uncertainty_scores(block.outputs, score))
     return per_sample(candidates, lambda block: _mean_norms(block, of_gradients=score == "grand"))
+
+
+def _trajectories(candidates: Candidates, needed_by: str) -> Sequence[Trajectory]:
+    if not candidates.trajectories:
+        raise UsageError(f"{needed_by} needs a trajectory", "record one while the scoring model trains")
+    return candidates.trajectories
+
+
+def _forgetting_counts(candidates: Candidates) -> Tensor:
+    counts_N = candidates.forgetting_N
+    if counts_N is None:
+        raise UsageError("forgetting counts are missing", "record a trajectory while the scoring model trains")
+    wrong_K = (~(counts_N >= 0)).nonzero().flatten()  # NaN compares false
+    if len(wrong_K):
+        raise RunError(f"forgetting count of sample {int(wrong_K[0])} is {float(counts_N[wrong_K[0]])}")
+    return as_float(counts_N)
 
 
 def _mean_norms(block: Candidates, *, of_gradients: bool) -> Tensor:

@@ -11,9 +11,11 @@ from torch import Tensor
 from lipt.selection.algorithms.ranking import Difficulty, difficulty
 from lipt.selection.auto import default_beta
 from lipt.selection.gradients import probabilities
+from lipt.selection.norms import sum_of
 from lipt.selection.passes import per_sample
-from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares
+from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares, top
 from lipt.selection.rows import as_slice, by_class, members_by_class, per_row
+from lipt.selection.trajectory import variability
 from lipt.selection.types import Candidates, Requirements
 
 
@@ -45,10 +47,16 @@ def stratified(task: Task) -> Picks:
     models=1,
     passes=1,
     features=False,
+    trajectory=True,
     option="score",
     by_value={
         "grand": Requirements(models=1, logits=True, features=True, passes=1),
-        "forgetting": Requirements(forgetting=True),
+        "entropy": Requirements(models=1, logits=True, passes=1),
+        "margin": Requirements(models=1, logits=True, passes=1),
+        "least_confidence": Requirements(models=1, logits=True, passes=1),
+        "aum": Requirements(trajectory=True),
+        "loss": Requirements(trajectory=True),
+        "forgetting": Requirements(trajectory=True),
         "scores": Requirements(scores=True),
     },
 )
@@ -58,8 +66,7 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
     Source: Zheng et al. ICLR 2023, Algorithm 1. Time: O(n log n). Use: small budgets.
 
     Args:
-        score: difficulty, higher = harder. `forgetting` needs forgetting counts and `scores` your own scores; neither
-            needs a model.
+        score: difficulty, higher = harder. `aum`, `loss` and `forgetting` need a trajectory, `scores` your own scores.
         beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction
             (`default_beta`).
         strata: number of equally wide score ranges that share the budget; at most one per sample of the budget.
@@ -79,7 +86,7 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
     return per_group(task, pick, scores_N)
 
 
-@register("dual", models=2, passes=1, features=False)
+@register("dual", models=2, passes=1, features=False, trajectory=True)
 def dual(
     task: Task,
     *,
@@ -88,22 +95,19 @@ def dual(
     c_d: float = 4.0,
     concentration: float = 15.0,
 ) -> Picks:
-    """Random draw by (1 - mean p_y) sd p_y over two or more models, with a Beta density.
+    """Random draw by (1 - mean p_y) sd p_y over the epochs of a training, or over several models, with a Beta density.
 
-    Source: Cho et al. ICML 2025, eq. 3-6. Time: O(nRC). Use: you have several models.
+    Source: Cho et al. ICML 2025, eq. 3-6. Time: O(nRC). Use: you have a trajectory, or several models.
 
     Args:
-        window: consecutive models (checkpoints of early epochs) per score; None = all (jigsaws of a swarm).
+        window: consecutive epochs of a trajectory, or consecutive models, per score; None = all.
         sampling: `beta` draws with probability score * Beta density of the mean prediction, easier as the fraction
             shrinks; `top` keeps the highest scores.
         c_d: larger for simpler data; the paper uses 5.5 (CIFAR-10), 4 (CIFAR-100), 11 (ImageNet).
         concentration: C of the paper.
     """
     require(c_d > 0 and concentration > 0, "dual: c_d and concentration must be positive")
-    models = task.candidates.num_models
-    width = models if window is None else window
-    require(2 <= width <= models, f"dual: window must be between 2 and the number of models, {models}; not {window}")
-    mean_N, scores_N = per_sample(task.candidates, lambda block: dual_scores(block, width)).unbind(1)
+    mean_N, scores_N = _dual_scores(task.candidates, window).unbind(1)
     if sampling == "beta":
         anchor = mean_N[highest(scores_N, 10)].mean()
         b = concentration * (1 - anchor) * (1 - (1 - task.fraction) ** c_d)
@@ -118,19 +122,50 @@ def dual(
     return per_group(task, lambda group: (highest(keys_N[as_slice(group.members_M)], group.budget), None), scores_N)
 
 
-def dual_scores(candidates: Candidates, window: int) -> Tensor:
-    """(N, 2): mean p_y over the models, and the score, the mean over windows of (1 - mean p_y) * sd p_y."""
+@register("dyn_unc", trajectory=True)
+def dyn_unc(task: Task, *, window: int = 10) -> Picks:
+    """Samples whose prediction varies most over the epochs of a training.
 
-    def scores_B2(block: slice) -> Tensor:
-        labels_B1 = candidates.labels_N[block, None]
-        p_BR = torch.cat([probabilities(each.logits(block)).gather(1, labels_B1) for each in candidates.outputs], 1)
-        windows_BWJ = p_BR.unfold(1, window, 1)
-        mean_BW1 = windows_BWJ.mean(2, keepdim=True)
-        # `std` would round a single sample differently from one of many.
-        sd_BW = ((windows_BWJ - mean_BW1).square().sum(2) / (window - 1)).sqrt()
-        return torch.stack([p_BR.mean(1), ((1 - mean_BW1.squeeze(2)) * sd_BW).mean(1)], 1)
+    Source: He et al. 2024, eq. 3-4. Time: O(nTJ). Use: mild pruning.
+    The score is the standard deviation of p_y within a window of consecutive epochs, the mean over windows and models.
 
-    return per_row(len(candidates), sum(each.num_classes for each in candidates.outputs), scores_B2)
+    Args:
+        window: J, epochs per window; at most the epochs of the trajectory, 2 or more.
+    """
+    trajectories = task.candidates.trajectories
+    require(len(trajectories) > 0, "dyn_unc needs a trajectory: record one while the scoring model trains")
+    require(window >= 2, f"dyn_unc: window must be at least 2, not {window}")
+    width = min(window, *(each.epochs for each in trajectories))
+    require(width >= 2, "dyn_unc needs a trajectory of at least two epochs")
+    return top(task, sum_of(variability(each.p_NT, width)[1].mean(1) for each in trajectories) / len(trajectories))
+
+
+def _dual_scores(candidates: Candidates, window: int | None) -> Tensor:
+    """The columns of `dual_scores` (N, 2), over the epochs of each trajectory and averaged, or over the models."""
+    count = min((each.epochs for each in candidates.trajectories), default=candidates.num_models)
+    what = "epochs" if candidates.trajectories else "models"
+    width = count if window is None else window
+    require(2 <= width <= count, f"dual: window must be between 2 and the number of {what}, {count}; not {window}")
+    if candidates.trajectories:
+        scores = [dual_scores(each.p_NT, width) for each in candidates.trajectories]
+        return sum_of(scores) / len(scores)
+
+    def scores_B2(block: Candidates, rows: slice) -> Tensor:
+        labels_B1 = block.labels_N[rows, None]
+        own = [probabilities(each.logits(rows)).gather(1, labels_B1) for each in block.outputs]
+        return dual_scores(torch.cat(own, 1), width)
+
+    def of_block(block: Candidates) -> Tensor:
+        columns = sum(each.num_classes for each in block.outputs)
+        return per_row(len(block), columns, lambda rows: scores_B2(block, rows))
+
+    return per_sample(candidates, of_block)
+
+
+def dual_scores(p_NR: Tensor, window: int) -> Tensor:
+    """(N, 2): mean p_y over epochs or models, and the mean over windows of (1 - mean p_y) * sd p_y."""
+    mean_NW, sd_NW = variability(p_NR, window)
+    return torch.stack([p_NR.mean(1), ((1 - mean_NW) * sd_NW).mean(1)], 1)
 
 
 def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:

@@ -1,0 +1,207 @@
+"""What is a selection worth? The gain over class-balanced random, by kept share and optimiser steps.
+
+    python -m benchmarks.map CONFIG RESULTS.jsonl [--set KEY=VALUE ...]
+
+Scores come from a training on all candidates, of the configured network or of `score.proxy`, for as many epochs as
+`--epochs` says. Its learning rate is constant, so a prefix of its epochs is a shorter scorer. The rules are applied to
+each prefix. On each subset the configured network is trained for each number of steps. All rules share
+the seed, the split, the initial weights and the number of steps; `RS2` draws from all candidates.
+
+Each finished training is one line of RESULTS.jsonl. A repeated call does what is missing. The scorers lie beside the
+results, in RESULTS.scorers/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lipt.config import load_config, override
+from lipt.data.images import ResidentImages
+from lipt.rng import derive
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
+from lipt.runtime.dataset import open_dataset, open_test_images, split_positions, training_images
+from lipt.runtime.network import new_model, standard_augment
+from lipt.selection import Candidates, Outputs, Trajectory, select
+from lipt.stages.ingest import ingest
+from lipt.training.dynamics import Dynamics
+from lipt.training.forward import accuracies, outputs_of
+from lipt.training.loop import Recipe, Trainer, batch_sizes, train
+from lipt.training.tensor_files import pack, unpack
+
+#: name -> (algorithm, options, what it reads)
+RULES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "random": ("stratified", {}, "nothing"),
+    "RS2": ("random", {}, "nothing"),
+    "ccs el2n": ("ccs", {"score": "el2n"}, "trajectory"),
+    "ccs aum": ("ccs", {"score": "aum"}, "trajectory"),
+    "dual": ("dual", {}, "trajectory"),
+    "dyn_unc": ("dyn_unc", {}, "trajectory"),
+    "el2n": ("el2n", {}, "trajectory"),
+    "herding": ("herding", {}, "outputs"),
+    "moderate": ("moderate", {}, "outputs"),
+    "k_center": ("k_center", {}, "outputs"),
+    "ccs el2n, last epoch": ("ccs", {"score": "el2n"}, "outputs"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Candidates and test images of one seed, for the trained network and for the scorer."""
+
+    ctx: Context
+    classes: int
+    images: ResidentImages
+    scored: ResidentImages
+    test: ResidentImages
+
+
+def problem_of(ctx: Context) -> Problem:
+    dataset = ingest(ctx).make()
+    attempt = Attempt(ctx=ctx, ref="map/0", label="map")
+
+    def load(own: Context) -> tuple[ResidentImages, ResidentImages, int]:
+        data = open_dataset(attempt, dataset)
+        _, positions = split_positions(own, data)
+        images, test = training_images(own, data, positions), open_test_images(own, data)
+        assert isinstance(images, ResidentImages)
+        assert isinstance(test, ResidentImages)
+        return images, test, len(data.manifest.classes)
+
+    images, test, classes = load(ctx)
+    scored = load(ctx.of_scorer())[0] if ctx.config.score.proxy else images
+    return Problem(ctx=ctx, classes=classes, images=images, scored=scored, test=test)
+
+
+def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) -> dict[str, Tensor]:
+    """The trajectory of a training, and the outputs after the epochs `kept_outputs`; read from `path` if it exists."""
+    if path.exists():
+        return unpack(path.read_bytes(), origin=str(path))
+    ctx = problem.ctx.of_scorer()
+    settings, seed = ctx.config.initialise, ctx.seed("map", "scorer")
+    recipe = Recipe(
+        epochs=epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        schedule="constant",
+        augment=standard_augment(ctx),
+        precision=ctx.precision,
+    )
+    trainer = Trainer(new_model(ctx, problem.classes, seed), recipe, seed=seed, device=ctx.device)
+    dynamics, found = Dynamics.empty(len(problem.scored), epochs), {}
+
+    def remember(each: Trainer) -> None:
+        if each.progress.epoch in kept_outputs:
+            outputs = outputs_of(each.model, problem.scored, device=ctx.device, precision=ctx.precision)
+            found.update({f"{name}-{each.progress.epoch}": tensor for name, tensor in outputs.tensors().items()})
+
+    train(trainer, lambda _: (problem.scored, None), dynamics=dynamics, after_epoch=remember)
+    found |= dynamics.tensors()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pack(found))
+    return found
+
+
+def candidates_of(problem: Problem, scored: dict[str, Tensor], reads: str, epochs: int) -> Candidates:
+    labels_N = problem.images.labels_N
+    if reads == "nothing":
+        return Candidates(labels_N=labels_N, num_classes=problem.classes)
+    if reads == "outputs":
+        outputs = Outputs(logits_NC=scored[f"logits-{epochs}"], features_ND=scored[f"features-{epochs}"])
+        return Candidates(labels_N=labels_N, num_classes=problem.classes, outputs=[outputs])
+    first = {name: scored[name][:, :epochs] for name in ("p", "error", "margin")}
+    return Candidates(labels_N=labels_N, num_classes=problem.classes, trajectories=[Trajectory.of(first)])
+
+
+def accuracy_after(problem: Problem, rows_K: Tensor | None, *, steps: int, kept: int) -> float:
+    """Test accuracy after training on the rows; None: on `kept` fresh ones in each epoch."""
+    ctx, settings = problem.ctx, problem.ctx.config.train
+    images = problem.images if rows_K is None else problem.images.subset(rows_K)
+    recipe = Recipe(
+        epochs=-(-steps // len(batch_sizes(kept, settings.batch_size))),
+        steps=steps,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        schedule="cosine",
+        augment=standard_augment(ctx),
+        epoch_size=kept if rows_K is None else None,
+        precision=ctx.precision,
+    )
+    seed = ctx.seed("map", "train")
+    trainer = Trainer(new_model(ctx, problem.classes, seed), recipe, seed=seed, device=ctx.device)
+    train(trainer, lambda _: (images, None))
+    return accuracies([trainer.model], problem.test, device=ctx.device)[0]
+
+
+def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All trainings of one seed, in the order in which they run."""
+    for steps, fraction, rule in itertools.product(arguments.steps, arguments.fractions, arguments.rules):
+        for epochs in [0] if RULES[rule][2] == "nothing" else arguments.epochs:
+            if rule in ("dual", "dyn_unc") and epochs < 2:
+                continue
+            yield {"steps": steps, "fraction": fraction, "rule": rule, "epochs": epochs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--steps", type=int, nargs="+", default=[500, 2000])
+    parser.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
+    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
+    arguments = parser.parse_args()
+    config = load_config(arguments.config, arguments.set)
+    lines = arguments.results.read_text().splitlines() if arguments.results.exists() else []
+    keys = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy")
+    done = {json.dumps([json.loads(line)[key] for key in keys]) for line in lines}
+    for seed in arguments.seeds:
+        ctx = Context.of(override(config, {"seed": seed}))
+        whole = ctx.config
+        shared = {
+            "seed": seed,
+            "batch_size": whole.train.batch_size,
+            "model": [whole.model.name, whole.model.width],
+            "size": whole.data.image_size,
+            "proxy": whole.score.proxy.model_dump() if whole.score.proxy else None,
+        }
+        missing = [cell for cell in cells(arguments) if json.dumps([(cell | shared)[key] for key in keys]) not in done]
+        if not missing:
+            continue
+        problem, scored = problem_of(ctx), {}
+        if any(cell["epochs"] for cell in missing):
+            proxy = "" if whole.score.proxy is None else f"-{whole.score.proxy.width}-{whole.score.proxy.image_size}"
+            name = f"{whole.model.width}-{whole.data.image_size}{proxy}-{max(arguments.epochs)}-seed{seed}.safetensors"
+            path = arguments.results.with_suffix(".scorers") / name
+            scored = score(problem, max(arguments.epochs), sorted(arguments.epochs), path)
+        for cell in missing:
+            started, cpu = time.time(), time.process_time()
+            algorithm, options, reads = RULES[cell["rule"]]
+            kept = round(cell["fraction"] * len(problem.images))
+            rows_K = None
+            if cell["rule"] != "RS2":
+                candidates = candidates_of(problem, scored, reads, cell["epochs"])
+                seed_of_choice = derive(seed, "map", "select")
+                rows_K = select(algorithm, candidates, k=kept, seed=seed_of_choice, options=options).indices_K
+            accuracy = accuracy_after(problem, rows_K, steps=cell["steps"], kept=kept)
+            found = shared | cell | {"kept": kept, "accuracy": accuracy, "cpu_s": round(time.process_time() - cpu, 1)}
+            with arguments.results.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+            print(f"{found} {time.time() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

@@ -1,0 +1,88 @@
+"""What the epochs of a training said of each sample, and the scores that follow from it.
+
+Shape legend: N samples, T epochs, W windows, J epochs in a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lipt.errors import RunError, UsageError
+from lipt.selection.norms import sum_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trajectory:
+    """The trajectory of one model.
+
+    Raises:
+        UsageError: the shapes differ, or there is no epoch.
+        RunError: a value is NaN; the message names the sample.
+    """
+
+    p_NT: Tensor
+    """Probability of the sample's own class, float (N, T)."""
+    error_NT: Tensor
+    """|softmax(z) - onehot(y)|."""
+    margin_NT: Tensor
+    """Logit of the own class minus the largest other logit."""
+
+    def __post_init__(self) -> None:
+        shapes = {tuple(tensor.shape) for tensor in self.tensors().values()}
+        if len(shapes) > 1 or self.p_NT.ndim != 2 or not self.epochs:
+            raise UsageError(f"a trajectory is three arrays (N, T) with T >= 1, not {sorted(shapes)}")
+        for name, tensor in self.tensors().items():
+            wrong_K = tensor.isnan().any(1).nonzero().flatten()
+            if len(wrong_K):
+                raise RunError(f"{name} in the trajectory of sample {int(wrong_K[0])} is NaN")
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Trajectory:
+        """The inverse of `tensors`."""
+        return cls(p_NT=tensors["p"], error_NT=tensors["error"], margin_NT=tensors["margin"])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by the names under which they are stored."""
+        return {"p": self.p_NT, "error": self.error_NT, "margin": self.margin_NT}
+
+    def __len__(self) -> int:
+        return self.p_NT.shape[0]
+
+    @property
+    def epochs(self) -> int:
+        """T."""
+        return self.p_NT.shape[1]
+
+
+def forgetting_events(trajectory: Trajectory) -> Tensor:
+    """How often a sample was classified correctly, then wrongly (N,); +inf if it was never correct (Toneva et al. 2019,
+    Algorithm 1)."""
+    correct_NT = trajectory.margin_NT > 0
+    forgotten_N = (correct_NT[:, :-1] & ~correct_NT[:, 1:]).sum(1).float()
+    return forgotten_N.masked_fill_(~correct_NT.any(1), torch.inf)
+
+
+def variability(p_NT: Tensor, window: int) -> tuple[Tensor, Tensor]:
+    """Mean and unbiased standard deviation of p in each window of consecutive epochs, (N, W) each."""
+    windows_NWJ = p_NT.unfold(1, window, 1)
+    mean_NW1 = windows_NWJ.mean(2, keepdim=True)
+    # `std` would round a single sample differently from one of many.
+    return mean_NW1.squeeze(2), ((windows_NWJ - mean_NW1).square().sum(2) / (window - 1)).sqrt()
+
+
+#: Difficulty by name, higher = harder.
+DIFFICULTIES: dict[str, Callable[[Trajectory], Tensor]] = {
+    "el2n": lambda trajectory: trajectory.error_NT.mean(1),  # Paul et al. 2021, Definition 2.2, averaged over epochs
+    "loss": lambda trajectory: -trajectory.p_NT.clamp_min(torch.finfo(trajectory.p_NT.dtype).tiny).log().mean(1),
+    "aum": lambda trajectory: -trajectory.margin_NT.mean(1),  # Pleiss et al. 2020, eq. 2, with the opposite sign
+    "forgetting": forgetting_events,
+}
+
+
+def mean_difficulty(trajectories: Sequence[Trajectory], name: str) -> Tensor:
+    """Difficulty (N,) of that name, the mean over the models."""
+    return sum_of(DIFFICULTIES[name](trajectory) for trajectory in trajectories) / len(trajectories)

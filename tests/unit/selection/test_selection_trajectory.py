@@ -1,0 +1,117 @@
+"""Scores along a trajectory, against the textbook definitions, sample by sample."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+import torch
+from selection_samples import make
+
+from lipt.errors import RunError, UsageError
+from lipt.selection import Candidates, Trajectory, select
+from lipt.selection.algorithms.ranking import difficulty
+from lipt.selection.algorithms.sampling import _dual_scores
+
+N, EPOCHS = 60, 7
+
+
+def trajectory(seed: int = 0, n: int = N, epochs: int = EPOCHS) -> Trajectory:
+    g = torch.Generator().manual_seed(seed)
+    p_NT = torch.rand(n, epochs, generator=g, dtype=torch.float64)
+    return Trajectory(
+        p_NT=p_NT,
+        error_NT=1.2 * (1 - p_NT),
+        margin_NT=torch.randn(n, epochs, generator=g, dtype=torch.float64),
+    )
+
+
+def candidates(*trajectories: Trajectory) -> Candidates:
+    labels_N = torch.arange(N) % 3
+    return Candidates(labels_N=labels_N, num_classes=3, trajectories=trajectories or (trajectory(),))
+
+
+def test_forgetting_events() -> None:
+    """Sample 0: right, wrong, right, wrong = 2 events; 1: always right; 2: never right = inf; 3: right at last = 0."""
+    margin_NT = torch.tensor([[1.0, -1, 1, -1], [1, 1, 1, 1], [-1, -1, -1, -1], [-1, -1, -1, 1]])
+    same = torch.full((4, 4), 0.5)
+    four = Candidates(
+        labels_N=torch.zeros(4, dtype=torch.int64),
+        num_classes=2,
+        trajectories=[Trajectory(p_NT=same, error_NT=same, margin_NT=margin_NT)],
+    )
+    assert difficulty(four, "forgetting").tolist() == [2, 0, math.inf, 0]
+
+
+def test_difficulties_are_means_over_epochs_and_models() -> None:
+    one, other = trajectory(1), trajectory(2)
+    both = candidates(one, other)
+    for name, of_sample in (
+        ("el2n", lambda each, i: statistics.mean(each.error_NT[i].tolist())),
+        ("aum", lambda each, i: -statistics.mean(each.margin_NT[i].tolist())),
+        ("loss", lambda each, i: statistics.mean(-math.log(p) for p in each.p_NT[i].tolist())),
+    ):
+        expected = [(of_sample(one, i) + of_sample(other, i)) / 2 for i in range(N)]
+        assert difficulty(both, name).tolist() == pytest.approx(expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("window", [2, 4, EPOCHS])
+def test_windows_of_dual_and_dyn_unc(window: int) -> None:
+    one = trajectory()
+    found_N2 = _dual_scores(candidates(one), window)
+    spread, score = [], []
+    for p_T in one.p_NT.tolist():
+        windows = [p_T[start : start + window] for start in range(EPOCHS - window + 1)]
+        spread.append(statistics.mean(statistics.stdev(each) for each in windows))
+        score.append(statistics.mean((1 - statistics.mean(each)) * statistics.stdev(each) for each in windows))
+    assert found_N2[:, 1].tolist() == pytest.approx(score)
+    assert found_N2[:, 0].tolist() == pytest.approx([statistics.mean(p_T) for p_T in one.p_NT.tolist()])
+    picked = select("dyn_unc", candidates(one), k=9, balanced=False, options={"window": window}).indices_K
+    assert picked.tolist() == sorted(range(N), key=lambda i: -spread[i])[:9]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [("aum", {}), ("el2n", {}), ("dual", {}), ("dyn_unc", {}), ("forgetting", {})]
+    + [("ccs", {"score": score}) for score in ("el2n", "aum", "loss", "forgetting")],
+)
+def test_a_trajectory_takes_the_place_of_outputs(algorithm: str, options: dict[str, object]) -> None:
+    bare = candidates()
+    scored = make(N, 3, 4, labels=bare.labels_N)
+    beside = Candidates(labels_N=bare.labels_N, num_classes=3, outputs=scored.outputs, trajectories=bare.trajectories)
+    chosen = [select(algorithm, each, k=12, options=options) for each in (bare, beside)]
+    assert torch.equal(chosen[0].indices_K, chosen[1].indices_K)
+    assert len(chosen[0].indices_K.unique()) == 12
+    assert torch.bincount(bare.labels_N[chosen[0].indices_K]).tolist() == [4, 4, 4]
+
+
+def test_dual_draws_at_random_and_top_does_not() -> None:
+    drawn = {tuple(select("dual", candidates(), k=12, seed=seed).indices_K.tolist()) for seed in range(4)}
+    assert len(drawn) == 4
+    top = {tuple(select("dyn_unc", candidates(), k=12, seed=seed).indices_K.tolist()) for seed in range(4)}
+    assert len(top) == 1
+
+
+def test_trajectories_that_do_not_fit_are_refused() -> None:
+    good = trajectory()
+    with pytest.raises(UsageError, match="three arrays"):
+        Trajectory(p_NT=good.p_NT, error_NT=good.error_NT[:, :3], margin_NT=good.margin_NT)
+    with pytest.raises(UsageError, match="three arrays"):
+        Trajectory(p_NT=good.p_NT[:, :0], error_NT=good.p_NT[:, :0], margin_NT=good.p_NT[:, :0])
+    broken = good.p_NT.clone()
+    broken[17, 3] = torch.nan
+    with pytest.raises(RunError, match="p in the trajectory of sample 17 is NaN"):
+        Trajectory(p_NT=broken, error_NT=good.error_NT, margin_NT=good.margin_NT)
+    with pytest.raises(UsageError, match="trajectory 0 covers 5 samples; there are 60"):
+        candidates(trajectory(n=5))
+    bare = Candidates(labels_N=torch.arange(N) % 3, num_classes=3)
+    for algorithm in ("aum", "dyn_unc"):
+        with pytest.raises(UsageError, match="needs a trajectory"):
+            select(algorithm, bare, k=6)
+    with pytest.raises(UsageError, match="window must be between 2 and the number of epochs, 7"):
+        select("dual", candidates(), k=6, options={"window": 9})
+    with pytest.raises(UsageError, match="window must be at least 2"):
+        select("dyn_unc", candidates(), k=6, options={"window": 1})
+    with pytest.raises(UsageError, match="at least two epochs"):
+        select("dyn_unc", candidates(trajectory(epochs=1)), k=6)
