@@ -194,7 +194,7 @@ def main() -> None:
             if cell["rule"] != "RS2":
                 candidates = candidates_of(problem, scored, reads, cell["epochs"])
                 seed_of_choice = derive(seed, "map", "select")
-                rows_K = select(algorithm, candidates, k=kept, seed=seed_of_choice, options=options).indices_K
+                rows_K = select(algorithm, candidates, k=kept, seed=seed_of_choice, **options).indices_K
             accuracy = accuracy_after(problem, rows_K, steps=cell["steps"], kept=kept)
             found = shared | cell | {"kept": kept, "accuracy": accuracy, "cpu_s": round(time.process_time() - cpu, 1)}
             with arguments.results.open("a") as file:

@@ -71,7 +71,7 @@ def test_a_description_explains_every_option(algorithm: str) -> None:
 
 def test_the_text_of_a_description() -> None:
     lines = str(lipt.describe("ccs")).splitlines()
-    assert lines[1] == "  needs: logits"
+    assert lines[1] == "  needs: logits or a trajectory"
     text = (
         "strata (50): number of equally wide score ranges that share the budget; at most one per sample of the budget."
     )
@@ -178,7 +178,7 @@ model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4))
 data = torch.utils.data.TensorDataset(torch.rand(40, 3, 2, 2), torch.arange(40) % 4)
 candidates = lipt.score_dataset(model, data, to=sys.argv[2])
 for name in lipt.ALGORITHMS:
-    if not {"forgetting", "scores", "dual"} & {name}:
+    if not {"aum", "dyn_unc", "forgetting", "scores", "dual"} & {name}:
         lipt.select(name, candidates, k=8).save(sys.argv[2] + "/subset.parquet")
 print(lipt.describe("ccs"), lipt.Selection.load(sys.argv[2] + "/subset.parquet"))
 main(["select", "--labels", sys.argv[2] + "/labels.npy", "--k", "4", "--to", sys.argv[2] + "/again.parquet"])

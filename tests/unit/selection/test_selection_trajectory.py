@@ -67,7 +67,7 @@ def test_windows_of_dual_and_dyn_unc(window: int) -> None:
         score.append(statistics.mean((1 - statistics.mean(each)) * statistics.stdev(each) for each in windows))
     assert found_N2[:, 1].tolist() == pytest.approx(score)
     assert found_N2[:, 0].tolist() == pytest.approx([statistics.mean(p_T) for p_T in one.p_NT.tolist()])
-    picked = select("dyn_unc", candidates(one), k=9, balanced=False, options={"window": window}).indices_K
+    picked = select("dyn_unc", candidates(one), k=9, balanced=False, window=window).indices_K
     assert picked.tolist() == sorted(range(N), key=lambda i: -spread[i])[:9]
 
 
@@ -80,7 +80,7 @@ def test_a_trajectory_takes_the_place_of_outputs(algorithm: str, options: dict[s
     bare = candidates()
     scored = make(N, 3, 4, labels=bare.labels_N)
     beside = Candidates(labels_N=bare.labels_N, num_classes=3, outputs=scored.outputs, trajectories=bare.trajectories)
-    chosen = [select(algorithm, each, k=12, options=options) for each in (bare, beside)]
+    chosen = [select(algorithm, each, k=12, **options) for each in (bare, beside)]
     assert torch.equal(chosen[0].indices_K, chosen[1].indices_K)
     assert len(chosen[0].indices_K.unique()) == 12
     assert torch.bincount(bare.labels_N[chosen[0].indices_K]).tolist() == [4, 4, 4]
@@ -110,8 +110,8 @@ def test_trajectories_that_do_not_fit_are_refused() -> None:
         with pytest.raises(UsageError, match="needs a trajectory"):
             select(algorithm, bare, k=6)
     with pytest.raises(UsageError, match="window must be between 2 and the number of epochs, 7"):
-        select("dual", candidates(), k=6, options={"window": 9})
+        select("dual", candidates(), k=6, window=9)
     with pytest.raises(UsageError, match="window must be at least 2"):
-        select("dyn_unc", candidates(), k=6, options={"window": 1})
+        select("dyn_unc", candidates(), k=6, window=1)
     with pytest.raises(UsageError, match="at least two epochs"):
         select("dyn_unc", candidates(trajectory(epochs=1)), k=6)
