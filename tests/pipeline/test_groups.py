@@ -25,8 +25,9 @@ from lipt.runtime.network import WEIGHTS, new_model, read_weights
 from lipt.stages.group import group
 from lipt.stages.merge import merge
 from lipt.stages.pretrain import DELTA, pretrain
-from lipt.training.forward import accuracies
-from lipt.training.soup import Evaluator, Soup
+from lipt.training.evaluator import Evaluator
+from lipt.training.forward import predictions
+from lipt.training.soup import Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, encode_delta, unpack
 from tests.tiny import digests, tiny_context
@@ -54,22 +55,24 @@ class Hand:
         data = open_dataset(self.attempt, outcome.prepared.dataset)
         images = images_of(ctx, data, "train", split_positions(ctx, data)[0])
         assert isinstance(images, ResidentImages)
-        self.all, self.few = images, images.subset(torch.arange(64))
+        self.all = images
         self.star = read_weights(self.attempt, outcome.prepared.initial[0])
         self.model, self.device = new_model(ctx, 10, 0), ctx.device
 
     def state(self, artifact: Artifact) -> State:
         return decode_delta(self.attempt.read(artifact, DELTA, kind="model"), self.star, origin="test")
 
-    def accuracy(self, state: State, images: ResidentImages) -> float:
+    def correct(self, state: State, start: int, stop: int) -> torch.Tensor:
+        images = self.all.subset(torch.arange(start, stop))
         self.model.load_state_dict(state)
-        return accuracies([self.model], images, device=self.device)[0]
+        return predictions([self.model], images, device=self.device)[0] == images.labels_N
 
-    def merged(self, states: dict[int, State], confirm: ResidentImages) -> Soup:
+    def merged(self, states: dict[int, State], confirm: range) -> Soup:
         evaluator = Evaluator(
-            search=lambda state: self.accuracy(state, self.few),
-            confirm=lambda states: [self.accuracy(state, confirm) for state in states],
+            correct=lambda states, start, stop: [self.correct(state, start, stop) for state in states],
             recalibrate=dict,
+            search=64,
+            confirm=confirm,
         )
         return merge_states(
             self.star,
@@ -92,14 +95,15 @@ def test_groups_are_merged_like_jigsaws_and_their_soups_likewise(ran: tuple[Path
     dealt = [[0, 2, 4], [1, 3]]
     assert len(outcome.groups) == len(dealt)
     for indices, artifact in zip(dealt, outcome.groups, strict=True):
-        soup = hand.merged({index: jigsaws[index] for index in indices}, hand.few)
+        soup = hand.merged({index: jigsaws[index] for index in indices}, range(64))
         assert hand.attempt.read(artifact, DELTA, kind="model") == encode_delta(soup.state, hand.star)
         assert artifact.summary["accuracy"] == soup.accuracy
         assert [attempt["index"] for attempt in artifact.summary["steps"]] == [attempt.index for attempt in soup.steps]
-    last = hand.merged({index: hand.state(artifact) for index, artifact in enumerate(outcome.groups)}, hand.all)
+    last = hand.merged({index: hand.state(artifact) for index, artifact in enumerate(outcome.groups)}, range(64, 144))
     weights = unpack(hand.attempt.read(outcome.merged, WEIGHTS, kind="model"), origin="test")
     assert all(torch.equal(weights[name], last.state[name]) for name in weights)
-    assert outcome.merged.summary["accuracy"] == last.accuracy == hand.accuracy(weights, hand.all)
+    assert outcome.merged.summary["accuracy"] == last.accuracy
+    assert last.accuracy == float(hand.correct(weights, 64, 144).double().mean())
 
 
 def test_groups_cost_no_accuracy_to_speak_of(ran: tuple[Path, Outcome]) -> None:
@@ -161,7 +165,7 @@ def test_a_group_without_a_soup_of_its_own_hands_on_theta_star(ran: tuple[Path, 
     same = decode_delta(data, hand.star, origin="test")
     assert all(torch.equal(same[name], hand.star[name]) for name in hand.star)
     assert len(data) < outcome.groups[0].files[DELTA].num_bytes / 4
-    last = hand.merged({0: same, 1: same}, hand.all)
+    last = hand.merged({0: same, 1: same}, range(64, 144))
     assert all(torch.equal(last.state[name], hand.star[name]) for name in hand.star)
 
 

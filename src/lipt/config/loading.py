@@ -18,7 +18,13 @@ PROFILES: dict[str, dict[str, Any]] = {
     "paper": {
         "dispatch": {"stratified": False},
         "pretrain": {"lr": 0.1},
-        "merge": {"search": "grid", "batchnorm": "averaged", "fallback": False, "search_images": None},
+        "merge": {
+            "search": "grid",
+            "batchnorm": "averaged",
+            "fallback": False,
+            "search_images": None,
+            "confirmation_images": None,
+        },
         "select": {"algorithm": "grand"},
     },
 }

@@ -134,15 +134,19 @@ class Merge(Section):
     validation accuracy. `greedy`: the same with equal weights. `uniform`: average all. `best_single`: the best jigsaw.
     `none`: no swarm; theta_* takes the place of theta_p."""
     search: Literal["coarse_to_fine", "grid"] = "coarse_to_fine"
-    """Weights alpha of a jigsaw in the soup that are tried: 2 values, then up to 2 beside the better one. `grid`: the
-    paper's 0, .1, ..., 1."""
+    """Weights alpha of a jigsaw in the soup that are tried: an equal share, then half of it and twice it. A model that
+    is worse than the soup on the first 256 or 512 images is given up. `grid`: the paper's 0, .1, ..., 1, to the end."""
     batchnorm: Literal["best", "averaged", "recalibrated"] = "best"
     """BatchNorm statistics of a merged model: the average of its parts, or computed anew on training images. `best`
-    tries both on the validation images."""
+    takes those with which the average of all jigsaws is better on the search images."""
     fallback: bool = True
-    """Use theta_* or the best jigsaw as theta_p if it is better than the soup; the soup may also begin with theta_*."""
+    """Use theta_*, the best jigsaw or the average of all as theta_p if it is better than the soup. The soup may also
+    begin with theta_*."""
     search_images: PositiveInt | None = 1000
-    """Number of validation images for the search; null: all. The result is always evaluated on all of them."""
+    """Number of validation images for the search; null: all."""
+    confirmation_images: PositiveInt | None = 2000
+    """Number of validation images for the last comparison, of the soup with theta_*, the best jigsaw and the average of
+    all; null: all that the search did not use. If fewer are left than it used, all validation images."""
     recalibration_images: PositiveInt = 512
     """Number of training images from which BatchNorm statistics are computed anew."""
     groups: PositiveInt = 1

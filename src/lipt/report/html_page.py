@@ -92,7 +92,7 @@ def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:
             ("theta_* (before the swarm)", merge.theta_star_accuracy),
             ("best group" if merge.groups else "best single jigsaw", merge.best_single_accuracy),
             ("uniform average of the groups" if merge.groups else "uniform average", merge.uniform_accuracy),
-            ("soup", merge.soup_accuracy),
+            ("theta_p (the result)", merge.soup_accuracy),
         ],
     }
 

@@ -15,7 +15,7 @@ def group(
 ) -> Stage:
     """Merge the jigsaws of one group. File: the difference between their soup and theta_*, stored like a jigsaw.
 
-    The soup is evaluated on the search images only; `merge` evaluates the result on all validation images. If no
+    The soup is evaluated on the search images only; `merge` evaluates the result on more. If no
     jigsaw improves on theta_*, the result is theta_* itself, and the file is almost empty.
     """
     ctx = ctx.of_scorer()

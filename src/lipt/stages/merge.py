@@ -9,18 +9,20 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from lipt.config import Config
-from lipt.data.images import ResidentImages, StreamedImages, image_shape
+from lipt.config import Config, Merge
+from lipt.data.images import StreamedImages, image_shape
 from lipt.errors import RunError, UsageError
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model, read_weights
 from lipt.stages.dispatch import shard_images
 from lipt.stages.pretrain import DELTA, quorum_of
-from lipt.training.forward import accuracies, recalibrate_batchnorm
+from lipt.training.evaluator import Evaluator
+from lipt.training.forward import predictions, recalibrate_batchnorm
 from lipt.training.networks import on_device, train_flops_per_image
-from lipt.training.soup import Evaluator, Soup
+from lipt.training.soup import Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, pack, state_of
 
@@ -122,7 +124,7 @@ def merged_soup(
 
     Args:
         shard: index of the shard whose images recalibrate the BatchNorm statistics.
-        confirm: evaluate the result on all validation images instead of the search images.
+        confirm: evaluate the result on the images of the last comparison instead of the search images.
     """
     settings, present = ctx.config.merge, by_index(ingredients)
     star = read_weights(attempt, theta)
@@ -143,6 +145,18 @@ def merged_soup(
     return soup
 
 
+def confirmation(settings: Merge, validation: int) -> range:
+    """The images of the last comparison, of `validation` images: such that the search did not use.
+
+    If fewer are left than the search used, all images: a comparison on so few would be worth less.
+    """
+    search = min(settings.search_images or validation, validation)
+    left = validation - search
+    return (
+        range(search, search + min(left, settings.confirmation_images or left)) if left >= search else range(validation)
+    )
+
+
 class _Judge:
     """Evaluates states on validation images, and counts the images it forwarded."""
 
@@ -154,7 +168,8 @@ class _Judge:
         positions, _ = split_positions(ctx, data)
         # Any window of the stratified order is a stratified sample, so the first images are as good as a random draw.
         few = positions[: settings.search_images]
-        self.validation = images_of(ctx, data, "train", positions if confirm else few)
+        self.confirmed = confirmation(settings, len(positions if confirm else few))
+        self.validation = images_of(ctx, data, "train", positions[: self.confirmed.stop])
         self.searched = self.validation.subset(torch.arange(len(few)))
         if isinstance(self.searched, StreamedImages):  # every state is evaluated on them: if they fit, read them once
             self.searched = images_of(ctx, data, "train", few)
@@ -165,23 +180,25 @@ class _Judge:
         self.model = on_device(new_model(ctx, len(data.manifest.classes), 0), ctx.device)
         self.ctx, self.attempt = ctx, attempt
         self.images = 0
-        self.evaluated = 0
 
     def evaluator(self) -> Evaluator:
         return Evaluator(
-            search=lambda state: self._accuracies([state], self.searched)[0],
-            confirm=lambda states: self._accuracies(states, self.validation),
+            correct=self._correct,
             recalibrate=self._recalibrate,
+            search=len(self.searched),
+            confirm=self.confirmed,
         )
 
-    def _accuracies(self, states: Sequence[State], images: ResidentImages | StreamedImages) -> list[float]:
+    def _correct(self, states: Sequence[State], start: int, stop: int) -> list[Tensor]:
+        images = self.searched if stop <= len(self.searched) else self.validation
+        part = images.subset(torch.arange(start, stop))
         models = [self.model, *(deepcopy(self.model) for _ in states[1:])]
         for model, state in zip(models, states, strict=True):
             model.load_state_dict(state)
-        self.images += len(states) * len(images)
-        self.evaluated += len(states)
-        self.attempt.reporter.advance(self.attempt.label, self.evaluated, 0, "models")
-        return accuracies(models, images, device=self.ctx.device, precision=self.ctx.precision)
+        self.images += len(states) * len(part)
+        self.attempt.reporter.advance(self.attempt.label, self.images, 0, "images")
+        found_MN = predictions(models, part, device=self.ctx.device, precision=self.ctx.precision)
+        return list(found_MN == part.labels_N)
 
     def _recalibrate(self, state: State) -> State:
         self.model.load_state_dict(state)

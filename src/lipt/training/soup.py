@@ -1,33 +1,21 @@
 """Merging jigsaws: the greedy interpolation soup of the paper (Ro et al. 2023) and its ablations.
 
 Greedy soups: Wortsman et al. 2022, recipe 1. BatchNorm statistics after averaging: Jordan et al. 2023 (REPAIR).
-The functions work on state dicts, and on an `Evaluator` that measures their accuracy. Data and devices stay outside.
+The functions work on state dicts, and on an `Evaluator` that evaluates them. Data and devices stay outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from torch import Tensor
 
+from lipt.training.evaluator import Evaluator, Judged, Statistics, accuracy, lead
 from lipt.training.tensor_files import State
 
-BatchNorm = Literal["best", "averaged", "recalibrated"]
-Winner = Literal["soup", "best_single", "theta_star"]
-
-
-@dataclass(frozen=True)
-class Evaluator:
-    """Measures how good merged weights are."""
-
-    search: Callable[[State], float]
-    """Validation accuracy during the search; it may use a part of the validation images."""
-    confirm: Callable[[Sequence[State]], list[float]]
-    """Accuracy of each state on all validation images; called once, because it may be expensive."""
-    recalibrate: Callable[[State], State]
-    """The same weights, with running statistics from a forward pass over training images."""
+Winner = Literal["soup", "best_single", "theta_star", "uniform"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +24,13 @@ class MergeStep:
 
     index: int
     accuracy: float
-    """Accuracy of the ingredient alone."""
+    """Accuracy of the ingredient alone, on the search images that it was evaluated on."""
     alpha: float | None = None
     """Its weight in the best interpolation with the soup so far."""
     kept: bool = False
     """Whether this interpolation became the new soup."""
     batchnorm: str | None = None
-    """Running statistics of this interpolation: averaged or recalibrated."""
+    """Running statistics of the interpolations: averaged or recalibrated."""
     accuracy_after: float | None = None
     """Accuracy of the soup after this step."""
 
@@ -53,9 +41,9 @@ class Soup:
 
     state: State
     chosen: Winner
-    """Whether `state` is the soup or, as a fallback, the best jigsaw or theta_*."""
+    """Whether `state` is the soup or, as a fallback, the best jigsaw, theta_* or the average of all."""
     accuracy: float
-    """Of `state` on all validation images; up to 2 points too high, because `state` was chosen on these images."""
+    """Of `state`, like the next three on the images of the last comparison."""
     theta_star_accuracy: float
     best_single_accuracy: float
     best_single: int
@@ -79,26 +67,6 @@ def uniform(count: int, load: Callable[[int], State]) -> State:
     return mean
 
 
-class Interpolation(NamedTuple):
-    """The soup so far, interpolated with one ingredient, and its accuracy in the search."""
-
-    accuracy: float
-    state: State
-    alpha: float
-    batchnorm: Literal["averaged", "recalibrated"]
-
-
-def _evaluate(state: State, alpha: float, evaluator: Evaluator, batchnorm: BatchNorm) -> Interpolation:
-    """`state` with averaged or recalibrated statistics; `best` tries both and takes averaged ones on a tie."""
-    options: list[Interpolation] = []
-    if batchnorm != "recalibrated":
-        options.append(Interpolation(evaluator.search(state), state, alpha, "averaged"))
-    if batchnorm != "averaged":
-        fresh = evaluator.recalibrate(state)
-        options.append(Interpolation(evaluator.search(fresh), fresh, alpha, "recalibrated"))
-    return max(options, key=_accuracy)
-
-
 def merge(
     star: State,
     present: list[int],
@@ -107,7 +75,7 @@ def merge(
     *,
     method: Literal["greedy_interpolation", "greedy", "uniform", "best_single"],
     search: Literal["coarse_to_fine", "grid"],
-    batchnorm: BatchNorm,
+    batchnorm: Literal["best", "averaged", "recalibrated"],
     fallback: bool,
 ) -> Soup:
     """Merge the ingredients `present`: jigsaws, or soups of groups of them. Their order does not matter.
@@ -115,120 +83,157 @@ def merge(
     Args:
         star: theta_*.
         present: indices of the ingredients that arrived, at least one.
-        load: returns the state of an ingredient. It is called again whenever a state is needed, so that only one
-            ingredient is in memory.
-        fallback: theta_* may be the first ingredient, and theta_* or the best ingredient may replace the soup.
+        load: returns the state of an ingredient. It is called again when a state is needed later, so that few
+            ingredients are in memory.
+        search: `coarse_to_fine` evaluates everything with an early stop, `grid` nothing.
+        batchnorm: `best` takes the statistics with which the uniform average is better, for all interpolations.
+        fallback: theta_* may be the first ingredient; theta_*, the best ingredient or the average of all may replace
+            the soup.
     """
-    singles = {index: evaluator.search(load(index)) for index in present}
-    order = sorted(present, key=lambda index: (-singles[index], index))
-    best = order[0]
-    everyone = sorted(present)
-    share = 1 / len(everyone)
-    average = _evaluate(uniform(len(everyone), lambda i: load(everyone[i])), share, evaluator, batchnorm).state
+    everyone, early = sorted(present), search != "grid"
+    singles, best = judge_singles(everyone, load, evaluator, early=early)
+    order = sorted(everyone, key=lambda index: (index != best, -lead(singles[index], singles[best]), index))
+    single, share = Judged(load(best), singles[best]), 1 / len(everyone)
+    average, statistics = _average(uniform(len(everyone), lambda i: load(everyone[i])), evaluator, batchnorm)
+    theta = Judged(star, singles[best][:0])
+    interpolated = method == "greedy_interpolation"
     if method == "uniform":
-        state = average
-        steps = [MergeStep(index=index, accuracy=singles[index], alpha=share, kept=True) for index in order]
+        soup = average
+        steps = [MergeStep(index=index, accuracy=accuracy(singles[index]), alpha=share, kept=True) for index in order]
     elif method == "best_single":
-        state = load(best)
-        steps = [MergeStep(index=index, accuracy=singles[index], kept=index == best) for index in order]
+        soup = single
+        steps = [MergeStep(index=index, accuracy=accuracy(singles[index]), kept=index == best) for index in order]
     else:
-        state, steps = _greedy(star, order, singles, load, evaluator, method, search, batchnorm, fallback)
-    single = load(best)
-    single_accuracy, star_accuracy, average_accuracy, accuracy = evaluator.confirm([single, star, average, state])
-    finalists: list[tuple[float, Winner, State]] = [(accuracy, "soup", state)]
-    if method == "greedy_interpolation" and fallback:
-        finalists += [(single_accuracy, "best_single", single), (star_accuracy, "theta_star", star)]
-    accuracy, chosen, state = max(finalists, key=lambda finalist: finalist[0])
+        first, rest = single, order[1:]
+        steps = [MergeStep(index=best, accuracy=single.accuracy, alpha=1.0, kept=True, accuracy_after=single.accuracy)]
+        if interpolated and fallback:
+            theta = Judged(star, evaluator.judge(star, single.correct_N if early else None))
+            if len(theta.correct_N) == evaluator.search and theta.lead(single) >= 0:
+                first, rest, steps = theta, order, []
+        trial = _Trial(evaluator=evaluator, method=method, search=search, statistics=statistics)
+        soup, tried = _greedy(first, rest, singles, load, trial)
+        steps += tried
+    rated = evaluator.confirmed([single, theta, average, soup])
+    finalists: list[tuple[float, Winner, Judged]] = [(rated[3], "soup", soup)]
+    if interpolated and fallback:
+        finalists += [
+            (rated[0], "best_single", single),
+            (rated[1], "theta_star", theta),
+            (rated[2], "uniform", average),
+        ]
+    reached, chosen, winner = max(finalists, key=lambda finalist: finalist[0])
     return Soup(
-        state=state,
+        state=winner.state,
         chosen=chosen,
-        accuracy=accuracy,
-        theta_star_accuracy=star_accuracy,
-        best_single_accuracy=single_accuracy,
+        accuracy=reached,
+        theta_star_accuracy=rated[1],
+        best_single_accuracy=rated[0],
         best_single=best,
-        uniform_accuracy=average_accuracy,
+        uniform_accuracy=rated[2],
         steps=steps,
     )
 
 
+def judge_singles(
+    indices: Sequence[int], load: Callable[[int], State], evaluator: Evaluator, *, early: bool
+) -> tuple[dict[int, Tensor], int]:
+    """(which search images each ingredient classifies correctly, the index of the best ingredient).
+
+    Args:
+        early: stop with an ingredient that is behind the best one so far.
+    """
+    best = indices[0]
+    found = {best: evaluator.judge(load(best))}
+    for index in indices[1:]:
+        found[index] = evaluator.judge(load(index), found[best] if early else None)
+        if len(found[index]) == evaluator.search and lead(found[index], found[best]) > 0:
+            best = index
+    return found, best
+
+
+def _average(state: State, evaluator: Evaluator, batchnorm: str) -> tuple[Judged, Statistics]:
+    """The uniform average with averaged or recalibrated statistics; `best` tries both and takes averaged on a tie."""
+    if batchnorm == "recalibrated":
+        fresh = evaluator.recalibrate(state)
+        return Judged(fresh, evaluator.judge(fresh)), "recalibrated"
+    averaged = Judged(state, evaluator.judge(state))
+    if batchnorm == "best":
+        fresh = evaluator.recalibrate(state)
+        recalibrated = Judged(fresh, evaluator.judge(fresh, averaged.correct_N))
+        if recalibrated.lead(averaged) > 0:
+            return Judged(fresh, evaluator.extend(fresh, recalibrated.correct_N, evaluator.search)), "recalibrated"
+    return averaged, "averaged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trial:
+    """How an ingredient is tried."""
+
+    evaluator: Evaluator
+    method: str
+    search: str
+    statistics: Statistics
+
+    def best(self, soup: Judged, ingredient: State, kept: int) -> Judged:
+        """The best interpolation of the soup so far, of `kept` ingredients, with one more."""
+        share = 1 / (kept + 1)
+        if self.method == "greedy":
+            return self._best_of([share], soup, ingredient)
+        return self.grid(soup, ingredient) if self.search == "grid" else self.coarse_to_fine(soup, ingredient, share)
+
+    def grid(self, soup: Judged, ingredient: State) -> Judged:
+        """The best of the paper's alpha = 0, .1, ..., 1. Alpha = 0 is the soup so far, which is already evaluated."""
+        return self._best_of([step / 10 for step in range(1, 11)], soup, ingredient)
+
+    def coarse_to_fine(self, soup: Judged, ingredient: State, share: float) -> Judged:
+        """The best of alpha = `share`, half of it and twice it: 1 or 3 alphas instead of 10.
+
+        The others are skipped if the first is behind the soup: if an equal share of the ingredient makes the soup
+        worse, another share seldom makes it better.
+        """
+        first = self._best_of([share], soup, ingredient)
+        if first.lead(soup) < 0:
+            return first
+        others = self._best_of([share / 2, min(2 * share, 0.75)], soup, ingredient)
+        return max(first, others, key=lambda tried: _rank(tried, soup))
+
+    def _best_of(self, alphas: Sequence[float], soup: Judged, ingredient: State) -> Judged:
+        # The first on a tie. The generator keeps two states in memory, not all.
+        return max((self._judged(soup, ingredient, alpha) for alpha in alphas), key=lambda tried: _rank(tried, soup))
+
+    def _judged(self, soup: Judged, ingredient: State, alpha: float) -> Judged:
+        state = interpolate(soup.state, ingredient, alpha)
+        if self.statistics == "recalibrated":
+            state = self.evaluator.recalibrate(state)
+        return Judged(state, self.evaluator.judge(state, None if self.search == "grid" else soup.correct_N), alpha)
+
+
+def _rank(tried: Judged, soup: Judged) -> tuple[int, float]:
+    """What was not stopped early ranks higher."""
+    return len(tried.correct_N), tried.lead(soup)
+
+
 def _greedy(
-    star: State,
-    order: list[int],
-    singles: dict[int, float],
-    load: Callable[[int], State],
-    evaluator: Evaluator,
-    method: str,
-    search: str,
-    batchnorm: BatchNorm,
-    fallback: bool,
-) -> tuple[State, list[MergeStep]]:
-    """Try the ingredients by falling accuracy, and keep each interpolation that raises the accuracy of the soup.
+    first: Judged, order: Sequence[int], singles: dict[int, Tensor], load: Callable[[int], State], trial: _Trial
+) -> tuple[Judged, list[MergeStep]]:
+    """Try the ingredients in this order, and keep each interpolation that raises the accuracy of the soup.
 
     `greedy` (Wortsman et al.) tries only the running average, alpha = 1 / (kept + 1).
     """
-    interpolated = method == "greedy_interpolation"
-    star_search = evaluator.search(star) if interpolated and fallback else -1.0
-    if star_search >= singles[order[0]]:
-        soup, current, steps, rest = star, star_search, [], order
-    else:
-        soup, current, rest = load(order[0]), singles[order[0]], order[1:]
-        steps = [MergeStep(index=order[0], accuracy=current, alpha=1.0, kept=True, accuracy_after=current)]
-    kept = 1
-    for index in rest:
-        ingredient = load(index)
-        if not interpolated:
-            found = _best_of([1 / (kept + 1)], soup, ingredient, evaluator, batchnorm)
-        else:
-            found = (grid if search == "grid" else coarse_to_fine)(
-                soup, ingredient, evaluator, batchnorm, current=current
-            )
-        better = found.accuracy > current
+    soup, kept, steps = first, 1, []
+    for index in order:
+        found = trial.best(soup, load(index), kept)
+        better = len(found.correct_N) == trial.evaluator.search and found.lead(soup) > 0
         if better:
-            soup, current, kept = found.state, found.accuracy, kept + 1
+            soup, kept = found, kept + 1
         steps.append(
             MergeStep(
                 index=index,
-                accuracy=singles[index],
+                accuracy=accuracy(singles[index]),
                 alpha=found.alpha,
                 kept=better,
-                batchnorm=found.batchnorm,
-                accuracy_after=current,
+                batchnorm=trial.statistics,
+                accuracy_after=soup.accuracy,
             )
         )
     return soup, steps
-
-
-def grid(
-    soup: State, ingredient: State, evaluator: Evaluator, batchnorm: BatchNorm, *, current: float
-) -> Interpolation:
-    """The best of the paper's alpha = 0, .1, ..., 1. Alpha = 0 is the soup so far, which is already evaluated."""
-    return _best_of([step / 10 for step in range(1, 11)], soup, ingredient, evaluator, batchnorm)
-
-
-def coarse_to_fine(
-    soup: State, ingredient: State, evaluator: Evaluator, batchnorm: BatchNorm, *, current: float
-) -> Interpolation:
-    """The best of alpha = 1/2 and 1/4, then of two neighbours of the better one: 2 to 4 alphas instead of 10.
-
-    The first two use averaged statistics, unless `recalibrated` is asked for. With `best`, the better one is evaluated
-    again with recalibrated statistics, and the neighbours use the better statistics. If the result is more than two
-    points of accuracy below the soup, the neighbours are skipped: neighbouring alphas differ by less.
-    """
-    best = _best_of([0.5, 0.25], soup, ingredient, evaluator, "averaged" if batchnorm == "best" else batchnorm)
-    if batchnorm == "best":
-        best = max(best, _best_of([best.alpha], soup, ingredient, evaluator, "recalibrated"), key=_accuracy)
-    if best.accuracy < current - 0.02:
-        return best
-    neighbours = [0.375, 0.75] if best.alpha == 0.5 else [0.375, 0.125]
-    return max(best, _best_of(neighbours, soup, ingredient, evaluator, best.batchnorm), key=_accuracy)
-
-
-def _accuracy(interpolation: Interpolation) -> float:
-    return interpolation.accuracy
-
-
-def _best_of(
-    alphas: list[float], soup: State, ingredient: State, evaluator: Evaluator, batchnorm: BatchNorm
-) -> Interpolation:
-    tried = (_evaluate(interpolate(soup, ingredient, alpha), alpha, evaluator, batchnorm) for alpha in alphas)
-    return max(tried, key=_accuracy)  # the first on a tie; the generator keeps two states in memory, not all

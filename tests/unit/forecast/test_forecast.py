@@ -187,9 +187,9 @@ def test_what_breaks_is_said() -> None:
     assert "score blocks exceeds one argument" in text
     assert {stage.stage: stage.bottleneck for stage in stages}["select"] == "memory"
     assert "dispatch will refuse" in "\n".join(predicted(2, 10_000)[1])
-    assert "merge.groups merges them" in "\n".join(predicted(64, 1_000_000, gpu_tflops=0.1)[1])
+    assert "merge.groups merges them" in "\n".join(predicted(64, 1_000_000, gpu_tflops=0.01)[1])
     assert "merge.groups" not in "\n".join(
-        predicted(64, 1_000_000, gpu_tflops=0.1, changes={"merge": {"groups": 8}})[1]
+        predicted(64, 1_000_000, gpu_tflops=0.01, changes={"merge": {"groups": 8}})[1]
     )
     larger = predicted(8, 2_000_000_000, changes={"score": {"block_images": 10_000_000}})[1]
     assert not [text for text in larger if "score block" in text and "memory" not in text]

@@ -6,14 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 from lipt.config import override
 from lipt.flow.compare import run_with_baseline
+from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import measured
 from lipt.forecast.work import Work
 from lipt.runtime.context import Context
+from lipt.runtime.network import new_model
+from lipt.training.networks import train_flops_per_image
 
 
 def planned(ctx: Context) -> dict[str, Work]:
@@ -119,3 +123,25 @@ def test_groups_are_foreseen_as_they_are_merged(ran: Context) -> None:
             assert read == pytest.approx(work.parts * work.read[kind] + kept, rel=0.08), (stage, kind)
     assert [cost.read["data"] for cost in costs["group"]] == [costs["group"][0].read["data"]] * 2
     assert costs["group"][0].read["data"] < costs["merge"][0].read["data"]  # the search's images, not all validation
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"search": "grid", "batchnorm": "averaged"}, {"search_images": None, "method": "greedy"}],
+    ids=["default", "grid", "all"],
+)
+def test_the_ledger_of_a_merge_contains_every_forward_pass(ran: Context, changes: dict[str, Any]) -> None:
+    ctx = replace(ran, config=override(ran.config, {"merge": {"recalibration_images": 30} | changes}))
+    prepared = prepare(ctx)
+    jigsaws, _ = train_jigsaws(ctx, prepared, range(3))
+    forwarded = []
+
+    def count(module: nn.Module, _inputs: object, output: Tensor) -> None:
+        if isinstance(module, nn.Linear) and output.device.type != "meta":
+            forwarded.append(len(output))
+
+    handle = nn.modules.module.register_module_forward_hook(count)
+    merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
+    handle.remove()
+    forward = train_flops_per_image(new_model(ctx, 10, 0), (3, 8, 8))[0]
+    assert ctx.workspace.cost(merged).flops / forward == sum(forwarded) - 1  # one image to count its FLOPs

@@ -1,15 +1,17 @@
-"""The merge against naive references. Models are vectors here, validation accuracy is a known function of them."""
+"""The merge against naive references. Models are vectors here; which images they classify correctly is known."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from lipt.training.soup import Evaluator, Soup, coarse_to_fine, grid, interpolate, merge, uniform
+from lipt.training.evaluator import Evaluator, Judged, looks
+from lipt.training.soup import Soup, interpolate, merge, uniform
 from lipt.training.tensor_files import State
 
 TARGET = torch.tensor([1.0, -2.0, 0.5])
@@ -24,16 +26,43 @@ def state(*weights: float, mean: float = 0.0) -> State:
 
 
 def closeness(candidate: State) -> float:
-    """Plays validation accuracy: 1 at TARGET, falling with distance and with a wrong BatchNorm statistic."""
+    """1 at TARGET, falling with distance and with a wrong BatchNorm statistic."""
     return float(1 / (1 + (candidate["weight"] - TARGET).norm() + candidate["norm.running_mean"].abs().sum()))
 
 
-def each_closeness(candidates: Sequence[State]) -> list[float]:
-    return [closeness(candidate) for candidate in candidates]
+#: Models that are closer than this classify the image correctly. Any window of the images holds all difficulties.
+DIFFICULTY = torch.arange(40_000, dtype=torch.float64).mul(0.6180339887).remainder(1)
+
+
+def correct(candidate: State, start: int, stop: int) -> Tensor:
+    return closeness(candidate) > DIFFICULTY[start:stop]
+
+
+def accuracy(candidate: State, images: int = 20_000) -> float:
+    return float(correct(candidate, 0, images).double().mean())
+
+
+@dataclass
+class Seen:
+    """Counts the images that are evaluated."""
+
+    images: int = 0
+
+    def correct(self, candidates: Sequence[State], start: int, stop: int) -> list[Tensor]:
+        self.images += len(candidates) * (stop - start)
+        return [correct(candidate, start, stop) for candidate in candidates]
+
+    def evaluator(
+        self,
+        search: int = 20_000,
+        confirm: range = range(20_000),
+        recalibrate: Callable[[State], State] = dict,
+    ) -> Evaluator:
+        return Evaluator(correct=self.correct, recalibrate=recalibrate, search=search, confirm=confirm)
 
 
 def evaluator(recalibrate: Callable[[State], State] = dict) -> Evaluator:
-    return Evaluator(search=closeness, confirm=each_closeness, recalibrate=recalibrate)
+    return Seen().evaluator(recalibrate=recalibrate)
 
 
 def make_ingredients(count: int = 6, seed: int = 0) -> dict[int, State]:
@@ -67,14 +96,14 @@ def run(
 
 def naive_greedy_interpolation(ingredients: dict[int, State]) -> tuple[Tensor, list[tuple[int, float, bool]]]:
     """The greedy interpolation soup of Ro et al., ICML 2023, straight from the text, on plain weights."""
-    order = sorted(ingredients, key=lambda index: closeness(ingredients[index]), reverse=True)
+    order = sorted(ingredients, key=lambda index: accuracy(ingredients[index]), reverse=True)
     soup = ingredients[order[0]]["weight"]
     history = [(order[0], 1.0, True)]
     for index in order[1:]:
         candidates = [(1 - step / 10) * soup + step / 10 * ingredients[index]["weight"] for step in range(11)]
-        scores = [closeness(state(*candidate.tolist())) for candidate in candidates]
+        scores = [accuracy(state(*candidate.tolist())) for candidate in candidates]
         best = max(range(11), key=scores.__getitem__)
-        better = scores[best] > closeness(state(*soup.tolist())) + 1e-9
+        better = scores[best] > accuracy(state(*soup.tolist()))
         if better:
             soup = candidates[best]
         history.append((index, best / 10, better))
@@ -89,6 +118,7 @@ def test_grid_equals_the_naive_loop(seed: int) -> None:
     torch.testing.assert_close(soup.state["weight"], weights)
     kept = [(step.index, step.alpha, step.kept) for step in soup.steps if step.kept]
     assert [(i, pytest.approx(a), k) for i, a, k in history if k] == kept
+    assert soup.accuracy == accuracy(soup.state)
 
 
 @pytest.mark.parametrize("method", ["greedy_interpolation", "greedy", "uniform", "best_single"])
@@ -165,25 +195,95 @@ def test_batchnorm_is_chosen_on_validation() -> None:
     assert all(step.batchnorm != "recalibrated" for step in worse.steps)
 
 
+class Patient(Evaluator):
+    """The naive reference: evaluates everything on all search images, and again at the end."""
+
+    def judge(self, state: State, rival_N: Tensor | None = None) -> Tensor:
+        return self.correct([state], 0, self.search)[0]
+
+    def confirmed(self, models: Sequence[Judged]) -> list[float]:
+        found = (self.correct([model.state], self.confirm.start, self.confirm.stop)[0] for model in models)
+        return [float(correct_N.double().mean()) for correct_N in found]
+
+
+@pytest.mark.parametrize("confirm", [range(1000), range(1500), range(1000, 3000)], ids=["same", "more", "other"])
+@pytest.mark.parametrize("method", ["greedy_interpolation", "greedy", "uniform", "best_single"])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_early_stop_and_no_second_evaluation_change_no_clear_case(seed: int, method: str, confirm: range) -> None:
+    """Nearer models are correct wherever farther ones are, so nobody is stopped who would have won."""
+    ingredients, options = make_ingredients(8, seed), {"method": method, "batchnorm": "best", "fallback": True}
+    counts, soups = {}, {}
+    for search in ("coarse_to_fine", "grid"):
+        for kind in (Evaluator, Patient):
+            seen = Seen()
+            made = seen.evaluator(search=1000, confirm=confirm)
+            judge = kind(correct=made.correct, recalibrate=made.recalibrate, search=1000, confirm=confirm)
+            soups[kind] = run(ingredients, state(0, 0, 0), evaluator_=judge, search=search, **options)
+            counts[kind] = seen.images
+        fast, naive = soups[Evaluator], soups[Patient]
+        assert torch.equal(fast.state["weight"], naive.state["weight"])
+        assert [replace(step, accuracy=0) for step in fast.steps] == [replace(step, accuracy=0) for step in naive.steps]
+        assert (fast.accuracy, fast.chosen, fast.uniform_accuracy, fast.theta_star_accuracy) == (
+            naive.accuracy,
+            naive.chosen,
+            naive.uniform_accuracy,
+            naive.theta_star_accuracy,
+        )
+        assert counts[Patient] - counts[Evaluator] >= (1000 if search != "grid" else 0 if confirm.start else 3000)
+
+
+def test_the_search_gives_up_what_is_behind_after_256_images() -> None:
+    seen = Seen()
+    judge = seen.evaluator(search=1000)
+    rival_N = judge.judge(state(1, -2, 0.6))
+    assert looks(1000) == [256, 512, 1000]
+    assert looks(256) == [256]
+    assert (len(judge.judge(state(1, -2, 0.601), rival_N)), seen.images) == (512, 1000 + 512)  # behind by 1 of 512
+    assert len(judge.judge(state(5, 5, 5), rival_N)) == 256
+    assert len(judge.judge(state(1, -2, 0.6), rival_N)) == 1000  # level is not behind
+    assert len(judge.judge(state(5, 5, 5))) == 1000  # no rival
+
+
+def test_the_last_comparison_evaluates_nothing_twice() -> None:
+    seen = Seen()
+    near, far = state(1, -2, 0.6), state(5, 5, 5)
+    judged = [Judged(near, correct(near, 0, 1000)), Judged(far, correct(far, 0, 256))]
+    expected = [accuracy(near, 1000), accuracy(far, 1000), accuracy(near, 1000)]
+    assert seen.evaluator(search=1000, confirm=range(1000)).confirmed([*judged, judged[0]]) == expected
+    assert seen.images == 1000 - 256
+    seen.images = 0
+    other = seen.evaluator(search=1000, confirm=range(1000, 3000)).confirmed([*judged, judged[0]])
+    assert other == [float(correct(found, 1000, 3000).double().mean()) for found in (near, far, near)]
+    assert seen.images == 2 * 2000
+
+
+def test_the_average_of_all_replaces_a_worse_soup() -> None:
+    """Here the search sees none of the images that show that the average is better."""
+    ingredients = {0: state(1, -2, 0.5 - 3), 1: state(1, -2, 0.5 + 3)}
+
+    def blind(candidates: Sequence[State], start: int, stop: int) -> list[Tensor]:
+        return [correct(found, start, stop) | torch.full((stop - start,), start == 0) for found in candidates]
+
+    judge = Evaluator(correct=blind, recalibrate=dict, search=100, confirm=range(100, 1000))
+    soups = {
+        fallback: run(ingredients, state(9, 9, 9), evaluator_=judge, fallback=fallback) for fallback in (True, False)
+    }
+    assert (soups[True].chosen, soups[False].chosen) == ("uniform", "soup")
+    assert torch.equal(soups[True].state["weight"], TARGET)
+    assert soups[True].accuracy == soups[True].uniform_accuracy > soups[False].accuracy
+
+
 def test_coarse_to_fine_needs_fewer_evaluations_for_about_the_same_alpha() -> None:
-    soup, ingredient = state(1, -2, 0), state(1, -2, 1.6)  # the optimum lies at alpha = .3125
-    calls = 0
-
-    def counted(candidate: State) -> float:
-        nonlocal calls
-        calls += 1
-        return closeness(candidate)
-
-    counting = Evaluator(search=counted, confirm=each_closeness, recalibrate=dict)
-    full = grid(soup, ingredient, counting, "averaged", current=0.0)
-    grid_calls, calls = calls, 0
-    quick = coarse_to_fine(soup, ingredient, counting, "averaged", current=0.0)
-    assert (grid_calls, calls) == (10, 4)
-    assert quick[0] >= full[0] - 0.1
-    assert abs(quick[2] - 0.3125) <= 0.0625
-    calls = 0
-    coarse_to_fine(soup, ingredient, counting, "averaged", current=1.0)
-    assert calls == 2  # too far behind: given up after the coarse points
+    two = {0: state(1, -2, 0), 1: state(1, -2, 1.6)}  # the optimum lies at alpha = .3125
+    found, images = {}, {}
+    for search in ("coarse_to_fine", "grid"):
+        seen = Seen()
+        soup = run(two, state(9, 9, 9), evaluator_=seen.evaluator(search=1000, confirm=range(1000)), search=search)
+        found[search], images[search] = soup.steps[1].alpha, seen.images
+    assert found["grid"] == pytest.approx(0.3)
+    assert found["coarse_to_fine"] == 0.25
+    # Both jigsaws, the average, theta_*, 10 alphas; or 3 alphas, and jigsaw 1 and one alpha are given up.
+    assert images == {"grid": 14_000, "coarse_to_fine": 4 * 1000 + 256 + 1000 + 256}
 
 
 def test_merging_one_ingredient_is_that_ingredient() -> None:
