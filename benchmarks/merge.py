@@ -1,0 +1,65 @@
+"""What the search of the merge costs, and whether it costs accuracy: the same jigsaws, merged by default and on a grid.
+
+    python -m benchmarks.merge CONFIG RESULTS.jsonl SEEDS [SETTING=VALUE ...]
+
+The grid is that of the paper, on all validation images and without an early stop; everything else is as configured.
+Each line of RESULTS is one merge. A repeated call merges what is missing. Then it prints the paired differences of
+theta_p's test accuracy with their 95 % interval, and the costs in epochs of training on all candidates.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from lipt.config import load_config
+from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws, with_config
+from lipt.runtime import Context
+from lipt.stages.evaluate import evaluate
+
+_T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228, 12: 2.201}
+"""Student's t by the number of pairs."""
+_GRID = {"search": "grid", "search_images": None}
+
+
+def main(config_file: str, results: Path, seeds: range, overrides: list[str]) -> None:
+    done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    config = load_config(config_file, overrides)
+    for seed in seeds:
+        for name, settings in (("default", {}), ("grid", _GRID)):
+            if not any((row["seed"], row["name"]) == (seed, name) for row in done):
+                ctx = with_config(Context.of(config), {"seed": seed, "merge": settings})
+                done.append({"seed": seed, "name": name} | measured(ctx))
+                with results.open("a") as file:
+                    print(json.dumps(done[-1]), file=file)
+    rows = {(row["seed"], row["name"]): row for row in done}
+    gains = [100 * (rows[seed, "default"]["test"] - rows[seed, "grid"]["test"]) for seed in seeds]
+    half_width = _T_95[len(gains)] * stdev(gains) / len(gains) ** 0.5
+    print(f"theta_p on test images: default - grid {fmean(gains):+.2f} +- {half_width:.2f} points")
+    for name in ("default", "grid"):
+        costs = [rows[seed, name]["merge_epochs"] for seed in seeds]
+        test = fmean(100 * rows[seed, name]["test"] for seed in seeds)
+        print(f"{name:8} {test:.2f} %, merge {min(costs):.3f} to {max(costs):.3f} epochs, mean {fmean(costs):.3f}")
+    print(f"jigsaws {fmean(row['swarm_epochs'] for row in done):.3f} epochs")
+
+
+def measured(ctx: Context) -> dict[str, Any]:
+    """Test accuracy of theta_p, and the costs of jigsaws and merge by their FLOPs in the ledger."""
+    prepared = prepare(ctx)
+    jigsaws, _ = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
+    merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
+    cost = ctx.workspace.cost
+    epoch = cost(prepared.initial[0]).flops / ctx.config.initialise.epochs
+    return {
+        "test": evaluate(ctx, prepared.dataset, merged).make().summary["accuracy"],
+        "chosen": merged.summary["chosen"],
+        "merge_epochs": cost(merged).flops / epoch,
+        "swarm_epochs": sum(cost(jigsaw).flops for jigsaw in jigsaws.values()) / epoch,
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), range(int(sys.argv[3])), sys.argv[4:])
