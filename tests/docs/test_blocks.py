@@ -199,10 +199,3 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     elif page == "docs/reference/formats.md":
         assert namespace["chosen"].num_rows == 7
         assert namespace["model"](torch.zeros(1, 3, 8, 8)).shape == (1, 10)
-
-
-def test_the_figures_of_the_front_page_are_those_of_the_results() -> None:
-    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    figures = re.findall(r"[+−]?\d+\.\d ± \d+\.\d", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert figures
-    assert [figure for figure in figures if figure not in results] == []

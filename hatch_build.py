@@ -1,0 +1,27 @@
+"""The description of the package: the README, whose links and pictures must work outside of the repository, too."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://|#)([^)]+)\)")
+
+
+class Readme(MetadataHookInterface):
+    """Called by hatchling. `LIPT_REPOSITORY` is the address of the repository; without it links stay as they are."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        if repository := os.environ.get("LIPT_REPOSITORY"):
+            text = with_absolute_links(text, repository, os.environ.get("GITHUB_REF_NAME", "HEAD"))
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+def with_absolute_links(text: str, repository: str, ref: str) -> str:
+    """Point links to files, and pictures, to the repository at this tag or branch."""
+    return _LINK.sub(
+        lambda found: f"{found[1]}[{found[2]}]({repository}/{'raw' if found[1] else 'blob'}/{ref}/{found[3]})", text
+    )

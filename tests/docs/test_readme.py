@@ -1,0 +1,32 @@
+"""The front page, also where the package index shows it."""
+
+from __future__ import annotations
+
+import re
+
+from hatch_build import with_absolute_links
+from tests.docs.pages import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+_TARGETS = re.compile(r"\]\(([^)]+)\)")
+
+
+def test_the_figures_are_those_of_the_results() -> None:
+    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    figures = re.findall(r"[+−]?\d+\.\d ± \d+\.\d", README)
+    assert figures
+    assert [figure for figure in figures if figure not in results] == []
+
+
+def test_links_lead_to_files() -> None:
+    local = [target.partition("#")[0] for target in _TARGETS.findall(README) if "://" not in target]
+    assert len(local) > 10
+    assert [target for target in local if not (ROOT / target).exists()] == []
+
+
+def test_links_are_absolute_on_the_package_index() -> None:
+    text = with_absolute_links(README, "https://example.org/me/lipt", "v1")
+    assert [target for target in _TARGETS.findall(text) if not target.startswith("https://")] == []
+    assert "(https://example.org/me/lipt/raw/v1/docs/figures/idea.svg)" in text
+    assert "(https://example.org/me/lipt/blob/v1/docs/results.md)" in text
+    assert "(https://proceedings.mlr.press/v202/ro23a.html)" in text
