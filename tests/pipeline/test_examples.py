@@ -1,0 +1,245 @@
+"""Every example runs: the commands in its first lines, on less data and with fewer epochs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from lipt.cli import main
+from lipt.cli.init import _folder
+from lipt.errors import UsageError
+from lipt.pods.spec import PARAMETERS, configure
+from lipt.version import __version__
+from tests.programs import lipt, run_python
+from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
+
+ROOT = Path(__file__).parents[2]
+TEMPLATE = yaml.safe_load((ROOT / "manifests/base/workflowtemplate.yaml").read_text())
+PIPELINE = next(yaml.safe_load_all((ROOT / "pipelines/lipt.yaml").read_text()))
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").iterdir())
+#: On the digits: 3 jigsaws of 32 images, one epoch.
+SMALL = ["model.width=4", "initialise.epochs=1", "dispatch.jigsaws=2", "train.epochs=1"]
+#: On the 64 images of `photos`.
+PHOTOS = [*SMALL, "initialise.batch_size=8", "dispatch.batch_size=8", "train.batch_size=8", "select.fraction=0.2"]
+
+
+def commands(path: Path) -> list[list[str]]:
+    """The commands of `lipt` in the comments at the top of an example."""
+    lines = [line for line in path.read_text().splitlines() if line.startswith("#   lipt ")]
+    return [
+        shlex.split(re.sub(r"\(.*|FOLDER", lambda found: "photos" * (found[0] == "FOLDER"), line[4:])) for line in lines
+    ]
+
+
+def run(path: Path, changes: list[str], verbs: tuple[str, ...] = ("run", "compare", "export", "doctor")) -> int:
+    """Run the commands that have these verbs; returns their number."""
+    chosen = [words[1:] for words in commands(path) if words[1] in verbs]
+    for words in chosen:
+        main([*words, *(part for change in changes for part in ("--set", change))])
+    return len(chosen)
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Writes an example into a new current folder, beside a folder of images."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 24), ("test", 8)):
+        for label, name in enumerate(("cat", "dog")):
+            folder = tmp_path / "photos" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(100 * label, 100 * label + 150, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i:02d}.png")
+
+    def written(name: str) -> Path:
+        main(["init", name])
+        (path,) = (path for path in tmp_path.iterdir() if path.name != "photos")
+        return path
+
+    return written
+
+
+def verdict(folder: Path) -> dict[str, Any]:
+    """The newest report of a workspace."""
+    (report,) = (folder / "runs/reports").rglob("*.json")
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
+def test_quickstart(start: Callable[[str], Path]) -> None:
+    path = start("quickstart")
+    assert run(path, SMALL) == 1
+    assert [row["role"] for row in verdict(path.parent)["rows"]] == ["selected", "random"]
+
+
+def test_cifar10_from_a_folder(start: Callable[[str], Path]) -> None:
+    path = start("cifar10-cpu")
+    assert len(commands(path)) == 2  # the second one downloads CIFAR-10
+    main([*commands(path)[0][1:], *(part for change in PHOTOS for part in ("--set", change))])
+    assert verdict(path.parent)["rows"][0]["kept_fraction"] == 0.2
+
+
+def test_compare(start: Callable[[str], Path]) -> None:
+    path = start("cifar10-compare")
+    assert run(path, [*PHOTOS, "compare.seeds=[0, 1]", "compare.variants=[random, theta-star, lipt]"]) == 1
+    rows = verdict(path.parent)["rows"]
+    assert [row["role"] for row in rows].count("selected") == 1
+    assert [len(row["accuracy"]) for row in rows] == [2, 2, 2]
+
+
+def test_your_folder_ends_with_the_list_of_kept_files(
+    start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = start("your-folder")
+    assert run(path, PHOTOS) == 5
+    names = (path.parent / "kept.txt").read_text().splitlines()
+    assert len(names) == len(set(names)) > 1
+    assert all((path.parent / "photos" / name).is_file() for name in names), names
+    with open(path.parent / "kept.csv") as file:
+        assert [row["source"] for row in csv.DictReader(file)] == names
+    assert len(list((path.parent / "kept").rglob("*.png"))) == len(names)
+
+
+def test_your_model(start: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = start("your-model")
+    monkeypatch.chdir(folder)
+    assert run(folder / "run.yaml", [change for change in SMALL if "width" not in change]) == 2
+    assert verdict(folder)["rows"][0]["role"] == "selected"
+
+
+def test_the_notebook(start: Callable[[str], Path]) -> None:
+    """Its cells are executed in order, in one namespace, as a kernel does."""
+    notebook = json.loads(start("features").read_text())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    assert all(cell.get("outputs", []) == [] for cell in notebook["cells"])
+    namespace: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), cell["id"], "exec"), namespace)
+    assert namespace["accuracies"].keys() == {"herding", "stratified"}
+    assert all(len(each) == 3 and min(each) > 0.5 for each in namespace["accuracies"].values())  # chance is .1
+    assert Path("subset.parquet").is_file()
+
+
+def test_fresh_draws(start: Callable[[str], Path]) -> None:
+    path = start("fresh-draws")
+    assert run(path, SMALL[3:] + SMALL[:1]) == 2
+    reports = [json.loads(each.read_text()) for each in (path.parent / "runs/reports").rglob("*.json")]
+    rows = [row for report in reports for row in report["rows"] if row["role"] == "selected"]
+    assert sorted((row["kept_fraction"], row["epoch_fraction"]) for row in rows) == [(0.1, 0.02), (1.0, 0.02)]
+
+
+class Cluster(JsonHandler):
+    """A cluster with LiPT's workflow template, and Kubeflow Pipelines with its pipeline."""
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        version = {"pipeline_id": "p1", "pipeline_version_id": "v1", "pipeline_spec": PIPELINE}
+        template = TEMPLATE | {"metadata": {"labels": {"app.kubernetes.io/version": __version__}}}
+        if path.endswith("/workflowtemplates/lipt"):
+            self.answer(template)
+        elif path.endswith("/pipelines"):
+            self.answer({"pipelines": [{"pipeline_id": "p1", "display_name": "lipt"}], "total_size": 1})
+        elif path.endswith("/versions"):
+            self.answer({"pipeline_versions": [version], "total_size": 1})
+        else:
+            self.send_error(404)
+
+
+def sent(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The parameters that the example's `lipt submit` would send."""
+    (submit,) = (words[1:] for words in commands(path) if words[1] == "submit")
+    with serving(Cluster) as address:
+        use_cluster(address, path.parent, monkeypatch)
+        monkeypatch.setenv("KFP_ENDPOINT", address)
+        capsys.readouterr()
+        main([*submit, "--dry-run"])
+    parameters: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+    return parameters
+
+
+def test_several_nodes(
+    start: Callable[[str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = start("several-nodes")
+    assert run(path, [], ("plan",)) == 1
+    assert "pretrain" in capsys.readouterr().out
+    parameters = sent(path, capsys, monkeypatch)
+    assert {name: str(parameters[name]) for name in ("workspace", "gpus", "nodes", "train_nodes", "jigsaws")} == {
+        "workspace": "s3://lipt/several-nodes", "gpus": "1", "nodes": "4", "train_nodes": "2", "jigsaws": "16"
+    }  # fmt: skip
+
+
+def test_kubeflow(
+    start: Callable[[str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = sent(start("kubeflow"), capsys, monkeypatch)
+    wanted = ("s3://BUCKET/digits", "REGISTRY/lipt:0.1.0", 8)
+    assert (parameters["workspace"], parameters["image"], parameters["width"]) == wanted
+
+
+def test_kubectl(start: Callable[[str], Path]) -> None:
+    workflow = yaml.safe_load(start("kubectl").read_text())
+    assert workflow["spec"]["workflowTemplateRef"]["name"] == TEMPLATE["metadata"]["name"]
+    known = {each["name"]: each.get("value") for each in TEMPLATE["spec"]["arguments"]["parameters"]}
+    given = {each["name"]: each["value"] for each in workflow["spec"]["arguments"]["parameters"]}
+    assert given.keys() <= known.keys()
+    settings = {name: value for name, value in (known | given).items() if name in PARAMETERS}
+    config = configure(str(known.get("config") or ""), **settings)
+    assert (config.workspace, config.model.width, config.dispatch.jigsaws) == ("s3://lipt/digits", 8, 4)
+
+
+def test_init_lists_the_examples_and_never_replaces_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["init"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(EXAMPLES) == 10
+    assert [line.split()[0] for line in lines] == [Path(name).stem.partition("-")[2] for name in EXAMPLES]
+    for name, made in (("quickstart", "01-quickstart.yaml"), ("your-model", "05-your-model")):
+        main(["init", name])
+        assert capsys.readouterr().out == f"{made}\n"
+        with pytest.raises(SystemExit) as end:
+            main(["init", name])
+        assert end.value.code == UsageError.exit_code
+        assert f"{made} exists already" in capsys.readouterr().err
+    assert (tmp_path / "01-quickstart.yaml").read_bytes() == (ROOT / "examples/01-quickstart.yaml").read_bytes()
+    done = lipt("init", "quickstrt")
+    assert done.returncode == 2
+    assert "did you mean 'quickstart'" in done.stderr
+
+
+def test_the_wheel_and_the_sources_carry_the_examples(tmp_path: Path) -> None:
+    run_python("-c", BUILD, str(tmp_path))
+    (wheel,), (sources,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    files = [path.relative_to(ROOT).as_posix() for path in _folder().rglob("*.*") if path.suffix != ".pyc"]
+    assert {name for name in names if name.startswith("lipt/examples/")} == {f"lipt/{name}" for name in files}
+    assert "lipt/py.typed" in names
+    with tarfile.open(sources) as archive:
+        assert {f"lipt-{__version__}/{name}" for name in files} <= set(archive.getnames())
+
+
+BUILD = """
+import sys
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
+for builder, version in ((WheelBuilder, "standard"), (SdistBuilder, "standard")):
+    list(builder(".").build(directory=sys.argv[1], versions=[version]))
+"""

@@ -1,0 +1,41 @@
+"""`lipt.run`: a whole run from Python gives what `lipt run` gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import lipt
+from lipt.errors import UsageError
+from tests.programs import lipt as command
+from tests.tiny import TINY
+
+
+def test_a_run_from_python(tmp_path: Path) -> None:
+    settings = TINY | {"workspace": str(tmp_path / "runs")}
+    changes = {"select": {"fraction": 0.05}, "train": {"epochs": 1}}
+    made = lipt.run(settings, changes)
+    assert [row.role for row in made.report.rows] == ["selected", "random"]
+    assert made.report.rows[0].kept_fraction == 0.05
+    assert Path(made.page).read_text().lower().startswith("<!doctype html>")
+    assert made.subset.algorithm == "ccs"
+    names = made.subset.files()
+    assert len(set(names)) == len(made.subset) == round(0.05 * len(made.subset.labels_N))
+    # From a file, as a process of its own: everything is there already.
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(settings | {"select": {"algorithm": "ccs", "fraction": 0.05}}))
+    again = lipt.run(tmp_path / "run.yaml", {"train": {"epochs": 1}})
+    assert again.subset == made.subset
+    assert again.page == made.page
+    sets = ["--set", "train.epochs=1", "-o", "json"]
+    shown = json.loads(command("run", str(tmp_path / "run.yaml"), *sets).stdout)
+    assert shown["report"] == made.page
+
+
+def test_wrong_settings_are_usage_errors(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"did you mean 'fraction'|fractoin"):
+        lipt.run(TINY | {"workspace": str(tmp_path)}, {"select": {"fractoin": 0.1}})
+    with pytest.raises(UsageError, match="cannot read"):
+        lipt.run(tmp_path / "none.yaml")
