@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from lipt.selection.arrays import view
-from lipt.selection.norms import as_float, few, row_sums
+from lipt.selection.norms import add_up, as_float, few, lengths, row_sums, smallest
 from lipt.selection.rows import as_slice
 from lipt.selection.types import Candidates, Outputs
 
@@ -60,11 +60,16 @@ def probabilities(logits_NC: Tensor) -> Tensor:
     z_NC = as_float(logits_NC)
     if z_NC.device.type != "cpu" or not few(z_NC):
         return z_NC.softmax(1)  # vectorised within a row
-    p_CN = z_NC.numpy(force=True).T.copy()
-    p_CN -= p_CN.max(0)
-    np.exp(p_CN, out=p_CN)
-    p_CN /= reduce(np.add, p_CN)
+    p_CN = _exponentials(z_NC)
+    p_CN /= add_up(p_CN)
     return torch.from_numpy(p_CN).T
+
+
+def _exponentials(z_NC: Tensor) -> npt.NDArray[np.floating]:
+    """exp(z - max z) (C, N), on the CPU."""
+    e_CN = z_NC.numpy(force=True).T.copy()
+    e_CN -= e_CN.max(0)
+    return np.exp(e_CN, out=e_CN)
 
 
 def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
@@ -77,6 +82,30 @@ def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     flat_X[own_N] = 0
     flat_X[own_N] = view(-row_sums(delta_NC))
     return delta_NC
+
+
+def error_norms(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+    """|delta_i| (N,), as the `lengths` of the error vectors."""
+    z_NC = as_float(logits_NC)
+    if z_NC.device.type != "cpu" or not few(z_NC):
+        return lengths(error_vectors(z_NC, labels_N))
+    # With e = exp(z - max z), delta is e_c of the other classes and minus their sum, all divided by the sum of all.
+    # So no probability is computed, and nothing is subtracted.
+    e_CN, y_N = _exponentials(z_NC), labels_N.numpy()
+    e_X, own_N = e_CN.reshape(-1), y_N * len(y_N) + np.arange(len(y_N))
+    all_N = e_X[own_N]
+    e_X[own_N] = 0
+    others_N = add_up(e_CN)
+    all_N += others_N
+    others_N *= others_N
+    e_CN *= e_CN
+    others_N += add_up(e_CN)
+    norms_N = torch.from_numpy(np.sqrt(others_N, out=others_N))
+    others_N /= all_N
+    if len(norms_N) and others_N.min() < smallest(z_NC.dtype):  # squares underflowed
+        small_S = (norms_N < smallest(z_NC.dtype)).nonzero().flatten()
+        norms_N[small_S] = lengths(error_vectors(z_NC[small_S], labels_N[small_S]))
+    return norms_N
 
 
 def with_bias(features_ND: Tensor) -> Tensor:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import reduce
-from operator import add
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.selection.arrays import view
+from lipt.selection.arrays import View, view
 
 
 def sum_of(terms: Iterable[Tensor]) -> Tensor:
@@ -31,14 +30,24 @@ def few(x_NC: Tensor) -> bool:
 
 def row_sums(x_NC: Tensor) -> Tensor:
     """The sum (N,) of each row. (With few columns, `Tensor.sum` rounds the last rows of a block differently.)"""
-    return torch.as_tensor(reduce(add, view(x_NC.T))) if few(x_NC) else x_NC.sum(1)
+    return torch.as_tensor(add_up(view(x_NC.T))) if few(x_NC) else x_NC.sum(1)
+
+
+def add_up(terms_CN: View) -> View:
+    """The sum (N,) of two or more rows, from the first to the last. (For N = 1 numpy's `sum` takes another order.)"""
+    first_N, second_N, *others = terms_CN
+    total_N = first_N + second_N
+    for term_N in others:
+        total_N += term_N
+    return total_N
 
 
 def lengths(x_MD: Tensor) -> Tensor:
     """|x_i| (M,), correct even if squares underflow; inf if they overflow."""
     if few(x_MD):
         with np.errstate(all="ignore"):
-            lengths_M = torch.as_tensor(reduce(add, (column_M * column_M for column_M in view(x_MD.T)))).sqrt_()
+            columns_DM = view(x_MD.T)
+            lengths_M = torch.as_tensor(add_up(columns_DM * columns_DM)).sqrt_()
     elif x_MD.device.type == "cpu":
         x = x_MD.contiguous().numpy(force=True)
         with np.errstate(all="ignore"):  # one dot product for each row

@@ -102,12 +102,11 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
         }
         for what, values_NX in stored.items():
             limit = _largest(values_NX.dtype) if what == "features" else math.inf
-            if what == "features" and values_NX.numel() and float(outputs.lengths_N.max()) < limit:
+            if not values_NX.numel() or (what == "features" and float(outputs.lengths_N.max()) < limit):
                 continue  # no value exceeds the norm of its row
             for block in row_blocks(*values_NX.shape):
-                values_BX = values_NX[block]
-                if values_BX.numel() and not _below(values_BX, limit):
-                    _refuse(values_BX, limit, what, name, start + block.start, index)
+                if not _below(values_NX[block], limit):
+                    _refuse(values_NX[block], limit, what, name, start + block.start, index)
 
 
 #: Rows that are looked at to tell probabilities from logits.

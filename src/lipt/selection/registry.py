@@ -32,6 +32,11 @@ class Group:
     initial_I: Tensor
     """Int64 (I,), positions in `members_M` of already selected samples, which are not picked again."""
 
+    @cached_property
+    def rows(self) -> Tensor | slice:
+        """`members_M`; as a slice if they are consecutive."""
+        return as_slice(self.members_M)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -56,13 +61,13 @@ class Task:
         if not self.balanced:
             everyone_N = torch.arange(len(labels_N), device=labels_N.device)
             return [Group(label=None, members_M=everyone_N, budget=self.budget, initial_I=initial_I)]
-        members = self.candidates.members
+        members, free = self.candidates.members, self.candidates.class_sizes
         initial = [initial_I] * len(members)
-        if len(initial_I):
+        if initial_I.numel():
             barred_N = torch.zeros_like(labels_N, dtype=torch.bool)
             barred_N[initial_I] = True
             initial = [barred_N[members_M].nonzero().flatten() for members_M in members]
-        free = [members_M.numel() - each.numel() for members_M, each in zip(members, initial, strict=True)]
+            free = [size - each.numel() for size, each in zip(free, initial, strict=True)]
         return [
             Group(label=label, members_M=members[label], budget=share, initial_I=initial[label])
             for label, share in enumerate(shares(self.budget, free))
@@ -220,7 +225,7 @@ def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, fea
 
 def top(task: Task, scores_N: Tensor) -> Picks:
     """The highest scores of every group; equal scores by lowest index."""
-    return per_group(task, lambda group: (highest(scores_N[as_slice(group.members_M)], group.budget), None), scores_N)
+    return per_group(task, lambda group: (highest(scores_N[group.rows], group.budget), None), scores_N)
 
 
 def highest(scores_M: Tensor, k: int) -> Tensor:
@@ -230,14 +235,16 @@ def highest(scores_M: Tensor, k: int) -> Tensor:
     if scores_M.device.type != "cpu" or k == 0 or (k == n and scores_M.dtype != torch.float32):
         return torch.sort(scores_M, descending=True, stable=True).indices[:k]
     scores = scores_M.numpy()
-    if k == n:  # sorting integers that encode score and position is twice as fast as a stable argsort
-        bits_M = (0 - scores).view(np.int32)
-        bits_M ^= (bits_M >> 31) & 0x7FFFFFFF
-        keys_M = (bits_M.astype(np.int64) << 32) + np.arange(n)
-        keys_M.sort()
-        return torch.from_numpy(keys_M & 0xFFFFFFFF)
-    could_S = np.flatnonzero(scores >= np.partition(scores, n - k)[n - k])  # only these can be among the highest
-    return torch.from_numpy(could_S[(-scores[could_S]).argsort(kind="stable")[:k]])
+    # Only these can be among the highest.
+    could_S = np.arange(n) if k == n else np.flatnonzero(scores >= np.partition(scores, n - k)[n - k])
+    if scores.dtype != np.float32:
+        return torch.from_numpy(could_S[(-scores[could_S]).argsort(kind="stable")[:k]])
+    # Sorting integers that encode score and position is several times as fast as a stable argsort.
+    bits_S = (0 - scores[could_S]).view(np.int32)
+    bits_S ^= (bits_S >> 31) & 0x7FFFFFFF
+    keys_S = (bits_S.astype(np.int64) << 32) + could_S
+    keys_S.sort()
+    return torch.from_numpy(keys_S[:k] & 0xFFFFFFFF)
 
 
 def best(gains_M: Tensor) -> Tensor:
@@ -279,7 +286,7 @@ def per_group(
             local_K = lowest_first(
                 task.candidates, group.members_M, local_K, gradients=compares == "gradients", barred_I=group.initial_I
             )
-        indices.append(group.members_M[local_K])
+        indices.append(group.members_M.index_select(0, local_K))
         if weights_K is not None:
             weights.append(weights_K)
     return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights) if weights else None, scores_N=scores_N)

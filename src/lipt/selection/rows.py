@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -54,21 +54,33 @@ class RowBuffer:
 
 def as_slice(rows_M: Tensor) -> Tensor | slice:
     """A slice if the rows (ascending, distinct, on a CPU) are consecutive, so that indexing copies nothing."""
-    if len(rows_M) == 0 or rows_M.device.type != "cpu":
+    if rows_M.device.type != "cpu" or not (n := rows_M.shape[0]):
         return rows_M
-    first, last = int(rows_M[0]), int(rows_M[-1])
-    return slice(first, last + 1) if last - first + 1 == len(rows_M) else rows_M
+    rows = rows_M.numpy()
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == n else rows_M
 
 
-def members_by_class(labels_N: Tensor, num_classes: int) -> list[Tensor]:
-    """Positions (M,) of every class 0..num_classes-1, ascending; empty for a class without members. One stable sort."""
+def class_sizes(labels_N: Tensor, num_classes: int) -> list[int]:
+    """Number of members of every class 0..num_classes-1."""
+    sizes: list[int] = np.bincount(labels_N.numpy(force=True), minlength=num_classes).tolist()
+    return sizes
+
+
+def members_by_class(labels_N: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Positions (M,) of every class, ascending; empty for a class without members. One stable sort.
+
+    Args:
+        sizes: of the classes.
+    """
     if labels_N.device.type != "cpu":
-        return list(labels_N.sort(stable=True).indices.split(torch.bincount(labels_N, minlength=num_classes).tolist()))
-    order, sizes = by_class(labels_N.numpy(), num_classes)
-    return list(torch.from_numpy(order).split(sizes.tolist()))
+        order_N = labels_N.sort(stable=True).indices
+    else:
+        order_N = torch.from_numpy(by_class(labels_N.numpy(), len(sizes)))
+    return list(order_N.split_with_sizes(list(sizes)))
 
 
-def by_class(labels: npt.NDArray[np.int64], num_classes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Positions (N,) sorted by class, ascending within each, and the size (C,) of each class."""
+def by_class(labels: npt.NDArray[np.int64], num_classes: int) -> npt.NDArray[np.int64]:
+    """Positions (N,) sorted by class, ascending within each."""
     small = labels.astype(np.int16 if num_classes < 2**15 else np.int64)  # numpy sorts small integers by radix sort
-    return small.argsort(kind="stable"), np.bincount(labels, minlength=num_classes)
+    return small.argsort(kind="stable")

@@ -18,7 +18,7 @@ from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.norms import as_float, lengths
-from lipt.selection.rows import members_by_class, per_row
+from lipt.selection.rows import class_sizes, members_by_class, per_row
 from lipt.selection.trajectory import Trajectory
 
 
@@ -152,9 +152,14 @@ class Candidates:
         return len(self.outputs) if self.stored is None else self.stored.models
 
     @cached_property
+    def class_sizes(self) -> list[int]:
+        """Number of candidates of every class."""
+        return class_sizes(self.labels_N, self.num_classes)
+
+    @cached_property
     def members(self) -> list[Tensor]:
         """Positions (M,) of every class, ascending."""
-        return members_by_class(self.labels_N, self.num_classes)
+        return members_by_class(self.labels_N, self.class_sizes)
 
     def looked_at(self, *, logits: bool, features: bool) -> Candidates:
         """A copy without unused outputs, which are then not checked. It drops all cached results, because labels or
@@ -170,7 +175,8 @@ class Candidates:
             ]
 
         same = copy(self)  # skips the checks of the constructor
-        vars(same).pop("members", None)
+        for cached in ("class_sizes", "members"):
+            vars(same).pop(cached, None)
         if self.stored is None:
             object.__setattr__(same, "outputs", without(self.outputs))
         else:

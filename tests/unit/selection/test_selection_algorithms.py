@@ -13,7 +13,8 @@ from torch import Tensor
 from lipt.selection import Candidates, Outputs, select
 from lipt.selection.algorithms.geometry import herd
 from lipt.selection.auto import auto_rule, default_beta
-from lipt.selection.gradients import last_layers
+from lipt.selection.gradients import error_norms, error_vectors, last_layers
+from lipt.selection.norms import lengths
 
 
 def everyone(candidates: Candidates) -> Tensor:
@@ -50,6 +51,23 @@ def test_error_of_confident_samples_keeps_its_digits() -> None:
     scores = select("el2n", candidates, fraction=1).scores_N
     assert scores is not None
     assert scores.tolist() == pytest.approx([math.sqrt(2) * math.exp(-20), math.sqrt(2) * math.exp(-25)], rel=1e-5)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 15, 16, 40])
+def test_error_norms_are_those_of_the_error_vectors_at_every_confidence(classes: int) -> None:
+    g = torch.Generator().manual_seed(classes)
+    logits = torch.randn(60, classes, generator=g)
+    labels = torch.randint(classes, (60,), generator=g)
+    logits[torch.arange(60), labels] += torch.arange(60) - 10.0  # errors down to e^-49, whose squares are 0 in float32
+    delta = logits.double().softmax(1)
+    delta[torch.arange(60), labels] = 0
+    expected = (delta.square().sum(1) + delta.sum(1).square()).sqrt()
+    norms = error_norms(logits, labels)
+    assert float(norms.min()) < 1e-18
+    torch.testing.assert_close(norms.double(), expected, rtol=3e-5, atol=0)
+    torch.testing.assert_close(norms, lengths(error_vectors(logits, labels)), rtol=1e-5, atol=0)
+    alone = torch.cat([error_norms(logits[i : i + 1], labels[i : i + 1]) for i in range(60)])
+    assert norms.equal(alone)
 
 
 # --- rankings --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.algorithms.sampling import _dual_scores
 from lipt.selection.compressed import TopLogits
 from lipt.selection.passes import check_finite
-from lipt.selection.rows import members_by_class, per_row, row_blocks
+from lipt.selection.rows import class_sizes, members_by_class, per_row, row_blocks
 
 SCORES = ("el2n", "grand", "entropy", "margin", "least_confidence")
 
@@ -41,7 +41,7 @@ def test_blocks_cover_every_row_once(n: int, width: int, limit: int) -> None:
 @given(labels=st.lists(st.integers(0, 5), max_size=40))
 def test_members_of_every_class_ascend(labels: list[int]) -> None:
     labels_N = torch.tensor(labels, dtype=torch.int64)
-    members = members_by_class(labels_N, 6)
+    members = members_by_class(labels_N, class_sizes(labels_N, 6))
     assert [each.tolist() for each in members] == [(labels_N == c).nonzero().flatten().tolist() for c in range(6)]
 
 

@@ -13,7 +13,6 @@ from torch.nn import functional
 from lipt.selection.gradients import LastLayer, last_layers, precision, with_bias
 from lipt.selection.norms import sum_of
 from lipt.selection.registry import Group, Picks, Task, best, highest, per_group, register, require, stochastic_size
-from lipt.selection.rows import members_by_class
 from lipt.selection.types import Candidates
 
 
@@ -47,7 +46,7 @@ def glister(
     require(eta is None or eta >= 0, f"glister: eta must not be negative, not {eta}")
     require(rounds >= 1, f"glister: rounds must be at least 1, not {rounds}")
     judges = task.candidates if task.validation is None else task.validation
-    members = members_by_class(judges.labels_N, judges.num_classes)
+    members = judges.members
     everyone_V = torch.arange(len(judges), device=judges.labels_N.device)
     dtype = precision([*task.candidates.outputs, *judges.outputs])
 

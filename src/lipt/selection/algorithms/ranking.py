@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
-from lipt.selection.gradients import error_vectors, probabilities
-from lipt.selection.norms import as_float, lengths, row_sums, sum_of
+from lipt.selection.gradients import error_norms, probabilities
+from lipt.selection.norms import as_float, row_sums, sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Picks, Task, register, top
 from lipt.selection.rows import per_row
@@ -117,19 +117,20 @@ def _forgetting_counts(candidates: Candidates) -> Tensor:
 
 def _mean_norms(block: Candidates, *, of_gradients: bool) -> Tensor:
     norms = (_norms(each, block.labels_N, of_gradients=of_gradients) for each in block.outputs)
-    return sum_of(norms).div_(len(block.outputs))
+    return sum_of(norms).div_(len(block.outputs)) if len(block.outputs) > 1 else next(norms)
 
 
 def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:
     """|g_i| (N,) or, without the features, |delta_i|."""
 
     def norms_B(block: slice) -> Tensor:
-        error_B = lengths(error_vectors(outputs.logits(block), labels_N[block]))
+        error_B = error_norms(outputs.logits(block), labels_N[block])
         if of_gradients:  # |delta (x) h~| = |delta| |h~|, and h~ = [h, 1]
             error_B *= outputs.lengths_N[block].square().add_(1).sqrt_()
         return error_B
 
-    return per_row(len(labels_N), outputs.num_classes + outputs.num_features, norms_B)
+    width = max(512, outputs.num_classes + outputs.num_features)  # few rows per block, which stay in the cache
+    return per_row(len(labels_N), width, norms_B)
 
 
 def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:

@@ -14,7 +14,7 @@ from lipt.selection.gradients import probabilities
 from lipt.selection.norms import sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares, top
-from lipt.selection.rows import as_slice, by_class, members_by_class, per_row
+from lipt.selection.rows import by_class, members_by_class, per_row
 from lipt.selection.trajectory import variability
 from lipt.selection.types import Candidates, Requirements
 
@@ -36,8 +36,8 @@ def stratified(task: Task) -> Picks:
     Time: O(n). Use: the fairer baseline; little to beat at 5 % and more. It ignores the grouping of the task.
     """
     order_N = torch.randperm(len(task.candidates), generator=task.generator).to(task.candidates.labels_N.device)
-    members = members_by_class(task.candidates.labels_N[order_N], task.candidates.num_classes)
-    budgets = shares(task.budget, [len(positions_M) for positions_M in members])
+    sizes = task.candidates.class_sizes
+    members, budgets = members_by_class(task.candidates.labels_N[order_N], sizes), shares(task.budget, sizes)
     picked = [positions_M[:budget] for positions_M, budget in zip(members, budgets, strict=True)]
     return Picks(indices_K=order_N[torch.cat(picked)])
 
@@ -78,7 +78,7 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
 
     def pick(group: Group) -> tuple[Tensor, None]:
         n, k = len(group.members_M), group.budget
-        scores_M = scores_N[as_slice(group.members_M)].cpu()
+        scores_M = scores_N[group.rows].cpu()
         easy_M = highest(scores_M, n)[min(round(dropped * n), n - k) :]
         local_K = _cover(scores_M[easy_M], k, min(strata, k), task.generator)
         return easy_M[local_K].to(scores_N.device), None
@@ -119,7 +119,7 @@ def dual(
         keys_N = log_weights_N - (-uniform_N.log()).log().to(p_N.device)
     else:
         keys_N = scores_N
-    return per_group(task, lambda group: (highest(keys_N[as_slice(group.members_M)], group.budget), None), scores_N)
+    return per_group(task, lambda group: (highest(keys_N[group.rows], group.budget), None), scores_N)
 
 
 @register("dyn_unc", trajectory=True)
@@ -179,7 +179,8 @@ def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) ->
     # Never-learned samples (+inf) form the hardest stratum together with the highest finite scores.
     stratum_M = scaled_M.nan_to_num(posinf=strata).floor().clamp_(0, strata - 1).long()
     order_M = torch.randperm(len(scores_M), generator=generator)
-    by_stratum_M, sizes_S = by_class(stratum_M[order_M].numpy(), strata)
+    strata_M = stratum_M[order_M].numpy()
+    by_stratum_M, sizes_S = by_class(strata_M, strata), np.bincount(strata_M, minlength=strata)
     starts_S, picked, rest = sizes_S.cumsum() - sizes_S, [], k
     for index, s in enumerate(sizes_S.argsort(kind="stable")):  # larger strata make up for what small ones lack
         picked.append(by_stratum_M[starts_S[s] :][: min(sizes_S[s], rest // (strata - index))])
