@@ -1,21 +1,27 @@
 """Measure how fast this machine trains and scores with the configured network, on a few batches."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable
-from functools import cache
+from functools import cache, partial
 
 import torch
+from torch import nn
 
 from lipt.data.augmentation import Augment
 from lipt.data.images import ResidentImages
+from lipt.forecast.run_sizes import RunSizes
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.forecast.time import Setup
 from lipt.pipeline import FORWARDING
 from lipt.runtime.context import Context
 from lipt.runtime.network import jigsaw_augment, new_model, standard_augment
+from lipt.stages.pretrain import prune_model
 from lipt.training.forward import evaluation_batch, predictions
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.networks import train_flops_per_image
+from lipt.training.soup import interpolate
+from lipt.training.tensor_files import decode_delta, encode_delta, state_of
 
 #: Least seconds of a measurement, after a first batch. Most FLOPs of a batch, by kind of device: batches of large
 #: images are made smaller, because they could take minutes, or more memory than this machine has.
@@ -26,8 +32,9 @@ _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
 def rates_here(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[str, float], dict[str, Setup]]:
     """TFLOP/s that this machine sustains, for each of the stages that trains or scores; the set-up of those that train.
 
-    Each stage is measured with its batch size and augmentation, without decoding and reading. With a large network
-    this takes a few seconds. The first measurement in a process pays for imports, as the first stage of a run does.
+    Each stage is measured with its batch size and augmentation, without decoding and reading. A part of `pretrain` also
+    prunes and encodes; a step of `merge` averages weights. With a large network this takes a few seconds. The first
+    measurement in a process pays for imports, as the first stage of a run does.
     """
     scorer = ctx.of_scorer()
     if scorer is ctx:
@@ -43,7 +50,7 @@ _OF_TRAINED = ("train", "evaluate")
 
 def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[str, float], dict[str, Setup]]:
     config, net, setups = ctx.config, NetworkSize.of(ctx, data), {}
-    limit = _BATCH_FLOPS[ctx.device.type]
+    limit, clock = _BATCH_FLOPS[ctx.device.type], clock_of(ctx.device)
 
     def images(batch_size: int, flops: int) -> ResidentImages:
         count = max(2, min(batch_size, data.candidates, int(limit / flops)))
@@ -51,7 +58,12 @@ def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[st
         pixels = torch.randint(256, (count, 3, data.side, data.side), dtype=torch.uint8, generator=generator)
         return ResidentImages(images_NCHW=pixels, labels_N=torch.arange(count) % data.classes)
 
-    def trains(stage: str, batch_size: int, augment: Augment) -> float:
+    def trains(
+        stage: str,
+        batch_size: int,
+        augment: Augment,
+        finish: Callable[[nn.Module, ResidentImages], object] | None = None,
+    ) -> float:
         batch = images(batch_size, net.both)
         recipe = Recipe(
             epochs=10**6,
@@ -67,27 +79,63 @@ def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[st
             train_flops_per_image(trainer.model, (3, data.side, data.side))
             return trainer
 
-        first_s = _seconds(lambda: prepared().run_epoch(batch))
-        part_s = _seconds(prepared)
+        def part(*, trained: bool) -> None:
+            trainer = prepared()
+            if trained:
+                trainer.run_epoch(batch)
+            if finish:
+                finish(trainer.model, batch)
+
+        first_s = _seconds(lambda: part(trained=True), clock)
+        part_s = _seconds(lambda: part(trained=False), clock)
         trainer = prepared()
-        rate = _rate(lambda: trainer.run_epoch(batch), net.both * len(batch))
+        rate = _rate(lambda: trainer.run_epoch(batch), net.both * len(batch), clock)
         setups[stage] = setup_of(first_s, part_s, 1e-12 * net.both * len(batch) / rate)
         return rate
+
+    def finish_jigsaw(model: nn.Module, batch: ResidentImages) -> None:
+        prune_model(ctx, model, batch, 0)
+        encode_delta(state_of(model), state_of(new_model(ctx, data.classes, 1)))
+
+    def merges(stage: str) -> float:
+        batch = images(RunSizes.of(ctx, data).searched, net.forward)
+        model = new_model(ctx, data.classes, 0).to(ctx.device)
+        state = state_of(model)
+        delta = encode_delta(state_of(new_model(ctx, data.classes, 1)), state)
+
+        def unpack() -> None:
+            decode_delta(delta, state, origin=stage)
+
+        unpack()
+        jigsaws, groups = config.dispatch.jigsaws, config.merge.groups
+        ingredients = math.ceil(jigsaws / groups) if stage == "group" else groups if groups > 1 else jigsaws
+        # It unpacks each alone, for the average and for the search, and the best one once more.
+        setups[stage] = Setup(part_s=(3 * ingredients + 1) * _seconds(unpack, clock), first_s=0)
+
+        def look() -> None:  # a merge averages weights before it looks at the search images
+            model.load_state_dict(interpolate(state, state, 0.5))
+            predictions([model], batch, device=ctx.device, precision=ctx.precision)
+
+        return _rate(look, net.forward * len(batch), clock)
 
     @cache
     def forwards() -> float:
         batch = images(evaluation_batch(ctx.device), net.forward)
         model = new_model(ctx, data.classes, 0).to(ctx.device)
         return _rate(
-            lambda: predictions([model], batch, device=ctx.device, precision=ctx.precision), net.forward * len(batch)
+            lambda: predictions([model], batch, device=ctx.device, precision=ctx.precision),
+            net.forward * len(batch),
+            clock,
         )
 
     training: dict[str, Callable[[], float]] = {
         "initialise": lambda: trains("initialise", config.initialise.batch_size, standard_augment(ctx)),
-        "pretrain": lambda: trains("pretrain", config.dispatch.batch_size, jigsaw_augment(ctx)),
+        "pretrain": lambda: trains("pretrain", config.dispatch.batch_size, jigsaw_augment(ctx), finish_jigsaw),
         "train": lambda: trains("train", config.train.batch_size, standard_augment(ctx)),
     }
-    measures = training | dict.fromkeys(FORWARDING, forwards)
+    measures = (
+        training | dict.fromkeys(FORWARDING, forwards) | {stage: partial(merges, stage) for stage in ("group", "merge")}
+    )
     return {stage: measures[stage]() for stage in stages if stage in measures}, setups
 
 
@@ -102,17 +150,27 @@ def setup_of(first_s: float, part_s: float, batch_s: float) -> Setup:
     return Setup(part_s=part_s, first_s=max(0.0, first_s - part_s - batch_s))
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.monotonic()
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """The clock that measures work on the device, in seconds.
+
+    On a CPU it counts the CPU seconds of the calling thread, which takes part in everything that several threads
+    compute. So a machine that does other work is not taken for a slow one. The time that a thread waits for a GPU is
+    no CPU time, so there the wall-clock counts.
+    """
+    return time.thread_time if device.type == "cpu" else time.monotonic
+
+
+def _seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    started = clock()
     work()
-    return time.monotonic() - started
+    return clock() - started
 
 
-def _rate(work: Callable[[], object], flops: int) -> float:
+def _rate(work: Callable[[], object], flops: int, clock: Callable[[], float]) -> float:
     """TFLOP/s of `work`; one call takes `flops` FLOPs."""
     work()  # warm-up: torch allocates memory and chooses kernels
-    started, done = time.monotonic(), 0
-    while (seconds := time.monotonic() - started) < _LASTS_S:
+    started, done = clock(), 0
+    while (seconds := clock() - started) < _LASTS_S:
         work()
         done += flops
     return 1e-12 * done / seconds
@@ -122,4 +180,4 @@ def name_of_device(ctx: Context) -> str:
     """The name of the device that `rates_here` measures."""
     if ctx.device.type == "cuda":
         return torch.cuda.get_device_name()
-    return f"CPU, {torch.get_num_threads()} threads"
+    return f"CPU, {torch.get_num_threads()} threads, in CPU seconds: other work is not counted"

@@ -69,7 +69,8 @@ def _exponentials(z_NC: Tensor) -> npt.NDArray[np.floating]:
     """exp(z - max z) (C, N), on the CPU."""
     e_CN = z_NC.numpy(force=True).T.copy()
     e_CN -= e_CN.max(0)
-    return np.exp(e_CN, out=e_CN)
+    np.exp(e_CN, out=e_CN)
+    return e_CN
 
 
 def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         from lipt.stages.dispatch import shard_images
         from lipt.training.loop import Recipe, Trainer, train
         from lipt.training.networks import train_flops_per_image
-        from lipt.training.pruning import draw_density, prune
         from lipt.training.tensor_files import encode_delta, state_of
 
         settings = ctx.config.pretrain
@@ -55,14 +54,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
         follow(attempt, trainer)  # show progress
         train(trainer, lambda _trainer: (images, None))
-        density = prune(
-            model,
-            settings.prune,
-            draw_density(*settings.density, seed=seed),
-            seed=seed,
-            scope=settings.prune_scope,
-            loss=_batch_loss(model, images, ctx),
-        )
+        density = prune_model(ctx, model, images, seed)
         attempt.flops += trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
         attempt.put(DELTA, encode_delta(state_of(model), base), kind="model")
         return {"density": density, "losses": trainer.progress.loss}
@@ -77,6 +69,25 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
 def quorum_of(config: Config) -> int:
     """Number of jigsaws that must arrive."""
     return math.ceil(config.merge.quorum * config.dispatch.jigsaws)
+
+
+def prune_model(ctx: Context, model: torch.nn.Module, images: ImageSet, seed: int) -> float:
+    """Prune a trained copy as configured; returns its density.
+
+    Args:
+        images: of its shard, for SNIP.
+    """
+    from lipt.training.pruning import draw_density, prune
+
+    settings = ctx.config.pretrain
+    return prune(
+        model,
+        settings.prune,
+        draw_density(*settings.density, seed=seed),
+        seed=seed,
+        scope=settings.prune_scope,
+        loss=_batch_loss(model, images, ctx),
+    )
 
 
 def _batch_loss(model: torch.nn.Module, images: ImageSet, ctx: Context) -> Callable[[], torch.Tensor]:

@@ -94,7 +94,7 @@ def test_what_is_assumed_is_said_and_this_machine_is_measured(ran: Context, tmp_
     assert set(here["machine"]["rates"]) == {"initialise", "pretrain", "merge", "score", "train", "evaluate"}
     assert all(0 < rate < 5 for rate in here["machine"]["rates"].values())  # TFLOP/s; the assumption is 50
     assert any("measured just now with this model on this machine (CPU, " in note for note in here["assumptions"])
-    assert set(here["machine"]["setups"]) == {"initialise", "pretrain", "train"}
+    assert set(here["machine"]["setups"]) == {"initialise", "pretrain", "merge", "train"}
     assert all(setup["part_s"] > 0 for setup in here["machine"]["setups"].values())
     assert [stage["start_s"] > 0 for stage in here["stages"]] == [True] + 8 * [False]
     cluster = CliRunner().invoke(plan, [path, "--engine", "argo", "-m", "latency_ms=7"]).output
