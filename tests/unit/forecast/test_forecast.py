@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.forecast.sizes import DataSize
-from lipt.forecast.speed import setup_of
+from lipt.forecast.speed import clock_of, setup_of
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Fit, Forecast, Machine, Setup, breaks, calibrate, forecast, measured
 from lipt.forecast.work import Work
@@ -104,6 +106,15 @@ def test_each_training_on_several_processes_starts_them() -> None:
 def test_the_set_up_is_what_the_first_part_takes_beyond_its_batch() -> None:
     assert setup_of(first_s=4 + 1 + 2, part_s=1, batch_s=2) == Setup(part_s=1, first_s=4)
     assert setup_of(first_s=2, part_s=1, batch_s=2) == Setup(part_s=1, first_s=0)
+
+
+def test_on_a_cpu_waiting_for_other_work_is_not_counted() -> None:
+    clock = clock_of(torch.device("cpu"))
+    started = clock()
+    time.sleep(0.5)
+    assert clock() - started < 0.1
+    while clock() - started < 0.2:  # work is
+        pass
 
 
 def test_processes_share_the_batches_of_a_training_and_the_parts_of_a_stage() -> None:
