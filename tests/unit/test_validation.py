@@ -40,6 +40,9 @@ WRONG = [
     ("data.validation_fraction=0.0001", RunError, "cannot be set aside for validation"),
     ("select.fraction=1e-9", UsageError, "1e-09 of 1,294 candidates are 0 images for 10 classes"),
     ("train.epoch_fraction=0.0001", UsageError, "train.epoch_fraction: 0.0001 of 1,294 candidates are 0 images"),
+    ("train.raptr={fixed_first: 3, fixed_last: 2}", UsageError, "train.raptr: the network has 5 blocks"),
+    ("initialise={batch_size: 1000, raptr: {}}", UsageError, "initialise.raptr.keep: 4 stages need as many steps"),
+    ("train={epochs: 3, batch_size: 130, raptr: {}}", UsageError, "or more; the training has 3"),
     ("train={reselect_every: 2, start: continue}", UsageError, "continue needs theta_p"),
 ]
 

@@ -19,16 +19,15 @@ from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import check_start, has_swarm
+from lipt.flow.raptr_checks import check_blocks, schedule_problems
 from lipt.flow.variants import baseline_of, variants
 from lipt.runtime.algorithm import check_trajectory, needs_of
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
-from lipt.runtime.network import subnetworks
 from lipt.selection import Candidates, Outputs, Trajectory
 from lipt.selection.dataset import logits_and_features
 from lipt.stages.select import apply
 from lipt.training.networks import build_model, check_model_name, shapes_only
-from lipt.training.raptr import skippable_blocks
 
 Check = Callable[[], Any]
 
@@ -144,6 +143,7 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
                 + (f" for {facts.classes} classes" if least > 1 else ""),
                 f"raise it to {_rounded_up(least / candidates)} or more",
             )
+    yield from schedule_problems(config, candidates)
 
 
 def check_model(config: Config, facts: Facts | None) -> int:
@@ -160,12 +160,7 @@ def check_model(config: Config, facts: Facts | None) -> int:
         )
         if own and facts and facts.size:
             _check_outputs(model.eval(), settings.name, classes, facts.size)
-    for section, raptr in (("initialise", config.initialise.raptr), ("train", config.train.raptr)):
-        if schedule := subnetworks(raptr):
-            try:
-                schedule.choose(skippable_blocks(model))
-            except UsageError as error:
-                raise UsageError(f"{section}.{error.message}", error.remedy) from None
+    check_blocks(config, model)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

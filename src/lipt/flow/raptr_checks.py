@@ -1,0 +1,41 @@
+"""Checks of RaPTr's settings against the network and against the number of steps."""
+
+import math
+from collections.abc import Iterator
+
+from torch import nn
+
+from lipt.config import Config
+from lipt.errors import UsageError
+from lipt.runtime.network import subnetworks
+from lipt.training.raptr import skippable_blocks
+
+
+def check_blocks(config: Config, model: nn.Module) -> None:
+    """
+    Raises:
+        UsageError: RaPTr is on, but may skip no block of the network.
+    """
+    for section, settings in (("initialise", config.initialise), ("train", config.train)):
+        if schedule := subnetworks(settings.raptr):
+            try:
+                schedule.choose(skippable_blocks(model))
+            except UsageError as error:
+                raise UsageError(f"{section}.{error.message}", error.remedy) from None
+
+
+def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
+    """Trainings with fewer steps than stages: they would end before the full network is trained."""
+    drawn = max(1, round((config.train.epoch_fraction or config.select.fraction) * candidates))
+    theta_epochs = config.score.epochs if config.score.model == "classic" else config.initialise.epochs
+    for section, settings, epochs, images in (
+        ("initialise", config.initialise, theta_epochs, candidates),
+        ("train", config.train, config.train.epochs, drawn),
+    ):
+        steps = epochs * math.ceil(images / settings.batch_size)
+        if settings.raptr and 0 < steps < len(settings.raptr.keep):
+            yield UsageError(
+                f"{section}.raptr.keep: {len(settings.raptr.keep)} stages need as many steps or more; "
+                f"the training has {steps}",
+                f"list fewer stages, or raise {section}.epochs",
+            )
