@@ -38,6 +38,11 @@ CASES: dict[str, dict[str, Any]] = {
     "streamed": {"data": {"resident_mb": 0}, "train": TRAIN | {"epochs": 2}},
     "crops": {"data": {"resident_mb": 0, "crop": "resized", "image_size": 8}, "train": TRAIN | {"epochs": 2}},
     "reselect": {"train": TRAIN | {"epochs": 2, "reselect_every": 1}, "select": {"algorithm": "grand"}},
+    "raptr": {
+        "model": SMOOTH | {"name": "tests.unit.training.helpers:smooth_residual"},
+        "train": TRAIN | {"reselect_every": 2, "raptr": {"keep": [0.5, 1], "fixed_first": 0, "fixed_last": 0}},
+        "select": {"algorithm": "grand"},
+    },
 }
 
 

@@ -60,3 +60,8 @@ class Smooth(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.classifier(self.features(x).flatten(1))
         return logits
+
+
+def smooth_residual(num_classes: int) -> Smooth:
+    """The network `Smooth` with blocks that RaPTr can skip."""
+    return Smooth(num_classes, residual=2)
