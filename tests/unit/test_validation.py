@@ -43,6 +43,7 @@ WRONG = [
     ("train.raptr={fixed_first: 3, fixed_last: 2}", UsageError, "train.raptr: the network has 5 blocks"),
     ("initialise={batch_size: 1000, raptr: {}}", UsageError, "initialise.raptr.keep: 4 stages need as many steps"),
     ("train={epochs: 3, batch_size: 130, raptr: {}}", UsageError, "or more; the training has 3"),
+    ("train={steps: 2, raptr: {}}", UsageError, "or more; the training has 2"),
     ("train={reselect_every: 2, start: continue}", UsageError, "continue needs theta_p"),
 ]
 

@@ -27,15 +27,16 @@ def check_blocks(config: Config, model: nn.Module) -> None:
 def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
     """Trainings with fewer steps than stages: they would end before the full network is trained."""
     drawn = max(1, round((config.train.epoch_fraction or config.select.fraction) * candidates))
-    theta_epochs = config.score.epochs if config.score.model == "classic" else config.initialise.epochs
-    for section, settings, epochs, images in (
-        ("initialise", config.initialise, theta_epochs, candidates),
-        ("train", config.train, config.train.epochs, drawn),
+    theta_epochs = config.score.epochs if config.score.has_own_models else config.initialise.epochs
+    theta_steps = theta_epochs * math.ceil(candidates / config.initialise.batch_size)
+    train_steps = config.train.steps or config.train.epochs * math.ceil(drawn / config.train.batch_size)
+    for section, settings, steps in (
+        ("initialise", config.initialise, theta_steps),
+        ("train", config.train, train_steps),
     ):
-        steps = epochs * math.ceil(images / settings.batch_size)
         if settings.raptr and 0 < steps < len(settings.raptr.keep):
             yield UsageError(
                 f"{section}.raptr.keep: {len(settings.raptr.keep)} stages need as many steps or more; "
                 f"the training has {steps}",
-                f"list fewer stages, or raise {section}.epochs",
+                "list fewer stages, or train longer",
             )

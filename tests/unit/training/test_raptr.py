@@ -47,9 +47,11 @@ def network(name: str) -> nn.Module:
     return build_model(name, num_classes=4, seed=0, width=NETWORKS[name][0])
 
 
-def make_trainer(name: str = "resnet18", raptr: Raptr | None = RAPTR, epochs: int = 6) -> Trainer:
+def make_trainer(
+    name: str = "resnet18", raptr: Raptr | None = RAPTR, epochs: int = 6, steps: int | None = None
+) -> Trainer:
     augment = StandardAugment(padding=1, flip=True)
-    recipe = Recipe(epochs=epochs, batch_size=20, lr=0.05, schedule="cosine", augment=augment, raptr=raptr)
+    recipe = Recipe(epochs=epochs, batch_size=20, lr=0.05, schedule="cosine", augment=augment, raptr=raptr, steps=steps)
     return Trainer(network(name), recipe, seed=1, device=CPU)
 
 
@@ -158,16 +160,17 @@ def test_a_step_leaves_skipped_blocks_as_they_are(name: str) -> None:
     assert seen == {(True, False), (True, True), (False, False), (False, True)}
 
 
+@pytest.mark.parametrize("steps", [None, 21])
 @pytest.mark.parametrize("name", ["resnet18", "wrn28_10", "vit_small"])
-def test_flops_are_those_of_the_executed_blocks(name: str) -> None:
+def test_flops_are_those_of_the_executed_blocks(name: str, steps: int | None) -> None:
     """torch counts the FLOPs of the training while it runs; and the prediction is exact."""
-    trainer, images = make_trainer(name), blocks(n=70)
+    trainer, images = make_trainer(name, steps=steps), blocks(n=70)
     with CountFlops() as counted:
         train(trainer, lambda _trainer: (images, None))
     progress, shape = trainer.progress, (3, 8, 8)
     whole = progress.images * train_flops_per_image(trainer.model, shape)[1]
     assert whole - saved_flops(trainer.model, progress.skipped, shape) == counted.total < 0.95 * whole
-    expected = RAPTR.skipped_images(trainer.subnetworks.blocks, 1, 6, batch_sizes(70, 20))
+    expected = RAPTR.skipped_images(trainer.subnetworks.blocks, 1, 6, batch_sizes(70, 20), steps)
     assert progress.skipped == {block: count for block, count in expected.items() if count}
 
 
