@@ -26,7 +26,8 @@ def _commands(
     command: click.Command, names: tuple[str, ...], parent: click.Context | None
 ) -> Iterator[tuple[tuple[str, ...], click.Context]]:
     """The command and all below it, each with its names."""
-    context = click.Context(command, info_name=names[-1], parent=parent, max_content_width=_COLUMNS)
+    settings = command.context_settings  # so that -h is known, too
+    context = click.Context(command, info_name=names[-1], parent=parent, max_content_width=_COLUMNS, **settings)
     yield names, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

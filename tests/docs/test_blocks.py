@@ -106,7 +106,7 @@ def test_commands(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def check_lipt(arguments: list[str]) -> None:
     """Parse a command as `lipt` does, and its settings; run nothing."""
     command: click.Command = cli
-    context = click.Context(cli, info_name="lipt")
+    context = click.Context(cli, info_name="lipt", **cli.context_settings)
     if arguments == ["--version"]:
         return
     while isinstance(command, click.Group):
@@ -141,7 +141,7 @@ def _filled(override: str) -> str:
 def test_commands_in_sentences(page: str, line: str) -> None:
     """Verbs and options exist; arguments may be left out or be placeholders."""
     words = [word for word in shlex.split(line, comments=True)[1:] if word != "…"]
-    context, command = click.Context(cli, info_name="lipt"), cli
+    context, command = click.Context(cli, info_name="lipt", **cli.context_settings), cli
     if words[0] in ("VERB", "-v", "--help"):
         return
     while isinstance(command, click.Group) and words and not words[0].isupper():

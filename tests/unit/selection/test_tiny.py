@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def test_tiny_features_select_what_they_select_at_an_ordinary_scale(
     algorithm: str, options: dict[str, str], seed: int, power: int, balanced: bool
 ) -> None:
     ordinary = make(60, 2, 8, seed=seed, dtype=torch.float32)
-    arguments = {"fraction": 0.3, "balanced": balanced, "options": options}
+    arguments: dict[str, Any] = {"fraction": 0.3, "balanced": balanced, **options}
     expected = select(algorithm, ordinary, **arguments).indices_K.tolist()  # type: ignore[arg-type]
     assert select(algorithm, scaled(ordinary, -power), **arguments).indices_K.tolist() == expected  # type: ignore[arg-type]
 
