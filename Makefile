@@ -60,7 +60,7 @@ image: ## build the container image (VARIANT=cuda|cpu, IMAGE=name:tag)
 	docker build -f images/lipt/Dockerfile -t $(IMAGE) $(if $(filter cpu,$(VARIANT)),--build-arg TORCH_INDEX_URL=$(CPU_TORCH)) .
 
 .PHONY: reference
-reference: .venv/dev.ok ## write the generated pages and drawings of docs/: settings, commands, algorithms, errors, the idea
+reference: .venv/dev.ok ## write the generated pages and drawings of docs/: settings, commands, examples, errors
 	$(BIN)/python -m docs.generate
 
 .PHONY: figures

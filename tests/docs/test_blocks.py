@@ -32,6 +32,7 @@ LANGUAGES = {"bash", "bibtex", "mermaid", "python", "text", "yaml"}
 OTHERS = {"base64", "docker", "export", "git", "kfp", "kind", "kubectl", "pip", "source"}
 #: Python that is executed elsewhere, or must not be.
 ELSEWHERE = {
+    "docs/reference/examples.md": "the tests of the examples run it",
     "CONTRIBUTING.md": "test_add_a_source.py and test_add_an_algorithm.py run it",
     "docs/explanation/architecture.md": "it crashes the process: it shows a fault of oneDNN",
 }
