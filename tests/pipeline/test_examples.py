@@ -244,9 +244,23 @@ def test_the_wheel_and_the_sources_carry_the_examples(tmp_path: Path) -> None:
     files = [path.relative_to(ROOT).as_posix() for path in _folder().rglob("*.*") if path.suffix != ".pyc"]
     assert {name for name in names if name.startswith("lipt/examples/")} == {f"lipt/{name}" for name in files}
     assert "lipt/py.typed" in names
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    run_python("-c", INIT, str(tmp_path))
+    assert (tmp_path / "01-quickstart.yaml").read_bytes() == (ROOT / "examples/01-quickstart.yaml").read_bytes()
     with tarfile.open(sources) as archive:
         assert {f"lipt-{__version__}/{name}" for name in files} <= set(archive.getnames())
 
+
+#: Uses the files of the wheel, not those of the checkout.
+INIT = """
+import os, sys
+sys.path.insert(0, sys.argv[1] + "/installed")
+os.chdir(sys.argv[1])
+from lipt.cli import main
+from lipt.cli.init import _folder
+assert str(_folder()).startswith(sys.argv[1])
+main(["init", "quickstart"])
+"""
 
 BUILD = """
 import sys
