@@ -90,7 +90,8 @@ class Selection:
     __hash__ = None  # type: ignore[assignment]  # as for a list: compared by its contents
 
     def __repr__(self) -> str:
-        return f"Selection({', '.join(f'{name} {text}' for name, text in self._facts().items())})"
+        facts = self._facts()
+        return f"Selection({facts['kept']} by {facts['by']}, seed {facts['seed']})"
 
     def _repr_html_(self) -> str:
         """The facts of `repr`, and how much of each class is kept, as a table of a notebook."""
@@ -105,7 +106,7 @@ class Selection:
     def _facts(self) -> dict[str, str]:
         options = ", ".join(f"{name}={value}" for name, value in self.options.items())
         return {
-            "of": f"{len(self):,} of {len(self.labels_N):,} candidates",
+            "kept": f"{len(self):,} of {len(self.labels_N):,} candidates",
             "by": f"{self.algorithm}({options})",
             "seed": str(self.seed),
         }

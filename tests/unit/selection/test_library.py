@@ -104,7 +104,7 @@ def test_length_equality_and_text() -> None:
     assert first != lipt.Selection(**vars(first) | {"notes": {"epoch": 2}})
     with pytest.raises(TypeError, match="unhashable"):
         hash(first)
-    text = "Selection(of 12 of 1,200 candidates, by ccs(score=el2n, beta=None, strata=50), seed 0)"
+    text = "Selection(12 of 1,200 candidates by ccs(score=el2n, beta=None, strata=50), seed 0)"
     assert repr(first) == text
 
 
