@@ -27,7 +27,7 @@ from lipt.selection import ALGORITHMS, Candidates, select
 from lipt.training.tensor_files import pack, state_of
 from tests.docs.pages import ROOT, Block, blocks, inline_commands
 
-LANGUAGES = {"bash", "bibtex", "mermaid", "python", "text", "yaml"}
+LANGUAGES = {"bash", "bibtex", "python", "text", "yaml"}
 #: Programs that are not ours.
 OTHERS = {"base64", "docker", "export", "git", "kfp", "kind", "kubectl", "pip", "source"}
 #: Python that is executed elsewhere, or must not be.
