@@ -146,6 +146,9 @@ class Candidates:
     def __len__(self) -> int:
         return self.labels_N.shape[0]
 
+    def __repr__(self) -> str:
+        return f"Candidates({len(self):,} of {self.num_classes:,} classes, outputs of {self.num_models} model(s))"
+
     @property
     def num_models(self) -> int:
         """R."""

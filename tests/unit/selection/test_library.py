@@ -106,6 +106,7 @@ def test_length_equality_and_text() -> None:
         hash(first)
     text = "Selection(12 of 1,200 candidates by ccs(score=el2n, beta=None, strata=50), seed 0)"
     assert repr(first) == text
+    assert repr(candidates) == "Candidates(1,200 of 3 classes, outputs of 1 model(s))"
 
 
 def test_a_notebook_shows_a_table_with_every_text_escaped() -> None:
