@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+import yaml
+
 from hatch_build import with_absolute_links
+from lipt import __version__
 from tests.docs.pages import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -16,6 +19,12 @@ def test_the_figures_are_those_of_the_results() -> None:
     figures = re.findall(r"[+−]?\d+\.\d ± \d+\.\d", README)
     assert figures
     assert [figure for figure in figures if figure not in results] == []
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__
+    assert citation["preferred-citation"]["title"] in " ".join(README.split())
 
 
 def test_links_lead_to_files() -> None:
