@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lipt.config import PROFILES, Config
+from lipt.flow.variants import variants
 
 PAGE = Path(__file__).parents[1] / "reference/settings.md"
 _HEAD = """# Settings
@@ -26,6 +27,11 @@ train: {epochs: 30}
 errors.
 """
 _TABLE = "| setting | values | default | what it does |\n|---|---|---|---|\n"
+_VARIANTS = """### Variants
+
+| `compare.variants` | row of the table | settings that differ from the configuration |
+|---|---|---|
+"""
 _PAPER = """## The paper's profile
 
 `profile: paper` changes these defaults to the values of the paper. Settings that you write still override them.
@@ -49,7 +55,7 @@ def text() -> str:
         section = definitions[_target(field)]
         rows = _rows(section["properties"], (name,), definitions)
         parts.append(f"## {name}\n\n{section['description']}\n\n{_TABLE}{rows}")
-    return "\n".join([*parts, _PAPER + _paper()])
+    return "\n".join([*parts, _VARIANTS + _variants(), _PAPER + _paper()])
 
 
 def _rows(fields: dict[str, Any], section: tuple[str, ...], definitions: dict[str, Any]) -> str:
@@ -57,6 +63,7 @@ def _rows(fields: dict[str, Any], section: tuple[str, ...], definitions: dict[st
     for name, field in fields.items():
         path = (*section, name)
         description = " ".join(field["description"].split()).replace("|", "\\|")
+        description = description.replace(f"docs/reference/{PAGE.name} lists", "[the table below](#variants) lists")
         description = re.sub(r"docs/reference/(\w+\.md)", r"[\1](\1)", description)
         rows.append(
             f"| `{'.'.join(path)}` | {_values(field, definitions)} | {_default(path, field)} | {description} |\n"
@@ -106,6 +113,17 @@ def _yaml(value: Any) -> str:
 
 def _target(field: dict[str, Any]) -> str:
     return str(field["$ref"]).rpartition("/")[2]
+
+
+def _variants() -> str:
+    """Name, label and settings of each variant; values that follow from the configuration are those of the defaults."""
+    rows = []
+    for name, (label, changes) in variants(Config()).items():
+        settings = [
+            f"`{section}.{key}: {_yaml(value)}`" for section, values in changes.items() for key, value in values.items()
+        ]
+        rows.append(f"| `{name}` | {label.replace('*', chr(92) + '*')} | {', '.join(settings)} |\n")
+    return "".join(rows)
 
 
 def _paper() -> str:

@@ -113,7 +113,7 @@ class Pretrain(Section):
     prune: Literal["magnitude", "random", "snip", "none"] = "magnitude"
     """Which weights pruning sets to 0: the smallest, random ones, or those with the least effect on the loss (SNIP)."""
     density: tuple[float, float] = (0.85, 0.95)
-    """Kept share of the weights, drawn per worker from U[low, high]."""
+    """Kept share of the weights, drawn per worker from U[low, high]; 0 < low <= high <= 1."""
     prune_scope: Literal["global", "layer"] = "global"
     """Apply the density to all weights together, or to each layer."""
 
@@ -249,7 +249,7 @@ class Compare(Section):
     seeds: list[NonNegativeInt] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     """Seeds of the runs; each variant runs once per seed."""
     variants: list[str] = Field(default_factory=list)
-    """Names of the variants to run; empty: all."""
+    """Names of the variants to run, as docs/reference/settings.md lists them; empty: all."""
 
     @field_validator("seeds", "variants")
     @classmethod
