@@ -102,7 +102,7 @@ def measured(
     train(trainer, lambda _trainer: (images, None))
     wall, cpu = time.monotonic() - started, time.process_time() - cpu
     (as_trained,) = accuracies([model], test, device=ctx.device)
-    recalibrate(model, images, device=ctx.device, precision=ctx.precision)
+    recalibrate(model, images, augment=trainer.recipe.augment, seed=seed, device=ctx.device, precision=ctx.precision)
     (recalibrated,) = accuracies([model], test, device=ctx.device)
     whole = trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
     return {

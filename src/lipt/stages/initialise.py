@@ -1,6 +1,7 @@
 """Initialise: train theta_* on all candidates for a few epochs (Ro et al., ICML 2023)."""
 
 from lipt.data.images import image_shape
+from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import open_dataset, split_positions, training_images
@@ -71,7 +72,15 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         forward, both = train_flops_per_image(model, shape)
         attempt.flops += trainer.progress.images * both - saved_flops(model, trainer.progress.skipped, shape)
         if settings.raptr:
-            attempt.flops += forward * recalibrate(model, images, device=ctx.device, precision=ctx.precision)
+            forwarded = recalibrate(
+                model,
+                images,
+                augment=recipe.augment,
+                seed=derive(trainer.seed, "recalibrate"),
+                device=ctx.device,
+                precision=ctx.precision,
+            )
+            attempt.flops += forwarded * forward
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
         attempt.put(DYNAMICS, pack(dynamics.tensors()), kind="other")
     return {"epochs": recipe.epochs, "losses": trainer.progress.loss, "accuracies": trainer.progress.accuracy}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lipt.data.images import ImageSet, ResidentImages, StreamedImages, image_shape
 from lipt.data.shards import Positions
 from lipt.errors import RunError
+from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of
 from lipt.runtime.checkpoint import resumable
@@ -93,7 +94,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     progress = trainer.progress
     if processes.ranks.rank == 0:
         if settings.raptr:
-            feed.scored += recalibrate(model, feed.images, device=ctx.device, precision=ctx.precision)
+            feed.scored += _recalibrate(ctx, model, feed.images, seed=derive(seed, "recalibrate"))
         forward, both = train_flops_per_image(model, image_shape(feed.images))
         attempt.flops += progress.images * both + feed.scored * forward
         attempt.flops -= saved_flops(model, progress.skipped, image_shape(feed.images))
@@ -105,6 +106,12 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         "losses": progress.loss,
         "accuracies": progress.accuracy,
     }
+
+
+def _recalibrate(ctx: Context, model: nn.Module, images: ResidentImages | StreamedImages, *, seed: int) -> int:
+    return recalibrate(
+        model, images, augment=standard_augment(ctx), seed=seed, device=ctx.device, precision=ctx.precision
+    )
 
 
 class _Fixed:
@@ -183,7 +190,7 @@ class _Reselecting(_Fixed):
         ctx, scored = self.ctx, [self.candidates, *([self.validation] if self.needs.validation else [])]
         count = sum(len(images) for images in scored)
         if ctx.config.train.raptr:
-            count += recalibrate(model, self.candidates, device=ctx.device, precision=ctx.precision)
+            count += _recalibrate(ctx, model, self.candidates, seed=ctx.seed("recalibrate", epoch))
         candidates, *validation = [self._score(model, images) for images in scored]
         selection = apply(
             ctx.config.select,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from lipt.data.augmentation import normalise
+from lipt.data.augmentation import Augment, no_augmentation, normalise
 from lipt.data.images import ImageSet, to_device
 from lipt.selection import Outputs
 from lipt.selection.compressed import TopLogits
@@ -19,12 +19,22 @@ from lipt.selection.rows import RowBuffer
 from lipt.training.precision import Precision, autocast
 
 
-def forward_batches(images: ImageSet, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised batches without augmentation on `device`, with their labels, in the order of the image set."""
+def forward_batches(
+    images: ImageSet,
+    batch_size: int,
+    device: torch.device,
+    augment: Augment = no_augmentation,
+    seed: int | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Normalised batches on `device`, with their labels, in the order of the image set.
+
+    Args:
+        seed: of `augment`, and of random crops if images are cropped when they are decoded; None: no random crops.
+    """
     rows_N = torch.arange(len(images))
     sizes = [len(part) for part in rows_N.split(batch_size)]
-    for rows_B, batch in zip(rows_N.split(sizes), images.batches(rows_N, sizes), strict=True):
-        yield normalise(to_device(batch, device)), images.labels_N[rows_B]
+    for rows_B, batch in zip(rows_N.split(sizes), images.batches(rows_N, sizes, seed), strict=True):
+        yield normalise(augment(to_device(batch, device), rows_B, seed or 0)), images.labels_N[rows_B]
 
 
 def evaluation_batch(device: torch.device) -> int:
@@ -120,15 +130,21 @@ def recalibrate_batchnorm(
     device: torch.device,
     precision: Precision = "fp32",
     batch_size: int = 128,
+    augment: Augment = no_augmentation,
+    seed: int | None = None,
 ) -> None:
-    """Replace all running statistics by averages over one pass in train mode (Ro et al. 2023)."""
+    """Replace all running statistics by averages over one pass in train mode (Ro et al. 2023).
+
+    Args:
+        seed: as for `forward_batches`.
+    """
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [module.momentum for module in norms]
     for module in norms:
         module.reset_running_stats()
         module.momentum = None  # cumulative average instead of a moving one
     model.train()
-    for x, _ in forward_batches(images, batch_size, device):
+    for x, _ in forward_batches(images, batch_size, device, augment, seed):
         with autocast(device, precision):
             model(x)
     for module, momentum in zip(norms, momenta, strict=True):

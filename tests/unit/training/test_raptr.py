@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lipt.config import parse_config
-from lipt.data.augmentation import StandardAugment
+from lipt.data.augmentation import StandardAugment, no_augmentation
+from lipt.data.images import ResidentImages
 from lipt.errors import UsageError
 from lipt.flow.validation import check_model
 from lipt.rng import generator
@@ -219,9 +220,11 @@ def test_batchnorm_is_that_of_the_full_network_afterwards() -> None:
     trainer, images = make_trainer(raptr=Raptr(keep=(0.2, 0.2, 0.2, 1.0)), epochs=3), blocks(n=300)
     trainer.run_epoch(images)
     reference = copy.deepcopy(trainer.model)
-    recalibrate_batchnorm(reference, images.subset(torch.arange(256)), device=CPU)
+    augment, rows = trainer.recipe.augment, torch.arange(256)
+    seen = ResidentImages(images_NCHW=augment(images.images_NCHW[:256], rows, 7), labels_N=images.labels_N[:256])
+    recalibrate_batchnorm(reference, seen, device=CPU)
     before = state_of(trainer.model)
-    assert recalibrate(trainer.model, images, device=CPU, precision="fp32") == 256
+    assert recalibrate(trainer.model, images, augment=augment, seed=7, device=CPU, precision="fp32") == 256
     expected, found = state_of(reference), state_of(trainer.model)
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
     assert not torch.allclose(found["blocks.3.bn1.running_var"], before["blocks.3.bn1.running_var"], rtol=0.05)
@@ -229,7 +232,7 @@ def test_batchnorm_is_that_of_the_full_network_afterwards() -> None:
 
 def test_a_network_without_batchnorm_is_not_recalibrated() -> None:
     model = network("vit_small")
-    assert recalibrate(model, blocks(), device=CPU, precision="fp32") == 0
+    assert recalibrate(model, blocks(), augment=no_augmentation, seed=0, device=CPU, precision="fp32") == 0
     assert model.training
 
 
