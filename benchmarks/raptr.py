@@ -4,8 +4,9 @@
     python -m benchmarks.raptr --table RESULTS.jsonl
 
 Each line of RESULTS is one training on 5,000 images, which are others for each seed. `train.raptr` of CONFIG is the
-schedule. A repeated call runs what is missing, then prints the paired differences from RaPTr with their 95 % interval.
-Accuracies are those on the test split, with recalibrated BatchNorm statistics and with those of the training.
+schedule, `train.steps` the number of steps (2,000 if it is not set). A repeated call runs what is missing, then prints
+the paired differences from RaPTr with their 95 % interval. Accuracies are those on the test split, with recalibrated
+BatchNorm statistics and with those of the training.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from lipt.training.raptr import Raptr, block_flops, recalibrate, saved_flops
 _SEEDS = range(5)
 _T_95 = 2.776
 """Student's t for five pairs."""
-_IMAGES, _STEPS, _EPOCH_STEPS = 5000, 2000, 10
-"""Images kept; steps; steps of what the training loop calls an epoch: no image repeats before all were used."""
+_IMAGES, _EPOCH_STEPS = 5000, 10
+"""Images kept; steps of what the training loop calls an epoch: no image repeats before all were used."""
 _OTHER = {"inverse": "inverse_sqrt", "inverse_sqrt": "inverse"}
 
 
@@ -81,7 +82,7 @@ def variants(ctx: Context, shape: tuple[int, int, int]) -> dict[str, tuple[Raptr
 def recipe(ctx: Context, raptr: Raptr | None, share: float) -> Recipe:
     settings = ctx.config.train
     return Recipe(
-        epochs=round(share * _STEPS / _EPOCH_STEPS),
+        epochs=round(share * (settings.steps or 2000) / _EPOCH_STEPS),
         batch_size=settings.batch_size,
         lr=settings.lr,
         schedule="cosine",
