@@ -31,6 +31,7 @@ STAGES = (
     StageRow("merge", "merge", "forwards", before_selection=True),
     StageRow("score", "select", "forwards", spreads=True),
     StageRow("select", "select"),
+    StageRow("race", "select", "trains", spreads=True),
     StageRow("train", "train", "trains"),
     StageRow("evaluate", "train", "forwards"),
 )

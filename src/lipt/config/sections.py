@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from lipt.config.base import Section
+from lipt.config.race import Race
 from lipt.config.raptr import Raptr
 
 Fraction = float
@@ -209,6 +210,8 @@ class Select(Section):
     """Split the budget over the classes in proportion to their size."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the algorithm, for example `{beta: 0.3}` for ccs."""
+    race: Race | None = None
+    """Let several selections race, and train on the subset of the winner; null: no race."""
 
 
 class Train(Section):

@@ -1,5 +1,7 @@
 """`lipt run`: a run and its random baseline. `lipt compare`: all variants under several seeds."""
 
+from dataclasses import replace
+
 from lipt.flow.graph import Outcome, run, with_config
 from lipt.flow.report import Entry, label_of, role_of, write_report
 from lipt.flow.validation import check_comparison, check_run
@@ -14,8 +16,11 @@ def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | N
     Returns None on a dry run.
     """
     check_run(ctx)
-    selected, baseline = run(ctx), baseline_of(ctx.config)
-    beside = (baseline, run(with_config(ctx, baseline.changes))) if baseline else None
+    selected = run(ctx)
+    beside, baseline = None, baseline_of(selected.config)
+    if baseline:
+        own = replace(ctx, config=selected.config)
+        beside = baseline, run(with_config(own, baseline.changes))
     return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside), engine=engine)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from lipt.config import Config, override
 from lipt.errors import RunError, UsageError
 from lipt.flow.prepared import Prepared
+from lipt.flow.race import Race, of_winner
 from lipt.runtime import Artifact, Context, Stage
 from lipt.runtime.algorithm import algorithm_of, check_trajectory, scoring_needs
 from lipt.runtime.processes.parts import Made, make_parts
@@ -26,7 +27,6 @@ from lipt.stages.initialise import initialise
 from lipt.stages.merge import check_quorum, deal, merge
 from lipt.stages.pretrain import pretrain
 from lipt.stages.score import blocks, score
-from lipt.stages.select import select
 from lipt.stages.train import train
 
 
@@ -49,6 +49,8 @@ class Outcome:
     """Soups of the groups; empty without groups."""
     merged: Artifact | None = None
     scores: tuple[Artifact, ...] = ()
+    race: dict[int, Artifact] = field(default_factory=dict)
+    """The trainings of the race, by index of `stages.race`."""
     subset: Artifact
     trained: Trained
     failures: dict[int, str] = field(default_factory=dict)
@@ -58,7 +60,7 @@ class Outcome:
         """All artifacts except the data set, in the order in which they were made."""
         optional = [self.prepared.shards, *self.jigsaws, *self.groups, self.merged, *self.scores]
         made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
-        return [*made, self.subset, self.trained.model, self.trained.evaluation]
+        return [*made, self.subset, *self.race.values(), self.trained.model, self.trained.evaluation]
 
 
 def needs_models(config: Config) -> bool:
@@ -147,11 +149,20 @@ def made_of(ctx: Context, artifact: Artifact | None, stage: str) -> tuple[Artifa
     return tuple(ctx.artifact(ref) for ref in refs if ref.startswith(f"{stage}/"))
 
 
-def score_and_select(ctx: Context, prepared: Prepared, merged: Artifact | None) -> Artifact:
-    """Box 4: score the candidates and select the subset."""
+def score_and_select(
+    ctx: Context,
+    prepared: Prepared,
+    merged: Artifact | None,
+    race_elsewhere: Callable[[list[int]], object] = lambda _indices: None,
+) -> Artifact:
+    """Box 4: score the candidates and select the subset; with `select.race`, the one that wins the race.
+
+    Args:
+        race_elsewhere: does trainings of the race, given by index, in worker pods. What it leaves is done here.
+    """
     scoring = Scoring.of(ctx, prepared, merged)
     scores = _all(scoring.run(ctx, range(scoring.blocks)))
-    return select(ctx, prepared.dataset, scores).make()
+    return Race.of(ctx, prepared.dataset, scores).run(race_elsewhere)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +189,11 @@ class Scoring:
         """The stage that scores one block."""
         return score(ctx, self.dataset, self.models, self.base, index=index)
 
+    def race(self, ctx: Context) -> Race:
+        """The race on the finished scores."""
+        finished = [self.stage(ctx, index).find() for index in range(self.blocks)]
+        return Race.of(ctx, self.dataset, [artifact for artifact in finished if artifact is not None])
+
     def run(self, ctx: Context, indices: Iterable[int]) -> Made:
         """Score these blocks."""
         return make_parts(ctx, score, dict.fromkeys(indices, (self.dataset, self.models, self.base)))
@@ -198,6 +214,8 @@ def train_and_evaluate(
         jigsaws: the jigsaws that arrived.
         failures: the error message of each lost jigsaw.
     """
+    race = Scoring.of(ctx, prepared, merged).race(ctx).trainings() if ctx.config.select.race else {}
+    ctx = of_winner(ctx, subset)
     start = (merged or prepared.initial[0]) if ctx.config.train.start == "continue" else None
     model = train(ctx, prepared.dataset, subset, start).make()
     return Outcome(
@@ -207,6 +225,7 @@ def train_and_evaluate(
         groups=made_of(ctx, merged, "group"),
         merged=merged,
         scores=made_of(ctx, subset, "score"),
+        race=race,
         subset=subset,
         trained=Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model).make()),
         failures=dict(failures or {}),

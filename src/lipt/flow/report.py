@@ -18,6 +18,7 @@ from lipt.errors import IntegrityError
 from lipt.flow.address import report_key, run_id
 from lipt.flow.graph import Outcome, has_swarm, needs_models
 from lipt.flow.merge_view import merge_view
+from lipt.flow.race_view import race_rows
 from lipt.flow.subset_view import subset_view
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
@@ -76,6 +77,8 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
         profile=ctx.config.profile,
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=merge_view(first),
+        race=race_rows(ctx.config, first.race, first.subset),
+        race_rounds=ctx.config.select.race.rounds if first.race and ctx.config.select.race else [],
         subset=_subset(ctx, attempt, first),
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],

@@ -21,7 +21,7 @@ from lipt.flow.facts import Facts
 from lipt.flow.graph import check_start, has_swarm
 from lipt.flow.raptr_checks import check_blocks, schedule_problems
 from lipt.flow.variants import baseline_of, variants
-from lipt.runtime.algorithm import check_trajectory, needs_of
+from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs, Trajectory
@@ -112,7 +112,7 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
         lambda: check_format(config.data.format),
         lambda: check_trajectory(config),
         lambda: check_start(config),
-        lambda: _try_selection(config),
+        lambda: _try_selections(config),
     ):
         if (error := _error_of(check)) is not None:
             yield error
@@ -213,6 +213,11 @@ def _variant_problems(config: Config, name: str, changes: dict[str, Any], facts:
     except UsageError as error:
         found = [error]
     return [type(problem)(f"{name}: {problem.message}", problem.remedy) for problem in found]
+
+
+def _try_selections(config: Config) -> None:
+    for each in contestants(config):
+        _try_selection(each)
 
 
 def _try_selection(config: Config) -> None:

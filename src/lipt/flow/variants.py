@@ -45,7 +45,7 @@ _PLAIN = {"reselect_every": 0, "start": "fresh"}
 
 def _chosen_by(algorithm: str) -> dict[str, Any]:
     """The settings that change with the algorithm."""
-    return {"algorithm": algorithm, "options": {}}
+    return {"algorithm": algorithm, "options": {}, "race": None}
 
 
 def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -54,7 +54,7 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
     RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on.
     """
     per_epoch = config.train.epoch_fraction or config.select.fraction
-    everything = {"algorithm": "random", "options": {}, "fraction": 1.0}
+    everything = _chosen_by("random") | {"fraction": 1.0}
     classic = {
         "select": _chosen_by("grand"),
         "score": {"model": "classic", "runs": 10, "epochs": 1},
@@ -62,10 +62,10 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
     }
     return {
         "full": ("Full data", {"select": everything, "train": _PLAIN | {"epoch_fraction": None}}),
-        "random": ("Random subset", {"select": {"algorithm": "random", "options": {}}, "train": _PLAIN}),
+        "random": ("Random subset", {"select": _chosen_by("random"), "train": _PLAIN}),
         "stratified": (
             "Class-balanced random",
-            {"select": {"algorithm": "stratified", "options": {}}, "train": _PLAIN},
+            {"select": _chosen_by("stratified"), "train": _PLAIN},
         ),
         "rs2": (
             "RS2: fresh random draw every epoch",

@@ -8,7 +8,7 @@ from lipt.config import Config, Raptr, override
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
-from lipt.runtime.algorithm import needs_of, scoring_needs
+from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.context import Context
 from lipt.runtime.network import subnetworks
 from lipt.selection.compressed import TopLogits
@@ -59,7 +59,7 @@ class RunSizes:
     @cached_property
     def scored(self) -> int:
         """Number of images that each scoring model forwards."""
-        return self.data.candidates + (self.validation if needs_of(self.config.select).validation else 0)
+        return self.data.candidates + (self.validation if scoring_needs(self.config).validation else 0)
 
     @cached_property
     def scorers(self) -> int:

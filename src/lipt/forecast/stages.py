@@ -14,7 +14,7 @@ from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
-from lipt.runtime.algorithm import scoring_needs
+from lipt.runtime.algorithm import field_sizes, scoring_needs
 from lipt.runtime.context import Context
 from lipt.stages.ingest import is_chunk_store
 from lipt.stages.merge import confirmation
@@ -37,7 +37,8 @@ def work_of(ctx: Context, data: DataSize) -> list[Work]:
         works += [run.dispatch(), scorer.pretrain(), *scorer.merges()]
     if needs_models(config):
         works.append(scorer.score())
-    return [*works, scorer.select(), run.train(), run.evaluate()]
+    race = [run.race()] if config.select.race else []
+    return [*works, scorer.select(), *race, run.train(), run.evaluate()]
 
 
 #: Share of models that are not behind their rival at a look (the first 256, 512, ... search images). Measured on
@@ -216,6 +217,24 @@ class _Run(RunSizes):
             written={"other": self.subset_bytes * (1 + self.twice)},
             requests=(1 + passes) * (1 + self.scored / size),
             memory_bytes=self.memory + _SELECT_ROW * candidates + held,
+        )
+
+    def race(self) -> Work:
+        """All trainings of a race; a part is their mean. The validation images are forwarded after each."""
+        race, main, counts = self.config.select.race, self.train(), field_sizes(self.config)
+        assert race is not None
+        share = sum(share * count for share, count in zip(race.rounds, counts, strict=True)) / sum(counts)
+        looked = (share if main.streams else 1) * main.decoded + self.validation
+        return replace(
+            main,
+            stage="race",
+            parts=sum(counts),
+            flops=share * main.flops + self.validation * self.net.forward,
+            steps=share * main.steps + self.validation / _FORWARD_BATCH,
+            decoded=looked,
+            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes, "model": self.net.file_bytes},
+            once={"other": self.data.index_bytes},
+            checkpoints=math.ceil(share * main.checkpoints),
         )
 
     def train(self) -> Work:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +173,12 @@ def select_box(address: str, merged: str | None) -> Artifact:
         missing = [index for index in range(scoring.blocks) if scoring.stage(ctx, index).find() is None]
         for index, why in spread(spec, address, ctx, "score", missing, merged=merged).items():
             ctx.reporter.say(f"score block {index} was lost, so the select box scores it: {why}")
-    return score_and_select(ctx, prepared, theta)
+
+    def race_in_pods(indices: list[int]) -> None:
+        for index, why in spread(spec, address, ctx, "race", indices, merged=merged).items():
+            ctx.reporter.say(f"training {index} of the race was lost, so the select box does it: {why}")
+
+    return score_and_select(ctx, prepared, theta, race_in_pods if spec.pods else lambda _indices: None)
 
 
 def train_box(address: str, merged: str | None, subset: str) -> Finished:
@@ -187,9 +193,10 @@ def train_box(address: str, merged: str | None, subset: str) -> Finished:
     jigsaws, failures = arrived(ctx, prepared) if prepared.shards else ([], {})
     chosen = ctx.workspace.get(subset)
     selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws, failures=failures)
-    baseline, beside = baseline_of(ctx.config), None
+    baseline, beside = baseline_of(selected.config), None
     if baseline:  # a random subset, which needs no model
-        other, bare = with_config(ctx, baseline.changes), Prepared(dataset=prepared.dataset)
+        own = replace(ctx, config=selected.config)
+        other, bare = with_config(own, baseline.changes), Prepared(dataset=prepared.dataset)
         beside = baseline, train_and_evaluate(other, bare, score_and_select(other, bare, None))
     document = write_report(ctx, run_entries(selected, beside), engine=spec.engine)
     confusion = selected.trained.evaluation.summary["confusion"]

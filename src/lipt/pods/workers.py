@@ -1,4 +1,4 @@
-"""Worker pods do the jigsaws of the pretrain box, the groups of merge and the score blocks of select.
+"""Worker pods do the jigsaws of the pretrain box, the groups of merge, the score blocks and the race of select.
 
 Outside a cluster, the box's own process does this work. In both cases all GPUs are used (`run.processes.parts`).
 """
@@ -43,7 +43,7 @@ def open_run(address: str) -> tuple[RunSpec, Context, Prepared]:
 
 
 def worker(address: str, stage: str, items: Sequence[int], merged: str | None = None) -> None:
-    """Do a worker pod's share of the jigsaws, groups or score blocks.
+    """Do a worker pod's share of the jigsaws, groups, score blocks or trainings of a race.
 
     Raises:
         RunError: some items failed; all others are done.
@@ -81,7 +81,14 @@ def _blocks(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str 
     return Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None).run(ctx, items)
 
 
-_WORK = {"pretrain": _jigsaws, "group": _groups, "score": _blocks}
+def _race(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str | None) -> Made:
+    from lipt.flow.graph import Scoring
+
+    scoring = Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None)
+    return scoring.race(ctx).train(items)
+
+
+_WORK = {"pretrain": _jigsaws, "group": _groups, "score": _blocks, "race": _race}
 
 
 def spread(

@@ -114,6 +114,15 @@ class MergeTable(_Model):
     steps: list[JigsawRow] = []
 
 
+class RaceRow(_Model):
+    """A contestant of the race."""
+
+    label: str
+    accuracies: list[Share]
+    """Validation accuracy after each round in which it took part."""
+    won: bool = False
+
+
 class Histogram(_Model):
     """Counts of kept and dropped candidates by score, between len(counts) + 1 ascending edges."""
 
@@ -258,6 +267,9 @@ class Document(_Model):
     profile: str = ""
     rows: list[Row] = Field(min_length=1)
     merge: MergeTable | None = None
+    race: list[RaceRow] = []
+    race_rounds: list[Share] = []
+    """Share of the main training's steps in each round of the race."""
     subset: Subset | None = None
     left_out: str = ""
     """Files of the source that were not ingested, with counts; empty if there were none."""

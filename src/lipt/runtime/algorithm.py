@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lipt.config import Config, Select
+from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
 
@@ -18,13 +18,57 @@ def algorithm_label(settings: Select) -> str:
     return runs if runs == configured else f"{configured} ({runs})"
 
 
+def label_with_options(settings: Select) -> str:
+    """The algorithm with its options, such as `ccs (score: aum)`."""
+    options = ", ".join(f"{name}: {value}" for name, value in settings.options.items())
+    return algorithm_label(settings) + (f" ({options})" if options else "")
+
+
 def needs_of(settings: Select) -> Requirements:
     """The outputs and other inputs that the algorithm needs."""
     return requirements(settings.algorithm, settings.fraction, settings.options)
 
 
+def contestants(config: Config) -> list[Config]:
+    """The configurations that race, class-balanced random first; without a race only the configuration itself."""
+    race = config.select.race
+    if race is None:
+        return [config]
+    own = Contestant(algorithm=algorithm_of(config.select), options=config.select.options)
+    taking_part = [Contestant(algorithm="stratified"), own, *race.contestants]
+    return [
+        config.model_copy(update={"select": config.select.model_copy(update={**dict(each), "race": None})})
+        for number, each in enumerate(taking_part)
+        if each not in taking_part[:number]
+    ]
+
+
+def field_sizes(config: Config) -> list[int]:
+    """The number of contestants in each round of the race; empty without a race."""
+    sizes, left = [], len(contestants(config))
+    for _ in config.select.race.rounds if config.select.race else []:
+        sizes.append(left)
+        left = (left + 1) // 2
+    return sizes
+
+
 def scoring_needs(config: Config) -> Requirements:
-    """What the algorithm reads from the scoring of a run: a trajectory, if it can and one is recorded; else outputs."""
+    """What the algorithm reads from the scoring of a run: a trajectory, if it can and one is recorded; else outputs.
+
+    With a race, what all contestants together read.
+    """
+    each = [_scoring_needs(one) for one in contestants(config)]
+    return Requirements(
+        models=max(needs.models for needs in each),
+        passes=min((needs.passes for needs in each if needs.outputs), default=0),
+        **{
+            name: any(getattr(needs, name) for needs in each)
+            for name in ("logits", "features", "trajectory", "validation")
+        },
+    )
+
+
+def _scoring_needs(config: Config) -> Requirements:
     needs = needs_of(config.select)
     if needs.trajectory and config.score.model == "trajectory":
         return Requirements(trajectory=True)
@@ -34,17 +78,17 @@ def scoring_needs(config: Config) -> Requirements:
 def check_trajectory(config: Config) -> None:
     """
     Raises:
-        UsageError: the algorithm reads a trajectory, but the configuration records none, or too few epochs.
+        UsageError: an algorithm reads a trajectory, but the configuration records none, or too few epochs.
     """
-    needs, scoring = needs_of(config.select), config.score
-    if not needs.trajectory:
-        return
-    name = config.select.algorithm
-    if not needs.outputs and scoring.model != "trajectory":
-        raise UsageError(
-            f"select.algorithm: {name} reads what each epoch of a training says of a sample; "
-            f"score.model: {scoring.model} does not record it",
-            "set score.model: trajectory, score.runs: 1 and score.epochs: 10",
-        )
-    if scoring.model == "trajectory" and not scoring.epochs:
-        raise UsageError("score.model: trajectory needs score.epochs: 1 or more", "set score.epochs: 10")
+    for each in contestants(config):
+        needs, scoring, name = needs_of(each.select), each.score, each.select.algorithm
+        if not needs.trajectory:
+            continue
+        if not needs.outputs and scoring.model != "trajectory":
+            raise UsageError(
+                f"select.algorithm: {name} reads what each epoch of a training says of a sample; "
+                f"score.model: {scoring.model} does not record it",
+                "set score.model: trajectory, score.runs: 1 and score.epochs: 10",
+            )
+        if scoring.model == "trajectory" and not scoring.epochs:
+            raise UsageError("score.model: trajectory needs score.epochs: 1 or more", "set score.epochs: 10")

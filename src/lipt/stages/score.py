@@ -10,7 +10,7 @@ import torch
 from lipt.data.images import image_shape
 from lipt.data.shards import split
 from lipt.runtime import Artifact, Attempt, Context, Stage
-from lipt.runtime.algorithm import needs_of, scoring_needs
+from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import new_model, read_weights
 from lipt.selection import Candidates, Outputs, StoredOutputs, Trajectory
@@ -41,7 +41,7 @@ def blocks(ctx: Context, dataset: Artifact) -> list[Block]:
         int(dataset.summary["train"]), ctx.config.data.validation_fraction, seed=ctx.seed("split")
     )
     sets: dict[Literal["candidates", "validation"], int] = {"candidates": len(candidates)}
-    if needs_of(ctx.config.select).validation:
+    if scoring_needs(ctx.config).validation:
         sets["validation"] = len(validation)
     size = ctx.config.score.block_images
     return [
@@ -74,8 +74,9 @@ def score(
         labels_N = torch.from_numpy(data.index("train").label[positions].astype(np.int64))
         attempt.put(LABELS, pack({"labels": labels_N}), kind="other")
         counts = {"models": len(models), "images": len(positions), "classes": len(data.manifest.classes)}
-        if reads.trajectory:
+        if reads.trajectory and block.of == "candidates":
             _cut_trajectories(attempt, models, block)
+        if not reads.outputs:
             return counts
         images = images_of(ctx, data, "train", positions)
         star = read_weights(attempt, base) if base else {}
@@ -100,7 +101,7 @@ def score(
 
     inputs = [dataset, *models, *([base] if base else [])]
     stored = ctx.config.score.model_dump(mode="json", include={"top_classes", "stored_precision"})
-    stored["trajectory"] = reads.trajectory
+    stored |= {"trajectory": reads.trajectory, "outputs": reads.outputs}
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, block=asdict(block), stored=stored)
     return Stage(ctx=ctx, name="score", settings=chosen, inputs=inputs, body=body, label=_label(ctx, block))
 

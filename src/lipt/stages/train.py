@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lipt.config import Train
 from lipt.data.images import ImageSet, ResidentImages, StreamedImages, image_shape
 from lipt.data.shards import Positions
 from lipt.errors import RunError
@@ -52,6 +53,17 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
     return Stage(ctx=ctx, name="train", settings=chosen, inputs=given, body=body, label=label)
 
 
+def steps_per_epoch(settings: Train, candidates: int, kept: int) -> int:
+    """Optimiser steps of one epoch on a subset of `kept` samples."""
+    drawn = kept if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * candidates))
+    return len(batch_sizes(min(drawn, kept), settings.batch_size))
+
+
+def steps_of(settings: Train, candidates: int, kept: int) -> int:
+    """Optimiser steps of the whole training on a subset of `kept` samples."""
+    return settings.steps or settings.epochs * steps_per_epoch(settings, candidates, kept)
+
+
 def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup) -> Summary:
     """Train in one process of `processes`; returns the summary."""
     settings = ctx.config.train
@@ -64,7 +76,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     model = new_model(ctx, len(data.manifest.classes), seed, read_weights(attempt, start) if start else None)
     drawn = None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * len(candidates)))
     stored = read_subset(attempt, subset)
-    per_epoch = len(batch_sizes(min(drawn or len(candidates), len(stored.positions_K)), settings.batch_size))
+    per_epoch = steps_per_epoch(settings, len(candidates), len(stored.positions_K))
     recipe = Recipe(
         epochs=settings.epochs if settings.steps is None else math.ceil(settings.steps / per_epoch),
         steps=settings.steps,

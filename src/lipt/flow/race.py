@@ -1,0 +1,112 @@
+"""The race of selections: who takes part, who is ahead, whose subset the main training gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from lipt.runtime import Artifact, Context, Stage
+from lipt.runtime.algorithm import contestants, label_with_options, needs_of
+from lipt.runtime.processes.parts import Made, make_parts
+from lipt.stages.race import race
+from lipt.stages.select import select
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """The race of one run; without `select.race`, its only contestant wins without a training."""
+
+    ctx: Context
+    dataset: Artifact
+    selections: Sequence[Stage]
+    """The selection of each contestant."""
+
+    @classmethod
+    def of(cls, ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Race:
+        """The race on these scores."""
+        selections = []
+        for config in contestants(ctx.config):
+            needs = needs_of(config.select)
+            read = scores if needs.outputs or needs.trajectory else []
+            selections.append(select(replace(ctx, config=config), dataset, read))
+        return cls(ctx=ctx, dataset=dataset, selections=selections)
+
+    @property
+    def rounds(self) -> list[float]:
+        """Share of the steps in each round."""
+        return self.ctx.config.select.race.rounds if self.ctx.config.select.race else []
+
+    @cached_property
+    def subsets(self) -> list[Artifact]:
+        """The subset of each contestant."""
+        return [selection.make() for selection in self.selections]
+
+    def stage(self, index: int) -> Stage:
+        """A training of the race, by index of `stages.race`."""
+        return self._stage(index, self.subsets[index % len(self.subsets)])
+
+    def run(self, elsewhere: Callable[[list[int]], object] = lambda _indices: None) -> Artifact:
+        """Select for every contestant, run all rounds, and return the winner's subset.
+
+        Of equal contestants the one that was ahead before is ahead, in the first round the one that is named first.
+        Class-balanced random is the first.
+
+        Args:
+            elsewhere: does trainings in worker pods. What it leaves is done here.
+
+        Raises:
+            RunError: a training failed.
+        """
+        field, labels = (
+            list(range(len(self.subsets))),
+            [label_with_options(c.select) for c in contestants(self.ctx.config)],
+        )
+        for number, share in enumerate(self.rounds):
+            indices = [number * len(self.subsets) + contestant for contestant in field]
+            elsewhere([index for index in indices if self.stage(index).find() is None])
+            made, lost = self.train(indices)
+            for error in lost.values():
+                raise error
+            if not self.ctx.dry_run:
+                reached = [float(made[index].summary["accuracy"]) for index in indices]
+                shown = ", ".join(
+                    f"{labels[contestant]} {accuracy:.1%}" for contestant, accuracy in zip(field, reached, strict=True)
+                )
+                self.ctx.reporter.say(f"race, {share:.0%} of the steps, validation accuracy: {shown}")
+                field = ahead(field, reached)
+        return self.subsets[field[0]]
+
+    def train(self, indices: Iterable[int]) -> Made:
+        """Do these trainings of the race."""
+        return make_parts(
+            self.ctx, race, {index: (self.dataset, self.subsets[index % len(self.subsets)]) for index in indices}
+        )
+
+    def trainings(self) -> dict[int, Artifact]:
+        """The finished trainings by index."""
+        subsets = [selection.find() for selection in self.selections]
+        indices = [index for index in range(len(self.rounds) * len(subsets)) if subsets[index % len(subsets)]]
+        found = {index: self._stage(index, subsets[index % len(subsets)]).find() for index in indices}
+        return {index: artifact for index, artifact in found.items() if artifact is not None}
+
+    def _stage(self, index: int, subset: Artifact | None) -> Stage:
+        assert subset is not None
+        return race(self.ctx, self.dataset, subset, index=index)
+
+
+def ahead(field: Sequence[int], accuracies: Sequence[float]) -> list[int]:
+    """The better half of the field (rounded up), best first; of equal ones the first."""
+    ranked = sorted(range(len(field)), key=lambda place: -accuracies[place])
+    return [field[place] for place in ranked[: math.ceil(len(field) / 2)]]
+
+
+def of_winner(ctx: Context, subset: Artifact) -> Context:
+    """The context with the selection that made this subset, in place of a race."""
+    if ctx.config.select.race is None:
+        return ctx
+    made_by: dict[str, Any] = subset.settings["select"]
+    chosen = type(ctx.config.select).model_validate(made_by)
+    return replace(ctx, config=ctx.config.model_copy(update={"select": chosen}))

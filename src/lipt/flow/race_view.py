@@ -1,0 +1,26 @@
+"""The report's section about the race."""
+
+from collections.abc import Mapping
+
+from lipt.config import Config
+from lipt.report import document as doc
+from lipt.runtime import Artifact
+from lipt.runtime.algorithm import contestants, label_with_options
+
+
+def race_rows(config: Config, trainings: Mapping[int, Artifact], subset: Artifact) -> list[doc.RaceRow]:
+    """A row per contestant, in their order; empty without a race.
+
+    Args:
+        trainings: by index of `stages.race`.
+        subset: the winner's.
+    """
+    if not trainings:
+        return []
+    field, rows = contestants(config), []
+    for number, contestant in enumerate(field):
+        ran = [artifact for index, artifact in sorted(trainings.items()) if index % len(field) == number]
+        won = contestant.select.model_dump(mode="json") == subset.settings["select"]
+        accuracies = [float(artifact.summary["accuracy"]) for artifact in ran]
+        rows.append(doc.RaceRow(label=label_with_options(contestant.select), accuracies=accuracies, won=won))
+    return rows

@@ -1,0 +1,58 @@
+"""Race: train the network for a part of the steps on the subset of one contestant, and measure its validation accuracy.
+
+Successive halving (Jamieson & Talwalkar, AISTATS 2016) over selections instead of hyper-parameters.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from lipt.data.images import image_shape
+from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.algorithm import contestants
+from lipt.runtime.dataset import images_of, open_dataset, split_positions
+from lipt.runtime.network import WEIGHTS, new_model
+from lipt.runtime.processes.parent import run_together
+from lipt.stages.train import fit, steps_of
+from lipt.training.forward import accuracies
+from lipt.training.networks import on_device, train_flops_per_image
+from lipt.training.tensor_files import unpack
+
+
+def race(ctx: Context, dataset: Artifact, subset: Artifact, *, index: int = 0) -> Stage:
+    """Train on the subset of contestant `index` modulo the number of contestants, in round `index` divided by it.
+
+    The learning rate goes through its whole schedule in the steps of the round. The summary holds the accuracy on the
+    validation images. The weights stay in the workspace, but nothing reads them.
+    """
+    settings, field = ctx.config.select.race, contestants(ctx.config)
+    assert settings is not None
+    number, contestant = divmod(index, len(field))
+    share, name = settings.rounds[number], field[contestant].select.algorithm
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        data = open_dataset(attempt, dataset)
+        _, candidates = split_positions(ctx, data)
+        whole = steps_of(ctx.config.train, len(candidates), int(subset.summary["count"]))
+        length = {"steps": max(1, round(share * whole)), "reselect_every": 0, "start": "fresh"}
+        short = replace(ctx, config=ctx.config.model_copy(update={"train": ctx.config.train.model_copy(update=length)}))
+        inputs = {"dataset": dataset, "subset": subset, "start": None}
+        trained = run_together(short, attempt, fit, inputs, batch_size=ctx.config.train.batch_size)
+        return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}
+
+    chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, share=share) | {
+        "train": ctx.config.train.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"})
+    }
+    label = f"race {name}, {share:.0%}"
+    return Stage(ctx=ctx, name="race", settings=chosen, inputs=[dataset, subset], body=body, label=label)
+
+
+def _accuracy(ctx: Context, attempt: Attempt, dataset: Artifact) -> float:
+    """Accuracy on the validation images of the network that the attempt has trained."""
+    data = open_dataset(attempt, dataset)
+    validation, _ = split_positions(ctx, data)
+    key = f"{attempt.ref}/{WEIGHTS}"
+    state = unpack(ctx.workspace.store.read(key, kind="model"), origin=key)
+    model = on_device(new_model(ctx, len(data.manifest.classes), 0, state), ctx.device)
+    images = images_of(ctx, data, "train", validation)
+    attempt.flops += len(images) * train_flops_per_image(model, image_shape(images))[0]
+    return accuracies([model], images, device=ctx.device, precision=ctx.precision)[0]

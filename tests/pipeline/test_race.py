@@ -1,0 +1,158 @@
+"""The race of selections: halving, the winner's training, the boxes of a pipeline, the forecast, the report."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lipt.errors import UsageError
+from lipt.flow.compare import run_with_baseline
+from lipt.flow.graph import Outcome, run
+from lipt.flow.race import ahead
+from lipt.flow.validation import check_run
+from lipt.forecast.sizes import DataSize
+from lipt.forecast.stages import work_of
+from lipt.forecast.time import measured
+from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
+from lipt.pods.workers import open_run, worker
+from lipt.progress import Reporter
+from lipt.report.html_page import render
+from lipt.runtime.algorithm import contestants
+from lipt.runtime.context import Context
+from tests.tiny import tiny_context
+
+#: With stratified and ccs: five contestants, of which three take part in the second round.
+RACE: dict[str, Any] = {
+    "contestants": [
+        {"algorithm": "dual"},
+        {"algorithm": "herding"},
+        {"algorithm": "ccs", "options": {"score": "aum"}},
+        {"algorithm": "stratified"},
+    ],
+    "rounds": [0.25, 0.5],
+}
+SCORE = {"model": "trajectory", "runs": 1, "epochs": 3}
+
+
+def context(folder: Path, race: dict[str, Any] | None = RACE, **changes: Any) -> Context:
+    select = {"algorithm": "ccs", "fraction": 0.2, "race": race}
+    return tiny_context(folder, {"select": select, "score": SCORE, "train": {"epochs": 8}} | changes)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    folder = tmp_path_factory.mktemp("race")
+    return folder, run(context(folder))
+
+
+def test_the_better_half_goes_on_and_the_first_wins_ties() -> None:
+    assert ahead([0, 1, 2, 3, 4], [0.3, 0.5, 0.1, 0.5, 0.4]) == [1, 3, 4]
+    assert ahead([3, 1], [0.2, 0.2]) == [3]
+    assert ahead([4], [0.0]) == [4]
+
+
+def test_the_best_of_the_last_round_gets_the_main_training(ran: tuple[Path, Outcome]) -> None:
+    folder, outcome = ran
+    field = contestants(context(folder).config)
+    assert [each.select.algorithm for each in field] == ["stratified", "ccs", "dual", "herding", "ccs"]
+    assert sorted(outcome.race)[:5] == [0, 1, 2, 3, 4]
+    first, second = ({i: a for i, a in outcome.race.items() if i // 5 == number} for number in (0, 1))
+    ranked = sorted(first, key=lambda index: -first[index].summary["accuracy"])
+    assert {index - 5 for index in second} == set(ranked[:3])
+    assert {artifact.summary["steps"] for artifact in first.values()} == {18}  # 9 batches of 32 in 259, 8 epochs
+    assert {artifact.summary["steps"] for artifact in second.values()} == {36}
+    best = max(second, key=lambda index: second[index].summary["accuracy"]) - 5
+    assert outcome.config.select == field[best].select
+
+
+def test_the_main_training_is_that_of_a_plain_run_of_the_winner(ran: tuple[Path, Outcome]) -> None:
+    folder, outcome = ran
+    chosen = outcome.config.select
+    select = {"algorithm": chosen.algorithm, "options": chosen.options, "fraction": 0.2}
+    plain = run(tiny_context(folder, {"select": select, "score": SCORE, "train": {"epochs": 8}}))
+
+    if chosen.algorithm == "stratified":  # it reads no scores, so even the address is the same
+        assert outcome.trained.model.ref == plain.trained.model.ref
+    weights = [each.trained.model.files["weights.safetensors"].sha256 for each in (outcome, plain)]
+    assert weights[0] == weights[1]
+
+
+def test_a_repeated_race_makes_nothing(ran: tuple[Path, Outcome]) -> None:
+    folder, outcome = ran
+    again = run(context(folder))
+    assert {index: artifact.ref for index, artifact in again.race.items()} == {
+        index: artifact.ref for index, artifact in outcome.race.items()
+    }
+    assert again.trained.model.made_from == outcome.trained.model.made_from
+
+
+def test_the_boxes_of_a_pipeline_race_as_one_process_does(
+    ran: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, outcome = ran
+    address = dispatch_box(context(tmp_path).config, engine="argo", image="lipt:0", cpu="1", memory="1Gi")
+    assert pretrain_box(address) == (0, 0)
+    assert merge_box(address) is None
+    done: list[list[int]] = []
+
+    def spread(_spec: Any, where: str, _ctx: Context, stage: str, items: list[int], **_more: Any) -> dict[int, str]:
+        done.append(list(items))
+        worker(where, stage, items[:1])  # the pod of the others is lost
+        return dict.fromkeys(items[1:], "lost")
+
+    monkeypatch.setattr("lipt.pods.boxes.spread", spread)
+    subset = select_box(address, None)
+    assert [len(items) for items in done] == [5, 3]
+    finished = train_box(address, None, subset.ref)
+    _, ctx, _ = open_run(address)
+    assert subset.settings["select"] == outcome.subset.settings["select"]
+    assert ctx.workspace.get(finished.model or "").files == outcome.trained.model.files
+    assert len(finished.document.race) == 5
+
+
+def test_the_forecast_of_a_race(tmp_path: Path) -> None:
+    ctx = context(tmp_path, {"contestants": [{"algorithm": "dual"}], "rounds": [0.25]})
+    document = run_with_baseline(ctx)
+    assert document is not None
+    works = {work.stage: work for work in work_of(ctx, DataSize.stored(ctx))}
+    costs = measured(ctx)
+    assert works["race"].parts == len(costs["race"]) == 3
+    for cost in costs["race"]:
+        assert cost.flops == pytest.approx(works["race"].flops, rel=0.02)
+        assert cost.read["data"] == pytest.approx(works["race"].read["data"], rel=0.05)
+    page = render(document)
+    assert "<h2>The race</h2>" in page
+    assert sum(row.won for row in document.race) == 1
+    assert [row.label for row in document.race] == ["stratified", "ccs", "dual"]
+    assert page.count(">won<") == 1
+
+
+@pytest.mark.parametrize(
+    ("race", "message"),
+    [
+        ({"contestants": [{"algorithm": "dul"}]}, "unknown selection algorithm 'dul'"),
+        ({"contestants": [{"algorithm": "dual", "options": {"windw": 2}}]}, "has no option 'windw'"),
+        ({"rounds": [0.5, 0.2]}, "rounds must ascend"),
+        ({"rounds": [1.0]}, "less than 1"),
+        ({"contestants": [{"algorithm": "scores"}]}, "own scores are missing"),
+    ],
+)
+def test_a_wrong_race_is_refused_before_anything_runs(tmp_path: Path, race: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_run(context(tmp_path, race))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_contestant_without_what_it_reads_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="aum reads what each epoch"):
+        check_run(context(tmp_path, {"contestants": [{"algorithm": "aum"}]}, score={"model": "merged"}))
+
+
+def test_a_dry_run_names_the_first_round(tmp_path: Path) -> None:
+    shown = StringIO()
+    ctx = context(tmp_path)
+    run(Context.of(ctx.config, Reporter(shown), dry_run=True))
+    assert shown.getvalue().count("race ") >= 5
