@@ -21,9 +21,9 @@ class Race(Section):
     """A race of selections: each trains the network for a part of the steps, and the best one on validation images gets
     the main training. `select.algorithm` and a class-balanced random subset always take part."""
 
-    contestants: list[Contestant] = Field(default_factory=list)
-    """Further selections that take part."""
-    rounds: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default_factory=lambda: [0.1], min_length=1)
+    contestants: list[Contestant] = Field([])
+    """Further selections that take part, such as `{algorithm: ccs, options: {score: aum}}`."""
+    rounds: list[Annotated[float, Field(gt=0, lt=1)]] = Field([0.1], min_length=1)
     """Share of the main training's steps in each round. The better half of a round takes part in the next one."""
 
     @field_validator("rounds")
