@@ -185,3 +185,21 @@ def read(client: Minio, key: str) -> bytes:
     finally:
         answer.close()
         answer.release_conn()
+
+
+def signal(name: str, pod: dict[str, Any], program: str = "lipt") -> None:
+    """Sends a signal to every process of a pod that runs `program`; there must be one."""
+    uid = pod["metadata"]["uid"]
+    script = (
+        "hit=1; for status in /proc/[0-9]*/cgroup; do pid=${status#/proc/}; pid=${pid%/cgroup}; "
+        f'if grep -q -e {uid} -e {uid.replace("-", "_")} "$status" 2>/dev/null && '
+        f'grep -q {program} "/proc/$pid/cmdline" 2>/dev/null; then kill -{name} "$pid" && hit=0; fi; done; exit $hit'
+    )
+    driver("on-node", pod["spec"]["nodeName"], "sh", "-c", script)
+
+
+def trained(run: Run) -> list[str]:
+    """What its training has left in the store."""
+    with store() as client:
+        prefix = f"{run.workspace}/train/"
+        return [str(entry.object_name) for entry in client.list_objects(BUCKET, prefix=prefix, recursive=True)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from minio.commonconfig import CopySource
 
-from tests.e2e.cluster import BUCKET, Run, driver, is_running, items, kubectl, outcome, read, store, until
+from tests.e2e.cluster import BUCKET, Run, driver, items, kubectl, outcome, read, signal, store, trained, until
 
 
 def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
@@ -70,74 +70,6 @@ def test_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
     assert (str(missing["index"]), missing["note"]) == (index, "not finished before the deadline")
 
 
-def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
-    """Two pods train; when one is killed the other ends too, and both continue from the checkpoint."""
-    changes = {"train": {"epochs": 150, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
-    run = Run(tmp_path, "training", changes, gpus=0)  # the waiting box would hold one of the two GPUs
-
-    first, second = in_training(run)
-    assert is_running(first)
-    assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
-    kubectl("delete", "pod", second["metadata"]["name"], "--wait=false", "--grace-period=0", "--force")
-    run.succeeds(seconds=600)
-    codes = [
-        (status["state"]["terminated"]["exitCode"], status["state"]["terminated"].get("message", ""))
-        for pod in trainers(run)
-        for status in pod["status"]["containerStatuses"]
-    ]
-    assert [code for code, _ in codes].count(0) == 2
-    assert "another pod of this training was lost" in next(message for code, message in codes if code == 3)
-    assert "continues after epoch" in run.logs()
-    components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()}
-    assert components == {"initialise", "pretrain", "train"}
-    assert sorted(key.rsplit("/", 1)[1] for key in trained(run)) == [
-        "artifact.json",
-        "cost.json",
-        "weights.safetensors",
-    ]
-
-
-def test_a_node_lost_while_it_trains(tmp_path: Path) -> None:
-    """Its connections stay open: the other pod notices by itself, and the training continues on other nodes."""
-    changes = {"train": {"epochs": 1500, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
-    stores = items("pods", "app.kubernetes.io/name=minio")[0]["spec"]["nodeName"]
-    run = Run(tmp_path, "training-node", changes, gpus=0)
-    run.running(lambda: run.pods("merge"), why="the merge")
-    kubectl("cordon", stores)  # so the box and the two pods share the other two nodes, and one pod is alone on its node
-    try:
-        pods = in_training(run)
-    finally:
-        kubectl("uncordon", stores)
-    (box,) = run.pods("train")
-    (lost,) = [pod for pod in pods if pod["spec"]["nodeName"] != box["spec"]["nodeName"]]
-    other = next(pod["metadata"]["name"] for pod in pods if pod is not lost)
-    driver("node-stop", lost["spec"]["nodeName"])
-    try:
-        ended = "{.status.containerStatuses[0].state.terminated.exitCode}"
-        found = until(
-            lambda: kubectl("get", "pod", other, "-o", f"jsonpath={ended}", check=False),
-            why=f"{other} notices",
-            seconds=90,
-        )
-        assert found == "3"
-        until(lambda: "continues after epoch" in run.logs(), why="the training continues", seconds=300, every=3)
-    finally:
-        driver("node-start", lost["spec"]["nodeName"])
-    kubectl("delete", "workflow", run.workflow)
-
-
-def trainers(run: Run) -> list[dict[str, Any]]:
-    """The pods of its main training, by name."""
-    pods = [pod for pod in run.workers() if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "train"]
-    return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
-
-
-def in_training(run: Run) -> list[dict[str, Any]]:
-    """These pods, when there is a checkpoint."""
-    until(lambda: any(key.endswith("/checkpoint") for key in trained(run)), why="there is a checkpoint", seconds=420)
-    return trainers(run)
-
-
 def test_time_in_a_queue_counts_against_no_deadline(tmp_path: Path) -> None:
     """The Job is suspended for longer than the deadline, and then goes on. Kueue does the same to a Job that runs."""
     run = Run(tmp_path, "queued", {"dispatch": {"jigsaws": 2}}, deadline=1, queue="team")
@@ -163,17 +95,6 @@ def test_a_slow_jigsaw_does_not_set_the_pace(tmp_path: Path) -> None:
     run.succeeds(seconds=420)
     assert finished(run) == 3
     assert "lost: slower than 3 times the median of the finished ones" in run.logs()
-
-
-def signal(name: str, pod: dict[str, Any], program: str = "lipt") -> None:
-    """Sends a signal to every process of a pod that runs `program`; there must be one."""
-    uid = pod["metadata"]["uid"]
-    script = (
-        "hit=1; for status in /proc/[0-9]*/cgroup; do pid=${status#/proc/}; pid=${pid%/cgroup}; "
-        f'if grep -q -e {uid} -e {uid.replace("-", "_")} "$status" 2>/dev/null && '
-        f'grep -q {program} "/proc/$pid/cmdline" 2>/dev/null; then kill -{name} "$pid" && hit=0; fi; done; exit $hit'
-    )
-    driver("on-node", pod["spec"]["nodeName"], "sh", "-c", script)
 
 
 def test_a_worker_out_of_memory(tmp_path: Path) -> None:
@@ -335,10 +256,3 @@ def test_a_full_disk(tmp_path: Path) -> None:
     keys = trained(run)
     assert sum(key.endswith("/artifact.json") for key in keys) == 2  # selected, and random
     assert not [key for key in keys if key.endswith("/checkpoint")]
-
-
-def trained(run: Run) -> list[str]:
-    """What its training has left in the store."""
-    with store() as client:
-        prefix = f"{run.workspace}/train/"
-        return [str(entry.object_name) for entry in client.list_objects(BUCKET, prefix=prefix, recursive=True)]

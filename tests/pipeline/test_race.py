@@ -13,9 +13,9 @@ from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import Outcome, run
 from lipt.flow.race import ahead
 from lipt.flow.validation import check_run
+from lipt.forecast.calibration import measured
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
-from lipt.forecast.time import measured
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
 from lipt.pods.workers import open_run, worker
 from lipt.progress import Reporter

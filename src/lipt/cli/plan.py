@@ -80,10 +80,11 @@ def plan(
     """
     from lipt.adapters.store import MissingObjectError
     from lipt.config import load_config
+    from lipt.forecast.calibration import calibrate, measured
     from lipt.forecast.sizes import DataSize
     from lipt.forecast.speed import name_of_device, rates_here
     from lipt.forecast.stages import work_of
-    from lipt.forecast.time import Machine, breaks, calibrate, forecast, measured
+    from lipt.forecast.time import Machine, breaks, forecast
     from lipt.runtime.context import Context
 
     start_s = time.process_time()  # this process has now imported what a run imports before its first stage

@@ -5,11 +5,10 @@ They follow from the configuration and the sizes of data and network. `forecast.
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 from statistics import fmean
 
-from lipt.config import Merge
 from lipt.flow.graph import needs_models
+from lipt.forecast.merging import merge_images
 from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.work import Work
@@ -18,7 +17,6 @@ from lipt.runtime.algorithm import field_sizes, scoring_needs
 from lipt.runtime.context import Context
 from lipt.stages.ingest import is_chunk_store
 from lipt.stages.merge import confirmation
-from lipt.training.evaluator import looks
 
 #: Memory for selection, per candidate: its score, its place among the sorted classes, its table row with its name.
 _SELECT_ROW = 135
@@ -39,34 +37,6 @@ def work_of(ctx: Context, data: DataSize) -> list[Work]:
         works.append(scorer.score())
     race = [run.race()] if config.select.race else []
     return [*works, scorer.select(), *race, run.train(), run.evaluate()]
-
-
-#: Share of models that are not behind their rival at a look (the first 256, 512, ... search images). Measured on
-#: CIFAR-10.
-_NOT_BEHIND = 0.4
-
-
-def merge_images(settings: Merge, count: float, validation: int, shard: int) -> float:
-    """Number of images that a merge forwards.
-
-    Exact except for `coarse_to_fine`, and with `batchnorm: best`. There it assumes that `_NOT_BEHIND` of the models
-    pass each look, and that recalibrated statistics win in half of the runs.
-    """
-    search = min(settings.search_images or validation, validation)
-    early, stops = settings.search == "coarse_to_fine", [0, *looks(search)]
-    passed = [_NOT_BEHIND**look if early else 1 for look in range(len(stops))]
-    compared = sum(share * (stop - start) for share, (start, stop) in zip(passed, pairwise(stops), strict=False))
-    fresh = (
-        min(settings.recalibration_images, shard) * {"averaged": 0, "recalibrated": 1, "best": 0.5}[settings.batchnorm]
-    )
-    interpolated = settings.method == "greedy_interpolation"
-    alphas = {"greedy": 1.0, "greedy_interpolation": 1 + 2 * passed[-1] if early else 10}.get(settings.method, 0)
-    average = search + fresh + (compared + fresh if settings.batchnorm == "best" else 0)
-    star = compared if interpolated and settings.fallback else 0
-    searched = search + (count - 1) * compared + average + star + (count - 1) * alphas * (compared + fresh)
-    last = confirmation(settings, validation)
-    models = 4 if interpolated or settings.method == "greedy" else 3  # soup, average, best jigsaw, theta_*
-    return searched + models * (last.stop - max(search, last.start)) + (0 if last.start else search - star)
 
 
 class _Run(RunSizes):

@@ -13,8 +13,9 @@ from lipt.errors import UsageError
 from lipt.selection import registry
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
 from lipt.selection.auto import AUTO, UNUSED, auto_rule
+from lipt.selection.options import bind_options, plain
 from lipt.selection.passes import in_memory
-from lipt.selection.registry import Task, plain, require
+from lipt.selection.registry import Task, require
 from lipt.selection.result import Selection
 from lipt.selection.table import check_notes
 from lipt.selection.types import Candidates, Requirements
@@ -55,7 +56,7 @@ def checked(algorithm: str, options: Mapping[str, Any]) -> AlgorithmName:
     if algorithm == AUTO:
         require(not options, "algorithm auto takes no options; name the algorithm to set them")
     else:
-        registry.bind_options(algorithm, registry.lookup(algorithm).function, options)
+        bind_options(algorithm, registry.lookup(algorithm).function, options)
     return cast(AlgorithmName, algorithm)
 
 
@@ -98,7 +99,7 @@ def select(
     if asked == AUTO:
         name, options = auto_rule(fraction, balanced=balanced)
     found = registry.lookup(name)
-    bound = registry.bind_options(name, found.function, options)
+    bound = bind_options(name, found.function, options)
     needs = found.needs_with(bound)
     notes = {key: plain(value) for key, value in (notes or {}).items()}
     check_notes(notes)  # fail before the work

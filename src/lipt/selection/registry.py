@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from inspect import Parameter, signature
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -163,38 +161,6 @@ def lookup(name: str) -> Registered:
     return _REGISTRY[name]
 
 
-def bind_options(name: str, function: Algorithm, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of the algorithm: its defaults, overridden by `options`.
-
-    Raises:
-        UsageError: an unknown option, or a value of the wrong type.
-    """
-    options = {key: plain(value) for key, value in options.items()}
-    defaults, hints = keywords(function)
-    for key, value in options.items():
-        if key not in defaults:
-            remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
-            raise UsageError(f"algorithm {name} has no option {key!r}", remedy)
-        if not _fits(value, hints[key]):
-            raise UsageError(f"option {key} of {name}: {value!r} is not {_describe(hints[key])}")
-    return defaults | options
-
-
-@cache
-def keywords(function: Algorithm) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Default and type of each option."""
-    parameters = signature(function).parameters.values()
-    defaults = {each.name: each.default for each in parameters if each.kind is Parameter.KEYWORD_ONLY}
-    return defaults, get_type_hints(function)
-
-
-def plain(value: Any) -> Any:
-    """A numpy scalar or a one-element tensor as a Python number or bool; anything else unchanged."""
-    if isinstance(value, np.generic) or (isinstance(value, (np.ndarray, Tensor)) and value.ndim == 0):
-        return value.item()
-    return value
-
-
 def shares(total: int, sizes: Sequence[int]) -> list[int]:
     """`total` split exactly in proportion to the sizes, by largest remainder; on a tie the first gets more. No share
     exceeds its size, unless the total exceeds the sum of the sizes."""
@@ -290,21 +256,3 @@ def per_group(
         if weights_K is not None:
             weights.append(weights_K)
     return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights) if weights else None, scores_N=scores_N)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_args(hint):  # X | None
-        return any(_fits(value, part) for part in get_args(hint))
-    if hint in (bool, NoneType):
-        return isinstance(value, hint)
-    return isinstance(value, (int, float) if hint is float else hint) and not isinstance(value, bool) and value == value
-
-
-def _describe(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
-    if get_args(hint):
-        return " or ".join(_describe(part) for part in get_args(hint))
-    return {int: "an integer", float: "a number", bool: "true or false", NoneType: "null"}.get(hint, str(hint))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lipt.adapters.cluster.fanout import _indexes, _note
+from lipt.adapters.cluster.job_status import indexes, note
 from lipt.adapters.cluster.manifest import Pods, job_manifest
 from lipt.adapters.cluster.runs import Handle, _box_of
 from lipt.errors import UsageError
@@ -110,8 +110,8 @@ def test_a_training_has_no_deadline_and_is_repeated_often() -> None:
 
 
 def test_indexes() -> None:
-    assert _indexes("") == set()
-    assert _indexes("0,2-4,7") == {0, 2, 3, 4, 7}
+    assert indexes("") == set()
+    assert indexes("0,2-4,7") == {0, 2, 3, 4, 7}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_the_reason_of_a_failed_pod_is_kept(status: dict[str, Any], reason: str)
         "metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": "3"}},
         "status": {"phase": "Failed", "containerStatuses": [{"state": status}]},
     }
-    _note(pod, reasons)
+    note(pod, reasons)
     assert reasons == {3: reason}
 
 

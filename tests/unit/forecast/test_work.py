@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from lipt.config import override
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
+from lipt.forecast.calibration import measured
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
-from lipt.forecast.time import measured
 from lipt.forecast.work import Work
 from lipt.runtime.context import Context
 from lipt.runtime.network import new_model

@@ -152,3 +152,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
     changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
     return max(accumulate(changes, initial=0))
+
+
+def everyone(candidates: Candidates) -> Tensor:
+    return torch.arange(len(candidates))

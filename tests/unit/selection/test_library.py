@@ -19,7 +19,8 @@ from torch.utils.data import TensorDataset
 
 import lipt
 from lipt.errors import RUN_MODULES, UsageError
-from lipt.selection.registry import keywords, lookup
+from lipt.selection.options import keywords
+from lipt.selection.registry import lookup
 from tests.programs import run_python
 
 ROOT = Path(__file__).parents[3]

@@ -17,23 +17,9 @@ from selection_samples import make, same
 
 from docs.generate.algorithms import END, PAGE, START
 from lipt import __version__
-from lipt.errors import LiptError, RunError, UsageError
+from lipt.errors import LiptError, UsageError
 from lipt.selection import ALGORITHMS, Candidates, Outputs, Requirements, Selection, requirements, resolve, select
 from lipt.selection.registry import shares
-
-LABELS = torch.tensor([0, 0, 1, 1, 1, 2])
-
-
-def broken(what: str, value: float, sample: int = 7) -> Candidates:
-    candidates = make(20, 3, 4, models=2)
-    tensor = getattr(candidates.outputs[1], what).clone()
-    tensor[sample, 1] = value
-    outputs = {
-        "logits_NC": candidates.outputs[1].logits_NC,
-        "features_ND": candidates.outputs[1].features_ND,
-        what: tensor,
-    }
-    return Candidates(labels_N=candidates.labels_N, num_classes=3, outputs=[candidates.outputs[0], Outputs(**outputs)])
 
 
 def test_requirements_say_what_to_compute() -> None:
@@ -246,31 +232,6 @@ def test_the_scale_of_the_features_does_not_matter(algorithm: str, power: int) -
     assert plain == other
 
 
-@pytest.mark.parametrize("algorithm", ["herding", "k_center", "graph_cut", "facility_location", "moderate", "craig"])
-def test_features_whose_squares_overflow_are_refused(algorithm: str) -> None:
-    """In float32 1e20 squared is infinite: herding returned the same sample twice, in silence."""
-    candidates = make(20, 3, dtype=torch.float32)
-    candidates.outputs[0].features_ND[7, 1] = -1e20
-    with pytest.raises(RunError, match=r"features of candidate sample 7, model 0, reach 1e\+20.*\n.*or use float64"):
-        select(algorithm, candidates, fraction=0.5)
-    double = make(20, 3)
-    double.outputs[0].features_ND[7, 1] = 1e20
-    assert len(select(algorithm, double, fraction=0.5).indices_K.unique()) == 10
-
-
-def test_models_and_validation_of_different_precision() -> None:
-    whole = make(40, 3, models=2)
-    first, second = whole.outputs
-    single = Outputs(logits_NC=second.logits_NC.float(), features_ND=second.features_ND.float())
-    half = Outputs(logits_NC=first.logits_NC, features_ND=first.features_ND.float())
-    mixed = Candidates(labels_N=whole.labels_N, num_classes=3, outputs=[half, single])
-    for algorithm in ("glister", "gradmatch", "craig", "grand", "herding", "dual"):
-        assert len(select(algorithm, mixed, fraction=0.3).indices_K.unique()) == 12, algorithm
-    one, held_out = (make(40, 3, dtype=dtype) for dtype in (torch.float32, torch.float64))
-    for candidates, validation in ((one, held_out), (held_out, one)):
-        assert len(select("glister", candidates, fraction=0.3, validation=validation).indices_K.unique()) == 12
-
-
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.01, float("nan")])
 @pytest.mark.parametrize("algorithm", ["random", "auto"])
 def test_fraction_outside_its_range(algorithm: str, fraction: float) -> None:
@@ -278,88 +239,9 @@ def test_fraction_outside_its_range(algorithm: str, fraction: float) -> None:
         select(algorithm, make(20, 3), fraction=fraction)
 
 
-def test_missing_inputs_say_what_to_do() -> None:
-    bare = Candidates(labels_N=LABELS, num_classes=3)
-    with pytest.raises(UsageError, match=r"at least 1 model.*\n.*score the candidates first"):
-        select("el2n", bare, fraction=0.5)
-    with pytest.raises(UsageError, match="at least 2 model"):
-        select("dual", make(20, 3), fraction=0.5)
-    with pytest.raises(UsageError, match="record a trajectory"):
-        select("forgetting", bare, fraction=0.5)
-    with pytest.raises(UsageError, match="no candidates"):
-        select("random", Candidates(labels_N=LABELS[:0], num_classes=3), fraction=0.5)
-
-
-def test_validation_must_fit_the_candidates() -> None:
-    with pytest.raises(UsageError, match="same models"):
-        select("glister", make(20, 3, 4), fraction=0.5, validation=make(20, 3, 5))
-    with pytest.raises(UsageError, match="same models"):
-        select("glister", make(20, 3, 4, models=2), fraction=0.5, validation=make(20, 3, 4))
-    with pytest.raises(UsageError, match="validation set is empty"):
-        select("glister", make(20, 3, 4), fraction=0.5, validation=make(0, 3, 4))
-    with pytest.raises(RunError, match="validation sample 7, model 1"):
-        select("glister", make(20, 3, 4, models=2), fraction=0.5, validation=broken("logits_NC", torch.nan))
-
-
-@pytest.mark.parametrize(("what", "name"), [("logits_NC", "logits"), ("features_ND", "features")])
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("algorithm", ["grand", "gradmatch", "ccs", "herding"])
-def test_values_that_are_not_finite_name_the_sample(algorithm: str, what: str, name: str, value: float) -> None:
-    if not getattr(requirements(algorithm, 0.5), name):  # not looked at
-        whole = select(algorithm, make(20, 3, 4, models=2), fraction=0.5)
-        assert torch.equal(select(algorithm, broken(what, value), fraction=0.5).indices_K, whole.indices_K)
-        return
-    with pytest.raises(RunError, match=f"{name} of candidate sample 7, model 1"):
-        select(algorithm, broken(what, value), fraction=0.5)
-
-
-@pytest.mark.parametrize("value", [torch.nan, -1.0, -torch.inf])
-def test_impossible_forgetting_counts_name_the_sample(value: float) -> None:
-    counts = torch.tensor([0.0, 1, torch.inf, value, 0, 0])
-    with pytest.raises(RunError, match="sample 3"):
-        select("forgetting", Candidates(labels_N=LABELS, num_classes=3, forgetting_N=counts), fraction=0.5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"labels_N": LABELS.int(), "num_classes": 3}, "labels must be int64"),
-        ({"labels_N": LABELS[None], "num_classes": 3}, "labels must be int64"),
-        ({"labels_N": LABELS, "num_classes": 2}, "label 2 of sample 5 is outside 0..1"),
-        ({"labels_N": LABELS - 1, "num_classes": 3}, "label -1 of sample 0"),
-        ({"labels_N": LABELS, "num_classes": 3, "forgetting_N": torch.zeros(5)}, "5 forgetting counts for 6"),
-        ({"labels_N": LABELS, "num_classes": 3, "outputs": make(7, 3).outputs}, "logits of model 0"),
-        ({"labels_N": LABELS, "num_classes": 3, "outputs": make(6, 4).outputs}, "logits of model 0"),
-    ],
-)
-def test_candidates_that_do_not_fit_together(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        Candidates(**arguments)
-
-
-def test_outputs_that_do_not_fit_together() -> None:
-    with pytest.raises(UsageError, match="of the same N"):
-        Outputs(logits_NC=torch.zeros(3, 2), features_ND=torch.zeros(4, 5))
-    with pytest.raises(UsageError, match="floating point"):
-        Outputs(logits_NC=torch.zeros(3, 2, dtype=torch.int64), features_ND=torch.zeros(3, 5))
-
-
 def test_every_usage_error_is_a_lipt_error() -> None:
     with pytest.raises(LiptError):
         requirements("nothing like it", 0.1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_outputs_are_computed_in_float32(dtype: torch.dtype) -> None:
-    half = make(30, 3, dtype=dtype)
-    single = Candidates(
-        labels_N=half.labels_N,
-        num_classes=3,
-        outputs=[Outputs(logits_NC=o.logits_NC.float(), features_ND=o.features_ND.float()) for o in half.outputs],
-    )
-    for algorithm in ("grand", "gradmatch", "craig", "glister", "herding"):
-        chosen = [select(algorithm, candidates, fraction=0.3).indices_K.tolist() for candidates in (half, single)]
-        assert chosen[0] == chosen[1], algorithm
 
 
 def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,102 @@
+"""What the status of a Job and of its pods tells."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+#: A pod on a lost node stays until it is removed. Its work may then be done twice, which is safe: both pods write the
+#: same bytes to the same address.
+_STUCK_S = 15
+#: A pod that has run for less time never counts as slow.
+_LEAST_GRACE_S = 60.0
+NO_MEMORY = "out of memory (OOMKilled): raise `memory`"
+_EXPLAINED = {"OOMKilled": NO_MEMORY, "Evicted": "evicted by its node"}
+
+
+def is_suspended(job: dict[str, Any]) -> bool:
+    return bool(job.get("spec", {}).get("suspend"))
+
+
+def state(job: dict[str, Any]) -> dict[str, Any]:
+    """The part of the Job that changes when one of its pods changes."""
+    return {"status": job.get("status", {}), "suspended": is_suspended(job)}
+
+
+def all_slow(job: dict[str, Any], pods: list[dict[str, Any]], grace: float) -> bool:
+    """Whether all unfinished pods have run for more than `grace` times the median of the finished ones."""
+    status = job["status"]
+    took: list[float] = []
+    running: list[float] = []
+    for pod in pods:
+        if pod["status"].get("phase") == "Succeeded":
+            took.append(_seconds(pod))
+        elif pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
+            running.append(_seconds(pod))
+    left = job["spec"]["completions"] - status["succeeded"] - len(indexes(status.get("failedIndexes", "")))
+    late = max(_LEAST_GRACE_S, grace * median(took)) if took else math.inf
+    return bool(0 < left <= sum(seconds > late for seconds in running))
+
+
+def _seconds(pod: dict[str, Any]) -> float:
+    """Seconds that the pod's container has run."""
+    for container in pod["status"].get("containerStatuses", []):
+        state = container["state"]
+        if span := state.get("running") or state.get("terminated"):
+            end = span.get("finishedAt")
+            until = datetime.fromisoformat(end) if end else datetime.now(UTC)
+            return (until - datetime.fromisoformat(span["startedAt"])).total_seconds()
+    return 0.0
+
+
+def lost(
+    status: dict[str, Any], condition: dict[str, Any], completions: int, reasons: dict[int, str]
+) -> dict[int, str]:
+    """The reason, for every index that the finished Job did not complete; permanently failed ones first."""
+    failed = set(range(completions)) - indexes(status.get("completedIndexes", ""))
+    late = condition.get("reason") == "DeadlineExceeded"
+    default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
+    for_good = indexes(status.get("failedIndexes", ""))
+    ordered = sorted(failed, key=lambda index: (index not in for_good, index))
+    return {index: default if late else reasons.get(index, default) for index in ordered}
+
+
+def condition(job: dict[str, Any]) -> dict[str, Any] | None:
+    """The condition that reports the Job's end; None while it runs."""
+    for condition in job.get("status", {}).get("conditions", []):
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return dict(condition)
+    return None
+
+
+def note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
+    """Record why a pod failed, because pods disappear together with their messages."""
+    if pod["status"].get("phase") != "Failed":
+        return
+    index = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
+    reason, message = pod["status"].get("reason", ""), pod["status"].get("message", "")
+    for container in pod["status"].get("containerStatuses", []):
+        if ended := container["state"].get("terminated"):
+            code = ended.get("exitCode")
+            reason = ended.get("reason", reason) if ended.get("reason") != "Error" else reason
+            message = ended.get("message") or message or f"exit code {code}"
+    reasons[index] = _EXPLAINED.get(reason, "") or " ".join(message.split()) or reason
+
+
+def is_stuck(pod: dict[str, Any]) -> bool:
+    deleted = pod["metadata"].get("deletionTimestamp")
+    if not deleted:
+        return False
+    due = datetime.fromisoformat(deleted)  # includes the grace period
+    return (datetime.now(UTC) - due).total_seconds() > _STUCK_S
+
+
+def indexes(text: str) -> set[int]:
+    """`0,2-4` -> {0, 2, 3, 4}."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found

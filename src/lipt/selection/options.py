@@ -1,0 +1,64 @@
+"""The options of an algorithm: the keywords of its function, checked against their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from inspect import Parameter, signature
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+from torch import Tensor
+
+from lipt.errors import UsageError, did_you_mean
+
+
+def bind_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of the algorithm: its defaults, overridden by `options`.
+
+    Raises:
+        UsageError: an unknown option, or a value of the wrong type.
+    """
+    options = {key: plain(value) for key, value in options.items()}
+    defaults, hints = keywords(function)
+    for key, value in options.items():
+        if key not in defaults:
+            remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
+            raise UsageError(f"algorithm {name} has no option {key!r}", remedy)
+        if not _fits(value, hints[key]):
+            raise UsageError(f"option {key} of {name}: {value!r} is not {_describe(hints[key])}")
+    return defaults | options
+
+
+@cache
+def keywords(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Default and type of each option."""
+    parameters = signature(function).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.kind is Parameter.KEYWORD_ONLY}
+    return defaults, get_type_hints(function)
+
+
+def plain(value: Any) -> Any:
+    """A numpy scalar or a one-element tensor as a Python number or bool; anything else unchanged."""
+    if isinstance(value, np.generic) or (isinstance(value, (np.ndarray, Tensor)) and value.ndim == 0):
+        return value.item()
+    return value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_args(hint):  # X | None
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint in (bool, NoneType):
+        return isinstance(value, hint)
+    return isinstance(value, (int, float) if hint is float else hint) and not isinstance(value, bool) and value == value
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_args(hint):
+        return " or ".join(_describe(part) for part in get_args(hint))
+    return {int: "an integer", float: "a number", bool: "true or false", NoneType: "null"}.get(hint, str(hint))
