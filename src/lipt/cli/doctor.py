@@ -118,6 +118,8 @@ def _check_cluster(
     findings["rights"] = _run_check(preflight.user_rights, site, endpoint=endpoint)
     for name, check in preflight.CHECKS.items():
         findings[name] = _run_check(check, site)
+    if config.train.nodes > 1:
+        findings["service"] = _run_check(preflight.training_service, site)
     findings["pod"] = None, "skipped: fix the settings first"
     if findings["settings"][0]:
         findings["pod"] = _run_check(preflight.pod, site, workspace=config.workspace, data=config.data.source)

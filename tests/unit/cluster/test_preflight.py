@@ -69,6 +69,22 @@ def test_objects_of_the_store_are_checked_by_key_and_never_shown() -> None:
         installation.store_objects(site(Answers(documents)))
 
 
+def test_the_service_of_a_training_on_several_nodes() -> None:
+    text = (ROOT / "manifests/base/access/access.yaml").read_text(encoding="utf-8")
+    (shipped,) = [document for document in yaml.safe_load_all(text) if document["kind"] == "Service"]
+    path = "/api/v1/namespaces/vision/services/lipt-training"
+    assert preflight.training_service(site(Answers({path: shipped}))) == "Service lipt-training, headless"
+    with pytest.raises(RunError, match="vision has no Service lipt-training") as error:
+        preflight.training_service(site(Answers(), engine="kubeflow"))
+    assert error.value.remedy == "kubectl apply -k manifests/overlays/kubeflow"
+    for changed in ({"clusterIP": "10.0.0.1"}, {"selector": {"app": "other"}}):
+        with pytest.raises(RunError, match="not the headless one") as error:
+            preflight.training_service(site(Answers({path: {"spec": shipped["spec"] | changed}})))
+        assert "kubectl -n vision delete service lipt-training" in error.value.remedy
+    with pytest.raises(UnknownError, match="you may not read Service lipt-training"):
+        preflight.training_service(site(Answers({path: RefusedError("no")})))
+
+
 def test_old_servers_and_missing_namespaces() -> None:
     version = {"major": "1", "minor": "28+", "gitVersion": "v1.28.3"}
     with pytest.raises(RunError, match=r"v1\.28\.3"):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from lipt.adapters.cluster.api import Api, MissingError, RefusedError
+from lipt.adapters.cluster.manifest import SERVICE, SERVICE_LABEL
 from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
 from lipt.adapters.cluster.runs import engine_client
 from lipt.errors import RunError
@@ -62,3 +63,25 @@ def store_objects(site: Site) -> str:
     if unseen:
         raise UnknownError(f"you may not read {' and '.join(unseen)} {name}", "the check `pod` tests them")
     return f"Secret and ConfigMap {name}"
+
+
+def training_service(site: Site) -> str:
+    """The Service that gives the pods of a training their names exists, is headless and selects these pods."""
+    try:
+        spec = site.cluster.get(f"/api/v1/namespaces/{site.namespace}/services/{SERVICE}")["spec"]
+    except RefusedError:
+        raise UnknownError(
+            f"you may not read Service {SERVICE}",
+            f"an administrator can: kubectl -n {site.namespace} get service {SERVICE}",
+        ) from None
+    except MissingError:
+        raise RunError(
+            f"{site.namespace} has no Service {SERVICE}, so the pods of a training cannot find each other",
+            OVERLAY[site.engine],
+        ) from None
+    if spec.get("clusterIP") != "None" or spec.get("selector") != {SERVICE_LABEL: SERVICE}:
+        raise RunError(
+            f"Service {SERVICE} in {site.namespace} is not the headless one of LiPT",
+            f"kubectl -n {site.namespace} delete service {SERVICE}, then {OVERLAY[site.engine]}",
+        )
+    return f"Service {SERVICE}, headless"
