@@ -34,6 +34,7 @@ from lipt.runtime.dataset import open_dataset, open_test_images, split_positions
 from lipt.runtime.network import new_model, standard_augment
 from lipt.selection import Candidates, Outputs, Trajectory, select
 from lipt.stages.ingest import ingest
+from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics
 from lipt.training.forward import accuracies, outputs_of
 from lipt.training.loop import Recipe, Trainer, batch_sizes, train
@@ -123,8 +124,20 @@ def candidates_of(problem: Problem, scored: dict[str, Tensor], reads: str, epoch
     return Candidates(labels_N=labels_N, num_classes=problem.classes, trajectories=[Trajectory.of(first)])
 
 
-def accuracy_after(problem: Problem, rows_K: Tensor | None, *, steps: int, kept: int) -> float:
-    """Test accuracy after training on the rows; None: on `kept` fresh ones in each epoch."""
+def accuracy_after(
+    problem: Problem,
+    rows_K: Tensor | None,
+    *,
+    steps: int,
+    kept: int,
+    draws: LossDraws | None = None,
+    drawn: int | None = None,
+) -> float:
+    """Test accuracy after training on the rows; None: on `kept` fresh ones in each epoch.
+
+    Args:
+        drawn: the images among which `draws` chooses; None: `kept`.
+    """
     ctx, settings = problem.ctx, problem.ctx.config.train
     images = problem.images if rows_K is None else problem.images.subset(rows_K)
     recipe = Recipe(
@@ -134,12 +147,12 @@ def accuracy_after(problem: Problem, rows_K: Tensor | None, *, steps: int, kept:
         lr=settings.lr,
         schedule="cosine",
         augment=standard_augment(ctx),
-        epoch_size=kept if rows_K is None else None,
+        epoch_size=(drawn or kept) if rows_K is None else None,
         precision=ctx.precision,
     )
     seed = ctx.seed("map", "train")
     trainer = Trainer(new_model(ctx, problem.classes, seed), recipe, seed=seed, device=ctx.device)
-    train(trainer, lambda _: (images, None))
+    train(trainer, lambda _: (images, None), draws=draws)
     return accuracies([trainer.model], problem.test, device=ctx.device)[0]
 
 

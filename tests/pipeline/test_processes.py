@@ -37,6 +37,8 @@ CASES: dict[str, dict[str, Any]] = {
     "resident": {},
     "streamed": {"data": {"resident_mb": 0}, "train": TRAIN | {"epochs": 2}},
     "crops": {"data": {"resident_mb": 0, "crop": "resized", "image_size": 8}, "train": TRAIN | {"epochs": 2}},
+    "infobatch": {"train": TRAIN | {"draw": "infobatch"}},
+    "ordered": {"train": TRAIN | {"draw": "ordered", "epoch_fraction": 0.1}},
     "reselect": {"train": TRAIN | {"epochs": 2, "reselect_every": 1}, "select": {"algorithm": "grand"}},
     "raptr": {
         "model": SMOOTH | {"name": "tests.unit.training.helpers:smooth_residual"},

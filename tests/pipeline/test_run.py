@@ -211,6 +211,9 @@ def test_auto_pays_for_no_model_where_none_pays(tmp_path: Path) -> None:
         ({"algorithm": "auto"}, {}, "rs2", 1.0, 0.1),
         ({"algorithm": "random", "fraction": 0.3}, {"epoch_fraction": 0.2}, "rs2", 1.0, 0.2),
         ({"algorithm": "random", "fraction": 1.0}, {"epoch_fraction": 0.2}, "random", 0.2, None),
+        ({"algorithm": "random", "fraction": 1.0}, {"epoch_fraction": 0.2, "draw": "ordered"}, "rs2", 1.0, 0.2),
+        ({"algorithm": "random", "fraction": 1.0}, {"draw": "infobatch"}, "full", 1.0, None),
+        ({"algorithm": "ccs", "fraction": 0.3}, {"epoch_fraction": 0.2, "draw": "ordered"}, "random", 0.3, 0.2),
     ],
 )
 def test_a_plain_run_has_something_beside_it(
@@ -222,6 +225,7 @@ def test_a_plain_run_has_something_beside_it(
     beside = override(config, baseline.changes)
     assert (baseline.name, algorithm_of(beside.select) in ("random", "stratified")) == (name, True)
     assert (beside.select.fraction, beside.train.epoch_fraction) == (kept, per_epoch)
+    assert (beside.train.draw, beside.train.first_losses) == ("uniform", "none")
     assert beside.model_dump(exclude={"train", "select"}) == config.model_dump(exclude={"train", "select"})
     assert baseline_of(override(config, {"train": {"random_baseline": False}})) is None
 

@@ -205,7 +205,8 @@ def _selection(config: Config, facts: Facts | None) -> str:
 
     raise_all(problems(config, facts))
     kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
-    return f"{config.select.algorithm}, {kept:.1%} kept, {per_epoch:.1%} per epoch"
+    drawn = "" if config.train.draw == "uniform" else f" ({config.train.draw})"
+    return f"{config.select.algorithm}, {kept:.1%} kept, {per_epoch:.1%} per epoch{drawn}"
 
 
 def _comparison(config: Config) -> str:

@@ -59,6 +59,14 @@ class Config(Section):
                 f"train.epoch_fraction ({drawn:g}) exceeds select.fraction ({self.select.fraction:g}): "
                 "an epoch cannot draw more than is kept"
             )
+        among = (drawn or 0) / self.train.top_share
+        if self.train.draw == "ordered" and round(among, 9) > self.select.fraction:
+            raise ValueError(
+                f"train.draw: ordered draws train.epoch_fraction / train.top_share = {among:.3g} of the candidates, "
+                f"more than select.fraction ({self.select.fraction:g}) keeps"
+            )
+        if self.train.first_losses == "trajectory" and not (self.score.model == "trajectory" and self.score.epochs):
+            raise ValueError("train.first_losses: trajectory needs score.model: trajectory and score.epochs above 0")
         if self.train.steps is None and self.train.reselect_every >= self.train.epochs:
             raise ValueError(
                 f"train.reselect_every ({self.train.reselect_every}) is not below train.epochs ({self.train.epochs}): "

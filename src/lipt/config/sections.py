@@ -224,6 +224,19 @@ class Train(Section):
     keep. The last epoch may end early."""
     epoch_fraction: Fraction | None = Field(None, gt=0, le=1)
     """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
+    draw: Literal["uniform", "infobatch", "ordered"] = "uniform"
+    """How an epoch draws. `uniform`: at random. `infobatch`: likewise, but samples with a loss below the mean are left
+    out with `prune_probability`, and the others of them count for more; no pruning in epochs that begin in the last
+    eighth. `ordered`: the samples with the highest losses among more that are drawn at random (OrderDP). A loss is the
+    one of the last time that the training saw the sample."""
+    prune_probability: float = Field(0.5, gt=0, lt=1)
+    """Probability with which `draw: infobatch` leaves out a sample with a loss below the mean."""
+    top_share: Fraction = Field(0.85, gt=0, lt=1)
+    """`draw: ordered` draws `epoch_fraction` / `top_share` of the candidates at random, and trains on this share of
+    them."""
+    first_losses: Literal["none", "trajectory"] = "none"
+    """Losses before the training has seen a sample. `none`: such samples are drawn first. `trajectory`: from the last
+    epoch of the models of `score.model: trajectory`."""
     lr: float = Field(0.1, gt=0)
     """Learning rate at the start; it falls to 0 along a cosine."""
     batch_size: PositiveInt = 256
@@ -240,10 +253,20 @@ class Train(Section):
     use_weights: bool = True
     """Multiply the loss of each sample by its weight from the selection (normalised to mean 1)."""
     random_baseline: bool = True
-    """Also train on a random subset with the same two budgets. If the subset itself is random, train on fresh draws
-    from all data (RS2) instead."""
+    """Also train on a random subset with the same two budgets and uniform draws. If the subset itself is random, train
+    on fresh draws from all data (RS2) instead."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; does not change the result."""
+
+    @model_validator(mode="after")
+    def _draw_fits(self) -> Self:
+        if self.draw == "ordered" and self.epoch_fraction is None:
+            raise ValueError("train.draw: ordered needs train.epoch_fraction, the share to train on per epoch")
+        if self.draw != "uniform" and self.reselect_every:
+            raise ValueError(f"train.draw: {self.draw} draws from one subset; it excludes train.reselect_every")
+        if self.draw == "uniform" and self.first_losses != "none":
+            raise ValueError("train.first_losses needs train.draw: infobatch or ordered; uniform draws use no losses")
+        return self
 
 
 class Compare(Section):

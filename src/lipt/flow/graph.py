@@ -69,6 +69,11 @@ def needs_models(config: Config) -> bool:
     return needs.outputs or needs.trajectory
 
 
+def trains_models(config: Config) -> bool:
+    """Whether theta_* or the models of `score.runs` are trained: for the algorithm, or for the first losses."""
+    return needs_models(config) or config.train.first_losses == "trajectory"
+
+
 def has_swarm(config: Config) -> bool:
     """Whether jigsaws are trained and merged."""
     return needs_models(config) and not config.score.has_own_models and config.merge.method != "none"
@@ -79,7 +84,7 @@ def prepare(ctx: Context) -> Prepared:
     check_trajectory(ctx.config)
     check_start(ctx.config)
     dataset = ingest(ctx).make()
-    if not needs_models(ctx.config):
+    if not trains_models(ctx.config):
         return Prepared(dataset=dataset)
     runs = ctx.config.score.runs if ctx.config.score.has_own_models else 1
     # Shards first: that fails at once if there are too few images.
@@ -180,6 +185,8 @@ class Scoring:
     def of(cls, ctx: Context, prepared: Prepared, merged: Artifact | None) -> Scoring:
         """The scoring of a run; 0 blocks without models."""
         models, base = [merged] if merged is not None else list(prepared.initial), None
+        if not needs_models(ctx.config):  # they only give the first losses
+            models = []
         if merged is not None and ctx.config.score.model == "jigsaws":  # those that arrived: the inputs of the merge
             models, base = list(made_of(ctx, merged, "pretrain")), prepared.initial[0]
         count = len(blocks(ctx, prepared.dataset)) if models else 0
@@ -217,7 +224,8 @@ def train_and_evaluate(
     race = Scoring.of(ctx, prepared, merged).race(ctx).trainings() if ctx.config.select.race else {}
     ctx = of_winner(ctx, subset)
     start = (merged or prepared.initial[0]) if ctx.config.train.start == "continue" else None
-    model = train(ctx, prepared.dataset, subset, start).make()
+    recorded = prepared.initial if ctx.config.train.first_losses == "trajectory" else ()
+    model = train(ctx, prepared.dataset, subset, start, recorded).make()
     return Outcome(
         config=ctx.config,
         prepared=prepared,

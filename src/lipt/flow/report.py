@@ -158,6 +158,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         reason=_reason(config),
         kept_fraction=config.select.fraction,
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
+        draw=config.train.draw,
         epochs=config.train.epochs,
         seeds=[outcome.config.seed for outcome in entry.outcomes],
         accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],

@@ -21,16 +21,19 @@ def baseline_of(config: Config) -> Baseline | None:
     """The baseline of a run: a random subset with the same two budgets, class-balanced if the selection is balanced.
 
     If the selection is itself random, the baseline is RS2 with the same trained budget. If the run is RS2, the
-    baseline is a fixed random subset. None if it is switched off, or the run trains on all data.
+    baseline is a fixed random subset. Draws that are led by losses from all data are compared with uniform ones (RS2,
+    or all data). None if it is switched off, or the run trains on all data.
     """
     settings = config.train
     is_random = algorithm_of(config.select) in ("random", "stratified")
-    draws_from_all = config.select.fraction == 1 and settings.epoch_fraction not in (None, 1)
-    if not settings.random_baseline or (is_random and config.select.fraction == 1 and not draws_from_all):
+    is_uniform, whole = settings.draw == "uniform", settings.epoch_fraction in (None, 1)
+    trains_on_all, is_rs2 = (is_random and config.select.fraction == 1 and each for each in (whole, not whole))
+    if not settings.random_baseline or (trains_on_all and is_uniform):
         return None
-    if is_random and not draws_from_all:
-        label, changes = variants(config)["rs2"]
-        return Baseline(name="rs2", label=label, changes=changes)
+    if is_random and not (is_rs2 and is_uniform):
+        name = "full" if trains_on_all else "rs2"
+        label, changes = variants(config)[name]
+        return Baseline(name=name, label=label, changes=changes)
     name = "stratified" if config.select.balanced else "random"
     label, changes = variants(config)[name]
     if is_random:
@@ -40,7 +43,8 @@ def baseline_of(config: Config) -> Baseline | None:
     return Baseline(name="random", label=label, changes=changes)
 
 
-_PLAIN = {"reselect_every": 0, "start": "fresh"}
+_PLAIN = {"reselect_every": 0, "start": "fresh", "first_losses": "none"}
+_RANDOM = _PLAIN | {"draw": "uniform"}
 
 
 def _chosen_by(algorithm: str) -> dict[str, Any]:
@@ -61,15 +65,15 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
         "train": _PLAIN,
     }
     return {
-        "full": ("Full data", {"select": everything, "train": _PLAIN | {"epoch_fraction": None}}),
-        "random": ("Random subset", {"select": _chosen_by("random"), "train": _PLAIN}),
+        "full": ("Full data", {"select": everything, "train": _RANDOM | {"epoch_fraction": None}}),
+        "random": ("Random subset", {"select": _chosen_by("random"), "train": _RANDOM}),
         "stratified": (
             "Class-balanced random",
-            {"select": _chosen_by("stratified"), "train": _PLAIN},
+            {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
         "rs2": (
             "RS2: fresh random draw every epoch",
-            {"select": everything, "train": _PLAIN | {"epoch_fraction": per_epoch}},
+            {"select": everything, "train": _RANDOM | {"epoch_fraction": per_epoch}},
         ),
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": _chosen_by("grand")}),

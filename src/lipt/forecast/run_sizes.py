@@ -80,6 +80,12 @@ class RunSizes:
         return 8 + recorded * self.scorers * EPOCH_BYTES * self.config.score.epochs
 
     @cached_property
+    def recorded_bytes(self) -> float:
+        """Bytes of the trajectories that give the first losses."""
+        reads = self.config.train.first_losses == "trajectory"
+        return reads * self.scorers * EPOCH_BYTES * self.config.score.epochs * self.data.candidates
+
+    @cached_property
     def output_bytes(self) -> float:
         """Bytes of the stored outputs of one image."""
         settings, classes = self.config.score, self.data.classes

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from statistics import fmean
 
-from lipt.flow.graph import needs_models
+from lipt.flow.graph import needs_models, trains_models
 from lipt.forecast.merging import merge_images
 from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
 from lipt.forecast.sizes import DataSize
@@ -29,7 +29,7 @@ def work_of(ctx: Context, data: DataSize) -> list[Work]:
     config, run = ctx.config, _Run.of(ctx, data)
     scorer = run if config.score.proxy is None else _Run.of(ctx.of_scorer(), data)
     works = [] if is_chunk_store(config.data) else [run.ingest()]
-    if needs_models(config):
+    if trains_models(config):
         works.append(scorer.initialise())
     if run.swarm:
         works += [run.dispatch(), scorer.pretrain(), *scorer.merges()]
@@ -214,7 +214,8 @@ class _Run(RunSizes):
         drawn = kept
         if settings.epoch_fraction is not None:
             drawn = min(kept, max(1, round(settings.epoch_fraction * candidates)))
-        # Of the two runs only the selected one selects again; a part is the mean of both.
+        # Of the two runs only the selected one selects again, or reads trajectories; a part is the mean of both.
+        # Without `steps` this is an upper bound for `draw: infobatch`, which leaves out images by their losses.
         per_epoch = math.ceil(drawn / settings.batch_size)
         steps = settings.steps or settings.epochs * per_epoch
         epochs, images = math.ceil(steps / per_epoch), steps / per_epoch * drawn
@@ -246,13 +247,13 @@ class _Run(RunSizes):
             gradient_bytes=self.net.state_bytes,
             flops=images * self.net.both - saved + forwarded * self.net.forward,
             steps=steps,
-            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes},
+            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes + self.recorded_bytes / runs},
             written={"model": self.net.file_bytes},
             requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
             memory_bytes=self.trainer + self.resident(max(sources)),
             checkpoints=epochs - 1,
-            checkpoint_bytes=2 * self.net.state_bytes,
+            checkpoint_bytes=2 * self.net.state_bytes + 4 * kept * (settings.draw != "uniform"),
         )
 
     def evaluate(self) -> Work:

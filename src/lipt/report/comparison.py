@@ -14,6 +14,7 @@ from lipt.report.numbers import (
     format_percent,
     format_points,
     format_seconds,
+    format_trained,
 )
 from lipt.report.significance import deviation, difference, group_by_budgets, mean_accuracy, strongest_random
 
@@ -73,7 +74,7 @@ def _line(row: Row, rows: Sequence[Row]) -> Line:
         _accuracy_cell(row),
         _delta_cell(row, rows),
         Cell(format_budget(row.kept_fraction), exact(row.kept_fraction, "of the candidates")),
-        Cell(format_budget(row.epoch_fraction), exact(row.epoch_fraction, "of the candidates per epoch")),
+        Cell(format_trained(row.epoch_fraction, row.draw), exact(row.epoch_fraction, "of the candidates per epoch")),
         Cell(str(row.epochs)),
         Cell(format_seconds(wall_s), stages or "not measured"),
         Cell(format_multiple(row.pretrain_cost), exact(row.pretrain_cost, "epochs over all candidates")),

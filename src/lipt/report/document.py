@@ -56,6 +56,8 @@ class Row(_Model):
     """Reason for the algorithm, if the configuration left the choice to `auto`."""
     kept_fraction: Share
     epoch_fraction: Share
+    draw: str = "uniform"
+    """How an epoch draws: `train.draw`."""
     epochs: Count
     seeds: list[int] = Field(min_length=1)
     accuracy: list[Share]

@@ -54,6 +54,12 @@ def format_budget(share: float) -> str:
     return f"{format_number(100 * share)} %"
 
 
+def format_trained(share: float, draw: str) -> str:
+    """The trained budget and how an epoch draws: "10 %", "10 % (ordered)", "up to 10 % (infobatch)"."""
+    text = format_budget(share) if draw == "uniform" else f"{format_budget(share)} ({draw})"
+    return f"up to {text}" if draw == "infobatch" else text
+
+
 def format_points(share: float | None, digits: int = 2) -> str:
     """0.0123 -> "+1.23", -0.5 -> "−50.00": percentage points, always signed."""
     if share is None:

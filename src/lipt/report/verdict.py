@@ -17,6 +17,7 @@ from lipt.report.numbers import (
     format_percent,
     format_points,
     format_seconds,
+    format_trained,
 )
 from lipt.report.significance import (
     MIN_SEEDS,
@@ -121,7 +122,7 @@ def _seeds(delta: Difference) -> str:
 
 
 def _budgets(row: Row) -> str:
-    kept, per_epoch = format_budget(row.kept_fraction), format_budget(row.epoch_fraction)
+    kept, per_epoch = format_budget(row.kept_fraction), format_trained(row.epoch_fraction, row.draw)
     if kept == per_epoch:
         return f"{kept} of the data, kept and trained on for {row.epochs} epochs"
     return f"{kept} of the data kept, {per_epoch} trained on per epoch, {row.epochs} epochs"

@@ -40,7 +40,7 @@ def resumable(
     data = ranks.broadcast((attempt.load_checkpoint() if ranks.rank == 0 else None) or b"")
     if data:
         _restore(data, attempt, trainer, dynamics, restore_extra)
-        epochs = f"{trainer.progress.epoch} of {trainer.recipe.epochs}"
+        epochs = f"{trainer.progress.epoch} of {_epochs(trainer)}"
         if ranks.rank == 0:
             attempt.reporter.say(f"{attempt.label:<16}  continues after epoch {epochs}, from its checkpoint")
     if ranks.rank == 0:
@@ -49,9 +49,8 @@ def resumable(
 
     def after_epoch(trainer: Trainer) -> None:
         nonlocal last
-        progress = trainer.progress
         cost = total_cost(attempt, ranks)
-        if ranks.rank == 0 and progress.epoch < trainer.recipe.epochs and time.monotonic() - last >= every_s:
+        if ranks.rank == 0 and trainer.done < 1 and time.monotonic() - last >= every_s:
             last = time.monotonic()
             attempt.save_checkpoint(_pack(cost, trainer, dynamics, extra()))
 
@@ -62,13 +61,19 @@ def follow(attempt: Attempt, trainer: Trainer) -> None:
     """Report the progress of each batch."""
 
     def advance(done: int, count: int) -> None:
-        progress, epochs = trainer.progress, trainer.recipe.epochs
+        progress, epochs = trainer.progress, _epochs(trainer)
         loss = f", loss {progress.loss[-1]:.3f}" if progress.loss else ""
         attempt.shows(f"images, epoch {progress.epoch + 1} of {epochs}{loss}")(
             progress.epoch * count + done, epochs * count
         )
 
     trainer.advance = advance
+
+
+def _epochs(trainer: Trainer) -> int:
+    """Epochs of the training as far as they are known: with a budget of steps, short epochs make it more."""
+    progress = trainer.progress
+    return max(trainer.recipe.epochs, progress.epoch + (trainer.done < 1))
 
 
 def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:

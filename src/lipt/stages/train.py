@@ -1,6 +1,7 @@
 """Train: the main training on the subset."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from lipt.runtime.network import WEIGHTS, new_model, read_weights, standard_augm
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.selection import Candidates
+from lipt.stages.initialise import DYNAMICS
 from lipt.stages.select import StoredSubset, apply, read_subset
 from lipt.training.distributed import Ranks
+from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.forward import outputs_of
 from lipt.training.loop import Recipe, Trainer, batch_sizes
 from lipt.training.loop import train as run_training
@@ -30,7 +33,13 @@ from lipt.training.raptr import recalibrate, saved_flops
 from lipt.training.tensor_files import pack, state_of, unpack
 
 
-def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None) -> Stage:
+def train(
+    ctx: Context,
+    dataset: Artifact,
+    subset: Artifact,
+    start: Artifact | None = None,
+    recorded: Sequence[Artifact] = (),
+) -> Stage:
     """Train on the subset. With `train.epoch_fraction`, each epoch draws new samples from it.
 
     `processes` processes share each batch (default: one per GPU). The result is the same up to rounding, so the
@@ -38,9 +47,11 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
 
     Args:
         start: the model whose weights the training starts from (`train.start: continue`); None: random weights.
+        recorded: the models whose trajectories give the first losses (`train.first_losses`).
     """
     settings = ctx.config.train
     inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
+    inputs |= {f"{_RECORDED}{number}": model for number, model in enumerate(recorded)}
 
     def body(attempt: Attempt) -> dict[str, Any]:
         return run_together(ctx, attempt, fit, inputs, batch_size=settings.batch_size)
@@ -49,14 +60,19 @@ def train(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | N
         "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"}),
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
     }
-    given, label = [dataset, subset, *([start] if start else [])], f"train {subset.settings['select']['algorithm']}"
+    given = [dataset, subset, *([start] if start else []), *recorded]
+    label = f"train {subset.settings['select']['algorithm']}"
     return Stage(ctx=ctx, name="train", settings=chosen, inputs=given, body=body, label=label)
 
 
 def steps_per_epoch(settings: Train, candidates: int, kept: int) -> int:
     """Optimiser steps of one epoch on a subset of `kept` samples."""
-    drawn = kept if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * candidates))
-    return len(batch_sizes(min(drawn, kept), settings.batch_size))
+    return len(batch_sizes(min(_drawn(settings, candidates) or kept, kept), settings.batch_size))
+
+
+def _drawn(settings: Train, candidates: int) -> int | None:
+    """The trained budget in samples; None: the whole subset."""
+    return None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * candidates))
 
 
 def steps_of(settings: Train, candidates: int, kept: int) -> int:
@@ -74,9 +90,10 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     validation, candidates = split_positions(ctx, data)
     seed = ctx.seed("train")
     model = new_model(ctx, len(data.manifest.classes), seed, read_weights(attempt, start) if start else None)
-    drawn = None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * len(candidates)))
     stored = read_subset(attempt, subset)
-    per_epoch = steps_per_epoch(settings, len(candidates), len(stored.positions_K))
+    kept = len(stored.positions_K)
+    drawn, per_epoch = _drawn(settings, len(candidates)), steps_per_epoch(settings, len(candidates), kept)
+    draws = _draws(ctx, attempt, inputs, rows_of(candidates, stored.positions_K), drawn)
     recipe = Recipe(
         epochs=settings.epochs if settings.steps is None else math.ceil(settings.steps / per_epoch),
         steps=settings.steps,
@@ -84,7 +101,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         lr=settings.lr,
         schedule="cosine",
         augment=standard_augment(ctx),
-        epoch_size=drawn,
+        epoch_size=round(drawn / settings.top_share) if drawn and settings.draw == "ordered" else drawn,
         precision=ctx.precision,
         raptr=subnetworks(settings.raptr),
     )
@@ -99,10 +116,11 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     else:
         feed = _Fixed(ctx)
     feed.start(stored, lambda: images(stored.positions_K))
+    changing = draws or feed
     with resumable(
-        attempt, trainer, every_s=settings.checkpoint_s, extra=feed.tensors, restore_extra=feed.restore
+        attempt, trainer, every_s=settings.checkpoint_s, extra=changing.tensors, restore_extra=changing.restore
     ) as after_epoch:
-        run_training(trainer, feed, after_epoch=after_epoch)
+        run_training(trainer, feed, draws=draws, after_epoch=after_epoch)
     progress = trainer.progress
     if processes.ranks.rank == 0:
         if settings.raptr:
@@ -114,7 +132,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     return {
         "images": progress.images,
         "steps": progress.steps,
-        "kept": len(stored.positions_K),
+        "kept": kept,
         "losses": progress.loss,
         "accuracies": progress.accuracy,
     }
@@ -124,6 +142,36 @@ def _recalibrate(ctx: Context, model: nn.Module, images: ResidentImages | Stream
     return recalibrate(
         model, images, augment=standard_augment(ctx), seed=seed, device=ctx.device, precision=ctx.precision
     )
+
+
+#: How the inputs that record trajectories are called.
+_RECORDED = "recorded "
+
+
+def _draws(ctx: Context, attempt: Attempt, inputs: Inputs, rows_K: Tensor, count: int | None) -> LossDraws | None:
+    """The draws that `train.draw` names, with the first losses of the kept candidates; None: uniform draws.
+
+    Args:
+        rows_K: the rows of the subset among the candidates.
+        count: images to train on per epoch; None: all that are kept.
+    """
+    settings = ctx.config.train
+    if settings.draw == "uniform":
+        return None
+    first_K = torch.full((len(rows_K),), torch.nan)
+    recorded = [model for name, model in inputs.items() if model is not None and name.startswith(_RECORDED)]
+    if recorded:
+        seen = [unpack(attempt.read(model, DYNAMICS, kind="other"), origin=model.ref)["p"][:, -1] for model in recorded]
+        first_K = torch.stack([losses(p_N[rows_K]) for p_N in seen]).mean(0)
+    if settings.draw == "infobatch":
+        return InfoBatch(first_K, probability=settings.prune_probability)
+    return Ordered(first_K, count=count or len(rows_K))
+
+
+def rows_of(positions_N: Positions, positions_K: Positions) -> Tensor:
+    """The rows at which these positions stand among the candidates, int64 (K,)."""
+    order = np.argsort(positions_N)
+    return torch.from_numpy(order[np.searchsorted(positions_N, positions_K, sorter=order)])
 
 
 class _Fixed:
@@ -174,9 +222,7 @@ class _Reselecting(_Fixed):
             raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
 
     def start(self, subset: StoredSubset, load: Any) -> None:
-        order = np.argsort(self.positions)
-        rows_K = order[np.searchsorted(self.positions, subset.positions_K, sorter=order)]
-        self._use(torch.from_numpy(rows_K), subset.weights_K)
+        self._use(rows_of(self.positions, subset.positions_K), subset.weights_K)
 
     def __call__(self, trainer: Trainer) -> tuple[ImageSet, Tensor | None]:
         epoch = trainer.progress.epoch

@@ -22,6 +22,7 @@ from lipt.data.images import ImageSet, to_device
 from lipt.errors import RunError
 from lipt.rng import derive, permutation
 from lipt.training.distributed import Ranks
+from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.networks import on_device
 from lipt.training.optimizer import SGD
@@ -35,13 +36,14 @@ class Recipe:
     """SGD with Nesterov momentum."""
 
     epochs: int
-    """Epochs of the whole training; with `steps`, the last one may end early."""
+    """Epochs of the whole training. With `steps`, the last one may end early; draws that are led by losses may take
+    more epochs."""
     batch_size: int
     lr: float
     schedule: Literal["constant", "cosine"]
     augment: Augment
     epoch_size: int | None = None
-    """K, samples drawn per epoch; None = all N."""
+    """Samples drawn uniformly per epoch; None = all N."""
     steps: int | None = None
     """Optimiser steps of the whole training; None = `epochs` whole epochs."""
     momentum: float = 0.9
@@ -99,24 +101,41 @@ class Trainer:
         """Called after each batch with (images done in this epoch, images of this epoch)."""
         self.optimizer = SGD(model.parameters(), momentum=recipe.momentum, weight_decay=recipe.weight_decay)
 
-    def run_epoch(self, images: ImageSet, *, weights_N: Tensor | None = None, dynamics: Dynamics | None = None) -> None:
+    @property
+    def done(self) -> float:
+        """The share of the training that is finished; 1 at its end."""
+        recipe, progress = self.recipe, self.progress
+        if recipe.steps is not None:
+            return progress.steps / recipe.steps
+        return progress.epoch / recipe.epochs if recipe.epochs else 1.0
+
+    def run_epoch(
+        self,
+        images: ImageSet,
+        *,
+        weights_N: Tensor | None = None,
+        dynamics: Dynamics | None = None,
+        draws: LossDraws | None = None,
+    ) -> None:
         """Train for one epoch on samples drawn from `images`.
 
         Args:
             weights_N: float32 (N,) loss weights; they are scaled to mean 1 over the set.
             dynamics: records what all processes see of each sample in this epoch.
+            draws: chooses among the samples that were drawn, and records their losses.
 
         Raises:
             RunError: the loss is not finite, or a batch has fewer images than there are processes.
         """
         recipe, epoch, ranks = self.recipe, self.progress.epoch, self.ranks
-        rows_K = images.epoch_order(
-            epoch_rows(len(images), recipe.epoch_size, self.seed, epoch), derive(self.seed, "read", epoch)
-        )
+        rows_K, factors_N = epoch_rows(len(images), recipe.epoch_size, self.seed, epoch), None
+        if draws is not None:
+            rows_K, factors_N = draws.of_epoch(rows_K, done=self.done, seed=self.seed, epoch=epoch)
+        rows_K = images.epoch_order(rows_K, derive(self.seed, "read", epoch))
         sizes = batch_sizes(len(rows_K), recipe.batch_size)
-        per_epoch = len(sizes)
-        total = recipe.steps or recipe.epochs * per_epoch
+        before, total = epoch * len(sizes), recipe.epochs * len(sizes)
         if recipe.steps is not None:
+            before, total = self.progress.steps, recipe.steps
             sizes = sizes[: recipe.steps - self.progress.steps]
             rows_K = rows_K[: sum(sizes)]
         if sizes[0] < ranks.count:
@@ -130,7 +149,11 @@ class Trainer:
         labels = images.labels_N[own].to(self.device).split(own_sizes)
         weights: Sequence[Tensor | None] = [None] * len(sizes)
         if weights_N is not None:
-            weights = (weights_N[own] * (len(weights_N) / weights_N.sum())).to(self.device).split(own_sizes)
+            factors = 1 if factors_N is None else factors_N[own]
+            weights = (weights_N[own] * (len(weights_N) / weights_N.sum()) * factors).to(self.device).split(own_sizes)
+        elif factors_N is not None:
+            weights = factors_N[own].to(self.device).split(own_sizes)
+        recorders = [recorder for recorder in (dynamics, draws) if recorder is not None]
         loss_sum = torch.zeros((), device=self.device)
         hits: list[Tensor] = []
         seen: list[Tensor] = []
@@ -140,7 +163,7 @@ class Trainer:
         batches = zip(own.split(own_sizes), parts, drawn, labels, weights, strict=True)
         for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
             x = normalise(recipe.augment(to_device(batch, self.device), rows_P, augment_seed))
-            share = (epoch * per_epoch + step) / total
+            share = (before + step) / total
             with autocast(self.device, recipe.precision), self.subnetworks.drawn(epoch, step, share) as skipped:
                 logits_PC = self.network(x)
             self.progress.skip(skipped, part.size)
@@ -153,16 +176,18 @@ class Trainer:
             loss.backward()
             self.optimizer.step(recipe.lr_at(share))
             hits.append(logits_PC.detach().argmax(1) == y_P)
-            if dynamics is not None:
+            if recorders:
                 seen.append(observe(logits_PC.detach().float(), y_P))
             loss_sum += losses_P.detach().sum()
             done += part.size
             self.advance(done, len(rows_K))
         hit_P = torch.cat(hits)
-        if dynamics is not None:
+        if recorders:
             seen_N3 = torch.zeros(len(images), 3)
             seen_N3[own] = torch.cat(seen).cpu()
-            dynamics.record(epoch, rows_K, ranks.sum(seen_N3)[rows_K])  # a row occurs once in an epoch
+            seen_K3 = ranks.sum(seen_N3)[rows_K]  # a row occurs once in an epoch
+            for recorder in recorders:
+                recorder.record(epoch, rows_K, seen_K3)
         self.progress.steps += len(sizes)
         self._finish_epoch(len(rows_K), *ranks.sum(torch.stack([loss_sum, hit_P.sum()])).tolist())
 
@@ -199,12 +224,13 @@ def train(
     epoch_data: EpochData,
     *,
     dynamics: Dynamics | None = None,
+    draws: LossDraws | None = None,
     after_epoch: Callable[[Trainer], None] = lambda _trainer: None,
 ) -> None:
     """Run the remaining epochs of `trainer`."""
-    while trainer.progress.epoch < trainer.recipe.epochs:
+    while trainer.done < 1:
         images, weights_N = epoch_data(trainer)
-        trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics)
+        trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics, draws=draws)
         after_epoch(trainer)
 
 
