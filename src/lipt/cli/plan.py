@@ -115,6 +115,8 @@ def plan(
         machine = replace(machine, rates=rates, setups=setups, start_s=start_s, report_s=_REPORT * start_s)
     stages = forecast(works, machine, ctx.config, data.side)
     notes = assumptions(machine, given, len(runs), name_of_device(ctx))
+    if ctx.config.train.draw == "infobatch" and ctx.config.train.steps is None:
+        notes.append("train: an upper bound, because draw: infobatch leaves out images by their losses")
     _show(stages, costs, breaks(works, stages, machine, ctx.config), notes, machine, output)
 
 

@@ -111,3 +111,12 @@ def test_large_images_are_timed_in_a_smaller_batch(tmp_path: Path) -> None:
     size = ["--images", "1000000", "--classes", "1000", "--set", "data.image_size=160"]
     document = json.loads(CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), *size, "-o", "json"]).output)
     assert document["machine"]["rates"]["train"] > 0
+
+
+def test_a_bound_is_said_to_be_one(tmp_path: Path) -> None:
+    """How much InfoBatch leaves out depends on losses that nobody knows yet; a budget of steps does not."""
+    (tmp_path / "run.yaml").write_text(f"workspace: {tmp_path}/runs\ntrain: {{draw: infobatch}}\n")
+    size = [str(tmp_path / "run.yaml"), "--images", "10000", "--engine", "argo", "--set", "data.image_size=32"]
+    bound = "train: an upper bound, because draw: infobatch"
+    assert bound in CliRunner().invoke(plan, size).output
+    assert bound not in CliRunner().invoke(plan, [*size, "--set", "train.steps=100"]).output
