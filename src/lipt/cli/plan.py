@@ -82,7 +82,7 @@ def plan(
     from lipt.config import load_config
     from lipt.forecast.calibration import calibrate, measured
     from lipt.forecast.sizes import DataSize
-    from lipt.forecast.speed import name_of_device, rates_here
+    from lipt.forecast.speed import decoding_here, name_of_device, rates_here
     from lipt.forecast.stages import work_of
     from lipt.forecast.time import Machine, breaks, forecast
     from lipt.runtime.context import Context
@@ -112,7 +112,15 @@ def plan(
     works = work_of(ctx, data)
     if engine == "local" and "gpu_tflops" not in given:
         rates, setups = rates_here(ctx, data, [work.stage for work in works if work.stage not in fits])
-        machine = replace(machine, rates=rates, setups=setups, start_s=start_s, report_s=_REPORT * start_s)
+        machine = replace(
+            machine,
+            rates=rates,
+            setups=setups,
+            start_s=start_s,
+            report_s=_REPORT * start_s,
+            decode_s=decoding_here(ctx) if images is None else {},
+            shares_cores=ctx.device.type == "cpu",
+        )
     stages = forecast(works, machine, ctx.config, data.side)
     notes = assumptions(machine, given, len(runs), name_of_device(ctx))
     if ctx.config.train.draw == "infobatch" and ctx.config.train.steps is None:
@@ -134,6 +142,9 @@ def assumptions(machine: Machine, given: Collection[str], runs: int, device: str
     if machine.rates:
         rates = ", ".join(f"{stage} {_tflops(rate)}" for stage, rate in machine.rates.items())
         lines.append(f"compute, measured just now with this model on this machine ({device}): {rates}")
+        if machine.decode_s:
+            speeds = ", ".join(f"{1 / seconds:,.0f} images/s ({use})" for use, seconds in machine.decode_s.items())
+            lines.append(f"decoding in one process, measured just now: {speeds}")
         lines.append(f"start of a process, measured just now: {machine.start_s:.2g} s")
         lines.append(f"report, estimated from the start: {machine.report_s:.2g} s")
     elif not lines:

@@ -23,6 +23,11 @@ from lipt.rng import derive, permutation
 _RUNS = {False: (256, 16), True: (32, 32)}
 
 
+def group_size(*, crops: bool) -> int:
+    """Number of samples that a streamed epoch decodes at once."""
+    return math.prod(_RUNS[crops])
+
+
 class ImageSet(Protocol):
     """Labelled images that can be read in any order."""
 
@@ -104,7 +109,7 @@ class StreamedImages:
         return torch.cat([group[permutation(len(group), seed, "group", index)] for index, group in enumerate(groups)])
 
     def batches(self, rows_K: Tensor, sizes: Sequence[int], seed: int | None = None) -> Iterator[Tensor]:
-        groups = _grouped(list(rows_K.split(list(sizes))), math.prod(_RUNS[self.crops is not None]))
+        groups = _grouped(list(rows_K.split(list(sizes))), group_size(crops=self.crops is not None))
         with ThreadPoolExecutor(1) as ahead:
             pending = ahead.submit(self._load, groups[0], seed)
             for following in [*groups[1:], None]:

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Self
 
 from lipt.config import Config, Raptr, override
+from lipt.data.images import group_size
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
@@ -145,6 +146,28 @@ class RunSizes:
     def resident(self, images: float) -> float:
         """Bytes of decoded images that are held in memory at once."""
         return min(self.pixels(images), self.config.data.resident_mb * 1e6)
+
+    @property
+    def crops(self) -> bool:
+        """Whether training decodes a random crop of an image at each use."""
+        return self.config.data.crop == "resized"
+
+    def files(self, images: float) -> float:
+        """Bytes of the image files that each process of a training holds in memory; 0 if it holds no files."""
+        size = images * self.data.span_bytes
+        processes = self.config.processes if isinstance(self.config.processes, int) else 1
+        fits = size * processes * self.config.train.nodes <= self.config.data.resident_mb * 1e6
+        return size if self.crops and fits else 0
+
+    def training_memory(self, images: float) -> float:
+        """Bytes that a training with these images holds in memory for them; with crops two groups are decoded."""
+        if not self.crops:
+            return self.resident(images)
+        return self.files(images) + self.pixels(min(images, 2 * group_size(crops=True)))
+
+    def streams_training(self, images: float) -> bool:
+        """Whether a training with these images reads them from the store at each use."""
+        return not self.files(images) if self.crops else self.streams(images)
 
     def streams(self, images: float) -> bool:
         return self.pixels(images) > self.resident(images)

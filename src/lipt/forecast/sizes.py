@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lipt.adapters.store import DatasetFiles, open_store
+from lipt.adapters.store import DatasetFiles, Store, open_store
 from lipt.config import Config, Data
 from lipt.data.chunks import Dataset, load_images
 from lipt.data.chunks.manifest import MANIFEST
@@ -49,16 +49,7 @@ class DataSize:
         Raises:
             UsageError: the data set is not ingested yet.
         """
-        source, location = ctx.config.data.source, ""
-        if not is_chunk_store(ctx.config.data):
-            found = ingest(ctx).find()
-            if found is None:
-                raise UsageError(
-                    f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is unknown",
-                    "run `lipt ingest`, or give: --images N --image-kb KB --classes C --set data.image_size=PX",
-                )
-            location = str(found.summary["location"])
-        store = ctx.workspace.store.metered().at(location) if location else open_store(source)
+        store = _store_of(ctx)
         data = Dataset(DatasetFiles(store).read)
         train = data.manifest.splits["train"]
         first_NCHW = load_images(data.ranges_of("train", [0]), data.read, image_size=ctx.config.data.image_size)
@@ -102,6 +93,24 @@ class DataSize:
     def seen_as(self, settings: Data) -> DataSize:
         """The same data with images of `data.image_size`."""
         return replace(self, side=settings.image_size or self.side)
+
+
+def stored_dataset(ctx: Context) -> Dataset:
+    """The configuration's data set; raises as `DataSize.stored`."""
+    return Dataset(DatasetFiles(_store_of(ctx)).read)
+
+
+def _store_of(ctx: Context) -> Store:
+    source = ctx.config.data.source
+    if is_chunk_store(ctx.config.data):
+        return open_store(source)
+    found = ingest(ctx).find()
+    if found is None:
+        raise UsageError(
+            f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is unknown",
+            "run `lipt ingest`, or give: --images N --image-kb KB --classes C --set data.image_size=PX",
+        )
+    return ctx.workspace.store.metered().at(str(found.summary["location"]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,17 +4,21 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable
 from functools import cache, partial
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import nn
 
 from lipt.data.augmentation import Augment
-from lipt.data.images import ResidentImages
+from lipt.data.chunks.images import decoding_threads
+from lipt.data.images import ResidentImages, StreamedImages, stream
 from lipt.forecast.run_sizes import RunSizes
-from lipt.forecast.sizes import DataSize, NetworkSize
+from lipt.forecast.sizes import DataSize, NetworkSize, stored_dataset
 from lipt.forecast.time import Setup
 from lipt.pipeline import FORWARDING
 from lipt.runtime.context import Context
+from lipt.runtime.dataset import crops_of
 from lipt.runtime.network import jigsaw_augment, new_model, standard_augment
 from lipt.stages.pretrain import prune_model
 from lipt.training.forward import evaluation_batch, predictions
@@ -26,6 +30,8 @@ from lipt.training.tensor_files import decode_delta, encode_delta, state_of
 #: Least seconds of a measurement, after a first batch. Most FLOPs of a batch, by kind of device: batches of large
 #: images are made smaller, because they could take minutes, or more memory than this machine has.
 _LASTS_S = 0.5
+#: Number of images that are decoded for a measurement.
+_DECODED = 256
 _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
 
 
@@ -137,6 +143,33 @@ def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[st
         training | dict.fromkeys(FORWARDING, forwards) | {stage: partial(merges, stage) for stage in ("group", "merge")}
     )
     return {stage: measures[stage]() for stage in stages if stage in measures}, setups
+
+
+def decoding_here(ctx: Context) -> dict[Literal["crop", "whole"], float]:
+    """Seconds per image in which a process of this machine decodes the stored images, in all its threads.
+
+    They are the CPU seconds of all threads, divided by their number, so other work on the machine is not counted.
+
+    Raises:
+        UsageError: the data set is not ingested yet.
+    """
+    dataset, settings = stored_dataset(ctx), ctx.config.data
+    positions = np.arange(min(_DECODED, dataset.manifest.splits["train"].count))
+    crops = crops_of(settings)
+    images = stream(dataset, "train", positions, image_size=settings.image_size, crops=crops)
+    images = images.hold(dataset.ranges_of("train", positions))
+    uses: dict[Literal["crop", "whole"], int | None] = {"crop": 0, "whole": None} if crops else {"whole": None}
+    return {use: _decoding_s(images, seed) for use, seed in uses.items()}
+
+
+def _decoding_s(images: StreamedImages, seed: int | None) -> float:
+    rows_N, seconds = torch.arange(len(images)), []
+    for _ in range(2):  # the first time pays for imports
+        started = time.process_time()
+        for _batch in images.batches(rows_N, [len(images)], seed):
+            pass
+        seconds.append(time.process_time() - started)
+    return min(seconds) / len(images) / decoding_threads()
 
 
 def setup_of(first_s: float, part_s: float, batch_s: float) -> Setup:

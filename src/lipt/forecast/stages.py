@@ -57,7 +57,7 @@ class _Run(RunSizes):
     def initialise(self) -> Work:
         own, images = self.config.score.has_own_models, self.data.candidates
         settings, runs = self.config.initialise, self.config.score.runs if own else 1
-        epochs, streams = (self.config.score if own else settings).epochs, self.streams(images)
+        epochs, streams = (self.config.score if own else settings).epochs, self.streams_training(images)
         looked = images * (epochs if streams else 1)
         seeds = [derive(self.config.seed, "initialise", run) for run in range(runs)]
         saved = fmean(
@@ -70,15 +70,16 @@ class _Run(RunSizes):
             parts=runs,
             flops=epochs * images * self.net.both - saved + recalibrated,
             steps=epochs * math.ceil(images / settings.batch_size),
-            decoded=looked,
+            decoded=images * epochs if self.crops else looked,
+            crops=self.crops,
             read={"data": looked * self.data.span_bytes},
             once={"other": self.data.index_bytes},
             written={"model": self.net.file_bytes, "other": EPOCH_BYTES * epochs * images},
             streams=streams,
             requests=self.requests(looked, streams=streams),
-            member_bytes=self.trainer,
+            member_bytes=self.trainer + (self.training_memory(images) if self.crops else 0),
             gradient_bytes=self.net.state_bytes,
-            memory_bytes=self.trainer + self.resident(images),
+            memory_bytes=self.trainer + self.training_memory(images),
             checkpoints=epochs - 1,
             checkpoint_bytes=2 * self.net.state_bytes + EPOCH_BYTES * epochs * images,
         )
@@ -96,17 +97,22 @@ class _Run(RunSizes):
 
     def pretrain(self) -> Work:
         settings, dispatch, shard = self.config.pretrain, self.config.dispatch, self.shard
+        crops = self.crops and settings.augment != "none"
         return Work(
             stage="pretrain",
             parts=dispatch.jigsaws,
             flops=settings.passes * shard * self.net.both,
             steps=settings.passes * dispatch.batches,
-            decoded=shard,
+            decoded=shard * (settings.passes if crops else 1),
+            crops=crops,
             once={"model": self.net.file_bytes},
             read={"data": shard * self.data.span_bytes, "other": self.shard_bytes},
             written={"model": self.net.delta_bytes},
             requests=4 + (self.requests(shard, streams=False) if dispatch.stratified else shard),
-            memory_bytes=PROCESS_BYTES + self.pixels(shard) + 5 * self.net.state_bytes,
+            memory_bytes=PROCESS_BYTES
+            + self.pixels(shard)
+            + crops * shard * self.data.span_bytes
+            + 5 * self.net.state_bytes,
         )
 
     def merges(self) -> list[Work]:
@@ -194,15 +200,15 @@ class _Run(RunSizes):
         race, main, counts = self.config.select.race, self.train(), field_sizes(self.config)
         assert race is not None
         share = sum(share * count for share, count in zip(race.rounds, counts, strict=True)) / sum(counts)
-        looked = (share if main.streams else 1) * main.decoded + self.validation
+        read = (share if main.streams else 1) * main.read["data"] + self.validation * self.data.span_bytes
         return replace(
             main,
             stage="race",
             parts=sum(counts),
             flops=share * main.flops + self.validation * self.net.forward,
             steps=share * main.steps + self.validation / _FORWARD_BATCH,
-            decoded=looked,
-            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes, "model": self.net.file_bytes},
+            decoded=(share if main.streams or main.crops else 1) * main.decoded + self.validation,
+            read={"data": read, "other": self.subset_bytes, "model": self.net.file_bytes},
             once={"other": self.data.index_bytes},
             checkpoints=math.ceil(share * main.checkpoints),
         )
@@ -231,8 +237,9 @@ class _Run(RunSizes):
             steps=settings.steps,
         )
         sources = [self.scored if settings.reselect_every else kept, *others]
-        seen = [images if self.streams(source) else source for source in sources]
-        looked = sum(seen) / runs + again * self.streams(sources[0])
+        seen = [images if self.streams_training(source) else source for source in sources]
+        looked = sum(seen) / runs + again * self.streams_training(sources[0])
+        held = max(map(self.training_memory, sources))
         # One request for each image without a selected neighbour.
         alone = [
             count * min(1.0, 1 - source / candidates + 1 / RUN_IMAGES)
@@ -241,9 +248,10 @@ class _Run(RunSizes):
         return Work(
             stage="train",
             parts=runs,
-            streams=any(map(self.streams, sources)),
-            decoded=looked,
-            member_bytes=self.trainer,
+            streams=any(map(self.streams_training, sources)),
+            decoded=images + again if self.crops else looked,
+            crops=self.crops,
+            member_bytes=self.trainer + held * self.crops,
             gradient_bytes=self.net.state_bytes,
             flops=images * self.net.both - saved + forwarded * self.net.forward,
             steps=steps,
@@ -251,7 +259,7 @@ class _Run(RunSizes):
             written={"model": self.net.file_bytes},
             requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
-            memory_bytes=self.trainer + self.resident(max(sources)),
+            memory_bytes=self.trainer + held,
             checkpoints=epochs - 1,
             checkpoint_bytes=2 * self.net.state_bytes + 4 * kept * (settings.draw != "uniform"),
         )

@@ -3,7 +3,8 @@
 A part of a stage (a jigsaw, a score block) takes
 
     compute + max(decoding, store)      if its images are loaded first,
-    max(compute, decoding, store)       if they are streamed during the computation.
+    max(compute, decoding, store)       if they are streamed during the computation,
+    max(compute, decoding) + store      if their files are loaded first and decoded at each use.
 
 Pods that share a training exchange gradients while they compute; the slower of the two counts.
 
@@ -84,6 +85,10 @@ class Machine:
     """Measured TFLOP/s per stage (`speed`); `gpu_tflops` for stages without a measurement."""
     setups: Mapping[str, Setup] = field(default_factory=dict)
     """Of the stages whose set-up was measured (`speed`)."""
+    decode_s: Mapping[Literal["crop", "whole"], float] = field(default_factory=dict)
+    """Measured seconds per image that a process decodes (`speed`): random crops, and images for all other uses."""
+    shares_cores: bool = False
+    """Whether the network runs on the cores that decode, so that neither overlaps the other."""
     start_s: float = 0
     """Seconds to start a process of a local run: start Python, import torch."""
     report_s: float = 0
@@ -96,6 +101,14 @@ class Machine:
     def transfer_s(self, num_bytes: float, pods: int = 1, processes: int = 1) -> float:
         """Seconds to move `num_bytes` per process, with `processes` processes in each of `pods` pods."""
         return 8e-9 * num_bytes * processes / min(self.node_gbps, self.store_gbps / pods)
+
+    def decoding_s(self, work: Work, side: int) -> float:
+        """Seconds per image that a process decodes.
+
+        Without a measurement 50 us and 9 ns per pixel, on the eight threads of a process: 2,000 images of 224 px per
+        second, 17,000 of 32 px.
+        """
+        return self.decode_s.get("crop" if work.crops else "whole", 50e-6 + 9e-9 * side**2)
 
     def waiting_s(self, requests: float) -> float:
         """Seconds that a process waits for the store's answers."""
@@ -147,20 +160,26 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, start: float
     members = processes if work.member_bytes else 1
     together = members * nodes
     looks = together if work.streams else members  # each pod reads all images that are held in memory
+    decoders = together if work.crops else looks
     rounds = math.ceil(work.parts / (pods * apart))
     memory = apart * work.memory_bytes + (members - 1) * work.member_bytes
     network = 16e-9 * (nodes - 1) / nodes * work.gradient_bytes * work.steps / machine.node_gbps
     alone = _compute_s(work, machine, fit) / together
     compute = max(alone, network) + setup.part_s
-    # Measured compute includes decoding, so decoding is added only without a measurement. Per image 50 us and 9 ns per
-    # pixel, on the eight threads of a process: 2,000 images of 224 px per second, 17,000 of 32 px.
-    decode = 0.0 if fit else work.decoded * (50e-6 + 9e-9 * side**2) / looks
+    # Measured compute includes decoding, so decoding is added only without a measurement.
+    decode = 0.0 if fit else work.decoded * machine.decoding_s(work, side) / decoders
     waiting = machine.waiting_s(work.requests) / looks
     written = {kind: work.parts * size for kind, size in work.written.items()}
     moved = sum(work.read.values()) / (nodes if work.streams else 1) + sum(work.written.values())
     transfer = machine.transfer_s(moved, pods * nodes, apart)
-    io = max(decode, transfer + waiting)
-    busy = max(compute, io) if work.streams else compute + io
+    io = transfer + waiting
+    overlapped = compute + decode if machine.shares_cores else max(compute, decode)
+    if work.streams:
+        busy = max(overlapped, io)
+    elif work.crops:
+        busy = overlapped + io
+    else:
+        busy = compute + max(decode, io)
     if work.checkpoints:
         saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)
         written["model"] += work.parts * saved * work.checkpoint_bytes

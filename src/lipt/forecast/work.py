@@ -27,6 +27,9 @@ class Work:
     requests: float = 0
     memory_bytes: float = 0
     streams: bool = False
+    """Whether images are read from the store and decoded at each use, during the computation."""
+    crops: bool = False
+    """Whether images are decoded at each use, even if their files are held in memory."""
     member_bytes: float = 0
     """Memory of each further process if several share each batch; otherwise 0."""
     gradient_bytes: float = 0

@@ -56,6 +56,25 @@ def test_more_nodes_never_slow_a_stage_that_is_spread() -> None:
         assert times[-1] < times[0] / 5  # what is left is mostly the start of the pods
 
 
+def test_crops_are_decoded_while_the_network_computes() -> None:
+    """Files that are held are loaded first. On a CPU decoding and network share the cores."""
+    config = override(parse_config(BIG), {"train": {"checkpoint_s": 0}})
+
+    def wall_s(flops: float, *, shares_cores: bool = False, **how: bool) -> float:
+        work = Work(stage="train", flops=flops, decoded=1000, read={"data": 1e9}, **how)
+        machine = Machine(
+            gpu_tflops=1, decode_s={"crop": 4e-3, "whole": 2e-3}, latency_ms=1e-9, shares_cores=shares_cores
+        )
+        return forecast([Work(stage="ingest"), work], machine, config, 224)[1].wall_s
+
+    load_s = Machine().transfer_s(1e9)
+    assert wall_s(5e12) == pytest.approx(5 + 2)  # decoded once, before
+    assert wall_s(5e12, crops=True) == pytest.approx(5 + load_s)
+    assert wall_s(3e12, crops=True) == pytest.approx(4 + load_s)
+    assert wall_s(3e12, crops=True, streams=True) == pytest.approx(4)
+    assert wall_s(3e12, crops=True, shares_cores=True) == pytest.approx(3 + 4 + load_s)
+
+
 def test_a_full_store_stops_the_gain() -> None:
     def score_s(nodes: int) -> Forecast:
         stages, _ = predicted(nodes, 50_000_000, gpu_tflops=1000, store_gbps=8, node_gbps=8)

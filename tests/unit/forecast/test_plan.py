@@ -96,6 +96,11 @@ def test_what_is_assumed_is_said_and_this_machine_is_measured(ran: Context, tmp_
     assert any("measured just now with this model on this machine (CPU, " in note for note in here["assumptions"])
     assert set(here["machine"]["setups"]) == {"initialise", "pretrain", "merge", "train"}
     assert all(setup["part_s"] > 0 for setup in here["machine"]["setups"].values())
+    assert 0 < here["machine"]["decode_s"]["whole"] < 0.01
+    assert any(note.startswith("decoding in one process, measured just now: ") for note in here["assumptions"])
+    crops = ["--set", "data.crop=resized", "--set", "data.image_size=8"]
+    cropped = json.loads(CliRunner().invoke(plan, [path, *crops, "-o", "json"]).output)
+    assert set(cropped["machine"]["decode_s"]) == {"crop", "whole"}
     assert [stage["start_s"] > 0 for stage in here["stages"]] == [True] + 8 * [False]
     cluster = CliRunner().invoke(plan, [path, "--engine", "argo", "-m", "latency_ms=7"]).output
     assert "compute: 50 TFLOP/s per GPU (assumed, -m gpu_tflops=…)" in cluster

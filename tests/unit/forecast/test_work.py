@@ -9,6 +9,7 @@ import pytest
 from torch import Tensor, nn
 
 from lipt.config import override
+from lipt.data.cropping import Crops
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
 from lipt.forecast.calibration import measured
@@ -18,6 +19,8 @@ from lipt.forecast.work import Work
 from lipt.runtime.context import Context
 from lipt.runtime.network import new_model
 from lipt.training.networks import train_flops_per_image
+
+CROPS = {"crop": "resized", "image_size": 8}
 
 
 def planned(ctx: Context) -> dict[str, Work]:
@@ -70,6 +73,8 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         {"score": {"block_images": 500}},
         {"score": {"block_images": 500}, "select": {"algorithm": "moderate"}},
         {"data": {"resident_mb": 0.02}, "train": {"random_baseline": False}},
+        {"data": CROPS, "train": {"epochs": 3}},
+        {"data": CROPS | {"resident_mb": 0.02}, "train": {"epochs": 3}},
         {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
         {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
         {"score": {"proxy": {"width": 2, "image_size": 16}}},
@@ -88,6 +93,8 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         "blocks",
         "two-passes",
         "streamed",
+        "crops",
+        "crops-streamed",
         "classic",
         "reselect",
         "proxy",
@@ -114,6 +121,30 @@ def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None
     if "score" in works:
         written = sum(cost.written["other"] for cost in costs["score"])
         assert written == pytest.approx(works["score"].parts * works["score"].written["other"], rel=0.01)
+
+
+@pytest.mark.parametrize("resident_mb", [100, 0.02], ids=["held", "streamed"])
+def test_random_crops_are_decoded_as_often_as_predicted(
+    ran: Context, resident_mb: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"seed": 5, "data": CROPS | {"resident_mb": resident_mb}, "initialise": {"epochs": 2}}
+    ctx = replace(ran, config=override(ran.config, changes))
+    seeds: list[int] = []
+    decode = Crops.decode
+
+    def counted(crops: Crops, data: bytes, name: str, seed: int | None) -> Tensor:
+        if seed is not None:
+            seeds.append(seed)
+        return decode(crops, data, name, seed)
+
+    monkeypatch.setattr(Crops, "decode", counted)
+    run_with_baseline(ctx)
+    works = planned(ctx)
+    trained = {stage: work for stage, work in works.items() if work.crops}
+    assert set(trained) == {"initialise", "pretrain", "train"}
+    assert len(seeds) == pytest.approx(sum(work.parts * work.decoded for work in trained.values()), rel=0.005)
+    files = works["train"].memory_bytes - planned(ran)["train"].memory_bytes
+    assert files == pytest.approx((resident_mb > 1) * 129 * DataSize.stored(ctx).span_bytes)
 
 
 def test_groups_are_foreseen_as_they_are_merged(ran: Context) -> None:

@@ -17,6 +17,12 @@ from lipt.errors import RunError
 _THREADS = 8  # to read; to decode, at most
 _BATCH = 32  # samples per decoding task: enough to outweigh the cost of starting a task
 
+
+def decoding_threads() -> int:
+    """Number of threads of a process that decode."""
+    return min(_THREADS, os.cpu_count() or 1)
+
+
 Decode = Callable[[Sample, str], Tensor]
 """decode(sample, name): uint8 (3, H, W). `name` stands for the sample in error messages."""
 
@@ -71,7 +77,7 @@ def decode_samples(samples: Iterable[Sample], positions_N: Ints, split: str, dec
     decoded = ordered_map(
         lambda batch: [decode(sample, f"sample {sample.position} of split {split!r}") for sample in batch],
         _batches(samples),
-        threads=min(_THREADS, os.cpu_count() or 1),
+        threads=decoding_threads(),
         window=2 * _THREADS,
     )
     images_NCHW = torch.empty(0)
