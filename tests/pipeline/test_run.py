@@ -223,7 +223,7 @@ def test_a_plain_run_has_something_beside_it(
     baseline = baseline_of(config)
     assert baseline is not None
     beside = override(config, baseline.changes)
-    assert (baseline.name, algorithm_of(beside.select) in ("random", "stratified")) == (name, True)
+    assert (baseline.name, algorithm_of(beside) in ("random", "stratified")) == (name, True)
     assert (beside.select.fraction, beside.train.epoch_fraction) == (kept, per_epoch)
     assert (beside.train.draw, beside.train.first_losses) == ("uniform", "none")
     assert beside.model_dump(exclude={"train", "select"}) == config.model_dump(exclude={"train", "select"})

@@ -51,6 +51,15 @@ def test_scores_along_a_trajectory_need_no_scoring_pass(folder: Path, algorithm:
     assert scores.summary["models"] == 2
 
 
+def test_auto_with_a_trajectory_is_dual_up_to_a_fifth(folder: Path) -> None:
+    chosen = [
+        run_tiny(folder, {"select": {"algorithm": "auto", "fraction": fraction}, "score": TRAJECTORY})
+        for fraction in (0.1, 0.3)
+    ]
+    assert [outcome.subset.summary["algorithm"] for outcome in chosen] == ["dual", "stratified"]
+    assert [len(outcome.prepared.initial) for outcome in chosen] == [2, 0]
+
+
 def test_features_after_a_trajectory_take_a_scoring_pass(folder: Path) -> None:
     outcome = run_tiny(folder, {"select": {"algorithm": "herding"}, "score": TRAJECTORY})
     (scores,) = outcome.scores

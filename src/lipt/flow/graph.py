@@ -100,8 +100,7 @@ def check_start(config: Config) -> None:
     """
     if config.train.start == "continue" and not (needs_models(config) and not config.score.has_own_models):
         raise UsageError(
-            f"train.start: continue needs theta_p; there is none with {algorithm_of(config.select)}, "
-            f"{config.score.model}",
+            f"train.start: continue needs theta_p; there is none with {algorithm_of(config)}, {config.score.model}",
             "set train.start: fresh, or choose an algorithm that needs a model",
         )
 

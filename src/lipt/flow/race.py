@@ -29,7 +29,7 @@ class Race:
         """The race on these scores."""
         selections = []
         for config in contestants(ctx.config):
-            needs = needs_of(config.select)
+            needs = needs_of(config)
             read = scores if needs.outputs or needs.trajectory else []
             selections.append(select(replace(ctx, config=config), dataset, read))
         return cls(ctx=ctx, dataset=dataset, selections=selections)
@@ -62,7 +62,7 @@ class Race:
         """
         field, labels = (
             list(range(len(self.subsets))),
-            [label_with_options(c.select) for c in contestants(self.ctx.config)],
+            [label_with_options(c) for c in contestants(self.ctx.config)],
         )
         for number, share in enumerate(self.rounds):
             indices = [number * len(self.subsets) + contestant for contestant in field]

@@ -22,5 +22,5 @@ def race_rows(config: Config, trainings: Mapping[int, Artifact], subset: Artifac
         ran = [artifact for index, artifact in sorted(trainings.items()) if index % len(field) == number]
         won = contestant.select.model_dump(mode="json") == subset.settings["select"]
         accuracies = [float(artifact.summary["accuracy"]) for artifact in ran]
-        rows.append(doc.RaceRow(label=label_with_options(contestant.select), accuracies=accuracies, won=won))
+        rows.append(doc.RaceRow(label=label_with_options(contestant), accuracies=accuracies, won=won))
     return rows

@@ -28,7 +28,7 @@ from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, algorithm_of
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.dataset import open_dataset
-from lipt.selection.auto import AUTO, PAYS_UNTIL
+from lipt.selection.auto import AUTO, PAYS_UNTIL, TRAJECTORY_PAYS_UNTIL
 
 _ORIGIN = {
     "merged": "LiPT",
@@ -154,7 +154,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         name=entry.name,
         label=entry.label,
         role=entry.role,
-        algorithm=algorithm_of(config.select),
+        algorithm=algorithm_of(config),
         reason=_reason(config),
         kept_fraction=config.select.fraction,
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
@@ -175,10 +175,11 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
 
 def _reason(config: Config) -> str:
     """Why `auto` chose a random subset; empty if it did not."""
-    if config.select.algorithm != AUTO or algorithm_of(config.select) not in ("random", "stratified"):
+    if config.select.algorithm != AUTO or algorithm_of(config) not in ("random", "stratified"):
         return ""
+    limit = TRAJECTORY_PAYS_UNTIL if config.score.model == "trajectory" else PAYS_UNTIL
     return (
-        f"auto takes a random subset above {format_budget(PAYS_UNTIL)} of the data, because no algorithm that needs a "
+        f"auto takes a random subset above {format_budget(limit)} of the data, because no algorithm that needs a "
         "model did better there in our measurements"
     )
 
@@ -278,7 +279,7 @@ def role_of(name: str) -> doc.Role:
 
 def label_of(config: Config) -> str:
     """The name of a plain run in the report, such as `LiPT, auto (ccs)`."""
-    label = algorithm_label(config.select)
+    label = algorithm_label(config)
     if not needs_models(config):
         return label
     model = config.score.model

@@ -227,7 +227,7 @@ def _try_selection(config: Config) -> None:
         UsageError: unknown algorithm or option, a value out of range, too few models.
     """
     settings, scoring = config.select, config.score
-    needs = needs_of(settings)
+    needs = needs_of(config)
     swarm = config.dispatch.jigsaws if scoring.model == "jigsaws" else 1
     models = scoring.runs if scoring.has_own_models else swarm
     epochs = scoring.epochs if scoring.model == "trajectory" else 0

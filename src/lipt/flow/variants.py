@@ -25,7 +25,7 @@ def baseline_of(config: Config) -> Baseline | None:
     or all data). None if it is switched off, or the run trains on all data.
     """
     settings = config.train
-    is_random = algorithm_of(config.select) in ("random", "stratified")
+    is_random = algorithm_of(config) in ("random", "stratified")
     is_uniform, whole = settings.draw == "uniform", settings.epoch_fraction in (None, 1)
     trains_on_all, is_rs2 = (is_random and config.select.fraction == 1 and each for each in (whole, not whole))
     if not settings.random_baseline or (trains_on_all and is_uniform):
@@ -78,13 +78,13 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": _chosen_by("grand")}),
         "theta-star": (
-            f"theta_* alone, {algorithm_label(config.select)}",
+            f"theta_* alone, {algorithm_label(config)}",
             {"merge": {"method": "none"}, "train": {"start": "fresh"}},
         ),
         "swarm-dual": (
             "LiPT, DUAL over the swarm",
             {"select": _chosen_by("dual"), "score": {"model": "jigsaws"}, "train": _PLAIN},
         ),
-        "best-single": (f"Best single jigsaw, {algorithm_label(config.select)}", {"merge": {"method": "best_single"}}),
-        "lipt": (f"LiPT, {algorithm_label(config.select)}", {}),
+        "best-single": (f"Best single jigsaw, {algorithm_label(config)}", {"merge": {"method": "best_single"}}),
+        "lipt": (f"LiPT, {algorithm_label(config)}", {}),
     }

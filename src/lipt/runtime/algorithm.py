@@ -2,31 +2,38 @@
 
 from dataclasses import replace
 
-from lipt.config import Config, Contestant, Select
+from lipt.config import Config, Contestant
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
 
 
-def algorithm_of(settings: Select) -> str:
+def algorithm_of(config: Config) -> str:
     """The algorithm that runs: the configured one, or the one that `auto` chooses."""
-    return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced)
+    settings = config.select
+    return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
 
 
-def algorithm_label(settings: Select) -> str:
+def algorithm_label(config: Config) -> str:
     """The algorithm as reports write it: `herding`, or `auto (ccs)` if `auto` chose it."""
-    configured, runs = settings.algorithm, algorithm_of(settings)
+    configured, runs = config.select.algorithm, algorithm_of(config)
     return runs if runs == configured else f"{configured} ({runs})"
 
 
-def label_with_options(settings: Select) -> str:
+def label_with_options(config: Config) -> str:
     """The algorithm with its options, such as `ccs (score: aum)`."""
-    options = ", ".join(f"{name}: {value}" for name, value in settings.options.items())
-    return algorithm_label(settings) + (f" ({options})" if options else "")
+    options = ", ".join(f"{name}: {value}" for name, value in config.select.options.items())
+    return algorithm_label(config) + (f" ({options})" if options else "")
 
 
-def needs_of(settings: Select) -> Requirements:
+def needs_of(config: Config) -> Requirements:
     """The outputs and other inputs that the algorithm needs."""
-    return requirements(settings.algorithm, settings.fraction, settings.options)
+    settings = config.select
+    return requirements(settings.algorithm, settings.fraction, settings.options, epochs=_recorded(config))
+
+
+def _recorded(config: Config) -> int:
+    """Epochs of the trajectories that the scoring records."""
+    return config.score.epochs if config.score.model == "trajectory" else 0
 
 
 def contestants(config: Config) -> list[Config]:
@@ -34,7 +41,7 @@ def contestants(config: Config) -> list[Config]:
     race = config.select.race
     if race is None:
         return [config]
-    own = Contestant(algorithm=algorithm_of(config.select), options=config.select.options)
+    own = Contestant(algorithm=algorithm_of(config), options=config.select.options)
     taking_part = [Contestant(algorithm="stratified"), own, *race.contestants]
     return [
         config.model_copy(update={"select": config.select.model_copy(update={**dict(each), "race": None})})
@@ -69,7 +76,7 @@ def scoring_needs(config: Config) -> Requirements:
 
 
 def _scoring_needs(config: Config) -> Requirements:
-    needs = needs_of(config.select)
+    needs = needs_of(config)
     if needs.trajectory and config.score.model == "trajectory":
         return Requirements(trajectory=True)
     return replace(needs, trajectory=False)
@@ -81,7 +88,7 @@ def check_trajectory(config: Config) -> None:
         UsageError: an algorithm reads a trajectory, but the configuration records none, or too few epochs.
     """
     for each in contestants(config):
-        needs, scoring, name = needs_of(each.select), each.score, each.select.algorithm
+        needs, scoring, name = needs_of(each), each.score, each.select.algorithm
         if not needs.trajectory:
             continue
         if not needs.outputs and scoring.model != "trajectory":

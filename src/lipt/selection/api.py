@@ -27,24 +27,32 @@ AlgorithmName: TypeAlias = Literal[
 ]  # fmt: skip
 
 
-def resolve(algorithm: str, fraction: float, *, balanced: bool = True) -> str:
+def resolve(algorithm: str, fraction: float, *, balanced: bool = True, epochs: int = 0) -> str:
     """The algorithm that runs at this share of the data; it differs from `algorithm` only for `auto`.
+
+    Args:
+        epochs: of the trajectory; 0 = there is none.
 
     Raises:
         UsageError: no such algorithm.
     """
-    name = auto_rule(fraction, balanced=balanced)[0] if algorithm == AUTO else algorithm
+    name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0] if algorithm == AUTO else algorithm
     registry.lookup(name)
     return name
 
 
-def requirements(algorithm: str, fraction: float, options: Mapping[str, Any] | None = None) -> Requirements:
+def requirements(
+    algorithm: str, fraction: float, options: Mapping[str, Any] | None = None, *, epochs: int = 0
+) -> Requirements:
     """The inputs besides labels that `algorithm` needs at this share of the data, so that a pipeline can skip scoring.
+
+    Args:
+        epochs: as for `resolve`.
 
     Raises:
         UsageError: no such algorithm.
     """
-    return registry.lookup(resolve(algorithm, fraction)).needs_with(options or {})
+    return registry.lookup(resolve(algorithm, fraction, epochs=epochs)).needs_with(options or {})
 
 
 def checked(algorithm: str, options: Mapping[str, Any]) -> AlgorithmName:
@@ -97,7 +105,8 @@ def select(
     require(len(candidates) > 0, "there are no candidates to select from")
     budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
     if asked == AUTO:
-        name, options = auto_rule(fraction, balanced=balanced)
+        epochs = min((each.epochs for each in candidates.trajectories), default=0)
+        name, options = auto_rule(fraction, balanced=balanced, epochs=epochs)
     found = registry.lookup(name)
     bound = bind_options(name, found.function, options)
     needs = found.needs_with(bound)

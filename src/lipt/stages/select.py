@@ -40,7 +40,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
         candidates, validation = Candidates(labels_N=labels_N, num_classes=num_classes), None
         if scores:
             candidates = read_scores(attempt, scores, "candidates")
-            if needs_of(settings).validation:
+            if needs_of(ctx.config).validation:
                 validation = read_scores(attempt, scores, "validation")
         if len(candidates) != len(positions):
             raise RunError(

@@ -217,7 +217,7 @@ class _Reselecting(_Fixed):
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
         select = ctx.config.select
-        self.needs = needs_of(select)
+        self.needs = needs_of(ctx.config)
         if not self.needs.outputs and self.needs.trajectory:
             raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
 

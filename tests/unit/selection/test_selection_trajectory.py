@@ -10,7 +10,7 @@ import torch
 from selection_samples import make
 
 from lipt.errors import RunError, UsageError
-from lipt.selection import Candidates, Trajectory, select
+from lipt.selection import Candidates, Trajectory, requirements, resolve, select
 from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.algorithms.sampling import _dual_scores
 
@@ -84,6 +84,18 @@ def test_a_trajectory_takes_the_place_of_outputs(algorithm: str, options: dict[s
     assert torch.equal(chosen[0].indices_K, chosen[1].indices_K)
     assert len(chosen[0].indices_K.unique()) == 12
     assert torch.bincount(bare.labels_N[chosen[0].indices_K]).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_auto_reads_a_trajectory_of_two_epochs_up_to_a_fifth(balanced: bool) -> None:
+    def chosen(fraction: float, epochs: int) -> str:
+        return select("auto", candidates(trajectory(epochs=epochs)), fraction=fraction, balanced=balanced).algorithm
+
+    bare = "stratified" if balanced else "random"
+    assert [chosen(fraction, EPOCHS) for fraction in (0.02, 0.1, 0.2, 0.21)] == ["dual", "dual", "dual", bare]
+    assert [chosen(fraction, 1) for fraction in (0.05, 0.1)] == ["ccs", bare]
+    assert resolve("auto", 0.2, epochs=2) == "dual"
+    assert requirements("auto", 0.2, epochs=2) == requirements("dual", 0.2)
 
 
 def test_dual_draws_at_random_and_top_does_not() -> None:
