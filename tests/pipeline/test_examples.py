@@ -269,3 +269,11 @@ from hatchling.builders.wheel import WheelBuilder
 for builder, version in ((WheelBuilder, "standard"), (SdistBuilder, "standard")):
     list(builder(".").build(directory=sys.argv[1], versions=[version]))
 """
+
+
+def test_race(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = start("race")
+    assert run(path, ["model.width=4", "score.epochs=2", "train.steps=20"]) == 1
+    shown = capsys.readouterr().err
+    assert "race, 10% of the steps, validation accuracy: stratified" in shown
+    assert "race, 30% of the steps, validation accuracy:" in shown

@@ -1,0 +1,105 @@
+"""The table and the heat map of `benchmarks.map`: `python -m benchmarks.map_table RESULTS.jsonl [FIGURE.svg]`.
+
+Gains are test accuracy minus that of class-balanced random with the same seed, in points, with the 95 % interval of
+Student's t over the seeds. A gain whose interval excludes 0 is bold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import t
+
+#: (steps, kept share, rule, epochs of the scorer)
+Cell = tuple[int, float, str, int]
+
+
+def accuracies(lines: Iterable[str]) -> dict[Cell, dict[int, float]]:
+    """Test accuracy in % by cell and seed."""
+    found: dict[Cell, dict[int, float]] = {}
+    for line in map(json.loads, lines):
+        cell = line["steps"], line["fraction"], line["rule"], line["epochs"]
+        found.setdefault(cell, {})[line["seed"]] = 100 * line["accuracy"]
+    return found
+
+
+def gain(found: dict[Cell, dict[int, float]], cell: Cell) -> tuple[float, float, int] | None:
+    """Mean gain over random, half its 95 % interval, seeds; None with fewer than two seeds."""
+    steps, fraction, *_ = cell
+    random = found.get((steps, fraction, "random", 0), {})
+    pairs = [accuracy - random[seed] for seed, accuracy in found[cell].items() if seed in random]
+    if len(pairs) < 2:
+        return None
+    half = t.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / len(pairs) ** 0.5
+    return statistics.mean(pairs), float(half), len(pairs)
+
+
+def markdown(found: dict[Cell, dict[int, float]]) -> str:
+    """A row per steps, rule and epochs of the scorer; a column per kept share."""
+    fractions = sorted({cell[1] for cell in found})
+    head = ["steps", "rule", "epochs of the scorer", *(f"{fraction:.0%} kept" for fraction in fractions)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for steps, rule, epochs in sorted({(cell[0], cell[2], cell[3]) for cell in found}):
+        cells = []
+        for fraction in fractions:
+            cell = steps, fraction, rule, epochs
+            if cell not in found:
+                cells.append("")
+            elif rule == "random":
+                cells.append(f"{statistics.mean(found[cell].values()):.1f} ({len(found[cell])})")
+            elif (measured := gain(found, cell)) is None:
+                cells.append("one seed")
+            else:
+                mean, half, seeds = measured
+                text = f"{mean:+.1f} ± {half:.1f} ({seeds})"
+                cells.append(f"**{text}**" if abs(mean) > half else text)
+        lines.append(f"| {steps:,} | {rule} | {epochs or ''} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
+    """A panel per number of steps: rules against kept shares, coloured by the gain."""
+    from matplotlib import pyplot
+
+    panels = sorted({cell[0] for cell in found if cell[2] != "random"})
+    fractions = sorted({cell[1] for cell in found})
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4), squeeze=False, layout="constrained")
+    drawn: Any = None
+    for axis, steps in zip(axes[0], panels, strict=True):
+        rules = sorted({(cell[2], cell[3]) for cell in found if cell[0] == steps and cell[2] != "random"})
+        gains = [
+            [gain(found, (steps, f, *rule)) if (steps, f, *rule) in found else None for f in fractions]
+            for rule in rules
+        ]
+        values = [[each[0] if each else float("nan") for each in row] for row in gains]
+        drawn = axis.imshow(values, cmap="RdBu", vmin=-8, vmax=8, aspect="auto")
+        axis.set_title(f"{steps:,} steps")
+        axis.set_xticks(range(len(fractions)), [f"{fraction:.0%}" for fraction in fractions])
+        axis.set_yticks(range(len(rules)), [f"{rule}, {epochs} epochs" if epochs else rule for rule, epochs in rules])
+        for y, row in enumerate(gains):
+            for x, each in enumerate(row):
+                if each:
+                    weight = "bold" if abs(each[0]) > each[1] else "normal"
+                    axis.text(x, y, f"{each[0]:+.1f}", ha="center", va="center", weight=weight)
+    figure.colorbar(drawn, ax=axes[0], label="points above class-balanced random")
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("figure", type=Path, nargs="?")
+    arguments = parser.parse_args()
+    found = accuracies(arguments.results.read_text(encoding="utf-8").splitlines())
+    print(markdown(found))
+    if arguments.figure:
+        heat_map(found, arguments.figure)
+
+
+if __name__ == "__main__":
+    main()
