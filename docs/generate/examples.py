@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from lipt.cli.init import init
+from lipt.cli import cli
 
 _ROOT = Path(__file__).parents[2]
 PAGE = _ROOT / "docs/reference/examples.md"
@@ -24,7 +24,7 @@ _LANGUAGES = {".yaml": "yaml", ".py": "python"}
 
 def text() -> str:
     """The page: what `lipt init` lists, then the contents of each example."""
-    listed = [line.partition(" ") for line in CliRunner().invoke(init).stdout.splitlines()]
+    listed = [line.partition(" ") for line in CliRunner().invoke(cli, ["init"]).stdout.splitlines()]
     rows = [f"| [`{name}`](#{name}) | {what.strip()} |\n" for name, _, what in listed]
     sections = [f"## {name}\n\n{''.join(_contents(name))}" for name, _, _ in listed]
     return "\n".join([_HEAD + "".join(rows), *sections])

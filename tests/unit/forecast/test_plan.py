@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from lipt.cli.plan import plan
+from lipt.cli import cli
 from lipt.errors import UsageError
 from lipt.flow.address import report_key
 from lipt.report.document import Document
@@ -26,11 +26,11 @@ def configured(ctx: Context, folder: Path, **changes: Any) -> str:
 
 def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Path) -> None:
     path = configured(ran, tmp_path)
-    shown = CliRunner().invoke(plan, [path, "--calibrate", path])
+    shown = CliRunner().invoke(cli, ["plan", path, "--calibrate", path])
     assert shown.exit_code == 0, shown.output
     for text in ("measured", "pretrain x 3", "total", "train x 2"):
         assert text in shown.output
-    document = json.loads(CliRunner().invoke(plan, [path, "--calibrate", path, "-o", "json"]).output)
+    document = json.loads(CliRunner().invoke(cli, ["plan", path, "--calibrate", path, "-o", "json"]).output)
     outside_s = document["machine"]["start_s"] + document["machine"]["report_s"]  # a report knows neither
     assert document["machine"]["report_s"] > 0
     assert document["wall_s"] - outside_s == pytest.approx(sum(document["measured_wall_s"].values()), rel=0.5)
@@ -48,7 +48,7 @@ def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Pa
 def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:
     path = configured(ran, tmp_path)
     arguments = [path, "--calibrate", path, "-m", "gpu_tflops=1000", "-o", "json"]
-    document = json.loads(CliRunner().invoke(plan, arguments).output)
+    document = json.loads(CliRunner().invoke(cli, ["plan", *arguments]).output)
     assert set(document["machine"]["fits"]) == {"ingest", "dispatch", "select"}
     assert document["machine"]["gpu_tflops"] == 1000
 
@@ -59,7 +59,7 @@ def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> 
 )
 def test_what_is_wrong_with_a_machine_is_said(pair: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").touch()
-    refused = CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), "-m", pair]).exception
+    refused = CliRunner().invoke(cli, ["plan", str(tmp_path / "run.yaml"), "-m", pair]).exception
     assert isinstance(refused, UsageError)
     assert message in str(refused)
 
@@ -67,14 +67,14 @@ def test_what_is_wrong_with_a_machine_is_said(pair: str, message: str, tmp_path:
 def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
     path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none")}))
-    refused = CliRunner().invoke(plan, [str(path)])
+    refused = CliRunner().invoke(cli, ["plan", str(path)])
     assert isinstance(refused.exception, UsageError)
     assert "--images" in (refused.exception.remedy or "")
     options = ["--images", "1000000", "--image-kb", "2", "--classes", "10", "--engine", "argo", "--nodes", "10"]
-    refused = CliRunner().invoke(plan, [str(path), *options])
+    refused = CliRunner().invoke(cli, ["plan", str(path), *options])
     assert isinstance(refused.exception, UsageError)
     assert "image_size" in (refused.exception.remedy or "")
-    shown = CliRunner().invoke(plan, [str(path), *options, "--set", "data.image_size=32"])
+    shown = CliRunner().invoke(cli, ["plan", str(path), *options, "--set", "data.image_size=32"])
     assert shown.exit_code == 0, shown.output
     assert "initialise" in shown.output
     assert not (tmp_path / "none").exists()
@@ -82,7 +82,7 @@ def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
 
 def test_a_run_that_did_not_finish_calibrates_nothing(tmp_path: Path, ran: Context) -> None:
     path = configured(ran, tmp_path, seed=7)
-    refused = CliRunner().invoke(plan, [path, "--calibrate", path])
+    refused = CliRunner().invoke(cli, ["plan", path, "--calibrate", path])
     assert isinstance(refused.exception, UsageError)
     assert "no report" in refused.exception.message
 
@@ -90,7 +90,7 @@ def test_a_run_that_did_not_finish_calibrates_nothing(tmp_path: Path, ran: Conte
 def test_what_is_assumed_is_said_and_this_machine_is_measured(ran: Context, tmp_path: Path) -> None:
     """A GPU is assumed for a cluster alone; here the model is timed, stage by stage."""
     path = configured(ran, tmp_path)
-    here = json.loads(CliRunner().invoke(plan, [path, "-o", "json"]).output)
+    here = json.loads(CliRunner().invoke(cli, ["plan", path, "-o", "json"]).output)
     assert set(here["machine"]["rates"]) == {"initialise", "pretrain", "merge", "score", "train", "evaluate"}
     assert all(0 < rate < 5 for rate in here["machine"]["rates"].values())  # TFLOP/s; the assumption is 50
     assert any("measured just now with this model on this machine (CPU, " in note for note in here["assumptions"])
@@ -99,14 +99,14 @@ def test_what_is_assumed_is_said_and_this_machine_is_measured(ran: Context, tmp_
     assert 0 < here["machine"]["decode_s"]["whole"] < 0.01
     assert any(note.startswith("decoding in one process, measured just now: ") for note in here["assumptions"])
     crops = ["--set", "data.crop=resized", "--set", "data.image_size=8"]
-    cropped = json.loads(CliRunner().invoke(plan, [path, *crops, "-o", "json"]).output)
+    cropped = json.loads(CliRunner().invoke(cli, ["plan", path, *crops, "-o", "json"]).output)
     assert set(cropped["machine"]["decode_s"]) == {"crop", "whole"}
     assert [stage["start_s"] > 0 for stage in here["stages"]] == [True] + 8 * [False]
-    cluster = CliRunner().invoke(plan, [path, "--engine", "argo", "-m", "latency_ms=7"]).output
+    cluster = CliRunner().invoke(cli, ["plan", path, "--engine", "argo", "-m", "latency_ms=7"]).output
     assert "compute: 50 TFLOP/s per GPU (assumed, -m gpu_tflops=…)" in cluster
     assert "store: 10 Gbit/s (assumed, -m store_gbps=…), 10 Gbit/s per node (assumed, -m node_gbps=…), " in cluster
     assert "7 ms per request\n" in cluster
-    given = CliRunner().invoke(plan, [path, "-m", "gpu_tflops=2"]).output
+    given = CliRunner().invoke(cli, ["plan", path, "-m", "gpu_tflops=2"]).output
     assert "compute: 2 TFLOP/s per GPU\n" in given
 
 
@@ -114,7 +114,7 @@ def test_large_images_are_timed_in_a_smaller_batch(tmp_path: Path) -> None:
     """A plan for what this machine could never train must not try to."""
     (tmp_path / "run.yaml").write_text(f"workspace: {tmp_path}/runs\nmodel: {{name: resnet18, width: 16}}\n")
     size = ["--images", "1000000", "--classes", "1000", "--set", "data.image_size=160"]
-    document = json.loads(CliRunner().invoke(plan, [str(tmp_path / "run.yaml"), *size, "-o", "json"]).output)
+    document = json.loads(CliRunner().invoke(cli, ["plan", str(tmp_path / "run.yaml"), *size, "-o", "json"]).output)
     assert document["machine"]["rates"]["train"] > 0
 
 
@@ -123,5 +123,5 @@ def test_a_bound_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(f"workspace: {tmp_path}/runs\ntrain: {{draw: infobatch}}\n")
     size = [str(tmp_path / "run.yaml"), "--images", "10000", "--engine", "argo", "--set", "data.image_size=32"]
     bound = "train: an upper bound, because draw: infobatch"
-    assert bound in CliRunner().invoke(plan, size).output
-    assert bound not in CliRunner().invoke(plan, [*size, "--set", "train.steps=100"]).output
+    assert bound in CliRunner().invoke(cli, ["plan", *size]).output
+    assert bound not in CliRunner().invoke(cli, ["plan", *size, "--set", "train.steps=100"]).output
