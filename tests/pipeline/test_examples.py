@@ -271,6 +271,14 @@ for builder, version in ((WheelBuilder, "standard"), (SdistBuilder, "standard"))
 """
 
 
+def test_draws_by_loss(start: Callable[[str], Path]) -> None:
+    path = start("draws-by-loss")
+    assert run(path, ["model.width=4", "train.steps=20"]) == 2
+    reports = [json.loads(report.read_text()) for report in (path.parent / "runs/reports").rglob("*.json")]
+    assert [report["rows"][0]["epoch_fraction"] for report in reports] == [0.1, 0.1]
+    assert len({tuple(report["curves"][0]["train_loss"]) for report in reports}) == 2  # the draws differ
+
+
 def test_race(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     path = start("race")
     assert run(path, ["model.width=4", "score.epochs=2", "train.steps=20"]) == 1

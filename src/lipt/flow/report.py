@@ -155,7 +155,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         label=entry.label,
         role=entry.role,
         algorithm=algorithm_of(config),
-        reason=_reason(config),
+        reason=_reason(entry.outcomes[0]),
         kept_fraction=config.select.fraction,
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
         draw=config.train.draw,
@@ -173,8 +173,11 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
     )
 
 
-def _reason(config: Config) -> str:
-    """Why `auto` chose a random subset; empty if it did not."""
+def _reason(outcome: Outcome) -> str:
+    """Why a race or `auto` chose a random subset; empty if they did not."""
+    config = outcome.config
+    if outcome.race:
+        return "it won the race of selections, on the validation images"
     if config.select.algorithm != AUTO or algorithm_of(config) not in ("random", "stratified"):
         return ""
     limit = TRAJECTORY_PAYS_UNTIL if config.score.model == "trajectory" else PAYS_UNTIL

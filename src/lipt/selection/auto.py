@@ -27,7 +27,7 @@ def default_beta(fraction: float) -> float:
     return min(0.5, max(0.0, 0.3 * math.log10(0.5 / fraction)))
 
 
-def auto_rule(fraction: float, *, balanced: bool, epochs: int = 0) -> tuple[str, dict[str, Any]]:
+def auto_rule(fraction: float, *, balanced: bool, epochs: int) -> tuple[str, dict[str, Any]]:
     """Up to 20 % `dual`, if there is a trajectory; up to 5 % `ccs`; above `stratified` (`random` if not balanced).
 
     Source: [below](#what-the-evidence-says). Time: O(n log n). Use: you want a default.
