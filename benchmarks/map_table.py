@@ -71,7 +71,9 @@ def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
     figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4), squeeze=False, layout="constrained")
     drawn: Any = None
     for axis, steps in zip(axes[0], panels, strict=True):
-        rules = sorted({(cell[2], cell[3]) for cell in found if cell[0] == steps and cell[2] != "random"})
+        rules = sorted(
+            {(cell[2], cell[3]) for cell in found if cell[0] == steps and gain(found, cell) and cell[2] != "random"}
+        )
         gains = [
             [gain(found, (steps, f, *rule)) if (steps, f, *rule) in found else None for f in fractions]
             for rule in rules
@@ -85,7 +87,8 @@ def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
             for x, each in enumerate(row):
                 if each:
                     weight = "bold" if abs(each[0]) > each[1] else "normal"
-                    axis.text(x, y, f"{each[0]:+.1f}", ha="center", va="center", weight=weight)
+                    colour = "white" if abs(each[0]) > 5 else "black"
+                    axis.text(x, y, f"{each[0]:+.1f}", ha="center", va="center", weight=weight, color=colour)
     figure.colorbar(drawn, ax=axes[0], label="points above class-balanced random")
     figure.savefig(path)
 
