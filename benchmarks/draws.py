@@ -13,17 +13,17 @@ results, in RESULTS.scorers/.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.map import Problem, accuracy_after, problem_of, score
+from benchmarks.journal import Journal, common, parser
+from benchmarks.map import Problem, accuracies_after, problem_of, score
 from lipt.config import load_config, override
 from lipt.data.images import image_shape
 from lipt.runtime.context import Context
@@ -63,50 +63,41 @@ def draws_of(problem: Problem, draw: str, kept: int, first_N: Tensor | None) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--steps", type=int, nargs="+", default=[500, 2000])
-    parser.add_argument("--fractions", type=float, nargs="+", default=[0.1, 0.3], help="trained on per epoch")
-    parser.add_argument("--epochs", type=int, default=1, help="epochs of the scorer")
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
-    arguments = parser.parse_args()
-    config = load_config(arguments.config, arguments.set)
-    lines = arguments.results.read_text().splitlines() if arguments.results.exists() else []
+    arguments = parser(__doc__)
+    arguments.add_argument("--fractions", type=float, nargs="+", default=[0.1, 0.3], help="trained on per epoch")
+    arguments.add_argument("--epochs", type=int, default=1, help="epochs of the scorer")
+    arguments.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
+    given = arguments.parse_args()
+    config = load_config(given.config, given.set)
     keys = ("seed", "batch_size", "model", "size", "options", "epochs", "steps", "fraction", "row")
-    done = {json.dumps([json.loads(line)[key] for key in keys]) for line in lines}
-    for seed in arguments.seeds:
+    journal = Journal(path=given.results, keys=keys)
+    for seed in given.seeds:
         ctx = Context.of(override(config, {"seed": seed}))
-        whole = ctx.config
-        shared: dict[str, Any] = {
-            "seed": seed,
-            "batch_size": whole.train.batch_size,
-            "model": [whole.model.name, whole.model.width],
-            "size": whole.data.image_size,
-            "options": [whole.train.prune_probability, whole.train.top_share],
-        }
-        problem = None
-        for steps, fraction, row in itertools.product(arguments.steps, arguments.fractions, arguments.rows):
-            draw, scored = ROWS[row]
-            cell = shared | {"epochs": arguments.epochs * scored, "steps": steps, "fraction": fraction, "row": row}
-            if json.dumps([cell[key] for key in keys]) in done:
-                continue
-            started, cpu = time.time(), time.process_time()
-            problem = problem or problem_of(ctx)
-            kept, first_N, more = round(fraction * len(problem.images)), None, 0
-            if scored and draw == "uniform":
-                more = scorer_steps(problem, arguments.epochs)
-            elif scored:
-                path = arguments.results.with_suffix(".scorers") / f"{arguments.epochs}-seed{seed}.safetensors"
-                first_N = losses(score(problem, arguments.epochs, [], path)["p"][:, -1])
-            draws, drawn = draws_of(problem, draw, kept, first_N)
-            accuracy = accuracy_after(problem, None, steps=steps + more, kept=kept, draws=draws, drawn=drawn)
-            found = cell | {"more_steps": more, "accuracy": accuracy, "cpu_s": round(time.process_time() - cpu, 1)}
-            with arguments.results.open("a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(f"{found} {time.time() - started:.0f} s", flush=True)
+        train = ctx.config.train
+        shared = common(ctx.config, seed) | {"options": [train.prune_probability, train.top_share]}
+        missing = journal.missing(
+            shared | {"epochs": given.epochs * ROWS[row][1], "steps": steps, "fraction": fraction, "row": row}
+            for steps, fraction, row in itertools.product(given.steps, given.fractions, given.rows)
+        )
+        if not missing:
+            continue
+        problem = problem_of(ctx)
+        for cell in missing:
+            path = journal.scorer(f"{given.epochs}-seed{seed}")
+            journal.measure(cell, partial(measured, problem, path, cell))
+
+
+def measured(problem: Problem, scorer: Path, cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The training of a cell; `scorer` is the file of the scorer."""
+    draw, _ = ROWS[cell["row"]]
+    kept, first_N, more = round(cell["fraction"] * len(problem.images)), None, 0
+    if cell["epochs"] and draw == "uniform":
+        more = scorer_steps(problem, cell["epochs"])
+    elif cell["epochs"]:
+        first_N = losses(score(problem, cell["epochs"], [], scorer)["p"][:, -1])
+    draws, drawn = draws_of(problem, draw, kept, first_N)
+    found = accuracies_after(problem, None, steps=cell["steps"] + more, kept=kept, draws=draws, drawn=drawn)
+    return {"more_steps": more} | found
 
 
 if __name__ == "__main__":

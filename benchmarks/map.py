@@ -15,22 +15,23 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.journal import Journal, common, parser
 from lipt.config import load_config, override
+from lipt.data.chunks import Dataset
 from lipt.data.images import ResidentImages
 from lipt.rng import derive
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
-from lipt.runtime.dataset import open_dataset, open_test_images, split_positions, training_images
+from lipt.runtime.dataset import images_of, open_dataset, open_test_images, split_positions, training_images
 from lipt.runtime.network import new_model, standard_augment
 from lipt.selection import Candidates, Outputs, Trajectory, select
 from lipt.stages.ingest import ingest
@@ -58,12 +59,13 @@ RULES: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Candidates and test images of one seed, for the trained network and for the scorer."""
+    """Images of one seed: the candidates for the trained network and for the scorer, validation and test images."""
 
     ctx: Context
     classes: int
     images: ResidentImages
     scored: ResidentImages
+    validation: ResidentImages
     test: ResidentImages
 
 
@@ -71,17 +73,21 @@ def problem_of(ctx: Context) -> Problem:
     dataset = ingest(ctx).make()
     attempt = Attempt(ctx=ctx, ref="map/0", label="map")
 
-    def load(own: Context) -> tuple[ResidentImages, ResidentImages, int]:
+    def load(own: Context) -> tuple[Dataset, list[ResidentImages]]:
         data = open_dataset(attempt, dataset)
-        _, positions = split_positions(own, data)
-        images, test = training_images(own, data, positions), open_test_images(own, data)
-        assert isinstance(images, ResidentImages)
-        assert isinstance(test, ResidentImages)
-        return images, test, len(data.manifest.classes)
+        validation, candidates = split_positions(own, data)
+        found = [training_images(own, data, candidates), images_of(own, data, "train", validation)]
+        return data, [resident(each) for each in (*found, open_test_images(own, data))]
 
-    images, test, classes = load(ctx)
-    scored = load(ctx.of_scorer())[0] if ctx.config.score.proxy else images
-    return Problem(ctx=ctx, classes=classes, images=images, scored=scored, test=test)
+    data, (images, validation, test) = load(ctx)
+    scored = load(ctx.of_scorer())[1][0] if ctx.config.score.proxy else images
+    classes = len(data.manifest.classes)
+    return Problem(ctx=ctx, classes=classes, images=images, scored=scored, validation=validation, test=test)
+
+
+def resident(images: object) -> ResidentImages:
+    assert isinstance(images, ResidentImages), "raise data.resident_mb: the experiments hold all images in memory"
+    return images
 
 
 def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) -> dict[str, Tensor]:
@@ -124,7 +130,7 @@ def candidates_of(problem: Problem, scored: dict[str, Tensor], reads: str, epoch
     return Candidates(labels_N=labels_N, num_classes=problem.classes, trajectories=[Trajectory.of(first)])
 
 
-def accuracy_after(
+def accuracies_after(
     problem: Problem,
     rows_K: Tensor | None,
     *,
@@ -132,8 +138,8 @@ def accuracy_after(
     kept: int,
     draws: LossDraws | None = None,
     drawn: int | None = None,
-) -> float:
-    """Test accuracy after training on the rows; None: on `kept` fresh ones in each epoch.
+) -> dict[str, float]:
+    """Test and validation accuracy after training on the rows; None: on `kept` fresh ones in each epoch.
 
     Args:
         drawn: the images among which `draws` chooses; None: `kept`.
@@ -153,7 +159,10 @@ def accuracy_after(
     seed = ctx.seed("map", "train")
     trainer = Trainer(new_model(ctx, problem.classes, seed), recipe, seed=seed, device=ctx.device)
     train(trainer, lambda _: (images, None), draws=draws)
-    return accuracies([trainer.model], problem.test, device=ctx.device)[0]
+    return {
+        "accuracy": accuracies([trainer.model], problem.test, device=ctx.device)[0],
+        "validation": accuracies([trainer.model], problem.validation, device=ctx.device)[0],
+    }
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -166,53 +175,40 @@ def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--steps", type=int, nargs="+", default=[500, 2000])
-    parser.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
-    parser.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
-    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
-    arguments = parser.parse_args()
-    config = load_config(arguments.config, arguments.set)
-    lines = arguments.results.read_text().splitlines() if arguments.results.exists() else []
-    keys = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy")
-    done = {json.dumps([json.loads(line)[key] for key in keys]) for line in lines}
-    for seed in arguments.seeds:
+    arguments = parser(__doc__)
+    arguments.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
+    arguments.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
+    arguments.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
+    given = arguments.parse_args()
+    config = load_config(given.config, given.set)
+    journal = Journal(
+        path=given.results, keys=("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy")
+    )
+    for seed in given.seeds:
         ctx = Context.of(override(config, {"seed": seed}))
-        whole = ctx.config
-        shared = {
-            "seed": seed,
-            "batch_size": whole.train.batch_size,
-            "model": [whole.model.name, whole.model.width],
-            "size": whole.data.image_size,
-            "proxy": whole.score.proxy.model_dump() if whole.score.proxy else None,
-        }
-        missing = [cell for cell in cells(arguments) if json.dumps([(cell | shared)[key] for key in keys]) not in done]
+        proxy = ctx.config.score.proxy
+        shared = common(ctx.config, seed) | {"proxy": proxy.model_dump() if proxy else None}
+        missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:
             continue
         problem, scored = problem_of(ctx), {}
         if any(cell["epochs"] for cell in missing):
-            proxy = "" if whole.score.proxy is None else f"-{whole.score.proxy.width}-{whole.score.proxy.image_size}"
-            name = f"{whole.model.width}-{whole.data.image_size}{proxy}-{max(arguments.epochs)}-seed{seed}.safetensors"
-            path = arguments.results.with_suffix(".scorers") / name
-            scored = score(problem, max(arguments.epochs), sorted(arguments.epochs), path)
+            narrow = f"-{proxy.width}-{proxy.image_size}" if proxy else ""
+            name = f"{ctx.config.model.width}-{ctx.config.data.image_size}{narrow}-{max(given.epochs)}-seed{seed}"
+            scored = score(problem, max(given.epochs), sorted(given.epochs), journal.scorer(name))
         for cell in missing:
-            started, cpu = time.time(), time.process_time()
-            algorithm, options, reads = RULES[cell["rule"]]
-            kept = round(cell["fraction"] * len(problem.images))
-            rows_K = None
-            if cell["rule"] != "RS2":
-                candidates = candidates_of(problem, scored, reads, cell["epochs"])
-                seed_of_choice = derive(seed, "map", "select")
-                rows_K = select(algorithm, candidates, k=kept, seed=seed_of_choice, **options).indices_K
-            accuracy = accuracy_after(problem, rows_K, steps=cell["steps"], kept=kept)
-            found = shared | cell | {"kept": kept, "accuracy": accuracy, "cpu_s": round(time.process_time() - cpu, 1)}
-            with arguments.results.open("a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(f"{found} {time.time() - started:.0f} s", flush=True)
+            journal.measure(cell, partial(measured, problem, scored, cell))
+
+
+def measured(problem: Problem, scored: dict[str, Tensor], cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The training of a cell."""
+    algorithm, options, reads = RULES[cell["rule"]]
+    kept, rows_K = round(cell["fraction"] * len(problem.images)), None
+    if cell["rule"] != "RS2":
+        candidates = candidates_of(problem, scored, reads, cell["epochs"])
+        seed = derive(cell["seed"], "map", "select")
+        rows_K = select(algorithm, candidates, k=kept, seed=seed, **options).indices_K
+    return {"kept": kept} | accuracies_after(problem, rows_K, steps=cell["steps"], kept=kept)
 
 
 if __name__ == "__main__":

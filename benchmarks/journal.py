@@ -1,0 +1,63 @@
+"""An experiment of many trainings in one file: a line of JSON for each finished one. A repeated call does the rest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lipt.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Journal:
+    """The file of results, and the entries of a line that tell one training from another."""
+
+    path: Path
+    keys: tuple[str, ...]
+
+    def missing(self, cells: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The cells without a line, in their order."""
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        done = {self._name(json.loads(line)) for line in lines}
+        return [cell for cell in cells if self._name(cell) not in done]
+
+    def measure(self, cell: Mapping[str, Any], training: Callable[[], Mapping[str, Any]]) -> None:
+        """Do a training and write its line: the cell, what the training returns, and its CPU seconds."""
+        started, cpu = time.time(), time.process_time()
+        found = {**cell, **training(), "cpu_s": round(time.process_time() - cpu, 1)}
+        with self.path.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        print(f"{found} {time.time() - started:.0f} s", flush=True)
+
+    def scorer(self, name: str) -> Path:
+        """The file of a scorer, in a folder beside the results."""
+        return self.path.with_suffix(".scorers") / f"{name}.safetensors"
+
+    def _name(self, line: Mapping[str, Any]) -> str:
+        return json.dumps([line[key] for key in self.keys])
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """The arguments that all experiments share."""
+    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("config")
+    found.add_argument("results", type=Path)
+    found.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    found.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    found.add_argument("--steps", type=int, nargs="+", default=[500, 2000])
+    return found
+
+
+def common(config: Config, seed: int) -> dict[str, Any]:
+    """The entries that describe the network, the images and the batches."""
+    return {
+        "seed": seed,
+        "batch_size": config.train.batch_size,
+        "model": [config.model.name, config.model.width],
+        "size": config.data.image_size,
+    }
