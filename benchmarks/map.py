@@ -39,7 +39,7 @@ from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics
 from lipt.training.forward import accuracies, outputs_of
 from lipt.training.loop import Recipe, Trainer, batch_sizes, train
-from lipt.training.tensor_files import pack, unpack
+from lipt.training.tensor_files import State, pack, unpack
 
 #: name -> (algorithm, options, what it reads)
 RULES: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -138,11 +138,13 @@ def accuracies_after(
     kept: int,
     draws: LossDraws | None = None,
     drawn: int | None = None,
+    start: State | None = None,
 ) -> dict[str, float]:
     """Test and validation accuracy after training on the rows; None: on `kept` fresh ones in each epoch.
 
     Args:
         drawn: the images among which `draws` chooses; None: `kept`.
+        start: the weights before the first step; None: random ones.
     """
     ctx, settings = problem.ctx, problem.ctx.config.train
     images = problem.images if rows_K is None else problem.images.subset(rows_K)
@@ -157,7 +159,7 @@ def accuracies_after(
         precision=ctx.precision,
     )
     seed = ctx.seed("map", "train")
-    trainer = Trainer(new_model(ctx, problem.classes, seed), recipe, seed=seed, device=ctx.device)
+    trainer = Trainer(new_model(ctx, problem.classes, seed, start), recipe, seed=seed, device=ctx.device)
     train(trainer, lambda _: (images, None), draws=draws)
     return {
         "accuracy": accuracies([trainer.model], problem.test, device=ctx.device)[0],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,12 @@ def accuracies(lines: Iterable[str]) -> dict[Cell, dict[int, float]]:
 def gain(found: dict[Cell, dict[int, float]], cell: Cell) -> tuple[float, float, int] | None:
     """Mean gain over random, half its 95 % interval, seeds; None with fewer than two seeds."""
     steps, fraction, *_ = cell
-    random = found.get((steps, fraction, "random", 0), {})
-    pairs = [accuracy - random[seed] for seed, accuracy in found[cell].items() if seed in random]
+    return paired(found[cell], found.get((steps, fraction, "random", 0), {}))
+
+
+def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> tuple[float, float, int] | None:
+    """Mean difference over the common seeds, half its 95 % interval, seeds; None with fewer than two seeds."""
+    pairs = [value - others[seed] for seed, value in ours.items() if seed in others]
     if len(pairs) < 2:
         return None
     half = t.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / len(pairs) ** 0.5

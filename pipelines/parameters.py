@@ -25,7 +25,8 @@ DESCRIPTIONS = {
     "train_nodes": "Worker pods that share each batch of theta_* and of the main training. 1: the boxes train alone.",
     "seed": "Seed of all random draws: initialisation, split, shards and order.",
     "seeds": "Seeds; every variant runs once with each of them.",
-    "profile": "Defaults of all settings without a parameter: robust, or paper (use it with algorithm grand).",
+    "profile": "Defaults of all settings without a parameter: robust, or a published protocol: paper (use it with "
+    "algorithm grand), ccs or dual (with the algorithm of that name).",
     "random_baseline": "Also train on a random subset with the same budgets, for the verdict. If the selection is "
     "itself random, the baseline is RS2: a new random subset in every epoch.",
     "config": "All other settings as YAML, such as {select: {balanced: false}}. They must not contradict a parameter.",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lipt.config import PROFILES, Config
+from lipt.config import PROFILES, Config, parse_config
 from lipt.flow.variants import variants
 
 PAGE = Path(__file__).parents[1] / "reference/settings.md"
@@ -32,19 +32,26 @@ _VARIANTS = """### Variants
 | `compare.variants` | row of the table | settings that differ from the configuration |
 |---|---|---|
 """
-_PAPER = """## The paper's profile
+_PROFILES = """## Profiles
 
-`profile: paper` changes these defaults to the values of the paper. Settings that you write still override them.
+`profile` changes defaults to those of a published protocol. Settings that you write still override them.
 
-| setting | `robust` | `paper` |
-|---|---|---|
+- `paper`: Ro et al., ICML 2023. It trains for 200 epochs of the subset, as our defaults do.
+- `ccs`: Zheng et al., ICLR 2023. It trains for 40,000 steps, whatever is kept. Its scores come from 200 epochs on all
+  data; ours have a constant learning rate, theirs falls to 0. `select.options.beta` follows from the fraction.
+- `dual`: Cho et al., ICML 2025. It trains for 200 epochs of the subset with batches of 32 if 10 % of CIFAR-10 are kept
+  (31,400 steps), and of 64 if 20 % are kept (the same steps): then set `train.batch_size: 64`.
+
+The scoring of `ccs` and `dual` takes many epochs: ask `lipt plan` first. If you change `select.algorithm` under `ccs`,
+also write `select.options: {}`.
+
 """
 _BOUNDS = {"exclusiveMinimum": "> {}", "minimum": "≥ {}", "exclusiveMaximum": "< {}", "maximum": "≤ {}"}
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true, false", "null": "null"}
 
 
 def text() -> str:
-    """The page: the settings outside of sections, a table per section, and the values of the paper's profile."""
+    """The page: the settings outside of sections, a table per section, and the values of the profiles."""
     schema = Config.model_json_schema()
     definitions = schema["$defs"]
     plain, sections = {}, {}
@@ -55,7 +62,7 @@ def text() -> str:
         section = definitions[_target(field)]
         rows = _rows(section["properties"], (name,), definitions)
         parts.append(f"## {name}\n\n{section['description']}\n\n{_TABLE}{rows}")
-    return "\n".join([*parts, _VARIANTS + _variants(), _PAPER + _paper()])
+    return "\n".join([*parts, _VARIANTS + _variants(), _PROFILES + _profiles()])
 
 
 def _rows(fields: dict[str, Any], section: tuple[str, ...], definitions: dict[str, Any]) -> str:
@@ -63,6 +70,7 @@ def _rows(fields: dict[str, Any], section: tuple[str, ...], definitions: dict[st
     for name, field in fields.items():
         path = (*section, name)
         description = " ".join(field["description"].split()).replace("|", "\\|")
+        description = description.replace(f"(docs/reference/{PAGE.name})", "([the table below](#profiles))")
         description = description.replace(f"docs/reference/{PAGE.name} lists", "[the table below](#variants) lists")
         description = re.sub(r"docs/reference/(\w+\.md)", r"[\1](\1)", description)
         rows.append(
@@ -107,7 +115,7 @@ def _yaml(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_yaml, value))}]"
     if isinstance(value, dict):
-        return "{}"
+        return f"{{{', '.join(f'{key}: {_yaml(each)}' for key, each in value.items())}}}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -126,10 +134,13 @@ def _variants() -> str:
     return "".join(rows)
 
 
-def _paper() -> str:
-    robust = Config().model_dump(mode="json")
-    return "".join(
-        f"| `{section}.{name}` | `{_yaml(robust[section][name])}` | `{_yaml(value)}` |\n"
-        for section, changes in PROFILES["paper"].items()
-        for name, value in changes.items()
-    )
+def _profiles() -> str:
+    """The values of every setting that some profile changes, and the length of the training."""
+    values = {name: parse_config({"profile": name}).model_dump(mode="json") for name in PROFILES}
+    changed = {(section, name): None for each in PROFILES.values() for section in each for name in each[section]}
+    head = ["setting", *(f"`{name}`" for name in PROFILES)]
+    rows = [
+        [f"`{section}.{name}`", *(f"`{_yaml(each[section][name])}`" for each in values.values())]
+        for section, name in changed | {("train", "epochs"): None}
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])

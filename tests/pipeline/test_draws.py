@@ -26,6 +26,7 @@ ORDERED: dict[str, Any] = {
     "select": {"algorithm": "random", "fraction": 0.4},
     "train": {"draw": "ordered", "epoch_fraction": 0.2, "epochs": 4},
 }
+CONTINUED: dict[str, Any] = {"train": {"epoch_fraction": 0.2, "start": "continue"}}
 FROM_SCORES: dict[str, Any] = {
     "score": {"model": "trajectory", "runs": 2, "epochs": 2},
     "train": ORDERED["train"] | {"first_losses": "trajectory"},
@@ -91,7 +92,11 @@ def test_rows_of_unsorted_positions() -> None:
     assert rows_of(np.array([7, 2, 9, 4]), np.array([2, 4, 9])).tolist() == [1, 3, 2]
 
 
-@pytest.mark.parametrize("changes", [INFOBATCH, ORDERED, FROM_SCORES], ids=["infobatch", "ordered", "scores"])
+@pytest.mark.parametrize(
+    "changes",
+    [INFOBATCH, ORDERED, FROM_SCORES, CONTINUED],
+    ids=["infobatch", "ordered", "scores", "uniform from theta_p"],
+)
 def test_interrupted_after_each_checkpoint_it_ends_bit_identical(
     tmp_path: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

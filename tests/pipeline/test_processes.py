@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "resident": {},
     "streamed": {"data": {"resident_mb": 0}, "train": TRAIN | {"epochs": 2}},
     "crops": {"data": {"resident_mb": 0, "crop": "resized", "image_size": 8}, "train": TRAIN | {"epochs": 2}},
+    "continue": {"train": TRAIN | {"start": "continue"}},
     "infobatch": {"train": TRAIN | {"draw": "infobatch"}},
     "ordered": {"train": TRAIN | {"draw": "ordered", "epoch_fraction": 0.1}},
     "reselect": {"train": TRAIN | {"epochs": 2, "reselect_every": 1}, "select": {"algorithm": "grand"}},
@@ -63,7 +64,8 @@ def run_train(folder: Path, processes: int, changes: dict[str, Any]) -> Trained:
     subset = select(ctx, dataset, ()).make()
     final = {section: base.get(section, {}) | changes.get(section, {}) for section in base | changes}
     ctx = tiny_context(folder, EXACT | final | {"processes": processes})
-    return trained(ctx, train(ctx, dataset, subset).make())
+    start = initialise(ctx, dataset).make() if ctx.config.train.start == "continue" else None
+    return trained(ctx, train(ctx, dataset, subset, start).make())
 
 
 def trained(ctx: Context, artifact: Artifact) -> Trained:

@@ -113,6 +113,15 @@ def test_classic_grand_averages_independent_runs(folder: Path) -> None:
     assert outcome.jigsaws == ()
 
 
+@pytest.mark.parametrize("profile", ["ccs", "dual"])
+def test_the_profiles_of_other_papers_run(folder: Path, profile: str) -> None:
+    changes = {"profile": profile, "select": {"algorithm": profile}, "score": {"epochs": 3}, "train": {"steps": 5}}
+    outcome = run_tiny(folder, changes)
+    assert outcome.subset.settings["select"]["options"] == ({"score": "aum"} if profile == "ccs" else {})
+    assert (outcome.merged, len(outcome.prepared.initial)) == (None, 1)
+    assert outcome.trained.model.summary["steps"] == 5
+
+
 @pytest.mark.parametrize("method", ["greedy_interpolation", "greedy", "uniform", "best_single"])
 def test_merge_methods(folder: Path, method: str) -> None:
     merged = run_tiny(folder, {"merge": {"method": method}}).merged
@@ -158,15 +167,6 @@ def test_the_paper_profile_runs(folder: Path) -> None:
         step["alpha"] in [pytest.approx(tenth / 10) for tenth in range(1, 11)]
         for step in outcome.merged.summary["steps"]
     )
-
-
-def test_continue_starts_from_theta_p(folder: Path) -> None:
-    fresh, continued = run_tiny(folder, {}), run_tiny(folder, {"train": {"epochs": 1, "start": "continue"}})
-    assert continued.merged is not None
-    assert continued.merged.ref in continued.trained.model.inputs
-    with pytest.raises(UsageError, match="continue needs theta_p"):
-        run_tiny(folder, {"select": {"algorithm": "random"}, "train": {"epochs": 1, "start": "continue"}})
-    assert continued.trained.model.summary["losses"][0] < fresh.trained.model.summary["losses"][0]
 
 
 def test_reselection_scores_again_and_keeps_the_schedule(folder: Path) -> None:

@@ -12,6 +12,7 @@ import yaml
 
 from lipt.config import Config, load_config, override, parse_config
 from lipt.errors import UsageError
+from lipt.stages.train import steps_of
 
 #: The configurations; a manifest for kubectl lies among them.
 EXAMPLES = [
@@ -33,6 +34,20 @@ def test_the_profile_lies_under_what_the_user_writes() -> None:
     assert (mine.pretrain.lr, mine.merge.search) == (0.5, "grid")
     robust = parse_config({})
     assert (robust.pretrain.lr, robust.merge.search, robust.dispatch.stratified) == (0.01, "coarse_to_fine", True)
+
+
+@pytest.mark.parametrize(
+    ("profile", "algorithm", "epochs", "batch_size", "steps"),
+    [("paper", "grand", 1, 256, 200 * 18), ("ccs", "ccs", 200, 256, 40_000), ("dual", "dual", 30, 32, 31_400)],
+)
+def test_profiles_know_how_long_the_papers_score_and_train(
+    profile: str, algorithm: str, epochs: int, batch_size: int, steps: int
+) -> None:
+    """At 10 % of CIFAR-10."""
+    config = parse_config({"profile": profile, "select": {"fraction": 0.1}})
+    assert (config.select.algorithm, config.score.epochs, config.train.batch_size) == (algorithm, epochs, batch_size)
+    assert steps_of(config.train, 45_000, 4_500) == steps
+    assert parse_config({"profile": profile, "train": {"steps": 7}}).train.steps == 7
 
 
 def test_overrides_are_yaml_and_nest() -> None:

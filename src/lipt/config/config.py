@@ -13,8 +13,8 @@ class Config(Section):
 
     name: str = Field("run", pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)
     """Lower-case letters, digits and hyphens, with a letter or a digit first and last."""
-    profile: Literal["robust", "paper"] = "robust"
-    """Which defaults the other settings have: ours, or those of the paper."""
+    profile: Literal["robust", "paper", "ccs", "dual"] = "robust"
+    """Which defaults the other settings have: ours, or those of a published protocol (docs/reference/settings.md)."""
     seed: int = Field(0, ge=0)
     """Fixes initialisation, split, shards and order."""
     workspace: str = "runs"
@@ -77,7 +77,7 @@ class Config(Section):
                 f"train.reselect_every uses the model in training; it excludes score.model: {self.score.model}"
             )
         if self.score.proxy and self.train.start == "continue":
-            raise ValueError("train.start: continue trains on from theta_p; it excludes score.proxy")
+            raise ValueError("train.start: continue trains the network that scores; it excludes score.proxy")
         if self.score.model == "jigsaws" and self.merge.method == "none":
             raise ValueError("score.model: jigsaws needs a swarm; it excludes merge.method: none")
         if self.merge.groups > self.dispatch.jigsaws:

@@ -245,7 +245,8 @@ class Train(Section):
     """Number of pods on a cluster that share each batch of theta_* and of the main training; each starts `processes`
     processes. Changes results only by rounding. `lipt run` ignores it."""
     start: Literal["fresh", "continue"] = "fresh"
-    """`fresh`: random weights; `continue`: start from theta_p."""
+    """`fresh`: random weights. `continue`: theta_p, or the first model of `score.runs`. It is trained even if the
+    selection needs no model. Weights that pruning set to 0 train like all others."""
     reselect_every: int = Field(0, ge=0)
     """Number of epochs after which to select again, with the current model's gradients; 0: never."""
     raptr: Raptr | None = None
@@ -253,8 +254,8 @@ class Train(Section):
     use_weights: bool = True
     """Multiply the loss of each sample by its weight from the selection (normalised to mean 1)."""
     random_baseline: bool = True
-    """Also train on a random subset with the same two budgets and uniform draws. If the subset itself is random, train
-    on fresh draws from all data (RS2) instead."""
+    """Also train on a random subset with the same two budgets and uniform draws, from random weights. If the subset
+    itself is random, train on fresh draws from all data (RS2) instead."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; does not change the result."""
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lipt.config import Config, override
-from lipt.errors import RunError, UsageError
+from lipt.errors import RunError
 from lipt.flow.prepared import Prepared
 from lipt.flow.race import Race, of_winner
 from lipt.runtime import Artifact, Context, Stage
-from lipt.runtime.algorithm import algorithm_of, check_trajectory, scoring_needs
+from lipt.runtime.algorithm import check_trajectory, scoring_needs
 from lipt.runtime.processes.parts import Made, make_parts
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
@@ -70,19 +70,20 @@ def needs_models(config: Config) -> bool:
 
 
 def trains_models(config: Config) -> bool:
-    """Whether theta_* or the models of `score.runs` are trained: for the algorithm, or for the first losses."""
-    return needs_models(config) or config.train.first_losses == "trajectory"
+    """Whether theta_* or the models of `score.runs` are trained: for the algorithm, for the first losses, or as the
+    start of the main training."""
+    train = config.train
+    return needs_models(config) or train.first_losses == "trajectory" or train.start == "continue"
 
 
 def has_swarm(config: Config) -> bool:
     """Whether jigsaws are trained and merged."""
-    return needs_models(config) and not config.score.has_own_models and config.merge.method != "none"
+    return trains_models(config) and not config.score.has_own_models and config.merge.method != "none"
 
 
 def prepare(ctx: Context) -> Prepared:
     """Box 1: ingest the data, train theta_* (or the models of `score.runs`), draw the shards."""
     check_trajectory(ctx.config)
-    check_start(ctx.config)
     dataset = ingest(ctx).make()
     if not trains_models(ctx.config):
         return Prepared(dataset=dataset)
@@ -91,18 +92,6 @@ def prepare(ctx: Context) -> Prepared:
     shards = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
     initial = tuple(initialise(ctx, dataset, run=run).make() for run in range(runs))
     return Prepared(dataset=dataset, initial=initial, shards=shards)
-
-
-def check_start(config: Config) -> None:
-    """
-    Raises:
-        UsageError: `train.start: continue`, but the configuration trains no theta_p.
-    """
-    if config.train.start == "continue" and not (needs_models(config) and not config.score.has_own_models):
-        raise UsageError(
-            f"train.start: continue needs theta_p; there is none with {algorithm_of(config)}, {config.score.model}",
-            "set train.start: fresh, or choose an algorithm that needs a model",
-        )
 
 
 def train_jigsaws(ctx: Context, prepared: Prepared, indices: Iterable[int]) -> Made:
@@ -183,12 +172,12 @@ class Scoring:
     @classmethod
     def of(cls, ctx: Context, prepared: Prepared, merged: Artifact | None) -> Scoring:
         """The scoring of a run; 0 blocks without models."""
+        if not needs_models(ctx.config):  # they only give the first losses, or the start of the main training
+            return cls(dataset=prepared.dataset, models=(), base=None, blocks=0)
         models, base = [merged] if merged is not None else list(prepared.initial), None
-        if not needs_models(ctx.config):  # they only give the first losses
-            models = []
         if merged is not None and ctx.config.score.model == "jigsaws":  # those that arrived: the inputs of the merge
             models, base = list(made_of(ctx, merged, "pretrain")), prepared.initial[0]
-        count = len(blocks(ctx, prepared.dataset)) if models else 0
+        count = len(blocks(ctx, prepared.dataset))
         return cls(dataset=prepared.dataset, models=tuple(models), base=base, blocks=count)
 
     def stage(self, ctx: Context, index: int) -> Stage:

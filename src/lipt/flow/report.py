@@ -37,6 +37,7 @@ _ORIGIN = {
     "trajectory": "Trajectory",
     "theta_star": "theta_* alone",
 }
+_START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}
 _ROLES: dict[str, doc.Role] = {
     "lipt": "selected",
     "random": "random",
@@ -283,7 +284,9 @@ def role_of(name: str) -> doc.Role:
 def label_of(config: Config) -> str:
     """The name of a plain run in the report, such as `LiPT, auto (ccs)`."""
     label = algorithm_label(config)
-    if not needs_models(config):
+    model = config.score.model if has_swarm(config) or config.score.has_own_models else "theta_star"
+    if needs_models(config):
+        label = f"{_ORIGIN[model]}, {label}"
+    if config.train.start == "fresh":
         return label
-    model = config.score.model
-    return f"{_ORIGIN[model if has_swarm(config) or config.score.has_own_models else 'theta_star']}, {label}"
+    return f"{label}, trained on from {_START.get(model, 'theta_p')}"

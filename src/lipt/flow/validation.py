@@ -18,7 +18,7 @@ from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
-from lipt.flow.graph import check_start, has_swarm
+from lipt.flow.graph import has_swarm
 from lipt.flow.raptr_checks import check_blocks, schedule_problems
 from lipt.flow.variants import baseline_of, variants
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
@@ -111,7 +111,6 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
     for check in (
         lambda: check_format(config.data.format),
         lambda: check_trajectory(config),
-        lambda: check_start(config),
         lambda: _try_selections(config),
     ):
         if (error := _error_of(check)) is not None:

@@ -21,16 +21,17 @@ def baseline_of(config: Config) -> Baseline | None:
     """The baseline of a run: a random subset with the same two budgets, class-balanced if the selection is balanced.
 
     If the selection is itself random, the baseline is RS2 with the same trained budget. If the run is RS2, the
-    baseline is a fixed random subset. Draws that are led by losses from all data are compared with uniform ones (RS2,
-    or all data). None if it is switched off, or the run trains on all data.
+    baseline is a fixed random subset. Draws that are led by losses from all data, and a start from theta_p, are
+    compared with uniform draws from random weights (RS2, or all data). None if it is switched off, or the run trains on
+    all data.
     """
     settings = config.train
     is_random = algorithm_of(config) in ("random", "stratified")
-    is_uniform, whole = settings.draw == "uniform", settings.epoch_fraction in (None, 1)
+    is_plain, whole = settings.draw == "uniform" and settings.start == "fresh", settings.epoch_fraction in (None, 1)
     trains_on_all, is_rs2 = (is_random and config.select.fraction == 1 and each for each in (whole, not whole))
-    if not settings.random_baseline or (trains_on_all and is_uniform):
+    if not settings.random_baseline or (trains_on_all and is_plain):
         return None
-    if is_random and not (is_rs2 and is_uniform):
+    if is_random and not (is_rs2 and is_plain):
         name = "full" if trains_on_all else "rs2"
         label, changes = variants(config)[name]
         return Baseline(name=name, label=label, changes=changes)

@@ -63,6 +63,7 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
     "changes",
     [
         {"select": {"algorithm": "random"}},
+        {"select": {"algorithm": "random", "fraction": 1.0}, "train": {"epoch_fraction": 0.1, "start": "continue"}},
         {"select": {"balanced": False}, "train": {"epoch_fraction": 0.05}},
         {"select": {"fraction": 0.3}, "train": {"epoch_fraction": 0.1, "draw": "ordered"}},
         {
@@ -87,6 +88,7 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
     ],
     ids=[
         "random",
+        "continue",
         "epoch-budget",
         "ordered",
         "infobatch",
