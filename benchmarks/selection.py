@@ -140,7 +140,7 @@ def rivals(names: tuple[str, ...] = tuple(RIVALS), n: int = 5000, k: int = 500, 
     row(*["---"] * (len(columns) + 5))
     for name in names:
         options, loop = SETTINGS.get(name, {}), LOOPS.get(name)
-        ours: Callable[[], Any] = lambda: select(name, full, k=k, **options)  # noqa: B023, E731
+        ours: Callable[[], Any] = lambda: select(name, full, k=k, balanced=False, **options)  # noqa: B023, E731
         theirs: Callable[[], Any] = lambda: RIVALS[name](*arrays, k, **options)  # noqa: B023, E731
         both = len({*ours().indices_K.tolist()} & {*theirs().tolist()}) / k
         engine_s, ratio = by_turns(theirs, ours)

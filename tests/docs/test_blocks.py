@@ -33,7 +33,7 @@ OTHERS = {"base64", "docker", "export", "git", "kfp", "kind", "kubectl", "pip", 
 #: Python that is executed elsewhere, or must not be.
 ELSEWHERE = {
     "docs/reference/examples.md": "the tests of the examples run it",
-    "CONTRIBUTING.md": "test_add_a_source.py and test_add_an_algorithm.py run it",
+    "CONTRIBUTING.md": "test_add_a_source.py, test_add_an_algorithm.py and test_add_a_stage.py run it",
     "docs/explanation/architecture.md": "it crashes the process: it shows a fault of oneDNN",
 }
 

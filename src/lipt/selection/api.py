@@ -199,7 +199,8 @@ def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -
     labels = candidates.labels_N.numpy(force=True)
     taken_C = np.zeros(candidates.num_classes, dtype=bool)
     for each in (indices_K, initial_I):
-        taken_C[labels[each.numpy(force=True)]] = True
+        if each.numel():
+            taken_C[labels[each.numpy(force=True)]] = True
     if taken_C.all():
         return []
     there_C = np.array(candidates.class_sizes) > 0

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
+from lipt.selection.arrays import view
 from lipt.selection.compressed import TopLogits
 from lipt.selection.rows import RowBuffer, row_blocks
 from lipt.selection.types import Candidates, Outputs
@@ -115,9 +116,9 @@ _FIRST = 32
 
 def _refuse_probabilities(logits_BC: Tensor, name: str, model: int) -> None:
     """Raise UsageError if no logit is negative and each row adds up to 1."""
-    rows_BC = logits_BC.double()
-    if not rows_BC.numel() or rows_BC.shape[1] < 2 or bool((rows_BC < 0).any()):
+    if not logits_BC.numel() or logits_BC.shape[1] < 2 or bool((view(logits_BC.float()) < 0).any()):
         return
+    rows_BC = logits_BC.double()
     if float((rows_BC.sum(1) - 1).abs().max()) < 0.01:  # half precision rounds
         raise UsageError(
             f"the logits of the {name} samples, model {model}, are probabilities: none is negative, each row adds to 1",

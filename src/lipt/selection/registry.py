@@ -33,7 +33,7 @@ class Group:
     @cached_property
     def rows(self) -> Tensor | slice:
         """`members_M`; as a slice if they are consecutive."""
-        return as_slice(self.members_M)
+        return slice(0, len(self.members_M)) if self.label is None else as_slice(self.members_M)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +252,12 @@ def per_group(
             local_K = lowest_first(
                 task.candidates, group.members_M, local_K, gradients=compares == "gradients", barred_I=group.initial_I
             )
-        indices.append(group.members_M.index_select(0, local_K))
+        indices.append(local_K if group.label is None else group.members_M.index_select(0, local_K))
         if weights_K is not None:
             weights.append(weights_K)
-    return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights) if weights else None, scores_N=scores_N)
+    return Picks(indices_K=joined(indices), weights_K=joined(weights) if weights else None, scores_N=scores_N)
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """One after the other; a single part itself, without a copy."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
