@@ -16,6 +16,7 @@ from lipt.config import Config
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
 from lipt.flow.address import report_key, run_id
+from lipt.flow.certainty_view import score_check
 from lipt.flow.graph import Outcome, has_swarm, needs_models
 from lipt.flow.merge_view import merge_view
 from lipt.flow.race_view import race_rows
@@ -80,6 +81,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
         merge=merge_view(first),
         race=race_rows(ctx.config, first.race, first.subset),
         race_rounds=ctx.config.select.race.rounds if first.race and ctx.config.select.race else [],
+        score_checks=[check for each in entries if (check := score_check(attempt, each.label, each.outcomes))],
         subset=_subset(ctx, attempt, first),
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],

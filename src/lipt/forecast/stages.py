@@ -182,13 +182,15 @@ class _Run(RunSizes):
         needs, numbers = scoring_needs(self.config), self.scorers * (self.data.classes + self.net.features)
         outputs, passes = self.scored * self.output_bytes * needs.outputs, max(1, needs.passes)
         labels = self.scored * self.label_bytes * needs_models(self.config)
+        halved = needs.passes and self.scorers >= 2 * needs.models  # their reliability takes the first block twice more
+        again = 2 * halved * passes * min(size * self.output_bytes, outputs)
         held = 2 * min(size * self.output_bytes, outputs)  # a block: its file and its tensors
         if needs.outputs and not needs.passes:  # all outputs, and the float32 problem that is solved
             held += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
         return Work(
             stage="select",
             items=self.scored * numbers if needs.outputs else candidates,
-            read={"other": labels + passes * outputs + self.data.names_bytes * (1 + self.twice)},
+            read={"other": labels + passes * outputs + again + self.data.names_bytes * (1 + self.twice)},
             once={"other": self.data.index_bytes},
             written={"other": self.subset_bytes * (1 + self.twice)},
             requests=(1 + passes) * (1 + self.scored / size),

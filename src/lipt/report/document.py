@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
+from lipt.report.certainty import ScoreCheck
 
 Engine = Literal["local", "kubeflow", "argo"]
 Role = Literal["selected", "random", "full", "classic", "other"]
@@ -272,6 +273,7 @@ class Document(_Model):
     race: list[RaceRow] = []
     race_rounds: list[Share] = []
     """Share of the main training's steps in each round of the race."""
+    score_checks: list[ScoreCheck] = []
     subset: Subset | None = None
     left_out: str = ""
     """Files of the source that were not ingested, with counts; empty if there were none."""

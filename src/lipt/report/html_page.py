@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lipt.report import figures
+from lipt.report.certainty import all_statements
 from lipt.report.comparison import COLUMNS, Cell, comparison_groups, stage_cells, stage_names
 from lipt.report.costs import LEDGER_COLUMNS, spent_sentence, stage_ledger, worker_ledger
 from lipt.report.document import (
@@ -44,6 +45,7 @@ def render(document: Document) -> str:
         "interval_of": _interval_of(document),
         "stages": stage_names(document.rows),
         "merge": _merge_view(document.merge),
+        "score_statements": all_statements(document.score_checks),
         "subset": _subset_view(document.subset),
         "training_figures": [Markup(svg) for svg in figures.training_figures(document.curves)],
         "ledger_columns": LEDGER_COLUMNS,

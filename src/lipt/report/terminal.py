@@ -8,6 +8,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from lipt.report.certainty import all_statements
 from lipt.report.comparison import COLUMNS, comparison_groups, stage_names
 from lipt.report.costs import spent_sentence
 from lipt.report.document import Document, Row
@@ -35,6 +36,8 @@ def print_report(document: Document, verdict: Verdict, *, whole: bool) -> None:
     if sentence := spent_sentence(document.ledger):
         print_text(Text(f"{sentence}\n"))
     print_text(verdict_text(verdict))
+    for sentence in all_statements(document.score_checks):
+        print_text(Text(sentence, style="yellow" if sentence.startswith("Warning") else ""))
 
 
 def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None:

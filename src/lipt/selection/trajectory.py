@@ -57,6 +57,10 @@ class Trajectory:
         """T."""
         return self.p_NT.shape[1]
 
+    def epochs_of(self, part: slice) -> Trajectory:
+        """The trajectory of some of the epochs."""
+        return Trajectory.of({name: tensor[:, part] for name, tensor in self.tensors().items()})
+
 
 def forgetting_events(trajectory: Trajectory) -> Tensor:
     """How often a sample was classified correctly, then wrongly (N,); +inf if it was never correct (Toneva et al. 2019,

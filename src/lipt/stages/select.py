@@ -15,9 +15,10 @@ from lipt.errors import RunError
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of
 from lipt.runtime.dataset import open_dataset, split_positions
-from lipt.selection import Candidates, Selection
+from lipt.selection import Candidates, Requirements, Selection
 from lipt.selection import select as run_selection
 from lipt.selection.api import checked
+from lipt.selection.reliability import Reliability, reliability
 from lipt.stages.score import read_scores
 
 SUBSET = "subset.parquet"
@@ -60,6 +61,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
         for remark in selection.remarks:
             attempt.reporter.say(remark)
         attempt.put(SUBSET, selection.to_parquet(), kind="other")
+        sure = _reliability(settings, selection, candidates, needs_of(ctx.config))
         kept = torch.bincount(labels_N[selection.indices_K], minlength=num_classes)
         return {
             "count": len(selection.indices_K),
@@ -67,6 +69,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
             "algorithm": selection.algorithm,
             "kept_per_class": kept.tolist(),
             "candidates_per_class": torch.bincount(labels_N, minlength=num_classes).tolist(),
+            **({"reliability": sure.value, "halved": sure.halved} if sure else {}),
         }
 
     chosen, label = ctx.settings("select", view=ctx.view()), f"select {settings.algorithm}"
@@ -84,6 +87,19 @@ def apply(settings: Select, candidates: Candidates, validation: Candidates | Non
         validation=validation,
         **settings.options,
     )
+
+
+def _reliability(
+    settings: Select, selection: Selection, candidates: Candidates, needs: Requirements
+) -> Reliability | None:
+    """The split-half reliability of the scores of this selection; None if it has no scores, or a single scorer."""
+    if selection.scores_N is None:
+        return None
+
+    def score(half: Candidates) -> Tensor | None:
+        return apply(settings, half, None, seed=selection.seed).scores_N
+
+    return reliability(candidates, needs, score)
 
 
 @dataclass(frozen=True, kw_only=True)

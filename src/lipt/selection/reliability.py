@@ -1,0 +1,132 @@
+"""How sure are scores? Their split-half reliability, and the overlap of subsets that several seeds selected.
+
+Two halves of the scorers (models of an ensemble, or epochs of one trajectory) score the same samples. The rank
+correlation r of the two scores (Spearman 1904: Pearson's correlation of the ranks) is the reliability of half as many
+scorers. That of all of them is 2 r / (1 + r) (Spearman 1910; Brown 1910).
+
+Models of an ensemble are independent trainings or jigsaws. The epochs of one trajectory are not independent: there the
+reliability is an upper bound, since another seed may order the samples otherwise.
+
+Shape legend: N samples, K and L kept by two seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from lipt.errors import UsageError
+from lipt.selection.types import Candidates, Requirements, StoredOutputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reliability:
+    """The reliability of scores, in 0..1, and what was halved."""
+
+    value: float
+    halved: Literal["models", "epochs"]
+
+
+def reliability(
+    candidates: Candidates, needs: Requirements, score: Callable[[Candidates], Tensor | None]
+) -> Reliability | None:
+    """The split-half reliability of the scores that `score` gives; None if the scorers cannot be halved.
+
+    With an odd number of scorers the last one is left out. Of stored outputs only the first block is read, since the
+    blocks of a run are stratified samples.
+
+    Args:
+        needs: the algorithm's requirements; they say whether it reads trajectories or outputs.
+        score: scores (N,) of candidates; None, or a UsageError, if half of the scorers are too few for it.
+    """
+    parts = _halves(candidates, needs)
+    if parts is None:
+        return None
+    *both, halved = parts
+    try:
+        first_N, second_N = (score(half) for half in both)
+    except UsageError:
+        return None
+    if first_N is None or second_N is None:
+        return None
+    return Reliability(value=spearman_brown(rank_correlation(first_N, second_N)), halved=halved)
+
+
+def _halves(
+    candidates: Candidates, needs: Requirements
+) -> tuple[Candidates, Candidates, Literal["models", "epochs"]] | None:
+    recorded, stored = candidates.trajectories, candidates.stored
+    if needs.trajectory and recorded:
+        count = len(recorded) if len(recorded) > 1 else recorded[0].epochs
+        if count < 2:
+            return None
+        first, second = (slice(start, count // 2 * 2, 2) for start in (0, 1))
+        if len(recorded) > 1:
+            parts = [recorded[part] for part in (first, second)]
+        else:
+            parts = [[recorded[0].epochs_of(part)] for part in (first, second)]
+        of_first, of_second = (replace(candidates, outputs=(), stored=None, trajectories=part) for part in parts)
+        return of_first, of_second, "models" if len(recorded) > 1 else "epochs"
+    count = candidates.num_models
+    if count < 2:
+        return None
+    first, second = (slice(start, count // 2 * 2, 2) for start in (0, 1))
+    if stored is None:
+        of_first, of_second = (replace(candidates, outputs=candidates.outputs[part]) for part in (first, second))
+    else:
+        of_first, of_second = (_of_first_block(candidates, stored, part) for part in (first, second))
+    return of_first, of_second, "models"
+
+
+def _of_first_block(candidates: Candidates, stored: StoredOutputs, part: slice) -> Candidates:
+    size = stored.sizes[0]
+    few = replace(stored, models=stored.models // 2, sizes=[size], read=lambda block: stored.read(block)[part])
+    return Candidates(labels_N=candidates.labels_N[:size], num_classes=candidates.num_classes, stored=few)
+
+
+def rank_correlation(a_N: Tensor, b_N: Tensor) -> float:
+    """Spearman's rank correlation; equal values have their mean rank. 0 if either holds only one value."""
+    a, b = (ranks - ranks.mean() for ranks in map(_ranks, (a_N, b_N)))
+    lengths = a.square().sum().sqrt() * b.square().sum().sqrt()
+    return float((a * b).sum() / lengths) if lengths > 0 else 0.0
+
+
+def _ranks(x_N: Tensor) -> Tensor:
+    _, inverse_N, counts = x_N.unique(return_inverse=True, return_counts=True)
+    ranks_N: Tensor = (counts.cumsum(0) - (counts - 1) / 2).double()[inverse_N]
+    return ranks_N
+
+
+def spearman_brown(r: float) -> float:
+    """The reliability of twice as many scorers, if that of each half is r; 0 where the halves disagree (r < 0)."""
+    return 2 * r / (1 + r) if r > 0 else 0.0
+
+
+Positions = npt.NDArray[np.int64]
+
+
+def overlap(subsets: Sequence[tuple[Positions, Positions]]) -> tuple[float, float] | None:
+    """The Jaccard index of subsets, mean over all pairs, and the one that random subsets of the same sizes have.
+
+    Each pair is compared on the candidates that both have, because seeds set aside other validation images. With m of
+    them, of which the seeds kept K and L, chance shares K L / m. None with fewer than two subsets, or if no pair kept
+    common candidates.
+
+    Args:
+        subsets: for each seed the positions of its candidates and of those that it kept, without duplicates.
+    """
+    found = []
+    for (of_one, kept_K), (of_other, kept_L) in combinations(subsets, 2):
+        common = np.intersect1d(of_one, of_other, assume_unique=True)
+        one, other = (np.intersect1d(kept, common, assume_unique=True) for kept in (kept_K, kept_L))
+        if len(one) and len(other):
+            shared, expected = len(np.intersect1d(one, other, assume_unique=True)), len(one) * len(other) / len(common)
+            found.append([both / (len(one) + len(other) - both) for both in (shared, expected)])
+    return (fmean(pair[0] for pair in found), fmean(pair[1] for pair in found)) if found else None

@@ -1,0 +1,40 @@
+"""How sure the scores are, as people read it."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+from report_samples import document
+
+from lipt.report.certainty import ScoreCheck
+from lipt.report.html_page import render
+from lipt.report.terminal import print_report
+from lipt.report.verdict import judge
+
+SURE = ScoreCheck(label="Trajectory, <dual>", reliability=0.83, halved="epochs", overlap=0.21, chance=0.0526)
+UNSURE = ScoreCheck(label="LiPT as an ensemble, ccs", reliability=0.31, halved="models")
+OVERLAP = ScoreCheck(label="LiPT, ccs", overlap=0.3, chance=0.1)
+SENTENCES = [
+    "Trajectory, <dual>: reliability of the scores 0.83 (even against odd epochs, an upper bound).",
+    "the subsets of two seeds have 21.00 % of their samples in common (Jaccard index); random subsets have 5.26 %.",
+    "LiPT as an ensemble, ccs: reliability of the scores 0.31 (two halves of the models).",
+    "Warning: a reliability below 0.5 means that the order is mostly chance.",
+    "LiPT, ccs: the subsets of two seeds have 30.00 % of their samples in common",
+]
+
+
+def test_page_and_terminal_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = document(score_checks=[SURE, UNSURE, OVERLAP])
+    page = html.unescape(render(shown))
+    print_report(shown, judge(shown.rows), whole=True)
+    printed = capsys.readouterr().out
+    assert "<dual>" not in render(shown)
+    for sentence in SENTENCES:
+        assert sentence in page
+        assert sentence in printed
+    assert page.count("Warning") == printed.count("Warning") == 1
+
+
+def test_nothing_measured_is_nothing_said() -> None:
+    assert "certainty" not in render(document())
