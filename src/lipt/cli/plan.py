@@ -57,6 +57,13 @@ _REPORT = 0.55
 @click.option(
     "--classes", type=click.IntRange(min=2), default=1000, show_default=True, help="With --images: number of classes."
 )
+@click.option("--advise", is_flag=True, help="Show what keeping 1 to 30 % would cost instead, and advise settings.")
+@click.option(
+    "--storage", type=click.FloatRange(min=0, min_open=True), metavar="GB", help="With --advise: room for images."
+)
+@click.option(
+    "--gpu-hours", type=click.FloatRange(min=0, min_open=True), metavar="H", help="With --advise: the most to spend."
+)
 @output_option
 def plan(
     config_path: str,
@@ -68,18 +75,26 @@ def plan(
     images: int | None,
     image_kb: float,
     classes: int,
+    advise: bool,
+    storage: float | None,
+    gpu_hours: float | None,
     output: str,
 ) -> None:
     """Predict time, GPU hours, bytes and memory of each stage of CONFIG, and the first bottleneck.
 
-    Show measured times too, if the workspace holds a report of this run.
+    Show measured times too, if the workspace holds a report of this run. With --advise, compare what could be kept.
 
     \b
     lipt plan big.yaml --calibrate small.yaml --calibrate wider.yaml
     lipt plan big.yaml --engine argo --nodes 100 -m gpu_tflops=80 --images 100000000 --set data.image_size=224
+    lipt plan photos.yaml --advise --storage 0.5 --gpu-hours 2
     """
+    if not advise and (storage or gpu_hours):
+        raise UsageError("--storage and --gpu-hours are limits for an advice", "add --advise")
     from lipt.adapters.store import MissingObjectError
+    from lipt.cli.advice import show_advice
     from lipt.config import load_config
+    from lipt.forecast.advice import SHARES, configured
     from lipt.forecast.calibration import calibrate, measured
     from lipt.forecast.sizes import DataSize
     from lipt.forecast.speed import decoding_here, name_of_device, rates_here
@@ -109,6 +124,8 @@ def plan(
             costs = measured(ctx)
     else:
         data = DataSize.described(ctx.config, images=images, image_kb=image_kb, classes=classes)
+    if advise:  # measure the stages of a run that scores with theta_p
+        ctx = replace(ctx, config=configured(ctx.config, "theta_p", SHARES[0]))
     works = work_of(ctx, data)
     if engine == "local" and "gpu_tflops" not in given:
         rates, setups = rates_here(ctx, data, [work.stage for work in works if work.stage not in fits])
@@ -121,6 +138,9 @@ def plan(
             decode_s=decoding_here(ctx) if images is None else {},
             shares_cores=ctx.device.type == "cpu",
         )
+    if advise:
+        show_advice(load_config(config_path, list(overrides)), ctx, data, machine, storage, gpu_hours, output)
+        return
     stages = forecast(works, machine, ctx.config, data.side)
     notes = assumptions(machine, given, len(runs), name_of_device(ctx))
     if ctx.config.train.draw == "infobatch" and ctx.config.train.steps is None:

@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lipt.report.numbers import format_percent
 
-#: A reliability below this is warned of: more than half of what orders the samples is chance.
+#: A reliability below this is warned of: more than half of the variance of the ranks is chance.
 WEAK = 0.5
-_HALVES = {"models": "two halves of the models", "epochs": "even against odd epochs, an upper bound"}
+_HALVES = {"models": "two halves of the models", "epochs": "even against odd epochs"}
 
 
 class ScoreCheck(BaseModel):
@@ -39,8 +39,8 @@ def statements(check: ScoreCheck) -> list[str]:
         found.append(f"{check.label}: reliability of the scores {check.reliability:.2f} ({_HALVES[check.halved]}).")
     if check.weak:
         found.append(
-            f"Warning: a reliability below {WEAK:g} means that the order is mostly chance. Train the scorer for more "
-            "epochs, or train more of them (score.epochs, score.runs)."
+            f"Warning: with a reliability below {WEAK:g} the order of the samples is mostly chance. Train the scorer "
+            "for more epochs, or train more of them (score.epochs, score.runs)."
         )
     if check.overlap is not None and check.chance is not None:
         found.append(

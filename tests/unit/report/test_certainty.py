@@ -16,10 +16,10 @@ SURE = ScoreCheck(label="Trajectory, <dual>", reliability=0.83, halved="epochs",
 UNSURE = ScoreCheck(label="LiPT as an ensemble, ccs", reliability=0.31, halved="models")
 OVERLAP = ScoreCheck(label="LiPT, ccs", overlap=0.3, chance=0.1)
 SENTENCES = [
-    "Trajectory, <dual>: reliability of the scores 0.83 (even against odd epochs, an upper bound).",
+    "Trajectory, <dual>: reliability of the scores 0.83 (even against odd epochs).",
     "the subsets of two seeds have 21.00 % of their samples in common (Jaccard index); random subsets have 5.26 %.",
     "LiPT as an ensemble, ccs: reliability of the scores 0.31 (two halves of the models).",
-    "Warning: a reliability below 0.5 means that the order is mostly chance.",
+    "Warning: with a reliability below 0.5 the order of the samples is mostly chance.",
     "LiPT, ccs: the subsets of two seeds have 30.00 % of their samples in common",
 ]
 

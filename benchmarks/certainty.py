@@ -1,0 +1,99 @@
+"""Does the reliability of scores order them as their accuracy does?
+
+    python -m benchmarks.certainty SCORERS RESULTS.jsonl
+
+SCORERS is the folder of scorers that `benchmarks.map` left, RESULTS.jsonl its results. For each rule and each prefix of
+the scorer's epochs: the split-half reliability (even against odd epochs), the rank correlation of the scores of two
+seeds on the candidates that both have (mean over all pairs), and the gain over class-balanced random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from benchmarks.map_table import accuracies, gain
+from lipt.data.shards import split
+from lipt.rng import derive
+from lipt.selection.algorithms.sampling import dual_scores
+from lipt.selection.reliability import rank_correlation, spearman_brown
+from lipt.selection.trajectory import DIFFICULTIES, Trajectory
+from lipt.training.tensor_files import unpack
+
+
+def dual(trajectory: Trajectory) -> Tensor:
+    return dual_scores(trajectory.p_NT, trajectory.epochs)[:, 1]
+
+
+RULES: dict[str, Callable[[Trajectory], Tensor]] = {
+    "dual": dual,
+    "ccs el2n": DIFFICULTIES["el2n"],
+    "ccs aum": DIFFICULTIES["aum"],
+}
+
+
+def halved(score: Callable[[Trajectory], Tensor], trajectory: Trajectory) -> float | None:
+    """The split-half reliability; None if half of the epochs are too few for the rule."""
+    even, odd = (trajectory.epochs_of(slice(start, trajectory.epochs // 2 * 2, 2)) for start in (0, 1))
+    if score is dual and even.epochs < 2:
+        return None
+    return spearman_brown(rank_correlation(score(even), score(odd)))
+
+
+def across_seeds(scores: dict[int, Tensor], images: int, validation: float) -> float | None:
+    """Mean rank correlation of two seeds on their common candidates; None with one seed."""
+    positions = {seed: split(images, validation, seed=derive(seed, "split"))[1] for seed in scores}
+    found = []
+    for one, other in combinations(scores, 2):
+        _, rows, others = np.intersect1d(positions[one], positions[other], return_indices=True)
+        found.append(rank_correlation(scores[one][rows], scores[other][others]))
+    return statistics.mean(found) if found else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scorers", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--fraction", type=float, default=0.1)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--epochs", type=int, nargs="+", default=[2, 5, 10])
+    parser.add_argument("--images", type=int, default=50_000, help="training images, validation included")
+    parser.add_argument("--validation-fraction", type=float, default=0.1)
+    given = parser.parse_args()
+    measured = accuracies(given.results.read_text(encoding="utf-8").splitlines())
+    recorded = {}
+    for path in sorted(given.scorers.glob("*.safetensors")):
+        seed = re.search(r"seed(\d+)$", path.stem)
+        assert seed, f"{path} names no seed"
+        recorded[int(seed[1])] = Trajectory.of(unpack(path.read_bytes(), origin=str(path)))
+    print(
+        "| rule | epochs | seeds | reliability | between seeds | gain in points |",
+        "|---|---|---|---|---|---|",
+        sep="\n",
+    )
+    for rule, score in RULES.items():
+        for epochs in given.epochs:
+            first = {seed: each.epochs_of(slice(epochs)) for seed, each in recorded.items()}
+            halves = [value for each in first.values() if (value := halved(score, each)) is not None]
+            between = across_seeds(
+                {seed: score(each) for seed, each in first.items()}, given.images, given.validation_fraction
+            )
+            cell = given.steps, given.fraction, rule, epochs
+            ahead = gain(measured, cell) if cell in measured else None
+            shown = [
+                f"{statistics.mean(halves):.2f}" if halves else "",
+                f"{between:.2f}" if between is not None else "",
+            ]
+            shown.append(f"{ahead[0]:+.1f} ± {ahead[1]:.1f} ({ahead[2]})" if ahead else "")
+            print(f"| {rule} | {epochs} | {len(first)} | {' | '.join(shown)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""`lipt plan --advise`: what each share would cost, what was measured there, and the settings to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+
+import click
+import yaml
+from rich.table import Column, Table
+
+from lipt.cli.options import print_json
+from lipt.config import Config
+from lipt.forecast.advice import LABELS, Advice, Option, advise, options
+from lipt.forecast.sizes import DataSize
+from lipt.forecast.stages import work_of
+from lipt.forecast.time import Forecast, Machine, forecast
+from lipt.forecast.work import Work
+from lipt.report.numbers import format_budget, format_bytes, format_number
+from lipt.report.terminal import print_table
+from lipt.runtime.context import Context
+
+_NOTES = (
+    "gain: points above a random subset of the same size, on CIFAR-10 with small networks; docs/results.md has the "
+    "tables. Measure on your data with `lipt compare`.",
+    "A trajectory costs its hours once. It pays if that is already paid, such as for many trainings on one subset; "
+    "otherwise spend the hours on more steps.",
+)
+#: Columns, the most important first.
+_IMPORTANCE = ("stored", "GPU hours", "gain", "steps", "read", "of them scoring")
+
+
+def show_advice(
+    config: Config,
+    ctx: Context,
+    data: DataSize,
+    machine: Machine,
+    storage_gb: float | None,
+    gpu_hours: float | None,
+    output: str,
+) -> None:
+    """Print the options of a configuration, and the advice.
+
+    Args:
+        ctx: of the configuration or of one like it: its workspace and device count.
+        machine: with the speeds of all stages.
+    """
+
+    def predict(changed: Config) -> tuple[Sequence[Work], Sequence[Forecast]]:
+        works = work_of(replace(ctx, config=changed), data)
+        return works, forecast(works, machine, changed, data.side)
+
+    storage = None if storage_gb is None else 1e9 * storage_gb
+    found = options(config, data, predict, storage_bytes=storage)
+    advice = advise(found, storage_bytes=storage, gpu_hours=gpu_hours)
+    if output == "json":
+        listed = [asdict(each) | {"gain": each.gain, "settings": each.settings} for each in found]
+        best = advice.option
+        chosen = {"way": best.way, "share": best.share, "settings": best.settings} if best else None
+        print_json({"options": listed, "advice": chosen, "why": advice.why})
+        return
+    print_table(lambda shown: _table(found, advice, shown), _IMPORTANCE, whole=False)
+    for note in _NOTES:
+        click.echo(note)
+    click.echo(f"\nAdvice: {_named(advice.option)} ({advice.why})." if advice.option else f"\nAdvice: {advice.why}.")
+    if advice.option:
+        click.echo(yaml.safe_dump(advice.option.settings, sort_keys=False, default_flow_style=None), nl=False)
+
+
+def _named(option: Option) -> str:
+    if option.way == "rs2":
+        return f"keep all images, and draw {format_budget(option.share)} of them afresh in each epoch"
+    return f"keep {format_budget(option.share)}, {LABELS[option.way]}"
+
+
+def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> Table:
+    headings = [
+        heading for heading in ("stored", "read", "steps", "GPU hours", "of them scoring", "gain") if heading in shown
+    ]
+    right = [Column(heading, justify="right", no_wrap=True) for heading in headings]
+    table = Table(
+        Column("keep", no_wrap=True), Column("choose by", no_wrap=True), *right, box=None, header_style="bold"
+    )
+    for each in found:
+        cells = {
+            "stored": format_bytes(each.stored_bytes),
+            "read": format_bytes(each.read_bytes),
+            "steps": f"{each.steps:,.0f}",
+            "GPU hours": format_number(each.gpu_hours),
+            "of them scoring": format_number(each.scoring_hours),
+            "gain": each.gain,
+        }
+        kept = f"100 %, {format_budget(each.share)} per epoch" if each.way == "rs2" else format_budget(each.share)
+        style = "bold" if each is advice.option else ""
+        table.add_row(kept, LABELS[each.way], *(cells[heading] for heading in headings), style=style)
+    return table

@@ -1,0 +1,186 @@
+"""What do kept shares and selections cost in this configuration, and which was measured to be best?
+
+The gains are those of docs/results.md; a test compares them. Nothing is advised that was not measured to help.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lipt.config import Config, override
+from lipt.errors import UsageError
+from lipt.forecast.sizes import DataSize
+from lipt.forecast.time import Forecast
+from lipt.forecast.work import Work
+from lipt.report.numbers import format_budget, format_bytes, format_number
+
+Way = Literal["random", "theta_p", "trajectory", "rs2"]
+
+SHARES = (0.01, 0.05, 0.1, 0.3)
+LABELS: Mapping[Way, str] = {
+    "random": "class-balanced random",
+    "theta_p": "scores of theta_p (ccs)",
+    "trajectory": "scores of 10 epochs (dual)",
+    "rs2": "fresh draws (RS2)",
+}
+#: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share.
+GAINS: Mapping[tuple[Way, float], str] = {
+    ("theta_p", 0.01): "+5.8 ± 0.9",
+    ("theta_p", 0.05): "+0.1 ± 7.0",
+    ("trajectory", 0.01): "+9.4 ± 2.8",
+    ("trajectory", 0.05): "+3.5 ± 0.6",
+    ("trajectory", 0.1): "+4.2 ± 0.6",
+    ("trajectory", 0.3): "+0.2 ± 1.4",
+    ("rs2", 0.01): "+11.5 ± 1.7",
+}
+#: From this share on, theta_p's scores chose no better than random.
+THETA_P_PAYS_BELOW = 0.05
+
+_PLAIN_TRAIN = {
+    "epoch_fraction": None,
+    "draw": "uniform",
+    "first_losses": "none",
+    "reselect_every": 0,
+    "start": "fresh",
+    "random_baseline": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A way to choose at a share, and its cost."""
+
+    way: Way
+    share: float
+    """Kept, or with `rs2` trained on per epoch."""
+    stored_bytes: float
+    """Images that must be kept for the training."""
+    read_bytes: float
+    """Images that travel from the store, scoring included."""
+    steps: float
+    gpu_hours: float
+    scoring_hours: float
+    """The part of `gpu_hours` before the main training."""
+
+    @property
+    def gain(self) -> str:
+        """The measured gain; empty if there is none."""
+        return GAINS.get((self.way, self.share), "")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What to set, section by section."""
+        return settings_of(self.way, self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The best option that fits, and why; None if nothing fits."""
+
+    option: Option | None
+    why: str
+
+
+def settings_of(way: Way, share: float) -> dict[str, Any]:
+    """The settings of a way at a share, section by section."""
+    if way == "rs2":
+        select = {"algorithm": "random", "fraction": 1.0}
+        return {"select": select} | ({"train": {"epoch_fraction": share}} if share < 1 else {})
+    algorithm = {"random": "stratified", "theta_p": "ccs", "trajectory": "dual"}[way]
+    scores = {"theta_p": {"model": "merged"}, "trajectory": {"model": "trajectory", "runs": 1, "epochs": 10}}
+    return {"select": {"algorithm": algorithm, "fraction": share}} | ({"score": scores[way]} if way in scores else {})
+
+
+def configured(config: Config, way: Way, share: float) -> Config:
+    """The configuration with the settings of a way, without a baseline, a race and other draws."""
+    changes = settings_of(way, share)
+    select = {"options": {}, "race": None} | changes["select"]
+    return override(config, changes | {"select": select, "train": _PLAIN_TRAIN | changes.get("train", {})})
+
+
+def options(
+    config: Config,
+    data: DataSize,
+    predict: Callable[[Config], tuple[Sequence[Work], Sequence[Forecast]]],
+    *,
+    storage_bytes: float | None = None,
+) -> list[Option]:
+    """Every way at every share; also at the share that the storage holds.
+
+    Args:
+        predict: the work and the forecast of a configuration.
+        storage_bytes: room for the kept images; None: any.
+
+    Raises:
+        UsageError: even the largest share has fewer images than there are classes.
+    """
+    given = {*SHARES} if storage_bytes is None else {*SHARES, held_share(data, storage_bytes)} - {1.0}
+    shares = [share for share in given if round(share * data.candidates) >= data.classes]
+    if not shares:
+        raise UsageError(
+            f"{format_budget(max(given))} of {data.candidates:,} candidates are fewer than {data.classes} classes",
+            "with so few images, train on all of them",
+        )
+    return [
+        _option(configured(config, way, share), data, predict, way, share) for share in sorted(shares) for way in LABELS
+    ]
+
+
+def held_share(data: DataSize, storage_bytes: float) -> float:
+    """The share of the candidates that the storage holds, rounded down to two digits; at most 1."""
+    share = storage_bytes / (data.candidates * data.span_bytes)
+    if share >= 1:
+        return 1.0
+    unit = 10.0 ** (math.floor(math.log10(share)) - 1)
+    return round(math.floor(share / unit + 1e-9) * unit, 12)
+
+
+def _option(
+    config: Config,
+    data: DataSize,
+    predict: Callable[[Config], tuple[Sequence[Work], Sequence[Forecast]]],
+    way: Way,
+    share: float,
+) -> Option:
+    works, stages = predict(config)
+    (training,) = (work for work in works if work.stage == "train")
+    return Option(
+        way=way,
+        share=share,
+        stored_bytes=config.select.fraction * data.candidates * data.span_bytes,
+        read_bytes=sum(stage.read["data"] for stage in stages),
+        steps=training.steps,
+        gpu_hours=sum(stage.gpu_hours for stage in stages),
+        scoring_hours=sum(stage.gpu_hours for stage in stages if stage.stage not in ("train", "evaluate")),
+    )
+
+
+def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: float | None) -> Advice:
+    """The option to take. Never a trajectory for a single run: its FLOPs as more steps were measured to give more.
+
+    Args:
+        storage_bytes: room for the kept images; None: any.
+        gpu_hours: of the whole run; None: any.
+    """
+    fits = [each for each in found if _fits(each, storage_bytes, gpu_hours)]
+    if not fits:
+        least = min(found, key=lambda each: (each.stored_bytes, each.gpu_hours))
+        need = f"{format_bytes(least.stored_bytes)} and {format_number(least.gpu_hours)} GPU hours"
+        return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
+    if drawn := [each for each in fits if each.way == "rs2"]:
+        why = "all images fit; fresh draws need no scores, and gained the most where they were measured, at 1 and 5 %"
+        return Advice(option=max(drawn, key=lambda each: each.share), why=why)
+    largest = max(each.share for each in fits)
+    ways = {each.way: each for each in fits if each.share == largest}
+    way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
+    why = "the largest share that fits; scores of theta_p beat a random subset at 1 %, and no longer at 5 %"
+    return Advice(option=ways[way], why=why)
+
+
+def _fits(option: Option, storage_bytes: float | None, gpu_hours: float | None) -> bool:
+    return (storage_bytes is None or option.stored_bytes <= storage_bytes) and (
+        gpu_hours is None or option.gpu_hours <= gpu_hours
+    )
