@@ -28,8 +28,8 @@ run: .venv/run.ok ## the main job: real images in, an HTML report out
 	$(BIN)/lipt run examples/01-quickstart.yaml
 
 .PHONY: test
-test: .venv/dev.ok ## all tests
-	$(BIN)/python -m pytest
+test: .venv/dev.ok ## all tests (PYTEST=options of pytest)
+	$(BIN)/python -m pytest $(PYTEST)
 
 .PHONY: e2e
 e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that LIPT_E2E_CLUSTER drives
@@ -43,6 +43,8 @@ check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, w
 	$(BIN)/lint-imports
 	$(BIN)/deptry src components pipelines
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/python -m pytest -n 0 tests/manifests
 	$(MAKE) --no-print-directory docs

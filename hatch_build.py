@@ -1,4 +1,5 @@
-"""The description of the package: the README, whose links and pictures must work outside of the repository, too."""
+"""The description of the package: the README, whose links and pictures must work outside of the repository, too; and its
+addresses."""
 
 import os
 import re
@@ -15,8 +16,15 @@ class Readme(MetadataHookInterface):
 
     def update(self, metadata: dict[str, Any]) -> None:
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        metadata["urls"] = {}
         if repository := os.environ.get("LIPT_REPOSITORY"):
-            text = with_absolute_links(text, repository, os.environ.get("GITHUB_REF_NAME", "HEAD"))
+            ref = os.environ.get("GITHUB_REF_NAME", "HEAD")
+            text = with_absolute_links(text, repository, ref)
+            metadata["urls"] = {
+                "Source": repository,
+                "Issues": f"{repository}/issues",
+                "Changelog": f"{repository}/blob/{ref}/CHANGELOG.md",
+            }
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 

@@ -6,8 +6,6 @@ import csv
 import json
 import re
 import shlex
-import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,8 @@ import yaml
 from PIL import Image
 
 from lipt.cli import main
-from lipt.cli.init import _folder
-from lipt.errors import UsageError
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.version import __version__
-from tests.programs import lipt, run_python
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
 ROOT = Path(__file__).parents[2]
@@ -214,61 +209,6 @@ def test_kubectl(start: Callable[[str], Path]) -> None:
     settings = {name: value for name, value in (known | given).items() if name in PARAMETERS}
     config = configure(str(known.get("config") or ""), **settings)
     assert (config.workspace, config.model.width, config.dispatch.jigsaws) == ("s3://lipt/digits", 8, 4)
-
-
-def test_init_lists_the_examples_and_never_replaces_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    main(["init"])
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(EXAMPLES)
-    assert [line.split()[0] for line in lines] == [Path(name).stem.partition("-")[2] for name in EXAMPLES]
-    for name, made in (("quickstart", "01-quickstart.yaml"), ("your-model", "05-your-model")):
-        main(["init", name])
-        assert capsys.readouterr().out == f"{made}\n"
-        with pytest.raises(SystemExit) as end:
-            main(["init", name])
-        assert end.value.code == UsageError.exit_code
-        assert f"{made} exists already" in capsys.readouterr().err
-    assert (tmp_path / "01-quickstart.yaml").read_bytes() == (ROOT / "examples/01-quickstart.yaml").read_bytes()
-    done = lipt("init", "quickstrt")
-    assert done.returncode == 2
-    assert "did you mean 'quickstart'" in done.stderr
-
-
-def test_the_wheel_and_the_sources_carry_the_examples(tmp_path: Path) -> None:
-    run_python("-c", BUILD, str(tmp_path))
-    (wheel,), (sources,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
-    names = zipfile.ZipFile(wheel).namelist()
-    files = [path.relative_to(ROOT).as_posix() for path in _folder().rglob("*.*") if path.suffix != ".pyc"]
-    assert {name for name in names if name.startswith("lipt/examples/")} == {f"lipt/{name}" for name in files}
-    assert "lipt/py.typed" in names
-    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    run_python("-c", INIT, str(tmp_path))
-    assert (tmp_path / "01-quickstart.yaml").read_bytes() == (ROOT / "examples/01-quickstart.yaml").read_bytes()
-    with tarfile.open(sources) as archive:
-        assert {f"lipt-{__version__}/{name}" for name in files} <= set(archive.getnames())
-
-
-#: Uses the files of the wheel, not those of the checkout.
-INIT = """
-import os, sys
-sys.path.insert(0, sys.argv[1] + "/installed")
-os.chdir(sys.argv[1])
-from lipt.cli import main
-from lipt.cli.init import _folder
-assert str(_folder()).startswith(sys.argv[1])
-main(["init", "quickstart"])
-"""
-
-BUILD = """
-import sys
-from hatchling.builders.sdist import SdistBuilder
-from hatchling.builders.wheel import WheelBuilder
-for builder, version in ((WheelBuilder, "standard"), (SdistBuilder, "standard")):
-    list(builder(".").build(directory=sys.argv[1], versions=[version]))
-"""
 
 
 def test_draws_by_loss(start: Callable[[str], Path]) -> None:

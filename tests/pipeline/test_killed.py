@@ -66,8 +66,8 @@ _CROPS = {"data": {"crop": "resized", "image_size": 8}}
 def test_kill_9_at_any_write_and_the_same_command_ends_bit_identical(
     tmp_path: Path, changes: dict[str, Any], part: str, least: int
 ) -> None:
-    """The process dies at its 2nd write (of a key with this part), the next one at its 3rd, and so on until a run gets
-    through, after at least so many deaths."""
+    """The process dies at its 2nd write of a key that contains `part`, the next process at its 3rd, and so on, until a
+    run reaches its end. At least `least` processes die before."""
     run_python("-c", _KILLED, str(tmp_path / "killed"), json.dumps(changes), part, str(least))
     run_python("-c", _STRAIGHT, str(tmp_path / "straight"), json.dumps(changes))
     straight = digests(Workspace(str(tmp_path / "straight")))

@@ -26,6 +26,7 @@ from lipt.version import __version__
 #: verb -> (module that defines it, text in `lipt --help`)
 _VERBS = {
     "init": ("init", "Write an example into the current folder."),
+    "pipeline": ("pipeline", "Write the compiled pipelines or the manifests into the current folder."),
     "run": ("run", "Run a configuration from data to report."),
     "compare": ("run", "Run LiPT and its baselines over several seeds; print one table."),
     "plan": ("plan", "Predict time, GPU hours, bytes and memory, and the first bottleneck."),

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from lipt.errors import RunError, UsageError, did_you_mean
-
-_PACKAGE = Path(__file__).parents[1]
+from lipt.cli.packaged import copy_out, packaged
+from lipt.errors import UsageError, did_you_mean
 
 
 @click.command()
@@ -16,7 +15,7 @@ def init(example: str | None) -> None:
 
     lipt init quickstart
     """
-    examples = {path.stem.partition("-")[2]: path for path in sorted(_folder().glob("[0-9]*"))}
+    examples = {path.stem.partition("-")[2]: path for path in sorted(packaged("examples").glob("[0-9]*"))}
     if example is None:
         width = max(map(len, examples))
         for name, path in examples.items():
@@ -24,14 +23,8 @@ def init(example: str | None) -> None:
         return
     if example not in examples:
         raise UsageError(f"no example {example!r}", did_you_mean(example, examples))
-    _copy(examples[example], Path(examples[example].name))
+    copy_out(examples[example], Path(examples[example].name))
     click.echo(examples[example].name)
-
-
-def _folder() -> Path:
-    """The examples: inside an installed package, beside `src` in a checkout."""
-    inside = _PACKAGE / "examples"
-    return inside if inside.is_dir() else _PACKAGE.parents[1] / "examples"
 
 
 def _first_sentence(path: Path) -> str:
@@ -40,25 +33,3 @@ def _first_sentence(path: Path) -> str:
         return "A notebook: select from features, train with your own loop."
     text = (path / "run.yaml" if path.is_dir() else path).read_text(encoding="utf-8")
     return text.partition("\n")[0].removeprefix("# ").partition(". ")[0].rstrip(".") + "."
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file or a folder; never replace one.
-
-    Raises:
-        UsageError: the target exists.
-        RunError: it cannot be written.
-    """
-    try:
-        if not source.is_dir():
-            with open(target, "xb") as file:
-                file.write(source.read_bytes())
-            return
-        target.mkdir()
-        for path in source.iterdir():
-            if path.is_file():
-                (target / path.name).write_bytes(path.read_bytes())
-    except FileExistsError:
-        raise UsageError(f"{target} exists already", "delete it, or use another folder") from None
-    except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror or error}", "use another folder") from None

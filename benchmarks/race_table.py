@@ -1,0 +1,92 @@
+"""What a race of selections is worth: `python -m benchmarks.race_table RESULTS.jsonl STEPS ROUND [ROUND …]`.
+
+Reads the trainings of `benchmarks.map`. A race trains every rule for ROUND steps and lets the better half on validation
+images go on, as `select.race` does; its winner gets the main training of STEPS steps. Per kept share: the rank
+correlation (Spearman) of each round's validation accuracy with the main training's test accuracy over the rules, the
+gain of the winner over class-balanced random, the gain of the best rule in hindsight, and of each rule. Gains are in
+points of test accuracy, paired by seed, with the 95 % interval of Student's t.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import spearmanr, t
+
+from lipt.flow.race import ahead
+
+RANDOM = "random"
+
+
+def winner(rules: list[str], rounds: list[dict[str, float]]) -> str:
+    """The rule that is ahead after the last round; random is named first, so it wins ties."""
+    field = sorted(rules, key=lambda rule: rule != RANDOM)
+    for reached in rounds:
+        field = [field[place] for place in ahead(range(len(field)), [reached[rule] for rule in field])]
+    return field[0]
+
+
+def interval(values: list[float]) -> str:
+    if len(values) < 2:
+        return "one seed"
+    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    mean = statistics.mean(values)
+    text = f"{mean:+.1f} ± {half:.1f}"
+    return f"**{text}**" if abs(mean) > half else text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("steps", type=int)
+    parser.add_argument("rounds", type=int, nargs="+")
+    given = parser.parse_args()
+    lines: list[dict[str, Any]] = [json.loads(line) for line in given.results.read_text().splitlines()]
+    test = {(each["steps"], each["fraction"], each["seed"], each["rule"]): 100 * each["accuracy"] for each in lines}
+    seen = {(each["steps"], each["fraction"], each["seed"], each["rule"]): each.get("validation") for each in lines}
+    raced = [key for key in seen if key[0] == given.rounds[0] and seen[key] is not None]
+    rules = sorted({key[3] for key in raced})
+    head = ["kept", "seeds", *(f"rank correlation, {steps} steps" for steps in given.rounds)]
+    print(f"| {' | '.join([*head, 'winner', 'chosen', 'best in hindsight', *rules])} |")
+    print("|---" * (len(head) + 3 + len(rules)) + "|")
+    for fraction in sorted({key[1] for key in raced}):
+        seeds = [
+            seed
+            for seed in sorted({key[2] for key in raced if key[1] == fraction})
+            if all((steps, fraction, seed, rule) in seen for steps in (*given.rounds, given.steps) for rule in rules)
+        ]
+        if not seeds:
+            continue
+        final = {seed: {rule: test[given.steps, fraction, seed, rule] for rule in rules} for seed in seeds}
+        rounds = {
+            seed: [{rule: float(seen[steps, fraction, seed, rule]) for rule in rules} for steps in given.rounds]
+            for seed in seeds
+        }
+        order = [
+            statistics.mean(
+                float(
+                    spearmanr([rounds[seed][number][rule] for rule in rules], [final[seed][rule] for rule in rules])[0]
+                )
+                for seed in seeds
+            )
+            for number in range(len(given.rounds))
+        ]
+        chosen = {seed: winner(rules, rounds[seed]) for seed in seeds}
+        gains = {rule: [final[seed][rule] - final[seed][RANDOM] for seed in seeds] for rule in rules}
+        cells = [f"{fraction:.0%}", str(len(seeds)), *(f"{each:.2f}" for each in order)]
+        cells += [interval([final[seed][chosen[seed]] - final[seed][RANDOM] for seed in seeds])]
+        cells += [", ".join(f"{list(chosen.values()).count(rule)} {rule}" for rule in sorted({*chosen.values()}))]
+        cells += [interval([max(final[seed].values()) - final[seed][RANDOM] for seed in seeds])]
+        cells += [
+            interval(gains[rule]) if rule != RANDOM else f"{statistics.mean(final[s][rule] for s in seeds):.1f}"
+            for rule in rules
+        ]
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

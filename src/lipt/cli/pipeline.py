@@ -1,0 +1,42 @@
+"""`lipt pipeline`."""
+
+from pathlib import Path
+
+import click
+
+from lipt.cli.packaged import copy_out, packaged
+from lipt.errors import UsageError, did_you_mean
+
+#: name -> what it is; `manifests` is a folder, the others are files of `pipelines/`.
+_EXPORTS = {
+    "lipt": "The Kubeflow pipeline: selects a subset, trains on it, writes a report.",
+    "ingest": "The Kubeflow pipeline that writes images into a chunk store.",
+    "compare": "The Kubeflow pipeline that compares variants over several seeds.",
+    "manifests": "The Kubernetes manifests: storage, rights, Argo's WorkflowTemplate.",
+}
+
+
+@click.group()
+def pipeline() -> None:
+    """Compiled pipelines and manifests."""
+
+
+@pipeline.command()
+@click.argument("name", required=False)
+def export(name: str | None) -> None:
+    """Write a compiled pipeline, or the manifests, into the current folder. Without NAME, list them.
+
+    \b
+    lipt pipeline export lipt
+    kfp pipeline create -p lipt lipt.yaml
+    """
+    if name is None:
+        width = max(map(len, _EXPORTS))
+        for each, text in _EXPORTS.items():
+            click.echo(f"{each:{width}}  {text}")
+        return
+    if name not in _EXPORTS:
+        raise UsageError(f"no pipeline {name!r}", did_you_mean(name, _EXPORTS))
+    source = packaged("manifests") if name == "manifests" else packaged("pipelines") / f"{name}.yaml"
+    copy_out(source, Path(source.name))
+    click.echo(source.name)

@@ -1,0 +1,117 @@
+"""The files that the package brings along, written by `lipt init` and `lipt pipeline export`."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
+
+from lipt import __version__
+from lipt.cli import main
+from lipt.cli.packaged import packaged
+from lipt.errors import UsageError
+from tests.programs import lipt, run_python
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("[0-9]*"))
+PIPELINES = ["lipt", "ingest", "compare"]
+
+
+def test_init_lists_the_examples_and_never_replaces_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["init"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(EXAMPLES)
+    assert [line.split()[0] for line in lines] == [Path(name).stem.partition("-")[2] for name in EXAMPLES]
+    for name, made in (("quickstart", "01-quickstart.yaml"), ("your-model", "05-your-model")):
+        main(["init", name])
+        assert capsys.readouterr().out == f"{made}\n"
+        with pytest.raises(SystemExit) as end:
+            main(["init", name])
+        assert end.value.code == UsageError.exit_code
+        assert f"{made} exists already" in capsys.readouterr().err
+    assert (tmp_path / "01-quickstart.yaml").read_bytes() == (ROOT / "examples/01-quickstart.yaml").read_bytes()
+    done = lipt("init", "quickstrt")
+    assert done.returncode == 2
+    assert "did you mean 'quickstart'" in done.stderr
+
+
+def test_pipeline_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["pipeline", "export"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*PIPELINES, "manifests"]
+    for name in PIPELINES:
+        main(["pipeline", "export", name])
+        assert capsys.readouterr().out == f"{name}.yaml\n"
+        assert (tmp_path / f"{name}.yaml").read_bytes() == (ROOT / "pipelines" / f"{name}.yaml").read_bytes()
+    main(["pipeline", "export", "manifests"])
+    written = {path.relative_to(tmp_path) for path in (tmp_path / "manifests").rglob("*.yaml")}
+    assert written == {path.relative_to(ROOT) for path in (ROOT / "manifests").rglob("*.yaml")}
+    with pytest.raises(SystemExit) as end:
+        main(["pipeline", "export", "lipt"])
+    assert end.value.code == UsageError.exit_code
+    assert "lipt.yaml exists already" in capsys.readouterr().err
+    assert "did you mean 'compare'" in lipt("pipeline", "export", "compar").stderr
+
+
+def test_the_wheel_and_the_sources_carry_them(tmp_path: Path) -> None:
+    run_python("-c", BUILD, str(tmp_path))
+    (wheel,), (sources,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    files = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("examples", "manifests")
+        for path in packaged(folder).rglob("*.*")
+        if path.suffix != ".pyc" and path.is_file()
+    ] + [f"pipelines/{name}.yaml" for name in PIPELINES]
+    folders = ("lipt/examples/", "lipt/manifests/", "lipt/pipelines/")
+    assert {name for name in names if name.startswith(folders)} == {f"lipt/{name}" for name in files}
+    assert "lipt/py.typed" in names
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    run_python("-c", USE, str(tmp_path))
+    assert (tmp_path / "01-quickstart.yaml").read_bytes() == (ROOT / "examples/01-quickstart.yaml").read_bytes()
+    assert (tmp_path / "lipt.yaml").read_bytes() == (ROOT / "pipelines/lipt.yaml").read_bytes()
+    with tarfile.open(sources) as archive:
+        assert {f"lipt-{__version__}/{name}" for name in files} <= set(archive.getnames())
+
+
+#: Uses the files of the wheel, not those of the checkout.
+USE = """
+import os, sys
+sys.path.insert(0, sys.argv[1] + "/installed")
+os.chdir(sys.argv[1])
+from lipt.cli import main
+from lipt.cli.packaged import packaged
+assert str(packaged("examples")).startswith(sys.argv[1])
+main(["init", "quickstart"])
+main(["pipeline", "export", "lipt"])
+"""
+
+BUILD = """
+import sys
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
+for builder, version in ((WheelBuilder, "standard"), (SdistBuilder, "standard")):
+    list(builder(".").build(directory=sys.argv[1], versions=[version]))
+"""
+
+
+def test_the_addresses_are_those_of_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    def urls() -> dict[str, str]:
+        return ProjectMetadata(str(ROOT), PluginManager()).core.urls
+
+    monkeypatch.delenv("LIPT_REPOSITORY", raising=False)
+    assert urls() == {}
+    monkeypatch.setenv("LIPT_REPOSITORY", "https://example.org/me/lipt")
+    monkeypatch.setenv("GITHUB_REF_NAME", "v1")
+    assert urls() == {
+        "Source": "https://example.org/me/lipt",
+        "Issues": "https://example.org/me/lipt/issues",
+        "Changelog": "https://example.org/me/lipt/blob/v1/CHANGELOG.md",
+    }
