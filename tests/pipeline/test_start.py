@@ -10,6 +10,7 @@ import torch
 
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import Outcome, run
+from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.network import WEIGHTS, new_model
@@ -94,9 +95,27 @@ def test_fresh_draws_from_theta_p_are_compared_with_those_from_random_weights(fo
     document = run_with_baseline(tiny_context(folder, DRAWN | {"train": DRAWN["train"] | {"start": "continue"}}))
     assert document is not None
     continued, fresh = document.rows
-    assert continued.label == "random, trained on from theta_p"
-    assert fresh.label == "RS2: fresh random draw every epoch"
+    assert continued.label == "random, continued from theta_p"
+    assert fresh.label == "RS2: fresh random draw every epoch, from random weights"
     assert (continued.epoch_fraction, continued.kept_fraction) == (fresh.epoch_fraction, fresh.kept_fraction)
     assert continued.pretrain_cost is not None
     assert continued.pretrain_cost > 1
     assert fresh.pretrain_cost == 0
+
+
+def test_a_random_subset_beside_a_selected_one_has_the_same_start(folder: Path) -> None:
+    """In a run on one machine, and in the boxes of a pipeline."""
+    ctx = tiny_context(folder, {"train": {"epochs": 2, "start": "continue"}})
+    document = run_with_baseline(ctx)
+    assert document is not None
+    address = dispatch_box(ctx.config, engine="argo", image="lipt:1")
+    assert pretrain_box(address) == (3, 3)
+    merged = merge_box(address)
+    assert merged is not None
+    boxed = train_box(address, merged.ref, select_box(address, merged.ref).ref).document
+    for found in (document, boxed):
+        selected, random = found.rows
+        assert selected.label == "LiPT, ccs, continued from theta_p"
+        assert random.label == "Class-balanced random, continued"
+        assert random.pretrain_cost == pytest.approx(selected.pretrain_cost)
+    assert [row.accuracy for row in boxed.rows] == [row.accuracy for row in document.rows]

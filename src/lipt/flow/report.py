@@ -289,6 +289,4 @@ def label_of(config: Config) -> str:
     model = config.score.model if has_swarm(config) or config.score.has_own_models else "theta_star"
     if needs_models(config):
         label = f"{_ORIGIN[model]}, {label}"
-    if config.train.start == "fresh":
-        return label
-    return f"{label}, trained on from {_START.get(model, 'theta_p')}"
+    return label if config.train.start == "fresh" else f"{label}, continued from {_START.get(model, 'theta_p')}"

@@ -44,8 +44,10 @@ def baseline_of(config: Config) -> Baseline | None:
     return Baseline(name="random", label=label, changes=changes)
 
 
-_PLAIN = {"reselect_every": 0, "start": "fresh", "first_losses": "none"}
+_PLAIN = {"reselect_every": 0, "first_losses": "none"}
 _RANDOM = _PLAIN | {"draw": "uniform"}
+#: Training on all data needs no model, so it starts from random weights.
+_ALL_DATA = _RANDOM | {"start": "fresh"}
 
 
 def _chosen_by(algorithm: str) -> dict[str, Any]:
@@ -56,8 +58,10 @@ def _chosen_by(algorithm: str) -> dict[str, Any]:
 def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
     """The variants of a comparison: name -> (label, changes to the configuration).
 
-    RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on.
+    RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on. All others
+    start as the configuration does (`train.start`), so that they differ only in their subsets.
     """
+    same, fresh = (", continued", ", from random weights") if config.train.start == "continue" else ("", "")
     per_epoch = config.train.epoch_fraction or config.select.fraction
     everything = _chosen_by("random") | {"fraction": 1.0}
     classic = {
@@ -66,21 +70,21 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
         "train": _PLAIN,
     }
     return {
-        "full": ("Full data", {"select": everything, "train": _RANDOM | {"epoch_fraction": None}}),
-        "random": ("Random subset", {"select": _chosen_by("random"), "train": _RANDOM}),
+        "full": (f"Full data{fresh}", {"select": everything, "train": _ALL_DATA | {"epoch_fraction": None}}),
+        "random": (f"Random subset{same}", {"select": _chosen_by("random"), "train": _RANDOM}),
         "stratified": (
-            "Class-balanced random",
+            f"Class-balanced random{same}",
             {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
         "rs2": (
-            "RS2: fresh random draw every epoch",
-            {"select": everything, "train": _RANDOM | {"epoch_fraction": per_epoch}},
+            f"RS2: fresh random draw every epoch{fresh}",
+            {"select": everything, "train": _ALL_DATA | {"epoch_fraction": per_epoch}},
         ),
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": _chosen_by("grand")}),
         "theta-star": (
             f"theta_* alone, {algorithm_label(config)}",
-            {"merge": {"method": "none"}, "train": {"start": "fresh"}},
+            {"merge": {"method": "none"}},
         ),
         "swarm-dual": (
             "LiPT, DUAL over the swarm",

@@ -194,10 +194,14 @@ def train_box(address: str, merged: str | None, subset: str) -> Finished:
     chosen = ctx.workspace.get(subset)
     selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws, failures=failures)
     baseline, beside = baseline_of(selected.config), None
-    if baseline:  # a random subset, which needs no model
+    if baseline:  # a random subset, which needs no model, unless its training starts from one
         own = replace(ctx, config=selected.config)
         other, bare = with_config(own, baseline.changes), Prepared(dataset=prepared.dataset)
-        beside = baseline, train_and_evaluate(other, bare, score_and_select(other, bare, None))
+        random = score_and_select(other, bare, None)
+        if other.config.train.start == "continue":
+            beside = baseline, train_and_evaluate(other, prepared, random, theta, jigsaws=jigsaws)
+        else:
+            beside = baseline, train_and_evaluate(other, bare, random)
     document = write_report(ctx, run_entries(selected, beside), engine=spec.engine)
     confusion = selected.trained.evaluation.summary["confusion"]
     return Finished(
