@@ -1,5 +1,5 @@
-"""The description of the package: the README, whose links and pictures must work outside of the repository, too; and its
-addresses."""
+"""The description of the package: the README, whose links and pictures must work outside of the repository, too; and
+its addresses."""
 
 import os
 import re

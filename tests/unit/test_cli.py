@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,13 @@ def test_a_run_prints_verdict_and_report_and_json_when_asked(config: Path) -> No
     assert report.is_file()
     assert "random" in ended.stdout
     assert "pretrain[2]" in ended.stderr
+    links = re.findall(r'href="(\.\./[^"]*)"', report.read_text())
+    assert all((report.parent / link).is_file() for link in links)
+    found = [Path(link).name for link in links]
+    assert found[:5] == ["chosen.txt", "config.yaml", "report.json", "subset.parquet", "weights.safetensors"]
+    chosen = (report.parent / "chosen.txt").read_text().splitlines()
+    assert len(chosen) == json.loads((report.parent / "report.json").read_text())["subset"]["count"]
+    assert f"images seen, in {TINY['train']['epochs']} epoch" in report.read_text()
     again = lipt("run", str(config), "-o", "json")
     document = json.loads(again.stdout)
     assert document["report"] == str(report)

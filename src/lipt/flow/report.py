@@ -1,26 +1,21 @@
 """Write the report of one or more runs from their artifacts, as JSON and HTML."""
 
-import os
-import platform
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
-
-import torch
-import yaml
 
 from lipt.adapters.store import MissingObjectError
 from lipt.config import Config
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
-from lipt.flow.address import report_key, run_id
+from lipt.flow.address import report_folder, report_key, run_id
 from lipt.flow.certainty_view import score_check
 from lipt.flow.graph import Outcome, has_swarm, needs_models
 from lipt.flow.merge_view import merge_view
+from lipt.flow.provenance_view import links_view, provenance_view
 from lipt.flow.race_view import race_rows
-from lipt.flow.subset_view import subset_view
+from lipt.flow.setup_view import setup_view
+from lipt.flow.subset_view import chosen_names, subset_view
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
@@ -67,16 +62,23 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
         return stored
     from lipt.report.html_page import render  # imports matplotlib: a second
 
-    selected = next(entry for entry in entries if entry.role == "selected")
+    entries = sorted(entries, key=lambda entry: entry.role != "selected")
+    selected, *others = entries
     first = selected.outcomes[0]
     attempt = Attempt(ctx=ctx, ref="reports", label="report")
-    epoch_flops = _epoch_flops(entries, costs)
+    epoch_flops, provenance = _epoch_flops(entries, costs), provenance_view(ctx, first, _seeds(entries))
+    files = {"config.yaml": provenance.config_yaml.encode()}
+    if names := chosen_names(attempt, first.subset):
+        files["chosen.txt"] = names
     document = doc.Document(
         title=ctx.config.name,
         run_id=run_id(ctx.config),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
         profile=ctx.config.profile,
+        done=setup_view(first, [other.label for other in others], _seeds(entries), provenance.host),
+        workspace=ctx.workspace.store.uri,
+        links=links_view(ctx, first, files),
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=merge_view(first),
         race=race_rows(ctx.config, first.race, first.subset),
@@ -84,14 +86,19 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
         score_checks=[check for each in entries if (check := score_check(attempt, each.label, each.outcomes))],
         subset=_subset(ctx, attempt, first),
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
-        curves=[_curve(entry) for entry in sorted(entries, key=lambda entry: entry.role != "selected")],
+        curves=[_curve(entry) for entry in entries],
         ledger=ledger,
         paper_accounting=_paper_accounting(ctx, attempt, first, costs),
-        provenance=_provenance(ctx, entries),
+        provenance=provenance,
     )
-    ctx.workspace.store.write(report_key(ctx.config, "json"), document.model_dump_json(indent=1).encode(), kind="other")
-    ctx.workspace.store.write(report_key(ctx.config, "html"), render(document).encode(), kind="other")
+    files |= {"report.json": document.model_dump_json(indent=1).encode(), "report.html": render(document).encode()}
+    for name, data in files.items():
+        ctx.workspace.store.write(f"{report_folder(ctx.config)}/{name}", data, kind="other")
     return document
+
+
+def _seeds(entries: Sequence[Entry]) -> list[int]:
+    return sorted({outcome.config.seed for entry in entries for outcome in entry.outcomes})
 
 
 def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: doc.Engine) -> doc.Document | None:
@@ -153,6 +160,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
     pretraining = sum(cost.flops for stages in per_seed for stage, cost in stages if stage in PRETRAINING) / seeds
     total = sum((cost for stages in per_seed for _, cost in stages), Cost())
     evaluation = entry.outcomes[0].trained.evaluation.summary
+    models = [outcome.trained.model.summary for outcome in entry.outcomes]
     return doc.Row(
         name=entry.name,
         label=entry.label,
@@ -162,7 +170,9 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         kept_fraction=config.select.fraction,
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
         draw=config.train.draw,
-        epochs=config.train.epochs,
+        epochs=len(models[0]["losses"]),
+        steps=sum(model["steps"] for model in models) / seeds,
+        images=sum(model["images"] for model in models) / seeds,
         seeds=[outcome.config.seed for outcome in entry.outcomes],
         accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
         num_test_images=int(evaluation["images"]),
@@ -171,7 +181,6 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         pretrain_cost=pretraining / epoch_flops if epoch_flops else (0.0 if not pretraining else None),
         data_bytes=total.bytes("data") / seeds,
         model_bytes=total.bytes("model") / seeds,
-        other_bytes=total.bytes("other") / seeds,
         flops=total.flops / seeds,
     )
 
@@ -207,7 +216,10 @@ def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
         for kind in ("data", "model", "other")
         for verb in ("read", "written")
     }
+    summary = artifact.summary  # of a merge, `steps` is its history
+    trained = {name: summary[name] for name in ("steps", "images") if isinstance(summary.get("steps"), int)}
     return doc.LedgerRow(
+        ref=artifact.ref,
         stage=artifact.stage,
         worker=worker,
         earlier=artifact.ref in ctx.workspace.reused,
@@ -217,6 +229,7 @@ def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
         peak_bytes=cost.peak_bytes,
         requests=cost.requests,
         **traffic,
+        **trained,
     )
 
 
@@ -248,34 +261,6 @@ def _paper_accounting(ctx: Context, attempt: Attempt, outcome: Outcome, costs: d
         note=f"Classic pre-training: {classic}. The paper counts one read of the data per epoch. Here, data that fit "
         "in memory are read once, and the bytes that the store client transferred are counted.",
     )
-
-
-def _provenance(ctx: Context, entries: Sequence[Entry]) -> doc.Provenance:
-    first = next(entry for entry in entries if entry.role == "selected").outcomes[0]
-    digests = {"dataset": str(first.prepared.dataset.summary["digest"])}
-    for name, artifact in (("theta_p", first.merged), ("subset", first.subset), ("model", first.trained.model)):
-        if artifact is not None:
-            digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
-    notes = [f"jigsaw {index} was lost: {message}" for index, message in first.failures.items()]
-    return doc.Provenance(
-        config_yaml=yaml.safe_dump(ctx.config.model_dump(mode="json"), sort_keys=False),
-        versions=_versions(),
-        digests=digests,
-        notes=notes,
-        seeds=sorted({outcome.config.seed for entry in entries for outcome in entry.outcomes}),
-        host={
-            "device": torch.cuda.get_device_name() if ctx.device.type == "cuda" else "CPU",
-            "cpu threads": str(torch.get_num_threads()),
-            "cpus": str(os.cpu_count()),
-            "platform": platform.platform(),
-        },
-    )
-
-
-def _versions() -> dict[str, str]:
-    return {"python": sys.version.split()[0]} | {
-        name: version(name) for name in ("lipt", "torch", "torchvision", "numpy")
-    }
 
 
 def role_of(name: str) -> doc.Role:

@@ -13,7 +13,7 @@ from PIL import Image
 from lipt.data.chunks import Dataset, decode_image, read_samples
 from lipt.flow.graph import Outcome
 from lipt.report import document as doc
-from lipt.runtime import Attempt, Context
+from lipt.runtime import Artifact, Attempt, Context
 from lipt.runtime.dataset import open_dataset
 from lipt.stages.select import read_subset
 
@@ -24,7 +24,11 @@ _SCORES = {
     "el2n": "EL2N",
     "grand": "GraNd",
     "dual": "DUAL",
+    "aum": "negative AUM (area under the margin)",
+    "dyn_unc": "deviation of the label's probability",
+    "loss": "loss",
     "forgetting": "forgetting events",
+    "scores": "your own scores",
     "entropy": "entropy of the prediction",
     "margin": "second minus first probability",
     "moderate": "closeness to the median distance",
@@ -57,6 +61,20 @@ def subset_view(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
         digest=outcome.subset.files["subset.parquet"].sha256,
         ref=outcome.subset.ref,
     )
+
+
+def chosen_names(attempt: Attempt, subset: Artifact) -> bytes:
+    """The names of the chosen images in their source, one per line, in the order in which training reads them.
+
+    Empty if nothing was left out, if the data set has no names, or if a name does not fit on a line.
+    """
+    if subset.summary["count"] == subset.summary["candidates"]:
+        return b""
+    table = read_subset(attempt, subset, sources=True).table
+    if "source" not in table.column_names:
+        return b""
+    names = table.filter(pa.compute.is_valid(table["rank"])).sort_by("position")["source"].to_pylist()
+    return b"" if any("\n" in name or "\r" in name for name in names) else "".join(f"{n}\n" for n in names).encode()
 
 
 def score_name(algorithm: str, options: Mapping[str, Any]) -> str:

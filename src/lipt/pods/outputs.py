@@ -50,10 +50,10 @@ class Finished:
 
     @property
     def html(self) -> str:
-        """The report."""
+        """The report, for the engine's page."""
         from lipt.report.html_page import render
 
-        return render(self.document)
+        return render(self.document, framed=True)
 
     @property
     def location(self) -> str:

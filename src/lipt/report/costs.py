@@ -7,10 +7,10 @@ from typing import Literal
 from lipt.ledger import Cost, elapsed_s
 from lipt.report.comparison import Cell
 from lipt.report.document import LedgerRow
-from lipt.report.numbers import DASH, exact, format_bytes, format_flops, format_seconds
+from lipt.report.numbers import DASH, format_bytes, format_flops, format_seconds, format_whole
 
-LEDGER_COLUMNS = ("wall-clock", "FLOPs", "peak memory", "data read", "data written", "models read", "models written",
-                  "other read", "other written", "requests")  # fmt: skip
+LEDGER_COLUMNS = ("wall-clock", "steps", "images", "FLOPs", "peak memory", "data read", "data written", "models read",
+                  "models written", "other read", "other written", "requests")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,19 @@ class CostLine:
 def stage_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
     """A line per stage in the order run, separately for this run and for earlier runs; then both totals."""
     lines = [
-        _cost_line(_together(rows), stage, _stage_note(rows), "faded" if earlier else "")
+        _cost_line(_together(rows), rows, stage, _stage_note(rows), "faded" if earlier else "")
         for (stage, earlier), rows in _by_stage(ledger).items()
     ]
     this, before = spent(ledger)
+    total = _cost_line(this + before, ledger, "total", "", "total")
     if before == Cost():
-        return [*lines, _cost_line(this, "total", "", "total")]
+        return [*lines, total]
+    now, earlier = ([row for row in ledger if row.earlier == of] for of in (False, True))
     return [
         *lines,
-        _cost_line(this, "this run", "", "total"),
-        _cost_line(before, "earlier runs", "found finished", "total"),
-        _cost_line(this + before, "total", "", "total"),
+        _cost_line(this, now, "this run", "", "total"),
+        _cost_line(before, earlier, "earlier runs", "found finished", "total"),
+        total,
     ]
 
 
@@ -59,7 +61,7 @@ def spent_sentence(ledger: Sequence[LedgerRow]) -> str | None:
 def worker_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
     """A line per worker of the stages that fan out."""
     return [
-        _cost_line(row.cost, f"{row.stage} {row.worker}", *(("earlier", "faded") if row.earlier else ("", "")))
+        _cost_line(row.cost, [row], f"{row.stage} {row.worker}", *(("earlier", "faded") if row.earlier else ("", "")))
         for row in ledger
         if row.worker is not None
     ]
@@ -85,15 +87,19 @@ def _stage_note(rows: Sequence[LedgerRow]) -> str:
     return ", ".join([*notes, *(["earlier"] if rows[0].earlier else [])])
 
 
-def _cost_line(cost: Cost, label: str, note: str, style: Literal["", "faded", "total"]) -> CostLine:
+def _cost_line(
+    cost: Cost, rows: Sequence[LedgerRow], label: str, note: str, style: Literal["", "faded", "total"]
+) -> CostLine:
     amounts = [cost.peak_bytes]
     for kind in ("data", "model", "other"):
         amounts += [cost.read.get(kind, 0), cost.written.get(kind, 0)]
-    cells = [
-        Cell(format_seconds(cost.wall_s), exact(cost.wall_s, "s")),
-        Cell(format_flops(cost.flops), exact(cost.flops, "operations")),
-        *(Cell(format_bytes(amount), exact(amount, "bytes")) for amount in amounts),
-        Cell(f"{cost.requests:,}"),
+    texts = [
+        format_seconds(cost.wall_s),
+        format_whole(sum(row.steps for row in rows)),
+        format_whole(sum(row.images for row in rows)),
+        format_flops(cost.flops),
+        *map(format_bytes, amounts),
+        format_whole(cost.requests),
     ]
-    shown = [cell if cell.text not in ("0 B", "0 FLOP", "0", "0 s") else Cell(DASH, "0") for cell in cells]
+    shown = [Cell(DASH if text in ("0 B", "0 FLOP", "0", "0 s") else text) for text in texts]
     return CostLine(label, note, shown, style)

@@ -5,48 +5,29 @@ and rendered any number of times. Units are in the names; accuracies and fractio
 "not measured", which the report shows as a dash and never as a zero.
 """
 
-import math
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
 from lipt.report.certainty import ScoreCheck
+from lipt.report.fields import PLAIN, Amount, Count, Key, Measured, Share, require
 
 Engine = Literal["local", "kubeflow", "argo"]
 Role = Literal["selected", "random", "full", "classic", "other"]
 """The role of a row in the verdict, which judges the selected one; "random" is a random fixed subset."""
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0.0)]
-"""A mean of counts or of seconds: need not be whole."""
-
-
-def _finite(value: object) -> object:
-    """Non-finite numbers become None, so that a report can show a diverged loss."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-Measured = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class _Model(BaseModel):
-    """Frozen, without unknown fields, without NaN (JSON has none)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
+    model_config = PLAIN
 
 
 class Row(_Model):
     """One method of the comparison, over its seeds.
 
-    Two rows are comparable when `kept_fraction` (data budget: share of distinct candidates that is kept),
-    `epoch_fraction` (epoch budget: share of all candidates trained on per epoch) and `epochs` agree.
+    Two rows are comparable when `kept_fraction` (data budget: share of distinct candidates that is kept) and
+    `epoch_fraction` (epoch budget: share of all candidates trained on per epoch) agree, and `epochs` or `steps`.
     """
 
     name: str
@@ -60,6 +41,10 @@ class Row(_Model):
     draw: str = "uniform"
     """How an epoch draws: `train.draw`."""
     epochs: Count
+    """Epochs of the main training that were begun; of the first seed."""
+    steps: Amount | None = None
+    """Optimiser steps of the main training, mean over seeds; likewise the images that it saw, each as often as seen."""
+    images: Amount | None = None
     seeds: list[int] = Field(min_length=1)
     accuracy: list[Share]
     """Test accuracy of the LAST epoch, one per seed, in the order of `seeds`."""
@@ -71,15 +56,14 @@ class Row(_Model):
     pretrain_cost: Amount | None = None
     """FLOPs of pre-training, divided by the FLOPs of ONE TRAINING EPOCH ON ALL CANDIDATES. Equal on all machines."""
     data_bytes: Amount | None = None
-    """Bytes of training data read and written, mean over seeds; likewise for the weights and for other objects."""
+    """Bytes of training data read and written, mean over seeds; likewise for the weights."""
     model_bytes: Amount | None = None
-    other_bytes: Amount | None = None
     flops: Amount | None = None
 
     @model_validator(mode="after")
     def _one_accuracy_per_seed(self) -> Self:
-        _require(len(self.seeds) == len(self.accuracy), f"row {self.name!r}: one accuracy per seed")
-        _require(len(set(self.seeds)) == len(self.seeds), f"row {self.name!r}: seeds must differ")
+        require(len(self.seeds) == len(self.accuracy), f"row {self.name!r}: one accuracy per seed")
+        require(len(set(self.seeds)) == len(self.seeds), f"row {self.name!r}: seeds must differ")
         return self
 
 
@@ -136,8 +120,8 @@ class Histogram(_Model):
     @model_validator(mode="after")
     def _one_count_per_bin(self) -> Self:
         num_bins = len(self.edges) - 1
-        _require(len(self.kept) == num_bins and len(self.dropped) == num_bins, "one count per bin")
-        _require(all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False)), "edges must ascend")
+        require(len(self.kept) == num_bins and len(self.dropped) == num_bins, "one count per bin")
+        require(all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False)), "edges must ascend")
         return self
 
 
@@ -170,8 +154,8 @@ class Subset(_Model):
     @model_validator(mode="after")
     def _one_count_per_class(self) -> Self:
         num_classes = len(self.class_names)
-        _require(len(self.kept_per_class) == num_classes, "kept_per_class: one count per class")
-        _require(len(self.candidates_per_class) == num_classes, "candidates_per_class: one count per class")
+        require(len(self.kept_per_class) == num_classes, "kept_per_class: one count per class")
+        require(len(self.candidates_per_class) == num_classes, "candidates_per_class: one count per class")
         return self
 
 
@@ -186,7 +170,7 @@ class Curve(_Model):
     @model_validator(mode="after")
     def _one_value_per_epoch(self) -> Self:
         for series in (self.train_loss, self.train_accuracy):
-            _require(len(series) in (0, len(self.epoch)), f"curve {self.name!r}: one value per epoch, or none")
+            require(len(series) in (0, len(self.epoch)), f"curve {self.name!r}: one value per epoch, or none")
         return self
 
 
@@ -196,6 +180,8 @@ class LedgerRow(_Model):
     Rows can be summed: a stage that fans out has one row per worker and no other row for the same work.
     """
 
+    ref: str = ""
+    """Reference of the artifact in the workspace."""
     stage: str
     worker: Count | None = None
     earlier: bool = False
@@ -212,17 +198,16 @@ class LedgerRow(_Model):
     other_read: Count = 0
     other_written: Count = 0
     requests: Count = 0
+    steps: Count = 0
+    """Optimiser steps; 0 if the stage trains nothing. Likewise the images that it trained on."""
+    images: Count = 0
 
     @property
     def cost(self) -> Cost:
         """The same as a cost, which can be summed."""
-        kinds = ("data", "model", "other")
+        kinds, same = ("data", "model", "other"), ("wall_s", "ended", "flops", "peak_bytes", "requests")
         return Cost(
-            wall_s=self.wall_s,
-            ended=self.ended,
-            flops=self.flops,
-            peak_bytes=self.peak_bytes,
-            requests=self.requests,
+            **{name: getattr(self, name) for name in same},
             read={kind: getattr(self, f"{kind}_read") for kind in kinds},
             written={kind: getattr(self, f"{kind}_written") for kind in kinds},
         )
@@ -258,16 +243,29 @@ class Provenance(_Model):
     notes: list[str] = []
 
 
+class Link(_Model):
+    """An object of the workspace that a reader of the report may want."""
+
+    name: str
+    meaning: str
+    key: Key
+
+
 class Document(_Model):
     """Everything the report shows. Sections that are None or empty are left out of it."""
 
-    format_version: Literal[2] = 2
+    format_version: Literal[3] = 3
     title: str
     run_id: str
     created: str
     """ISO 8601; the only time in the report, so that rendering again gives the same bytes."""
     engine: Engine
     profile: str = ""
+    done: dict[str, str] = {}
+    """The task in plain words: topic -> sentences."""
+    workspace: str = ""
+    """Address of the workspace, `file:///abs/path` or `s3://bucket/prefix`."""
+    links: list[Link] = []
     rows: list[Row] = Field(min_length=1)
     merge: MergeTable | None = None
     race: list[RaceRow] = []

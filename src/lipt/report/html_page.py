@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,14 @@ from markupsafe import Markup
 
 from lipt.report import figures
 from lipt.report.certainty import all_statements
-from lipt.report.comparison import COLUMNS, Cell, comparison_groups, stage_cells, stage_names
+from lipt.report.comparison import (
+    COST_COLUMNS,
+    RESULT_COLUMNS,
+    comparison_groups,
+    seed_accuracies,
+    stage_cells,
+    stage_names,
+)
 from lipt.report.costs import LEDGER_COLUMNS, spent_sentence, stage_ledger, worker_ledger
 from lipt.report.document import (
     Accounting,
@@ -23,7 +31,7 @@ from lipt.report.document import (
     Provenance,
     Subset,
 )
-from lipt.report.numbers import DASH, exact, format_percent
+from lipt.report.numbers import DASH, format_percent
 from lipt.report.significance import MIN_SEEDS
 from lipt.report.verdict import judge
 
@@ -34,12 +42,25 @@ _MAX_MONTAGE_BASE64 = 500_000
 _TINY_PX = 64
 
 
-def render(document: Document) -> str:
-    """The page as text; the same document gives the same bytes."""
+def render(document: Document, *, framed: bool = False) -> str:
+    """The page as text; the same document gives the same bytes.
+
+    Args:
+        framed: for an iframe with `srcdoc`, as Kubeflow shows it. There links to sections need a base, because they
+            would lead to the page around it.
+    """
+    seeds, by_seed = seed_accuracies(document.rows)
     context = {
         "document": document,
+        "framed": framed,
+        "contents": dict(_contents(document)),
+        "date": _date(document.created),
+        "local": document.workspace.startswith("file://"),
         "verdict": judge(document.rows),
-        "columns": COLUMNS,
+        "result_columns": RESULT_COLUMNS,
+        "cost_columns": COST_COLUMNS,
+        "seed_names": [f"seed {seed}" for seed in seeds],
+        "by_seed": by_seed,
         "groups": comparison_groups(document.rows),
         "accuracy_figure": Markup(figures.accuracy_figure(document.rows)) if len(document.rows) > 1 else None,
         "interval_of": _interval_of(document),
@@ -53,7 +74,6 @@ def render(document: Document) -> str:
         "spent": spent_sentence(document.ledger),
         "worker_ledger": worker_ledger(document.ledger),
         "accounting": accounting_lines(document.paper_accounting) if document.paper_accounting else [],
-        "has_provenance": document.provenance != Provenance(),
     }
     return _environment().get_template("report.html").render(context)
 
@@ -69,9 +89,35 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"percent": format_percent, "exact": exact}
+    environment.filters |= {"percent": format_percent}
     environment.globals |= {"stage_cells": stage_cells, "jigsaw_state": jigsaw_state}
     return environment
+
+
+def _contents(document: Document) -> list[tuple[str, str]]:
+    """(id, heading) of each section of the page, in their order."""
+    parts = (
+        ("done", "What was done", document.done),
+        ("verdict", "Verdict", True),
+        ("cost", "What it cost", True),
+        ("comparison", "Comparison of the methods", True),
+        ("subset", "The subset", document.subset),
+        ("certainty", "How sure the scores are", document.score_checks),
+        ("race", "The race", document.race),
+        ("merge", "The swarm and its soup", document.merge),
+        ("training", "Training", any(curve.train_loss or curve.train_accuracy for curve in document.curves)),
+        ("ledger", "Cost of each stage", document.ledger),
+        ("accounting", "The paper's accounting and ours", document.paper_accounting),
+        ("files", "Files of this run", document.links),
+        ("provenance", "Provenance", document.provenance != Provenance()),
+    )
+    return [(name, heading) for name, heading, there in parts if there]
+
+
+def _date(created: str) -> str:
+    """2026-11-23T04:33:55+00:00 -> "23 November 2026, 04:33 UTC"."""
+    moment = datetime.fromisoformat(created)
+    return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".rstrip()
 
 
 def _interval_of(document: Document) -> str:
@@ -169,7 +215,7 @@ def jigsaw_state(step: JigsawRow) -> str:
     return "kept" if step.kept else "not kept"
 
 
-def accounting_lines(accounting: PaperAccounting) -> list[tuple[str, Cell, Cell]]:
+def accounting_lines(accounting: PaperAccounting) -> list[tuple[str, str, str]]:
     """A line per quantity: its name, the paper's number, ours."""
     names = {
         "pre-training": "pretrain_epochs",
@@ -182,9 +228,9 @@ def accounting_lines(accounting: PaperAccounting) -> list[tuple[str, Cell, Cell]
         (label, _epochs(accounting.paper, name), _epochs(accounting.measured, name)) for label, name in names.items()
     ]
     saved = [format_percent(side.saved_vs_classic, 1) for side in (accounting.paper, accounting.measured)]
-    return [*lines, ("saved against classic", Cell(saved[0]), Cell(saved[1]))]
+    return [*lines, ("saved against classic", saved[0], saved[1])]
 
 
-def _epochs(side: Accounting, name: str) -> Cell:
+def _epochs(side: Accounting, name: str) -> str:
     value = getattr(side, name)
-    return Cell(DASH if value is None else f"{value:.4g}", exact(value, "epochs over all candidates"))
+    return DASH if value is None else f"{value:.4g}"

@@ -73,8 +73,11 @@ def format_multiple(ratio: float | None) -> str:
     return DASH if ratio is None else f"{format_number(ratio)}x"
 
 
-def exact(value: float | None, unit: str) -> str:
-    """The unrounded number, for a tooltip: "44,732,168 bytes", or "not measured"."""
-    if value is None:
-        return "not measured"
-    return f"{value:,.0f} {unit}" if float(value).is_integer() else f"{value:,} {unit}"
+def format_whole(amount: float | None) -> str:
+    """6500.0 -> "6,500": a number of steps or images, or a mean of such numbers."""
+    return DASH if amount is None else f"{amount:,.0f}"
+
+
+def format_count(count: int, unit: str) -> str:
+    """(1, "epoch") -> "1 epoch", (1200, "epoch") -> "1,200 epochs"."""
+    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"

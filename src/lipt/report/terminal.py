@@ -20,7 +20,7 @@ _ENDLESS = 10_000
 
 _STYLES = {"wins": "green", "loses": "red", "tie": "yellow", "mixed": "yellow"}
 #: The most important headings of the comparison; others are less important.
-_FIRST = ("accuracy", "vs random", "data kept", "per epoch", "wall-clock", "FLOPs", "data", "pre-training")
+_FIRST = ("accuracy", "vs random", "data kept", "steps", "wall-clock", "per epoch", "sd", "images", "FLOPs", "data")
 
 #: Makes a table with some of its columns.
 Build = Callable[[Collection[str]], Table]
@@ -53,7 +53,7 @@ def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None
     console = Console(width=max(width or _ENDLESS, _widths(table).minimum), soft_wrap=True)
     console.print(table)
     if left_out:
-        console.print(Text(f"-v shows {', '.join(left_out)} too", style="dim"))
+        print_text(Text(f"-v shows {', '.join(left_out)} too", style="dim"))
 
 
 def print_text(text: Text) -> None:
@@ -101,7 +101,7 @@ def comparison_table(rows: Sequence[Row], shown: Collection[str] | None = None) 
     for group in comparison_groups(rows):
         for line in group:
             label = Text(line.label, style="bold" if line.role == "selected" else "")
-            cells = [Text(cell.text, style=_STYLES.get(cell.tone, "")) for cell in line.cells]
+            cells = [Text(cell.text, style=_STYLES.get(cell.tone, "")) for cell in (*line.results, *line.costs)]
             table.add_row(label, *(cells[index] for index in kept))
         table.add_section()
     return table

@@ -12,12 +12,14 @@ from typing import Literal
 from lipt.report.document import Row
 from lipt.report.numbers import (
     format_budget,
+    format_count,
     format_multiple,
     format_number,
     format_percent,
     format_points,
     format_seconds,
     format_trained,
+    format_whole,
 )
 from lipt.report.significance import (
     MIN_SEEDS,
@@ -124,8 +126,13 @@ def _seeds(delta: Difference) -> str:
 def _budgets(row: Row) -> str:
     kept, per_epoch = format_budget(row.kept_fraction), format_trained(row.epoch_fraction, row.draw)
     if kept == per_epoch:
-        return f"{kept} of the data, kept and trained on for {row.epochs} epochs"
-    return f"{kept} of the data kept, {per_epoch} trained on per epoch, {row.epochs} epochs"
+        return f"{kept} of the data, kept and trained on for {_length(row)}"
+    return f"{kept} of the data kept, {per_epoch} trained on per epoch, {_length(row)}"
+
+
+def _length(row: Row) -> str:
+    steps = "" if row.steps is None else f" / {format_whole(row.steps)} steps / {format_whole(row.images)} images"
+    return format_count(row.epochs, "epoch") + steps
 
 
 def _accuracy(row: Row) -> str:
@@ -187,7 +194,7 @@ def _at_same_epoch_budget(row: Row, others: Sequence[Row]) -> Iterator[str]:
 
 def _against_full(row: Row, others: Sequence[Row]) -> Iterator[str]:
     for full in (other for other in others if other.role == "full"):
-        epochs = "" if full.epochs == row.epochs else f" for {full.epochs} epochs"
+        epochs = "" if full.epochs == row.epochs else f" for {_length(full)}"
         gap = format_points(mean_accuracy(row) - mean_accuracy(full))
         ratios = list(_ratios(row, full))
         cost = f" at {_join(ratios)}" if ratios else ""

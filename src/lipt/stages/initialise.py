@@ -83,4 +83,11 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
             attempt.flops += forwarded * forward
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
         attempt.put(DYNAMICS, pack(dynamics.tensors()), kind="other")
-    return {"epochs": recipe.epochs, "losses": trainer.progress.loss, "accuracies": trainer.progress.accuracy}
+    progress = trainer.progress
+    return {
+        "epochs": recipe.epochs,
+        "steps": progress.steps,
+        "images": progress.images,
+        "losses": progress.loss,
+        "accuracies": progress.accuracy,
+    }

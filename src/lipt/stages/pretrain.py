@@ -57,7 +57,8 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         density = prune_model(ctx, model, images, seed)
         attempt.flops += trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
         attempt.put(DELTA, encode_delta(state_of(model), base), kind="model")
-        return {"density": density, "losses": trainer.progress.loss}
+        progress = trainer.progress
+        return {"density": density, "steps": progress.steps, "images": progress.images, "losses": progress.loss}
 
     batch_size = ctx.config.dispatch.batch_size
     precision = ctx.config.precision

@@ -17,7 +17,7 @@ def test_a_complete_document_survives_json():
     ("change", "what"),
     [
         (lambda text: text[:1000], "Invalid JSON"),
-        (lambda text: text.replace('"format_version":2', '"format_version":1'), "format_version: "),
+        (lambda text: text.replace('"format_version":3', '"format_version":1'), "format_version: "),
         (lambda text: text.replace('"chance":0.1,', "", 1), r"rows\.0\.chance: Field required"),
     ],
 )

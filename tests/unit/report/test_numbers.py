@@ -3,14 +3,15 @@
 import pytest
 
 from lipt.report.numbers import (
-    exact,
     format_budget,
     format_bytes,
+    format_count,
     format_flops,
     format_multiple,
     format_percent,
     format_points,
     format_seconds,
+    format_whole,
 )
 
 
@@ -38,8 +39,10 @@ from lipt.report.numbers import (
         (format_points(-0.0123), "−1.23"),
         (format_points(0.0), "+0.00"),
         (format_multiple(15.42), "15.4x"),
-        (exact(44_732_168.0, "bytes"), "44,732,168 bytes"),
-        (exact(None, "bytes"), "not measured"),
+        (format_whole(6500.0), "6,500"),
+        (format_whole(None), "–"),
+        (format_count(1, "epoch"), "1 epoch"),
+        (format_count(1200, "epoch"), "1,200 epochs"),
     ],
 )
 def test_numbers_for_people(shown, expected):

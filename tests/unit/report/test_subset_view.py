@@ -24,3 +24,7 @@ def test_scores_carry_the_name_of_what_was_measured(algorithm, options, name):
     candidates = Candidates(labels_N=torch.arange(40) % 2, num_classes=2, outputs=[outputs])
     provenance = select(algorithm, candidates, fraction=0.05, **options).provenance
     assert score_name(provenance["algorithm"], provenance["options"]) == name
+
+
+def test_the_score_that_needs_a_trajectory_has_a_name_too():
+    assert score_name("ccs", {"score": "aum"}) == "negative AUM (area under the margin)"

@@ -120,7 +120,12 @@ def test_seeds_that_agree_exactly_do_not_make_one_image_significant():
     assert delta.level == "tie"
 
 
-@pytest.mark.parametrize("budget", [{"kept_fraction": 0.2}, {"epoch_fraction": 0.2}, {"epochs": 60}])
+def test_with_equal_steps_the_number_of_epochs_does_not_matter():
+    """`train.steps`: draws that skip images take more epochs for as many steps."""
+    assert _judge([0.9, 0.9, 0.9], [0.1, 0.1, 0.1], epochs=60).level == "wins"
+
+
+@pytest.mark.parametrize("budget", [{"kept_fraction": 0.2}, {"epoch_fraction": 0.2}, {"epochs": 60, "steps": 2_160}])
 def test_random_at_another_budget_is_not_compared(budget):
     verdict = _judge([0.9, 0.9, 0.9], [0.1, 0.1, 0.1], **budget)
     assert verdict.level == "unknown"
@@ -177,7 +182,8 @@ def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():
     verdict = judge([ours, fresh])
     assert verdict.level == "unknown"
     assert verdict.headline == (
-        "auto is a random subset (10 % of the data, kept and trained on for 30 epochs): no model chose it."
+        "auto is a random subset (10 % of the data, kept and trained on for 30 epochs / 1,080 steps / 135,000 images): "
+        "no model chose it."
     )
     assert verdict.sentences[0] == "Why: nothing did better."
     assert any("rs2 +5.00 points (better) from 100 % of the data" in sentence for sentence in verdict.sentences)

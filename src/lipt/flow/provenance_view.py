@@ -1,0 +1,76 @@
+"""The report's last sections: the files of the run, and what repeats and identifies it."""
+
+import os
+import platform
+import sys
+from collections.abc import Collection, Sequence
+from importlib.metadata import version
+
+import torch
+import yaml
+
+from lipt.flow.address import report_folder
+from lipt.flow.graph import Outcome
+from lipt.report import document as doc
+from lipt.runtime import Context
+
+#: Files beside the report: name, what they are, and more about it.
+_BESIDE = (
+    ("chosen.txt", "Chosen images", "the name of each in the source, one per line"),
+    ("config.yaml", "Configuration", "every setting; `lipt run` with it repeats the run"),
+    ("report.json", "This report for programs", "all numbers, not rounded"),
+)
+
+
+def links_view(ctx: Context, outcome: Outcome, beside: Collection[str]) -> list[doc.Link]:
+    """The objects that a reader may want.
+
+    Args:
+        beside: names of the files that are written beside the report.
+    """
+    found = [
+        doc.Link(name=meaning, meaning=what, key=f"{report_folder(ctx.config)}/{name}")
+        for name, meaning, what in _BESIDE
+        if name in (*beside, "report.json")
+    ]
+    for title, artifact, what in (
+        ("Subset", outcome.subset, "Parquet; for each candidate whether it was kept, its score and its weight"),
+        ("Trained network", outcome.trained.model, "weights after the last epoch"),
+        ("theta_p", outcome.merged, "weights of the pre-trained model that chose"),
+    ):
+        for file in artifact.files if artifact else ():
+            assert artifact is not None
+            found.append(doc.Link(name=title, meaning=what, key=f"{artifact.ref}/{file}"))
+    return found
+
+
+def provenance_view(ctx: Context, first: Outcome, seeds: Sequence[int]) -> doc.Provenance:
+    """Configuration, versions, digests and machine of a run.
+
+    Args:
+        first: the outcome that the report describes.
+    """
+    digests = {"dataset": str(first.prepared.dataset.summary["digest"])}
+    for name, artifact in (("theta_p", first.merged), ("subset", first.subset), ("model", first.trained.model)):
+        if artifact is not None:
+            digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
+    notes = [f"jigsaw {index} was lost: {message}" for index, message in first.failures.items()]
+    return doc.Provenance(
+        config_yaml=yaml.safe_dump(ctx.config.model_dump(mode="json"), sort_keys=False),
+        versions=_versions(),
+        digests=digests,
+        notes=notes,
+        seeds=list(seeds),
+        host={
+            "device": torch.cuda.get_device_name() if ctx.device.type == "cuda" else "CPU",
+            "cpu threads": str(torch.get_num_threads()),
+            "cpus": str(os.cpu_count()),
+            "platform": platform.platform(),
+        },
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {"python": sys.version.split()[0]} | {
+        name: version(name) for name in ("lipt", "torch", "torchvision", "numpy")
+    }

@@ -1,0 +1,106 @@
+"""The report's first section: what was done, in words that need no knowledge of the code."""
+
+from collections.abc import Sequence
+
+from lipt.config import Config
+from lipt.flow.graph import Outcome, has_swarm, needs_models
+from lipt.report.numbers import format_budget, format_bytes, format_count
+from lipt.runtime.algorithm import algorithm_of
+from lipt.selection.auto import AUTO
+from lipt.selection.describe import describe
+
+
+def setup_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], host: dict[str, str]) -> dict[str, str]:
+    """Topic -> sentences.
+
+    Args:
+        others: the labels of the methods that the run is compared with.
+        seeds: of the run.
+        host: the machine that wrote the report.
+    """
+    text = {"Question": _question(outcome), "Data": _data(outcome), "Network": _network(outcome)}
+    text |= {"Choice": _choice(outcome), "Training": _training(outcome)}
+    if others:
+        text["Compared with"] = f"{', '.join(others)}. These train the same network on the same data set."
+    text["Seeds"] = f"{len(seeds)} ({', '.join(map(str, seeds))})."
+    if len(seeds) > 1:
+        text["Seeds"] += " Everything was repeated with each seed: other first weights, other draws, another order."
+    text["Machine"] = f"{host['device']}, {format_count(int(host['cpu threads']), 'CPU thread')}."
+    return text
+
+
+def _question(outcome: Outcome) -> str:
+    subset = outcome.subset.summary
+    if subset["count"] == subset["candidates"]:
+        return "How good does the network get if it may train on all images?"
+    kept = format_budget(outcome.config.select.fraction)
+    return f"If only {kept} of the training images are kept: how good does the network get, and does the choice matter?"
+
+
+def _data(outcome: Outcome) -> str:
+    data, candidates = outcome.prepared.dataset.summary, int(outcome.subset.summary["candidates"])
+    train, test = int(data["train"]), int(data["test"])
+    return (
+        f"{data['name']}: {train + test:,} images of {len(data['classes'])} classes. {candidates:,} are candidates, "
+        f"from which to choose. {train - candidates:,} (the validation images) only help to choose. {test:,} (the test "
+        "images) only measure the accuracy at the end."
+    )
+
+
+def _network(outcome: Outcome) -> str:
+    model, weights = outcome.config.model, sum(file.num_bytes for file in outcome.trained.model.files.values())
+    width = f" of width {model.width}" if model.width else ""
+    return f"{model.name}{width}; its weights take {format_bytes(weights)}."
+
+
+def _choice(outcome: Outcome) -> str:
+    config, subset = outcome.config, outcome.subset.summary
+    count, candidates = int(subset["count"]), int(subset["candidates"])
+    if count == candidates:
+        return f"Nothing is left out: the training may use all {count:,} candidates."
+    name = algorithm_of(config)
+    return (
+        f"{count:,} of the {candidates:,} candidates ({format_budget(config.select.fraction)}), by the algorithm "
+        f"{name}. Its rule: {describe(name).picks.replace('`', '')}.{_how_chosen(outcome)} {_model(outcome)}"
+    )
+
+
+def _how_chosen(outcome: Outcome) -> str:
+    """Who chose the algorithm, if not the configuration."""
+    config = outcome.config
+    if outcome.race:
+        return " It won a race against other algorithms, on the validation images."
+    return f" LiPT chose this algorithm ({AUTO})." if config.select.algorithm == AUTO else ""
+
+
+def _model(outcome: Outcome) -> str:
+    """The model that the algorithm looks at."""
+    config = outcome.config
+    if not needs_models(config):
+        return "It needs no model."
+    epochs = "1 epoch" if (n := config.score.epochs) == 1 else f"{n} epochs"
+    own = format_count(config.score.runs, "short training")
+    return {
+        "trajectory": f"It reads what {own} of {epochs} said about each candidate, epoch by epoch.",
+        "classic": f"It looks at the outputs of models from {own} of {epochs}.",
+    }.get(config.score.model) or _pretrained(config)
+
+
+def _pretrained(config: Config) -> str:
+    """How theta_*, the swarm and theta_p came about."""
+    star = f"one model was trained for {format_count(config.initialise.epochs, 'epoch')} on all candidates (theta_*)"
+    if not has_swarm(config):
+        return f"It looks at the outputs of a model: {star}."
+    swarm = f"{star}, then {config.dispatch.jigsaws} copies of it, each on a small separate part of the data (jigsaws)"
+    if config.score.model == "jigsaws":
+        return f"It looks at the outputs of several models: {swarm}."
+    return f"It looks at the outputs of a model: {swarm}, and the copies were merged (theta_p)."
+
+
+def _training(outcome: Outcome) -> str:
+    settings, summary = outcome.config.train, outcome.trained.model.summary
+    start = "the pre-trained weights" if settings.start == "continue" else "random weights"
+    return (
+        f"From {start}: {int(summary['steps']):,} optimiser steps of {settings.batch_size} images, "
+        f"{int(summary['images']):,} images seen, in {format_count(len(summary['losses']), 'epoch')}."
+    )

@@ -1,0 +1,78 @@
+"""Everybody can read the page: with a screen reader, a keyboard, in a frame, in the dark."""
+
+import re
+
+import pytest
+from page_parser import Page
+from report_samples import document
+
+from lipt.report.comparison import COLUMNS
+from lipt.report.html_page import render
+from lipt.report.verdict import judge
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render(document())
+
+
+def test_in_a_frame_the_contents_list_stays_in_the_frame(page):
+    """Without a base, `#cost` in an iframe with `srcdoc` leads to the page around it."""
+    assert "<base" not in page
+    assert re.search(r'<base href="about:srcdoc">.*<a href="#cost">', render(document(), framed=True), re.DOTALL)
+
+
+def test_tables_have_a_caption_headers_and_a_focusable_scroll_region(page):
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    regions = re.findall(r'<div class="scroll" role="region" aria-label="(.*?)" tabindex="0"><table', page)
+    captions = re.findall(r"<caption>(.*?)</caption>", page)
+    assert len(tables) == len(regions) == len(captions) > 5
+    assert regions == captions
+    assert len(set(captions)) == len(captions)
+    for table in tables:
+        assert not re.search(r"<th(?! scope=\"(row|col)\")[ >]", table.replace("<thead", ""))
+        rows = re.findall(r"<tr.*?</tr>", table.partition("<tbody>")[2], re.DOTALL)
+        assert all(line.count('<th scope="row">') == 1 for line in rows)
+    assert page.count('<div class="scroll"') == len(re.findall(r'<div class="scroll"[^>]* tabindex="0"', page))
+
+
+def test_a_table_has_one_kind_of_plus_minus(page):
+    for table in re.findall(r"<table.*?</table>", page, re.DOTALL):
+        columns = [
+            {at for at, cell in enumerate(re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", line)) if "±" in cell}
+            for line in re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+        ]
+        assert len(set().union(*columns)) <= 1
+
+
+def test_explanations_are_visible_text(page):
+    assert Page(page).values("title") == []
+    text = " ".join("".join(Page(page).text).split())
+    assert all(f"{column.heading}{column.meaning}." in text for column in COLUMNS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("background", ["paper", "wash"])
+def test_every_colour_of_text_has_contrast_enough(page, scheme, background):
+    """WCAG 2.2, 1.4.3: 4.5 to 1."""
+    light, dark = re.findall(r":root \{(.*?)\}", page, re.DOTALL)[:2]
+    colours = dict(re.findall(r"--(\w+): #(\w{6})", light if scheme == "light" else dark))
+
+    def luminance(colour: str) -> float:
+        parts = [int(colours[colour][at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for colour in ("ink", "muted", "accent", "good", "bad", "even"):
+        low, high = sorted((luminance(colour), luminance(background)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, colour
+
+
+def test_each_seed_has_its_accuracy(page):
+    text = " ".join("".join(Page(page).text).split())
+    assert "Accuracy with each seed methodseed 0seed 1seed 2 LiPT + CCS78.10 %78.70 %78.40 %" in text
+
+
+def test_the_headline_and_every_sentence_are_shown(page):
+    verdict, text = judge(document().rows), "".join(Page(page).text)
+    assert all(sentence in text for sentence in (verdict.headline, *verdict.sentences))
