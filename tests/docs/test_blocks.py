@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision.datasets import ImageFolder
 
 from lipt.cli import cli
-from lipt.config import load_config, parse_config
+from lipt.config import load_config, load_sweep, parse_config
 from lipt.selection import ALGORITHMS, Candidates, select
 from lipt.training.tensor_files import pack, state_of
 from tests.docs.pages import ROOT, Block, blocks, inline_commands
@@ -153,9 +153,14 @@ def test_commands_in_sentences(page: str, line: str) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_settings(block: Block) -> None:
+def test_settings(block: Block, tmp_path: Path) -> None:
     document = yaml.safe_load(block.code)
-    if "apiVersion" not in document:  # a kustomization: tests/manifests builds its like
+    if "grid" in document:
+        for name, code in written(block.page).items():
+            (tmp_path / name).write_text(code)
+        (tmp_path / "sweep.yaml").write_text(block.code)
+        assert load_sweep(str(tmp_path / "sweep.yaml")).points
+    elif "apiVersion" not in document:  # a kustomization: tests/manifests builds its like
         config = parse_config(document)
         assert config.select.algorithm in ALGORITHMS
 

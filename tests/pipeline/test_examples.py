@@ -211,6 +211,14 @@ def test_kubectl(start: Callable[[str], Path]) -> None:
     assert (config.workspace, config.model.width, config.dispatch.jigsaws) == ("s3://lipt/digits", 8, 4)
 
 
+def test_sweep(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = start("sweep")
+    assert run(path, ["model.width=4", "dispatch.jigsaws=2", "train.steps=1", "compare.seeds=[0]"], ("sweep",)) == 2
+    assert capsys.readouterr().out.splitlines()[-1] == "14-sweep.jsonl"
+    points = [json.loads(line)["point"] for line in Path("14-sweep.jsonl").read_text().splitlines()]
+    assert [tuple(point.values()) for point in points] == [(0.05, "ccs"), (0.05, "grand"), (0.1, "ccs"), (0.1, "grand")]
+
+
 def test_draws_by_loss(start: Callable[[str], Path]) -> None:
     path = start("draws-by-loss")
     assert run(path, ["model.width=4", "train.steps=20"]) == 2

@@ -14,11 +14,11 @@ from lipt.config import Config, load_config, override, parse_config
 from lipt.errors import UsageError
 from lipt.stages.train import steps_of
 
-#: The configurations; a manifest for kubectl lies among them.
+#: The configurations; a manifest for kubectl and a sweep lie among them.
 EXAMPLES = [
     path
     for path in sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
-    if "apiVersion" not in path.read_text(encoding="utf-8")
+    if not {"apiVersion", "grid"} & yaml.safe_load(path.read_text(encoding="utf-8")).keys()
 ]
 
 

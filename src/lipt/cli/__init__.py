@@ -29,6 +29,8 @@ _VERBS = {
     "pipeline": ("pipeline", "Write the compiled pipelines or the manifests into the current folder."),
     "run": ("run", "Run a configuration from data to report."),
     "compare": ("run", "Run LiPT and its baselines over several seeds; print one table."),
+    "sweep": ("sweep", "Run a comparison at each point of a grid over settings."),
+    "reproduce": ("reproduce", "Repeat a table or figure of the paper, beside random."),
     "plan": ("plan", "Predict time, GPU hours, bytes and memory, and the first bottleneck."),
     "submit": ("cluster", "Start a configuration on Kubeflow or Argo."),
     "status": ("cluster", "Show the state of a run on a cluster."),

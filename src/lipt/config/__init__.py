@@ -1,13 +1,24 @@
 """The configuration of a run: frozen, validated."""
 
 from lipt.config.config import Config
-from lipt.config.loading import PROFILES, as_settings, load_config, override, parse_config
+from lipt.config.loading import (
+    PROFILES,
+    as_settings,
+    load_config,
+    overlay,
+    override,
+    parse_config,
+    read_settings,
+    with_overrides,
+)
 from lipt.config.race import Contestant
 from lipt.config.raptr import Raptr
 from lipt.config.safe_yaml import read_yaml
 from lipt.config.sections import Data, Merge, Model, Select, Train
+from lipt.config.sweep import Point, Sweep, load_sweep, make_sweep
 
 __all__ = [
-    "PROFILES", "Config", "Contestant", "Data", "Merge", "Model", "Raptr", "Select", "Train", "as_settings",
-    "load_config", "override", "parse_config", "read_yaml",
+    "PROFILES", "Config", "Contestant", "Data", "Merge", "Model", "Point", "Raptr", "Select", "Sweep", "Train",
+    "as_settings", "load_config", "load_sweep", "make_sweep", "overlay", "override", "parse_config",
+    "read_settings", "read_yaml", "with_overrides",
 ]  # fmt: skip

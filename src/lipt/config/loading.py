@@ -55,7 +55,7 @@ def parse_config(document: dict[str, Any], *, origin: str = "configuration", pla
     profile = document.get("profile", "robust")
     base = PROFILES.get(profile if isinstance(profile, str) else "", {})
     try:
-        return Config.model_validate(_overlay(base, document))
+        return Config.model_validate(overlay(base, document))
     except ValidationError as error:
         problems = describe(error.errors(include_url=False), origin, places or {})
         raise UsageError(problems, "see `lipt config show` for all settings") from None
@@ -67,21 +67,39 @@ def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
     Raises:
         UsageError: no such file, not YAML, not a mapping, or an invalid setting.
     """
-    document, places = _read(path) if path is not None else ({}, {})
-    for text in overrides or []:
+    found = read_settings(path) if path is not None else ({}, {})
+    document, places = with_overrides(*found, overrides or [])
+    return parse_config(document, origin=path or "settings", places=places)
+
+
+def with_overrides(
+    document: dict[str, Any], places: dict[tuple[str, ...], str], overrides: list[str]
+) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+    """The settings with `a.b=value` overrides applied, and the place of each."""
+    places = dict(places)
+    for text in overrides:
         keys, value = _override(text)
         places[keys] = f"--set {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'}"
-        for key in reversed(keys):
-            value = {key: value}
-        document = _overlay(document, value)
-    return parse_config(document, origin=path or "settings", places=places)
+        document = overlay(document, nested(keys, value))
+    return document, places
+
+
+def nested(keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """`{"a": {"b": value}}` for the keys a, b."""
+    for key in reversed(keys):
+        value = {key: value}
+    return dict(value)
 
 
 _SHOWN = 80
 
 
-def _read(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
-    """The mapping in a file, and the line of each key."""
+def read_settings(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+    """The mapping in a file, and the place of each key, such as `run.yaml, line 3`.
+
+    Raises:
+        UsageError: no such file, not YAML, or not a mapping.
+    """
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(MAX_CHARACTERS + 1)
@@ -114,7 +132,7 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
     written = config.model_dump(mode="json", exclude_unset=True)
     if changes.get("profile", config.profile) != config.profile:
         written = _without(written, PROFILES[config.profile])
-    return parse_config(_overlay(written, changes))
+    return parse_config(overlay(written, changes))
 
 
 def _override(text: str) -> tuple[tuple[str, ...], Any]:
@@ -137,11 +155,11 @@ def _without(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+def overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     """`top` over `base`, section by section; `select.options` is replaced as a whole, its keys belong together."""
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
         both = isinstance(below, dict) and isinstance(value, dict) and key != "options"
-        merged[key] = _overlay(dict(below or {}), value) if both else value
+        merged[key] = overlay(dict(below or {}), value) if both else value
     return merged

@@ -1,6 +1,7 @@
 """`lipt run`: a run and its random baseline. `lipt compare`: all variants under several seeds."""
 
 from dataclasses import replace
+from typing import Any
 
 from lipt.flow.graph import Outcome, run, with_config
 from lipt.flow.report import Entry, label_of, role_of, write_report
@@ -42,7 +43,12 @@ def run_comparison(ctx: Context) -> Document | None:
     Raises:
         LiptError: a variant is unknown or invalid; see `check_comparison`.
     """
-    chosen = check_comparison(ctx)
+    entries = run_variants(ctx, check_comparison(ctx))
+    return None if ctx.dry_run else write_report(ctx, entries)
+
+
+def run_variants(ctx: Context, chosen: dict[str, tuple[str, dict[str, Any]]]) -> list[Entry]:
+    """Run these variants under every seed; `chosen` as `check_comparison` returns it."""
     entries = []
     for name, (label, changes) in chosen.items():
         outcomes = []
@@ -50,4 +56,4 @@ def run_comparison(ctx: Context) -> Document | None:
             ctx.reporter.say(f"-- {name}, seed {seed}")
             outcomes.append(run(with_config(ctx, changes | {"seed": seed})))
         entries.append(Entry(name=name, label=label, role=role_of(name), outcomes=tuple(outcomes)))
-    return None if ctx.dry_run else write_report(ctx, entries)
+    return entries

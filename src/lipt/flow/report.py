@@ -101,6 +101,13 @@ def _seeds(entries: Sequence[Entry]) -> list[int]:
     return sorted({outcome.config.seed for entry in entries for outcome in entry.outcomes})
 
 
+def rows_of(ctx: Context, entries: Sequence[Entry]) -> list[doc.Row]:
+    """The rows of a comparison, without a report."""
+    costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in _all_artifacts(entries)}
+    epoch_flops = _epoch_flops(entries, costs)
+    return [_row(entry, costs, epoch_flops) for entry in entries]
+
+
 def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: doc.Engine) -> doc.Document | None:
     """The stored report of this configuration, if it covers the same artifacts and this run made none."""
     store, key = ctx.workspace.store, report_key(ctx.config, "json")

@@ -1,0 +1,78 @@
+"""`lipt reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lipt.cli.options import dry_run_option, parse_pairs, set_option
+from lipt.cli.sweep import run_and_save, show_plan
+from lipt.errors import RunError, UsageError
+from lipt.flow.paper import NAMES, Matrix, Profile
+
+
+@click.command()
+@click.argument("name", type=click.Choice([*NAMES, "all"]))
+@click.option(
+    "--profile",
+    type=click.Choice(["cpu", "full"]),
+    default="cpu",
+    show_default=True,
+    help="cpu: a small network on digits, minutes on two cores. full: the paper's protocol, for GPUs.",
+)
+@set_option
+@click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only points with this value; repeatable.")
+@click.option(
+    "--results", default="paper", show_default=True, metavar="FOLDER", type=click.Path(), help="For .jsonl, .md, .svg."
+)
+@click.option("--draw", is_flag=True, help="Draw table and figure again from the results; run nothing.")
+@dry_run_option
+def reproduce(
+    name: str,
+    profile: Profile,
+    overrides: tuple[str, ...],
+    only: tuple[str, ...],
+    results: str,
+    draw: bool,
+    dry_run: bool,
+) -> None:
+    """Repeat a table or figure of the paper as a sweep, with its numbers beside ours and random beside each.
+
+    --set changes the base of the sweep. After an interruption, run the same command again to continue.
+    """
+    if draw and (dry_run or overrides or only):
+        raise UsageError("--draw draws finished results; it excludes --dry-run, --set and --only", "remove them")
+    wanted = parse_pairs("--only", only)
+    for each in NAMES if name == "all" else (name,):
+        matrix, path = Matrix.load(each), Path(results) / f"{each}-{profile}.jsonl"
+        sweep = matrix.sweep(profile, overrides).only(wanted)
+        if dry_run:
+            click.echo(matrix.title)
+            show_plan(sweep, "text")
+            continue
+        if not draw:
+            run_and_save(sweep, path)
+        click.echo(_draw(matrix, path))
+
+
+def _draw(matrix: Matrix, path: Path) -> str:
+    """Write table and figure beside the results; returns the table and the place of both.
+
+    Raises:
+        RunError: there are no results, or the files cannot be written.
+    """
+    from lipt.report.grid import read_lines
+    from lipt.report.grid_figure import figure
+
+    try:
+        found = read_lines(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}", "run it first, without --draw") from None
+    page = matrix.page(found)
+    try:
+        path.with_suffix(".md").write_text(page, encoding="utf-8")
+        path.with_suffix(".svg").write_text(figure(found, matrix.number, over=matrix.figure), encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write beside {path}: {error.strerror}", "choose another folder") from None
+    return f"{page}\n{path.with_suffix('.md')}\n{path.with_suffix('.svg')}"

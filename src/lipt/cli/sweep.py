@@ -1,0 +1,117 @@
+"""`lipt sweep`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lipt.cli.options import dry_run_option, output_option, print_json, set_option
+from lipt.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from lipt.config import Sweep
+    from lipt.report.grid import Result
+    from lipt.runtime.context import Context
+
+
+@click.command()
+@click.argument("sweep_path", metavar="FILE", type=click.Path())
+@set_option
+@click.option("--results", metavar="FILE.jsonl", type=click.Path(), help="Default: named as FILE, in this folder.")
+@output_option
+@dry_run_option
+def sweep(sweep_path: str, overrides: tuple[str, ...], results: str | None, output: str, dry_run: bool) -> None:
+    """Run a comparison at each point of a grid over settings.
+
+    FILE contains `base`, the settings or the path of a configuration, and `grid`: for each setting a list of values.
+    --set changes `base`. After an interruption, run the same command again to continue.
+    """
+    from lipt.config import load_sweep
+    from lipt.report.grid import table
+
+    path = Path(results or f"{Path(sweep_path).stem}.jsonl")
+    found = load_sweep(sweep_path, overrides)
+    if dry_run:
+        show_plan(found, output)
+        return
+    made = run_and_save(found, path)
+    if output == "json":
+        print_json(as_json(made))
+    else:
+        click.echo(f"{table(made)}\n{path}")
+
+
+@contextmanager
+def context_of(found: Sweep) -> Iterator[Context]:
+    """The context of a sweep's base; always releases the terminal."""
+    from lipt.progress import make_reporter
+    from lipt.runtime.context import Context
+
+    reporter = make_reporter()
+    try:
+        yield Context.of(found.base, reporter)
+    finally:
+        reporter.close()
+
+
+def run_and_save(found: Sweep, path: Path) -> list[Result]:
+    """Run a sweep; its results are in the file after each point.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    from lipt.flow.sweep import run_sweep
+    from lipt.report.grid import to_lines
+
+    def save(results: Sequence[Result]) -> None:
+        unfinished = path.with_name(f"{path.name}.part")
+        unfinished.write_text(to_lines(results), encoding="utf-8")
+        unfinished.replace(path)
+
+    with context_of(found) as ctx:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("a").close()  # fails now, and not after the first point
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
+        return run_sweep(ctx, found.points, save)
+
+
+def as_json(results: Sequence[Result]) -> list[dict[str, object]]:
+    """The points, each with its rows and its gain over random."""
+    gains = [{"gain": asdict(gain) | {"level": gain.level}} if (gain := result.gain) else {} for result in results]
+    return [result.model_dump(mode="json") | gain for result, gain in zip(results, gains, strict=True)]
+
+
+def show_plan(found: Sweep, output: str) -> None:
+    """How many stages a sweep would run, and how long they take."""
+    from lipt.flow.sweep import check_points, missing_stages
+    from lipt.forecast.sweep import forecast_sweep
+    from lipt.report.numbers import format_seconds
+
+    with context_of(found) as ctx:
+        check_points(ctx, found.points)
+        missing = missing_stages(ctx, found.points)
+        stages, unknown = Counter(stage for stage, _ in missing.values()), ""
+        try:
+            seconds = forecast_sweep(ctx, missing)
+        except UsageError as error:  # the data set is not ingested
+            seconds, unknown = {}, error.message
+    seeds, rows = len(found.base.compare.seeds), len(found.points[0].config.compare.variants)
+    if output == "json":
+        document = {"points": len(found.points), "rows": rows, "seeds": seeds, "stages": stages}
+        print_json(document | {"seconds": seconds, "wall_s": sum(seconds.values()) if seconds else None})
+        return
+    click.echo(f"{len(found.points)} points x {rows} rows x {seeds} seeds")
+    for stage, count in stages.items():
+        click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds.get(stage))}".rstrip())
+    if unknown:
+        click.echo(f"{unknown}: no forecast of the time. `lipt ingest` ingests it")
+    else:
+        click.echo(f"{'all':<12} {sum(stages.values()):>6,}  {format_seconds(sum(seconds.values()))}")

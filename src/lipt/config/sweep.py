@@ -1,0 +1,158 @@
+"""A sweep: base settings, and a grid of other values for some of them."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lipt.config.config import Config
+from lipt.config.error_messages import Places
+from lipt.config.loading import as_settings, nested, overlay, parse_config, read_settings, with_overrides
+from lipt.errors import UsageError, did_you_mean
+
+#: The most points of a grid. Each is a comparison over all seeds, so more of them are certainly a mistake.
+MOST_POINTS = 500
+#: Settings that are the same at all points, and why.
+_FIXED = {
+    "name": "it names the sweep",
+    "workspace": "all points share one workspace",
+    "seed": "base.compare.seeds lists the seeds",
+    "compare": "base.compare lists seeds and rows",
+}
+#: The rows of a point, unless `compare.variants` lists others: what the subset must beat.
+ROWS = ("stratified", "rs2", "lipt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point of the grid: a configuration, which runs once per row and seed."""
+
+    values: Mapping[str, Any]
+    """Axis -> value; of an axis with named values, the name."""
+    config: Config
+
+    def __str__(self) -> str:
+        return name_of(self.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """The points of a grid over the settings `base`."""
+
+    base: Config
+    points: Sequence[Point]
+
+    def only(self, wanted: Mapping[str, str]) -> "Sweep":
+        """The points with these values, which are given as text.
+
+        Raises:
+            UsageError: no such axis, or no such value.
+        """
+        points = list(self.points)
+        for axis, text in wanted.items():
+            known = {str(point.values[axis]) for point in points if axis in point.values}
+            if not known:
+                axes = dict.fromkeys(name for point in self.points for name in point.values)
+                raise UsageError(f"--only {axis}={text}: no such axis", did_you_mean(axis, axes))
+            if text not in known:
+                raise UsageError(f"--only {axis}={text}: no such value", did_you_mean(text, sorted(known)))
+            points = [point for point in points if str(point.values.get(axis)) == text]
+        return Sweep(base=self.base, points=points)
+
+
+def name_of(values: Mapping[str, Any]) -> str:
+    """`select.fraction=0.1, part=merge`."""
+    return ", ".join(f"{axis}={value}" for axis, value in values.items())
+
+
+def load_sweep(path: str, overrides: Sequence[str] = ()) -> Sweep:
+    """Read a sweep: `base` (settings, or the path of a configuration beside the file) and `grid`.
+
+    A grid maps settings to lists of values: `select.fraction: [0.05, 0.1]`. An axis that changes several settings at
+    once maps names to them: `method: {ours: {}, classic: {score.model: classic, score.runs: 10}}`. The points are all
+    combinations; of a list of grids, the points of one after the other.
+
+    Args:
+        overrides: `a.b=value`, applied to `base`.
+
+    Raises:
+        UsageError: no such file, an unknown or invalid setting at any point, too many points.
+    """
+    document, places = read_settings(path)
+    for key in document:
+        if key not in ("base", "grid"):
+            raise UsageError(f"{places[key,]}: {key} is neither base nor grid", "write settings below base:")
+    base = document.get("base")
+    if isinstance(base, str):
+        settings, places_of_base = read_settings(str(Path(path).parent / base))
+    else:
+        settings = as_settings(base, f"base of {path}")
+        places_of_base = {keys[1:]: place for keys, place in places.items() if keys[0] == "base"}
+    grid_places = {keys[1:]: place for keys, place in places.items() if keys[0] == "grid"}
+    settings, places_of_base = with_overrides(settings, places_of_base, list(overrides))
+    return make_sweep(settings, document.get("grid"), origin=path, places=places_of_base, grid_places=grid_places)
+
+
+def make_sweep(
+    settings: dict[str, Any], grid: Any, *, origin: str, places: Places | None = None, grid_places: Places | None = None
+) -> Sweep:
+    """The points of a grid over these settings; arguments and errors as of `load_sweep`.
+
+    Args:
+        origin: source of both, for errors.
+        places: sources of single settings; `grid_places`: of axes and of the settings below their values.
+    """
+    grids = [_axes(each, origin) for each in (grid if isinstance(grid, list) else [grid])]
+    count = sum(math.prod(map(len, each.values())) for each in grids)
+    if count > MOST_POINTS:
+        sizes = " + ".join(" x ".join(str(len(values)) for values in each.values()) for each in grids)
+        what = f"{origin}: the grid has {count:,} points ({sizes}); at most {MOST_POINTS} are allowed"
+        raise UsageError(what, "leave out values, or write several files")
+    base = parse_config(settings, origin=origin, places=places)
+    if not base.compare.variants:
+        settings = overlay(settings, {"compare": {"variants": list(ROWS)}})
+    points = []
+    for axes in grids:
+        for chosen in itertools.product(*axes.values()):
+            changed, found = settings, dict(places or {})
+            for axis, (_, changes) in zip(axes, chosen, strict=True):
+                for setting, value in changes.items():
+                    keys = tuple(setting.split("."))
+                    changed = overlay(changed, nested(keys, value))
+                    found[keys] = (grid_places or {}).get((axis,), f"{origin}, grid")
+            values = {axis: value for axis, (value, _) in zip(axes, chosen, strict=True)}
+            points.append(Point(values=values, config=parse_config(changed, origin=origin, places=found)))
+    return Sweep(base=base, points=points)
+
+
+#: Axis -> its values, each with the settings that it stands for.
+_Axes = dict[str, list[tuple[Any, dict[str, Any]]]]
+
+
+def _axes(grid: Any, origin: str) -> _Axes:
+    axes: _Axes = {}
+    for axis, given in as_settings(grid, f"grid of {origin}").items():
+        if isinstance(given, dict):
+            values = [
+                (name, as_settings(changes, f"grid.{axis}.{name} of {origin}")) for name, changes in given.items()
+            ]
+        elif isinstance(given, list):
+            values = [(value, {str(axis): value}) for value in given]
+        else:
+            values = []
+        if not values:
+            raise UsageError(f"{origin}: grid.{axis} has no list of values", f"write {axis}: [VALUE, VALUE]")
+        texts = [str(value) for value, _ in values]
+        if twice := [text for number, text in enumerate(texts) if text in texts[:number]]:
+            raise UsageError(f"{origin}: grid.{axis} has the value {twice[0]} twice", "remove one of them")
+        for setting in {str(setting) for _, changes in values for setting in changes}:
+            if why := _FIXED.get(setting.partition(".")[0]):
+                raise UsageError(f"{origin}: grid.{axis} changes {setting}, but {why}", f"set it below base: {setting}")
+        axes[str(axis)] = values
+    if not axes:
+        raise UsageError(
+            f"{origin}: grid is missing or empty", "write, for example, grid: {select.fraction: [0.05, 0.1]}"
+        )
+    return axes

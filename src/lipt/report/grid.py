@@ -1,0 +1,187 @@
+"""The results of a sweep: lines of JSON, a table, and claims that are tested on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lipt.errors import IntegrityError
+from lipt.pipeline import PRETRAINING
+from lipt.report.document import Row
+from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds
+from lipt.report.significance import Difference, deviation, difference, mean_accuracy
+
+#: Headings of the usual rows; other rows are called by their names.
+_HEADINGS = {"lipt": "ours", "stratified": "random", "rs2": "RS2"}
+_VERDICTS = {"wins": "yes", "loses": "no, reversed", "tie": "not told apart", "unknown": "too few seeds"}
+
+
+class Result(BaseModel):
+    """The rows of one point of the grid."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    point: dict[str, Any]
+    """Axis -> value."""
+    rows: list[Row]
+
+    def row(self, name: str) -> Row | None:
+        """The row of this variant."""
+        return next((row for row in self.rows if row.name == name), None)
+
+    @property
+    def ours(self) -> Row:
+        """The row of the configuration itself."""
+        return next(row for row in self.rows if row.role == "selected")
+
+    @property
+    def random(self) -> Row | None:
+        """The random subset with which it is compared."""
+        return next((row for row in self.rows if row.role == "random"), None)
+
+    @property
+    def gain(self) -> Difference | None:
+        """Our accuracy minus that of random."""
+        return difference(self.ours, self.random) if self.random else None
+
+
+def to_lines(results: Sequence[Result]) -> str:
+    """A line of JSON per point."""
+    return "".join(f"{result.model_dump_json()}\n" for result in results)
+
+
+def read_lines(text: str, origin: str) -> list[Result]:
+    """The results that `to_lines` wrote.
+
+    Raises:
+        IntegrityError: a line is something else.
+    """
+    try:
+        return [Result.model_validate_json(line) for line in text.splitlines()]
+    except ValidationError as error:
+        what = f"{origin} contains a line that is no result of a sweep: {error.errors()[0]['msg']}"
+        raise IntegrityError(what, "delete the file and run the sweep again: finished stages are found") from None
+
+
+def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None) -> str:
+    """A row per point, as Markdown: axes, paper's number, ours, other rows, seeds, gain over random.
+
+    Accuracies are in %, mean ± standard deviation over the seeds. The gain is in points with its 95 % interval, paired
+    by seed (Student's t); bold if the interval excludes 0.
+
+    Args:
+        paper: the paper's number at a point: an accuracy in %, or a text.
+    """
+    axes = list(dict.fromkeys(axis for result in results for axis in result.point))
+    others = list(dict.fromkeys(row.name for result in results for row in result.rows if row.role != "selected"))
+    numbers = [paper(result.point) for result in results]
+    in_paper, in_seconds = any(number is not None for number in numbers), any(isinstance(n, str) for n in numbers)
+    head = [*axes, *(["paper"] * in_paper), "ours", *(_HEADINGS.get(name, name) for name in others), "n"]
+    head += [
+        "ours − random",
+        "pre-training in epochs",
+        *(["seconds before + in the main training", "FLOPs"] * in_seconds),
+    ]
+    lines = [head, ["---"] * len(head)]
+    for result, number in zip(results, numbers, strict=True):
+        ours, gain = result.ours, result.gain
+        cells = [text_of(result.point.get(axis, "")) for axis in axes]
+        if in_paper:
+            cells.append(DASH if number is None else number if isinstance(number, str) else f"{number:.1f}")
+        cells += [_accuracy(ours), *(_accuracy(result.row(name)) for name in others), str(len(ours.seeds))]
+        cells += [_gain(gain), DASH if ours.pretrain_cost is None else f"{ours.pretrain_cost:.1f}"]
+        if in_seconds:
+            cells += [_seconds(ours), format_flops(ours.flops)]
+        lines.append(cells)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def text_of(value: Any) -> str:
+    """The value of an axis as tables and figures write it."""
+    """The value of an axis as tables and figures write it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _accuracy(row: Row | None) -> str:
+    if row is None:
+        return DASH
+    sd = deviation(row)
+    return f"{100 * mean_accuracy(row):.1f}" + ("" if sd is None else f" ± {100 * sd:.1f}")
+
+
+def _gain(gain: Difference | None) -> str:
+    if gain is None:
+        return DASH
+    if gain.half_width is None:
+        return format_points(gain.mean, 1)
+    text = f"{format_points(gain.mean, 1)} ± {100 * gain.half_width:.1f}"
+    return f"**{text}**" if gain.level in ("wins", "loses") else text
+
+
+def _seconds(row: Row) -> str:
+    walls = row.stage_wall_s
+    before = sum(seconds for stage, seconds in walls.items() if stage in (*PRETRAINING, "score", "select"))
+    return f"{format_number(before)} + {format_seconds(walls.get('train'))}"
+
+
+class Claim(BaseModel):
+    """What somebody says about a sweep: one value of an axis is better than another."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    claim: str
+    better: dict[str, Any]
+    """Axis -> value."""
+    worse: dict[str, Any] | str
+    """Axis -> value; or the name of a row at the same point, such as `stratified`."""
+
+    def pairs(self, results: Sequence[Result]) -> list[tuple[Row, Row]]:
+        """(better, worse) at all points that agree in the other axes."""
+        found = []
+        for result in results:
+            if not self.better.items() <= result.point.items():
+                continue
+            if isinstance(self.worse, str):
+                found.append((result.ours, result.row(self.worse)))
+            else:
+                point = result.point | self.worse
+                found += [(result.ours, other.ours) for other in results if other.point == point]
+        return [(better, worse) for better, worse in found if worse is not None]
+
+    def tested(self, results: Sequence[Result]) -> Difference | None:
+        """The mean difference over the points, paired by seed; None if no two points can be compared."""
+        pairs = self.pairs(results)
+        if not pairs:
+            return None
+        better, worse = (_mean_of([pair[side] for pair in pairs]) for side in (0, 1))
+        return difference(better, worse)
+
+
+def _mean_of(rows: Sequence[Row]) -> Row:
+    """A row with the mean accuracy of each seed that all rows have."""
+    seeds = [seed for seed in rows[0].seeds if all(seed in row.seeds for row in rows)]
+    accuracy = [fmean(row.accuracy[row.seeds.index(seed)] for row in rows) for seed in seeds]
+    return rows[0].model_copy(update={"seeds": seeds, "accuracy": accuracy})
+
+
+def claims_table(claims: Sequence[Claim], results: Sequence[Result]) -> str:
+    """A row per claim, as Markdown: our difference in points with its 95 % interval, and whether the claim holds."""
+    head = ["claim", "ours: difference", "points of the grid", "n", "does it hold?"]
+    lines = [head, ["---"] * len(head)]
+    for claim in claims:
+        found = claim.tested(results)
+        if found is None:
+            lines.append([claim.claim, DASH, "0", "0", "not measured"])
+            continue
+        cells = [
+            claim.claim,
+            _gain(found),
+            str(len(claim.pairs(results))),
+            str(found.num_seeds),
+            _VERDICTS[found.level],
+        ]
+        lines.append(cells)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

@@ -1,0 +1,105 @@
+"""A sweep runs each stage once, continues after an interruption, and predicts what is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lipt.adapters.store.file import FileStore
+from lipt.cli import main
+from lipt.report.grid import read_lines
+from lipt.runtime.workspace import Workspace
+from tests.tiny import TINY, digests
+
+GRID = {"select.fraction": [0.1, 0.2], "part": {"all": {}, "merge": {"pretrain.prune": "none"}}}
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sweep of four points under two seeds."""
+    monkeypatch.chdir(tmp_path)
+    base = TINY | {"compare": {"seeds": [0, 1]}, "train": {"steps": 2, "batch_size": 32}}
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump({"base": base, "grid": GRID}, sort_keys=False))
+    return path
+
+
+def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    main(["sweep", str(path), "--dry-run", "-o", "json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_sweep_shares_stages_and_continues(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = planned(sweep, capsys)
+    # Two seeds: one theta_* each, three jigsaws for each part, random subsets and RS2 for each fraction.
+    stages = {"initialise": 2, "dispatch": 2, "pretrain": 12, "merge": 4, "train": 2 * (4 + 2 * 2)}
+    assert {name: before["stages"][name] for name in stages} == stages
+    assert (before["points"], before["rows"], before["seeds"], before["wall_s"]) == (4, 3, 2, None)
+    assert not list(sweep.parent.glob("runs/train"))
+
+    write = FileStore._write
+    trained = 0
+
+    def interrupted(self: FileStore, key: str, data: bytes) -> None:
+        nonlocal trained
+        trained += key.startswith("train/") and key.endswith("artifact.json")
+        if trained == 9:
+            raise KeyboardInterrupt
+        write(self, key, data)
+
+    monkeypatch.setattr(FileStore, "_write", interrupted)
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep)])
+    monkeypatch.setattr(FileStore, "_write", write)
+    assert end.value.code == 130
+    finished = read_lines(Path("tiny.jsonl").read_text(), "tiny.jsonl")
+    assert [result.point["part"] for result in finished] == ["all", "merge"]
+    left = planned(sweep, capsys)
+    assert left["stages"]["train"] == 16 - 8
+    assert 0 < left["wall_s"] == pytest.approx(sum(left["seconds"].values()))
+
+    main(["sweep", str(sweep), "-o", "json"])
+    points = json.loads(capsys.readouterr().out)
+    assert planned(sweep, capsys)["stages"] == {}
+    assert [point["point"] for point in points] == [
+        {"select.fraction": fraction, "part": part} for fraction in (0.1, 0.2) for part in ("all", "merge")
+    ]
+    assert [[row["name"] for row in point["rows"]] for point in points] == [["stratified", "rs2", "lipt"]] * 4
+    for point in points:
+        random, _, ours = point["rows"]
+        gains = [mine - other for mine, other in zip(ours["accuracy"], random["accuracy"], strict=True)]
+        assert point["gain"]["mean"] == pytest.approx(sum(gains) / 2)
+        assert point["gain"]["half_width"] is None  # two seeds are too few
+
+    # The same sweep without an interruption makes the same artifacts.
+    main(["sweep", str(sweep), "--set", "workspace=straight", "--results", "straight.jsonl"])
+    assert digests(Workspace("runs")) == digests(Workspace("straight"))
+    assert capsys.readouterr().out.splitlines()[-1] == "straight.jsonl"
+
+
+def test_an_impossible_point_ends_the_sweep_before_the_first_run(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = yaml.safe_load(sweep.read_text())
+    sweep.write_text(yaml.safe_dump(settings | {"grid": {"select.algorithm": ["ccs", "cssc"]}}))
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep)])
+    assert end.value.code == 2
+    assert "lipt: select.algorithm=cssc: " in capsys.readouterr().err
+    assert not list(sweep.parent.glob("runs/train"))
+
+
+def test_results_that_cannot_be_written_are_one_error(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep), "--results", f"{sweep}/tiny.jsonl"])
+    assert end.value.code == 1
+    assert f"cannot write {sweep}/tiny.jsonl" in capsys.readouterr().err
+    assert not list(sweep.parent.glob("runs/train"))

@@ -1,0 +1,110 @@
+"""The tables and figures of the paper as sweeps, and how they are drawn again from their results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lipt.cli import main
+from lipt.flow.paper import NAMES, Matrix, Profile
+from lipt.report.grid import Result, to_lines
+from tests.unit.report.report_samples import row
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("profile", ["cpu", "full"])
+def test_every_matrix_has_points_and_claims_about_them(name: str, profile: Profile) -> None:
+    matrix = Matrix.load(name)
+    points = matrix.sweep(profile).points
+    assert {point.config.name for point in points} == {name}
+    assert {point.config.profile for point in points} == {"paper"}
+    results = [
+        Result(
+            point=dict(each.values), rows=[row("stratified", [0.5] * 3, "random"), row("lipt", [0.6] * 3, "selected")]
+        )
+        for each in points
+    ]
+    assert [claim.claim for claim in matrix.claims if not claim.pairs(results)] == []
+    if name not in ("fig2", "fig3"):  # the paper prints no numbers
+        assert [str(point) for point in points if matrix.number(point.values) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "number"),
+    [
+        ("table1", {"method": "LiPT GraNd 10 %"}, "22 + 284 s"),
+        ("table2", {"method": "LiPT", "select.fraction": 0.01}, 47.50),
+        ("table3", {"part": "all", "select.fraction": 0.7}, 93.6),
+        ("table3", {"problem": "WRN-50-2/ImageNet", "part": "merge", "select.fraction": 0.1}, 47.5),
+        ("b1", {"method": "classic", "select.fraction": 0.5}, 84.41),
+        ("b2", {"method": "LiPT", "kept": "20 %"}, 85.68),
+        ("c", {"merge.method": "uniform", "select.fraction": 0.3}, 85.76),
+        ("d", {"pretrain.prune": "random", "select.fraction": 0.2}, 72.81),
+        ("d", {"pretrain.prune": "none", "select.fraction": 0.2}, None),
+    ],
+)
+def test_numbers_of_the_paper(name: str, point: dict[str, str | float], number: float | str | None) -> None:
+    assert Matrix.load(name).number(point) == number
+
+
+def test_the_full_profile_is_the_protocol_of_the_paper() -> None:
+    points = {str(point): point.config for point in Matrix.load("b2").sweep("full").points}
+    config = points["kept=20 %, method=warm start"]
+    assert (config.model.name, config.train.epochs, config.train.batch_size) == ("resnet18", 200, 256)
+    assert (config.score.model, config.score.runs, config.score.epochs) == ("classic", 1, 20)
+    assert (config.dispatch.jigsaws, config.pretrain.passes, config.merge.search) == (10, 5, "grid")
+    points = {str(point): point.config for point in Matrix.load("table3").sweep("full").points}
+    config = points["problem=WRN-28-10/CIFAR-100, select.fraction=0.7, part=merge"]
+    assert (config.pretrain.prune, config.pretrain.augment) == ("none", "standard")
+    assert (config.data.source, config.dispatch.batches) == ("cifar100:data", 5)
+
+
+def test_the_cpu_profile_trains_on_whole_batches() -> None:
+    """A last batch of a few images unsettles BatchNorm."""
+    candidates = 1438 - round(0.11 * 1438)
+    for name in NAMES:
+        for point in Matrix.load(name).sweep("cpu").points:
+            kept = round(point.config.select.fraction * candidates)
+            assert kept % point.config.train.batch_size == 0 or kept < 32, point
+
+
+def drawn(folder: Path, name: str) -> tuple[str, str]:
+    main(["reproduce", name, "--draw", "--results", str(folder)])
+    return tuple((folder / f"{name}-cpu{suffix}").read_text() for suffix in (".md", ".svg"))  # type: ignore[return-value]
+
+
+def test_a_table_is_drawn_again_from_its_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = [
+        Result(
+            point=dict(point.values),
+            rows=[
+                row("stratified", [0.5, 0.51, 0.52], "random"),
+                row("rs2", [0.7, 0.7, 0.7]),
+                row("lipt", [0.6 + 0.1 * (point.values["method"] == "LiPT")] * 3, "selected"),
+            ],
+        )
+        for point in Matrix.load("b1").sweep("cpu").points
+    ]
+    (tmp_path / "b1-cpu.jsonl").write_text(to_lines(results))
+    page, picture = drawn(tmp_path, "b1")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [f"{tmp_path}/b1-cpu.md", f"{tmp_path}/b1-cpu.svg"]
+    assert "| 0.05 | LiPT | 61.6 | 70.0 ± 0.0 | 51.0 ± 1.0 | 70.0 ± 0.0 | 3 | **+19.0 ± 2.5** | – |" in page
+    assert "| LiPT beats ten classic runs | **+10.0 ± 0.0** | 4 | 3 | yes |" in page
+    assert picture.count("<svg") == 1
+    assert drawn(tmp_path, "b1") == (page, picture)
+
+
+def test_nothing_to_draw_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, code, says in (
+        (["c", "--draw", "--results", str(tmp_path)], 1, "run it first, without --draw"),
+        (["c", "--draw", "--set", "train.epochs=1"], 2, "--draw draws finished results"),
+        (["c", "--only", "merge=greedy"], 2, "no such axis"),
+        (["c", "--set", "train.epoch=1"], 2, "--set train.epoch=1: unknown key 'train.epoch'"),
+        (["e"], 2, "'e' is not one of"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(["reproduce", *arguments])
+        assert end.value.code == code
+        assert says in capsys.readouterr().err

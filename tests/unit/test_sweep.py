@@ -1,0 +1,151 @@
+"""Sweeps as settings: grids, their points, and errors; the table and the claims of finished ones."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import pytest
+import yaml
+
+from lipt.config import Sweep, load_sweep, make_sweep
+from lipt.errors import IntegrityError, UsageError
+from lipt.report.grid import Claim, Result, claims_table, read_lines, table, to_lines
+from tests.unit.report.report_samples import row
+
+BASE: dict[str, Any] = {"name": "swept", "select": {"algorithm": "ccs"}}
+GRID: dict[str, Any] = {
+    "select.fraction": [0.1, 0.2],
+    "scorer": {"swarm": {}, "classic": {"score.model": "classic", "score.runs": 3}},
+}
+
+
+def test_a_grid_has_all_combinations() -> None:
+    sweep = make_sweep(BASE, GRID, origin="grid.yaml")
+    found = [(str(point), point.config.select.fraction, point.config.score.model) for point in sweep.points]
+    assert found == [
+        ("select.fraction=0.1, scorer=swarm", 0.1, "merged"),
+        ("select.fraction=0.1, scorer=classic", 0.1, "classic"),
+        ("select.fraction=0.2, scorer=swarm", 0.2, "merged"),
+        ("select.fraction=0.2, scorer=classic", 0.2, "classic"),
+    ]
+    assert {point.config.select.algorithm for point in sweep.points} == {"ccs"}
+    assert {tuple(point.config.compare.variants) for point in sweep.points} == {("stratified", "rs2", "lipt")}
+
+
+def test_a_list_of_grids_joins_their_points() -> None:
+    sweep = make_sweep(BASE, [{"dispatch.jigsaws": [1, 2]}, {"pretrain.passes": [5]}], origin="grid.yaml")
+    assert [str(point) for point in sweep.points] == ["dispatch.jigsaws=1", "dispatch.jigsaws=2", "pretrain.passes=5"]
+
+
+def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(
+        yaml.safe_dump(BASE | {"compare": {"seeds": [4], "variants": ["lipt", "full"]}})
+    )
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump({"base": "base.yaml", "grid": {"train.epochs": [3, 4]}}))
+    points = load_sweep(str(path), ["select.algorithm=grand"]).points
+    assert [point.config.train.epochs for point in points] == [3, 4]
+    assert {(*point.config.compare.seeds, *point.config.compare.variants) for point in points} == {(4, "lipt", "full")}
+    assert {point.config.select.algorithm for point in points} == {"grand"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("grid: {select.fracton: [0.1]}", "line 1: unknown key 'select.fracton'; did you mean 'select.fraction'?"),
+        ("base: {seed: 1}\ngrid:\n  train.epochs: [3, none]", "sweep.yaml, line 3: train.epochs is 'none'"),
+        ("base: {train: {epoch: 1}}\ngrid: {seed: [1]}", "grid.seed changes seed, but base.compare.seeds lists"),
+        ("base: {train: {epoch: 1}}\ngrid: {train.lr: [1]}", "line 1: unknown key 'train.epoch'"),
+        ("grid: {a: {b: {compare.seeds: [1]}}}", "grid.a changes compare.seeds"),
+        ("grid: {train.lr: 0.1}", "grid.train.lr has no list of values"),
+        ("grid: {train.lr: []}", "grid.train.lr has no list of values"),
+        ("grid: {train.lr: [0.1, 0.1]}", "grid.train.lr has the value 0.1 twice"),
+        ("base: {seed: 1}", "grid is missing or empty"),
+        ("grids: {train.lr: [0.1]}", "line 1: grids is neither base nor grid"),
+        ("grid: [1, 2]", "contains a int, not settings"),
+        ("base: other.yaml\ngrid: {train.lr: [0.1]}", "cannot read"),
+        (
+            f"grid: {{train.epochs: {list(range(1, 41))}, train.batch_size: {list(range(1, 21))}}}",
+            "the grid has 800 points (40 x 20); at most 500",
+        ),
+    ],
+)
+def test_a_wrong_sweep_is_one_clear_error(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        load_sweep(str(path))
+    assert says in error.value.message
+    assert error.value.remedy
+
+
+def sweep() -> Sweep:
+    return make_sweep(BASE, GRID, origin="grid.yaml")
+
+
+def test_only_some_points() -> None:
+    points = sweep().only({"scorer": "swarm", "select.fraction": "0.2"}).points
+    assert [str(point) for point in points] == ["select.fraction=0.2, scorer=swarm"]
+    with pytest.raises(UsageError, match="no such axis") as error:
+        sweep().only({"scorers": "swarm"})
+    assert "did you mean 'scorer'?" in error.value.remedy
+    with pytest.raises(UsageError, match=r"scorer=slow: no such value"):
+        sweep().only({"scorer": "slow"})
+
+
+def result(fraction: float, scorer: str, ours: list[float], random: list[float]) -> Result:
+    rows = [row("stratified", random, "random"), row("rs2", random), row("lipt", ours, "selected", pretrain_cost=1.5)]
+    return Result(point={"select.fraction": fraction, "scorer": scorer}, rows=rows)
+
+
+RESULTS = [
+    result(0.1, "swarm", [0.52, 0.50, 0.54], [0.50, 0.49, 0.51]),
+    result(0.1, "classic", [0.40, 0.40, 0.40], [0.50, 0.49, 0.51]),
+    result(0.2, "swarm", [0.60, 0.61, 0.62], [0.60, 0.65, 0.55]),
+    result(0.2, "classic", [0.58, 0.60, 0.63], [0.60, 0.65, 0.55]),
+]
+
+
+def test_results_are_read_back_as_written() -> None:
+    assert read_lines(to_lines(RESULTS), "x") == RESULTS
+    with pytest.raises(IntegrityError, match=r"x.jsonl contains a line that is no result"):
+        read_lines('{"point": {}}\n', "x.jsonl")
+
+
+def test_the_table_pairs_by_seed_and_shows_the_numbers_of_the_paper() -> None:
+    numbers = {"swarm": 61.58}
+    lines = table(RESULTS, lambda point: numbers.get(point["scorer"])).splitlines()
+    heads, first, second = ([cell.strip() for cell in lines[i].split("|")[1:-1]] for i in (0, 2, 3))
+    assert heads == ["select.fraction", "scorer", "paper", "ours", "random", "RS2", "n", "ours − random",
+                     "pre-training in epochs"]  # fmt: skip
+    half = 100 * 4.303 * stdev([0.02, 0.01, 0.03]) / math.sqrt(3)
+    assert first[:7] == ["0.1", "swarm", "61.6", "52.0 ± 2.0", "50.0 ± 1.0", "50.0 ± 1.0", "3"]
+    assert first[7:] == [f"+2.0 ± {half:.1f}", "1.5"]  # 2.0 ± 2.5: not told apart
+    assert second[2] == "–"
+    assert second[7].startswith("**−10.0 ± 2.5")
+
+
+def test_a_text_of_the_paper_adds_seconds_and_operations() -> None:
+    heads = table(RESULTS, lambda _: "22 + 284 s").splitlines()[0]
+    assert "seconds before + in the main training | FLOPs" in heads
+
+
+def test_claims_are_tested_over_all_points_that_agree_in_the_other_axes() -> None:
+    better = Claim(claim="swarm > classic", better={"scorer": "swarm"}, worse={"scorer": "classic"})
+    found = better.tested(RESULTS)
+    assert found is not None
+    assert (found.num_seeds, len(better.pairs(RESULTS))) == (3, 2)
+    # Means over both fractions, by seed: (.12 + .02) / 2, (.10 + .01) / 2, (.14 - .01) / 2.
+    assert found.mean == pytest.approx((0.07 + 0.055 + 0.065) / 3)
+    assert found.half_width == pytest.approx(4.303 * stdev([0.07, 0.055, 0.065]) / math.sqrt(3))
+    claims = [
+        better,
+        Claim(claim="classic > swarm", better={"scorer": "classic"}, worse={"scorer": "swarm"}),
+        Claim(claim="swarm > random", better={"scorer": "swarm"}, worse="stratified"),
+        Claim(claim="nobody ran it", better={"scorer": "other"}, worse={"scorer": "swarm"}),
+    ]
+    ends = [line.split("|")[-2].strip() for line in claims_table(claims, RESULTS).splitlines()[2:]]
+    assert ends == ["yes", "no, reversed", "not told apart", "not measured"]
