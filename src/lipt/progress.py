@@ -111,6 +111,13 @@ class Reporter:
                 self.say(line)
 
 
+class QuietReporter(Reporter):
+    """No line at all."""
+
+    def say(self, text: str) -> None:
+        """Say nothing."""
+
+
 class TerminalReporter(Reporter):
     """A live bar for each running stage, below the lines of finished stages."""
 
@@ -161,8 +168,10 @@ class TerminalReporter(Reporter):
 _BESIDES = 46
 
 
-def make_reporter() -> Reporter:
-    """Bars if stderr is a terminal, else lines."""
+def make_reporter(*, quiet: bool = False) -> Reporter:
+    """Bars if stderr is a terminal, else lines; nothing if `quiet`."""
+    if quiet:
+        return QuietReporter()
     return TerminalReporter() if sys.stderr.isatty() else Reporter()
 
 

@@ -10,7 +10,8 @@ import sys
 
 import click
 
-from lipt.cli.verbose import GlobalOptions, print_traceback, verbose_option
+from lipt.cli.verbose import GlobalOptions, global_options, print_traceback
+from lipt.cli.verbs import VERBS
 from lipt.errors import (
     LiptError,
     Terminated,
@@ -23,47 +24,29 @@ from lipt.errors import (
 )
 from lipt.version import __version__
 
-#: verb -> (module that defines it, text in `lipt --help`)
-_VERBS = {
-    "init": ("init", "Write an example into the current folder."),
-    "pipeline": ("pipeline", "Write the compiled pipelines or the manifests into the current folder."),
-    "run": ("run", "Run a configuration from data to report."),
-    "compare": ("run", "Run LiPT and its baselines over several seeds; print one table."),
-    "sweep": ("sweep", "Run a comparison at each point of a grid over settings."),
-    "reproduce": ("reproduce", "Repeat a table or figure of the paper, beside random."),
-    "plan": ("plan", "Predict time, GPU hours, bytes and memory, and the first bottleneck."),
-    "submit": ("cluster", "Start a configuration on Kubeflow or Argo."),
-    "status": ("cluster", "Show the state of a run on a cluster."),
-    "logs": ("cluster", "Show the logs of a run's pods."),
-    "stage": ("stage", "Run one stage, as a pod does."),
-    "ingest": ("ingest", "Write images into a chunk store."),
-    "select": ("select", "Select a subset from files of labels, logits and features."),
-    "export": ("export", "Write the selected images, or a list of them, for other programs."),
-    "report": ("report", "Show the verdict of a finished run and the place of its report."),
-    "config": ("config", "Show a configuration, or its JSON schema."),
-    "box": ("box", "Run one box of the pipeline, as a pod does."),
-    "doctor": ("doctor", "Check that a configuration can run here."),
-}
-
 
 class _Verbs(click.Group):
     """Imports a verb's module only when that verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_VERBS)
+        return [name for verbs in VERBS.values() for name in verbs]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _VERBS:
-            raise UsageError(f"no command {name!r}", did_you_mean(name, _VERBS))
-        command: click.Command = getattr(importlib.import_module(f"lipt.cli.{_VERBS[name][0]}"), name)
-        return verbose_option(command)
+        known = {name: verb for verbs in VERBS.values() for name, verb in verbs.items()}
+        if name not in known:
+            raise UsageError(f"no command {name!r}", did_you_mean(name, known))
+        verb = known[name]
+        command: click.Command = getattr(importlib.import_module(f"lipt.cli.{verb.module}"), verb.attribute or name)
+        command.epilog = f"Example: {verb.example}"
+        return global_options(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _VERBS.items()])
+        for group, verbs in VERBS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name, verb.text) for name, verb in verbs.items()])
 
 
-@verbose_option
+@global_options
 @click.group(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -3,6 +3,7 @@
 import click
 
 from lipt.cli.options import output_option, print_json
+from lipt.cli.verbose import is_quiet
 
 
 @click.command()
@@ -38,7 +39,7 @@ def ingest(
 
     layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction}
     data = parse_config({"data": {"source": source, "format": kind, **layout}}, origin="lipt ingest").data
-    store, reporter = open_store(destination), make_reporter()
+    store, reporter = open_store(destination), make_reporter(quiet=is_quiet())
     reporter.started("ingest")
     try:
         images = open_apart(data, store)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
-from lipt.cli.options import config_options, output_option, print_json
+from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.errors import RunError, UsageError
 
@@ -19,35 +19,85 @@ if TYPE_CHECKING:
     from lipt.report.document import Document
 
 
-@click.command()
-@config_options
-@output_option
-def report(config_path: str, overrides: tuple[str, ...], output: str) -> None:
-    """Show the verdict of a finished `run` or `compare` of CONFIG, and render its HTML report again.
+@dataclass(frozen=True)
+class Found:
+    """A finished run's report, in a store."""
 
-    CONFIG can be the handle of a run on a cluster. The report is then also written into the current folder.
+    document: Document
+    store: Store
+    folder: str
+    """Key of the folder of the report."""
+    remote: bool
+    """Whether a person needs a copy in the current folder."""
+
+    @property
+    def location(self) -> str:
+        """Path or address of the page, as a person opens it."""
+        return f"{self.store.uri.removeprefix('file://')}/{self.folder}/report.html"
+
+    def rendered(self) -> str:
+        """Render the page again; returns the path of a copy that a browser can open."""
+        from lipt.report.html_page import render
+
+        html = render(self.document).encode()
+        self.store.write(f"{self.folder}/report.html", html, kind="other")
+        if self.store.uri.startswith("file://") and not self.remote:
+            return self.location
+        copy = f"{self.folder.rpartition('/')[2]}.html"
+        Path(copy).write_bytes(html)
+        return copy
+
+
+def find_report(run: str, overrides: tuple[str, ...]) -> Found:
+    """The report of a configuration, of a handle, or of WORKSPACE/reports/RUN.
+
+    Raises:
+        RunError: there is none.
     """
-    from lipt.adapters.store import MissingObjectError
+    from lipt.adapters.store import MissingObjectError, open_store
     from lipt.config import load_config
-    from lipt.flow.address import report_key, run_id
+    from lipt.flow.address import report_folder
     from lipt.report.document import Document
-    from lipt.report.html_page import render
-    from lipt.runtime.workspace import Workspace
 
-    remote = config_path.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
-    config = _config_of_run(config_path, overrides) if remote else load_config(config_path, list(overrides))
-    store, key = Workspace(config.workspace).store, report_key(config, "json")
+    remote = run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
+    workspace, below, name = run.rstrip("/").rpartition("/reports/")
+    if below and not remote and not run.endswith((".yaml", ".yml")):
+        store, folder = open_store(workspace), f"reports/{name}"
+    else:
+        config = _config_of_run(run, overrides) if remote else load_config(run, list(overrides))
+        store, folder = open_store(config.workspace), report_folder(config)
     try:
+        key = f"{folder}/report.json"
         document = Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
     except MissingObjectError:
-        raise RunError(f"{store.uri} has no report of this configuration", "run it first: lipt run") from None
-    html = render(document).encode()
-    store.write(report_key(config, "html"), html, kind="other")
-    location = location_of(store, config)
-    if remote:
-        location = f"{run_id(config)}.html"
-        Path(location).write_bytes(html)
-    show_report(document, location, output)
+        raise RunError(f"{store.uri} has no report of {run}", "run it first: lipt run") from None
+    return Found(document, store, folder, remote)
+
+
+@click.command()
+@click.argument("runs", metavar="CONFIG...", nargs=-1, required=True)
+@set_option
+@output_option
+def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> None:
+    """Show the verdict of a finished `run` or `compare` of CONFIG, and render its HTML report again.
+
+    Several CONFIGs are put side by side, on one page in the current folder. Runs on different data are shown, but not
+    compared. CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs).
+    The report of a handle is also written into the current folder.
+    """
+    found = [find_report(run, overrides) for run in runs]
+    if len(found) == 1:
+        (one,) = found
+        copy = one.rendered()
+        show_report(one.document, copy if one.remote else one.location, output)
+        return
+    from lipt.report.html_page import render
+    from lipt.report.side_by_side import side_by_side
+
+    document = side_by_side([each.document for each in found])
+    page = Path(f"{document.run_id}.html")
+    page.write_text(render(document), encoding="utf-8")
+    show_report(document, str(page), output)
 
 
 def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lipt.cli.options import dry_run_option, output_option, print_json, set_option
+from lipt.cli.verbose import is_quiet
 from lipt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def context_of(found: Sweep) -> Iterator[Context]:
     from lipt.progress import make_reporter
     from lipt.runtime.context import Context
 
-    reporter = make_reporter()
+    reporter = make_reporter(quiet=is_quiet())
     try:
         yield Context.of(found.base, reporter)
     finally:

@@ -1,4 +1,4 @@
-"""`-v`: more output."""
+"""`-v` and `-q`: more output, and less."""
 
 import sys
 from dataclasses import dataclass
@@ -14,26 +14,39 @@ class GlobalOptions:
     """Held by the context of the command line, so that it outlives the verb."""
 
     verbose: bool = False
+    quiet: bool = False
 
 
 def is_verbose() -> bool:
     """Whether -v was given, before or after the verb."""
+    return _given().verbose
+
+
+def is_quiet() -> bool:
+    """Whether -q was given, before or after the verb."""
+    return _given().quiet
+
+
+def _given() -> GlobalOptions:
     context = click.get_current_context(silent=True)
-    options = context.find_object(GlobalOptions) if context else None
-    return options is not None and options.verbose
+    return (context.find_object(GlobalOptions) if context else None) or GlobalOptions()
 
 
-def verbose_option(command: C) -> C:
-    """-v, on a command and on the commands below it."""
+def global_options(command: C) -> C:
+    """-v and -q, on a command and on the commands below it."""
     if not any(parameter.name == "verbose" for parameter in command.params):
         text = "Show more: every column, requests, tracebacks of errors."
         option = click.Option(
             ["-v", "--verbose"], is_flag=True, expose_value=False, is_eager=True, callback=_note, help=text
         )
         command.params.append(option)
+        text = "Show no progress."
+        command.params.append(
+            click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, is_eager=True, callback=_hush, help=text)
+        )
     if isinstance(command, click.Group):
         for below in command.commands.values():
-            verbose_option(below)
+            global_options(below)
     return command
 
 
@@ -44,6 +57,11 @@ def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> N
         options.verbose = True
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
         logging.getLogger("urllib3").setLevel(logging.DEBUG)  # requests to stores and clusters; no headers
+
+
+def _hush(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(GlobalOptions).quiet = True
 
 
 def print_traceback(error: BaseException) -> None:

@@ -36,6 +36,8 @@ class Row(_Model):
     algorithm: str = ""
     reason: str = ""
     """Reason for the algorithm, if the configuration left the choice to `auto`."""
+    data: str = ""
+    """Names the data set; rows of one run have the same. Only rows with equal data may be ranked."""
     kept_fraction: Share
     epoch_fraction: Share
     draw: str = "uniform"

@@ -104,7 +104,7 @@ def _t_95(degrees: int) -> float:
 def same_epoch_budget(row: Row, other: Row) -> bool:
     """Both train on equally many samples, within 1 % for rounding per class: in as many epochs, or in as many steps."""
     long = row.epochs == other.epochs or math.isclose(row.steps or 0, other.steps or -1, rel_tol=0.01)
-    return long and math.isclose(row.epoch_fraction, other.epoch_fraction, rel_tol=0.01)
+    return row.data == other.data and long and math.isclose(row.epoch_fraction, other.epoch_fraction, rel_tol=0.01)
 
 
 def same_budgets(row: Row, other: Row) -> bool:

@@ -58,7 +58,7 @@ def judge(rows: Sequence[Row]) -> Verdict:
 
 
 def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
-    others = [other for other in rows if other is not row]
+    others = [other for other in rows if other is not row and other.data == row.data]
     random = strongest_random(row, others)
     sentences = [
         *_against_others(row, others),

@@ -1,0 +1,24 @@
+"""`lipt open`."""
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+from lipt.cli.options import set_option
+
+
+@click.command("open")
+@click.argument("run", metavar="CONFIG")
+@set_option
+def open_report(run: str, overrides: tuple[str, ...]) -> None:
+    """Open the report of a finished run of CONFIG in a browser, and print its path.
+
+    CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs). A report
+    that lies in an object store is first written into the current folder.
+    """
+    from lipt.cli.report import find_report
+
+    path = find_report(run, overrides).rendered()
+    webbrowser.open(Path(path).absolute().as_uri())
+    click.echo(path)

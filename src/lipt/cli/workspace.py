@@ -1,0 +1,75 @@
+"""`lipt ls` and `lipt gc`: what a workspace holds."""
+
+from dataclasses import asdict
+
+import click
+
+from lipt.cli.options import output_option, print_json
+
+#: Default of the setting `workspace`.
+_DEFAULT = "runs"
+
+
+@click.command()
+@click.argument("workspace", default=_DEFAULT)
+@output_option
+def ls(workspace: str, output: str) -> None:
+    """List the finished runs of WORKSPACE (default: runs): name, date, artifacts, test accuracy, size.
+
+    Runs share artifacts, so the sizes add up to more than the workspace holds.
+    """
+    from lipt.flow.runs import list_runs
+    from lipt.report.numbers import format_bytes, format_percent
+    from lipt.runtime.workspace import Workspace
+
+    runs = list_runs(Workspace(workspace))
+    if output == "json":
+        print_json([asdict(run) for run in runs])
+        return
+    if not runs:
+        click.echo(f"lipt: {workspace} has no finished run\n  -> lipt run CONFIG", err=True)
+        return
+    lines = [
+        ("run", "date (UTC)", "artifacts", "accuracy", "size"),
+        *(
+            (
+                run.run,
+                run.created[:16].replace("T", " "),
+                str(run.stages),
+                format_percent(run.accuracy),
+                format_bytes(run.num_bytes),
+            )
+            for run in runs
+        ),
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for name, *rest in lines:
+        cells = [f"{text:>{width}}" for text, width in zip(rest, widths[1:], strict=True)]
+        click.echo("  ".join([f"{name:<{widths[0]}}", *cells]))
+
+
+@click.command()
+@click.argument("workspace", default=_DEFAULT)
+@click.option("--days", type=click.FloatRange(min=0), default=7, show_default=True, help="Keep younger artifacts.")
+@click.option("--dry-run", is_flag=True, help="List them; remove nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def gc(workspace: str, days: float, dry_run: bool, yes: bool) -> None:
+    """List what no report of WORKSPACE (default: runs) refers to, and remove it after a question.
+
+    An unfinished run and a sweep have no report. So their artifacts are listed once they are older than --days;
+    unfinished artifacts never are.
+    """
+    from lipt.flow.runs import list_unused, remove
+    from lipt.report.numbers import format_bytes, format_count
+    from lipt.runtime.workspace import Workspace
+
+    place = Workspace(workspace)
+    unused = list_unused(place, days=days)
+    for each in unused:
+        click.echo(f"{each.ref}  {format_bytes(each.num_bytes)}  {format_count(round(each.days), 'day')} old")
+    total = f"{format_count(len(unused), 'artifact')}, {format_bytes(sum(each.num_bytes for each in unused))}"
+    if unused and not dry_run and (yes or click.confirm(f"Remove {total}?", err=True)):
+        remove(place, unused)
+        click.echo(f"removed {total}")
+    else:
+        click.echo(f"{total}, nothing removed")

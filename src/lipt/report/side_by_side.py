@@ -1,0 +1,55 @@
+"""Several runs in one document: their rows side by side."""
+
+import hashlib
+from collections.abc import Sequence
+
+from lipt.report.document import Document, Row
+
+
+def side_by_side(documents: Sequence[Document]) -> Document:
+    """One document with the rows of all. Rows on different data or networks differ in `Row.data`: they are not ranked.
+
+    A row that several runs share, such as the same random baseline, is shown once.
+    """
+    names = [document.run_id for document in documents]
+    data = [document.provenance.digests.get("dataset", document.run_id) for document in documents]
+    tasks = [f"{digest} {document.done.get('Network')}" for digest, document in zip(data, documents, strict=True)]
+    rows, seen = list[Row](), set[tuple[object, ...]]()
+    for name, task, document in zip(names, tasks, documents, strict=True):
+        for row in document.rows:
+            same = (task, row.name, row.label, row.kept_fraction, row.epochs, row.steps, *row.seeds, *row.accuracy)
+            if row.role == "selected" or same not in seen:
+                rows.append(row.model_copy(update={"label": f"{row.label} [{name}]", "data": task}))
+            seen.add(same)
+    runs = {
+        f"Run {name}": " ".join(document.done.get(topic, "") for topic in ("Data", "Network", "Choice", "Training"))
+        for name, document in zip(names, documents, strict=True)
+    }
+    return Document(
+        title=f"{len(documents)} runs side by side",
+        run_id=f"side-by-side-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:8]}",
+        created=max(document.created for document in documents),
+        engine=documents[0].engine,
+        done={"Comparable": _comparable(names, data, documents)} | runs,
+        rows=rows,
+        curves=[
+            curve.model_copy(update={"name": f"{curve.name} [{name}]"})
+            for name, document in zip(names, documents, strict=True)
+            for curve in document.curves
+        ],
+    )
+
+
+def _comparable(names: Sequence[str], data: Sequence[str], documents: Sequence[Document]) -> str:
+    """Whether the accuracies may be compared, and why not."""
+    if len(set(data)) > 1:
+        parts = [
+            f"{name}: data {digest[:8]}, {document.rows[0].num_test_images:,} test images"
+            for name, digest, document in zip(names, data, documents, strict=True)
+        ]
+        return f"No. The data and the test images differ, so compare nothing between the runs. {'; '.join(parts)}."
+    if len({document.done.get("Network") for document in documents}) > 1:
+        return (
+            "In part. The data and the test images are the same, but the networks differ: only rows of one are ranked."
+        )
+    return "Yes: the data, the test images and the network are the same."

@@ -1,0 +1,143 @@
+"""The verbs of every day on a workspace with two finished runs, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.programs import lipt
+from tests.tiny import TINY
+
+SMALL = TINY | {
+    "select": {"algorithm": "stratified", "fraction": 0.1},
+    "train": {"epochs": 1, "random_baseline": False},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`a.yaml` and `b.yaml` have run; they differ in the seed and share the data set."""
+    folder = tmp_path_factory.mktemp("daily")
+    for seed, name in enumerate("ab"):
+        config = SMALL | {"name": name, "seed": seed, "workspace": str(folder / "runs")}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
+        ended = lipt("run", str(folder / f"{name}.yaml"), "-q")
+        assert (ended.returncode, ended.stderr) == (0, "")  # -q: no progress
+    return folder
+
+
+def runs_of(folder: Path) -> list[dict[str, object]]:
+    return json.loads(lipt("ls", str(folder / "runs"), "-o", "json").stdout)  # type: ignore[no-any-return]
+
+
+def test_ls_shows_each_run_with_its_date_accuracy_and_size(folder: Path) -> None:
+    first, second = runs_of(folder)
+    assert (str(first["run"])[:2], str(second["run"])[:2]) == ("a-", "b-")
+    document = json.loads((folder / f"runs/reports/{first['run']}/report.json").read_text())
+    assert first["accuracy"] == document["rows"][0]["accuracy"][0]
+    assert first["stages"] == len(document["ledger"]) == 4  # ingest, select, train, evaluate
+    data = sum(path.stat().st_size for path in folder.glob("runs/chunks/**/*") if path.is_file())
+    assert int(str(first["num_bytes"])) > data
+    shown = lipt("ls", str(folder / "runs")).stdout.splitlines()
+    assert len(shown) == 3
+    assert re.search(rf"{first['run']} +20..-..-.. ..:.. +4 +[\d.]+ % +[\d.]+ [kM]B", shown[1])
+
+
+def test_ls_of_an_empty_workspace_says_so(tmp_path: Path) -> None:
+    ended = lipt("ls", str(tmp_path))
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "no finished run" in ended.stderr
+
+
+def test_open_starts_the_browser_and_prints_the_path(folder: Path, tmp_path: Path) -> None:
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
+    run = f"{folder}/runs/reports/{runs_of(folder)[0]['run']}"
+    for address in (str(folder / "a.yaml"), run):
+        ended = lipt("open", address, BROWSER=str(browser))
+        assert ended.stdout.strip() == f"{run}/report.html", ended.stderr
+        assert opened.read_text().strip() == f"file://{run}/report.html"
+
+
+def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"))
+    assert ended.returncode == 0, ended.stderr
+    names = [run["run"] for run in runs_of(folder)]
+    assert all(f"stratified [{name}]" in ended.stdout for name in names)
+    page = Path(ended.stdout.splitlines()[-1]).read_text()
+    assert "Yes: the data, the test images and the network are the same." in page
+    rows = json.loads(lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]
+    assert [row["seeds"] for row in rows] == [[0], [1]]
+
+
+def test_runs_on_other_data_are_shown_but_not_compared(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other.yaml"
+    data = TINY["data"] | {"test_fraction": 0.3}
+    other.write_text(yaml.safe_dump(SMALL | {"name": "other", "data": data, "workspace": str(tmp_path / "runs")}))
+    assert lipt("run", str(other)).returncode == 0
+    ended = lipt("report", str(folder / "a.yaml"), str(other))
+    page = (tmp_path / ended.stdout.splitlines()[-1]).read_text()
+    assert "No. The data and the test images differ" in page
+    assert "359 test images" in page
+    table = page.partition("<caption>Accuracy of each method</caption>")[2].partition("</table>")[0]
+    assert table.count("<tbody>") == 2  # a group of its own for each
+
+
+def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:
+    runs = folder / "runs"
+    used = {str(path.parent) for path in runs.glob("*/*/artifact.json")}
+    made = lipt("stage", "ingest", str(folder / "a.yaml")).stdout.strip()
+    unused = lipt("stage", "initialise", str(folder / "a.yaml"), "--in", f"dataset={made}").stdout.strip()
+    assert "0 artifacts" in lipt("gc", str(runs), "--dry-run").stdout  # younger than a week
+    listed = lipt("gc", str(runs), "--dry-run", "--days", "0").stdout.splitlines()
+    assert [line.split()[0] for line in listed[:-1]] == [unused]
+    assert "nothing removed" in listed[-1]
+    assert (runs / unused / "artifact.json").exists()
+    assert lipt("gc", str(runs), "--days", "0").returncode != 0  # nobody answers the question
+    assert (runs / unused / "artifact.json").exists()
+    removed = lipt("gc", str(runs), "--days", "0", "--yes").stdout.splitlines()
+    assert removed[0].startswith(unused)
+    assert removed[-1].startswith("removed 1 artifact, ")
+    assert {str(path.parent) for path in runs.glob("*/*/artifact.json")} == used
+    assert "would run" not in lipt("run", str(folder / "a.yaml"), "--dry-run").stderr
+
+
+def test_gc_removes_nothing_where_a_report_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "runs/reports/x-1/report.json"
+    report.parent.mkdir(parents=True)
+    assert lipt("gc", str(tmp_path / "runs")).returncode == 1  # no report at all
+    report.write_text("{}")
+    ended = lipt("gc", str(tmp_path / "runs"), "--yes")
+    assert ended.returncode == 1
+    assert "another version of lipt wrote it" in ended.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_of_a_shell_is_a_script_that_names_lipt(shell: str) -> None:
+    assert "_LIPT_COMPLETE" in lipt("completion", shell).stdout
+
+
+def test_completion_knows_the_verbs() -> None:
+    ended = lipt(_LIPT_COMPLETE="bash_complete", COMP_WORDS="lipt comp", COMP_CWORD="1")
+    assert ended.stdout.split() == ["plain,compare", "plain,completion"]
+
+
+def test_help_groups_the_verbs_and_each_has_an_example() -> None:
+    shown = lipt("--help").stdout
+    groups = [line.rstrip(":") for line in shown.splitlines() if re.fullmatch(r"[A-Z][a-z ]+:", line)]
+    assert groups[-1] == "For pods and developers"
+    verbs = re.findall(r"^  ([a-z]+)  ", shown, re.MULTILINE)
+    assert verbs[-2:] == ["stage", "box"]
+    assert len(verbs) > 15
+    for verb in ("run", "report", "gc", "logs"):
+        assert f"Example: lipt {verb} " in " ".join(lipt(verb, "--help").stdout.split())
