@@ -1,4 +1,4 @@
-"""`lipt submit`, `lipt status` and `lipt logs`: runs on a cluster."""
+"""`lipt submit`, `status`, `logs` and `cancel`: runs on a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from lipt.cli.options import config_options, output_option, parse_pairs, print_j
 from lipt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
+    from lipt.adapters.cluster.api import Cluster
     from lipt.adapters.cluster.engine import EngineClient, RunState
+    from lipt.adapters.cluster.runs import Handle
     from lipt.config import Config
 
 _POLL_S = 2.0
@@ -29,6 +31,7 @@ _POLL_S = 2.0
 @click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow.")
 @click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline, such as gpus=1.")
 @click.option("--dry-run", is_flag=True, help="Validate and print the parameters; start nothing.")
+@click.option("--wait", is_flag=True, help="Then wait until the run ends; exit code 1 if it failed.")
 @output_option
 def submit(
     config_path: str,
@@ -37,9 +40,10 @@ def submit(
     namespace: str | None,
     pairs: tuple[str, ...],
     dry_run: bool,
+    wait: bool,
     output: str,
 ) -> None:
-    """Start CONFIG on a cluster. Prints only the handle of the run.
+    """Start CONFIG on a cluster. Prints only the handle of the run; with --wait, then its state box by box.
 
     \b
     lipt submit examples/01-quickstart.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
@@ -65,6 +69,11 @@ def submit(
         print_json({"handle": str(handle)} | asdict(handle))
     else:
         click.echo(handle)
+    if wait:
+        state = _at_end(chosen, handle.run)
+        if output == "text":
+            _show(state)
+        _exit_if_failed(state)
 
 
 @click.command()
@@ -78,10 +87,7 @@ def status(handle: str, wait: bool, output: str) -> None:
 
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
-    state = engine.state(address.run)
-    while wait and not state.over:
-        time.sleep(_POLL_S)
-        state = engine.state(address.run)
+    state = _at_end(engine, address.run) if wait else engine.state(address.run)
     if not state.over:
         with suppress(MissingError):  # not started yet
             why = waiting_reasons(cluster, address.namespace, engine.workflow(address.run))
@@ -90,20 +96,54 @@ def status(handle: str, wait: bool, output: str) -> None:
         print_json(asdict(state))
     else:
         _show(state)
+    _exit_if_failed(state)
+
+
+def _at_end(engine: EngineClient, run: str) -> RunState:
+    """The state of a run once it is over."""
+    while not (state := engine.state(run)).over:
+        time.sleep(_POLL_S)
+    return state
+
+
+def _exit_if_failed(state: RunState) -> None:
     if state.phase == "Failed":
         sys.exit(RunError.exit_code)
 
 
 @click.command()
 @click.argument("handle")
+def cancel(handle: str) -> None:
+    """Stop the run HANDLE. Finished stages stay in the workspace; the same run started again continues there."""
+    from lipt.adapters.cluster.api import Cluster
+    from lipt.adapters.cluster.runs import Handle
+
+    address = Handle.parse(handle)
+    engine = address.client(Cluster())
+    state = engine.state(address.run)
+    if state.over:
+        click.echo(f"{handle} has ended already: {state.phase}")
+        return
+    engine.cancel(address.run)
+    click.echo(f"{handle} is being stopped")
+
+
+@click.command()
+@click.argument("handle")
 @click.option("--box", help="Show only this box and its workers.")
+@click.option("-f", "--follow", is_flag=True, help="Show what is new until the run ends.")
 @output_option
-def logs(handle: str, box: str | None, output: str) -> None:
+def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
     """Show the logs of the run HANDLE, pod by pod, in the order in which the pods started."""
     from lipt.adapters.cluster.api import Cluster
     from lipt.adapters.cluster.runs import Handle, pod_logs
 
+    if follow and output == "json":
+        raise UsageError("--follow prints text as it comes", "remove --output json")
     address, cluster = Handle.parse(handle), Cluster()
+    if follow:
+        _follow(cluster, address, box)
+        return
     workflow = address.client(cluster).workflow(address.run)
     found = pod_logs(cluster, address.namespace, workflow, box=box)
     if output == "json":
@@ -111,6 +151,24 @@ def logs(handle: str, box: str | None, output: str) -> None:
         return
     for name, text in found:
         click.echo(f"== {name}\n{text}", nl=not text.endswith("\n"))
+
+
+def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
+    """Print what is new in the logs, until the run is over."""
+    from lipt.adapters.cluster.api import MissingError
+    from lipt.adapters.cluster.runs import pod_logs
+
+    engine, shown, last, over = address.client(cluster), dict[str, str](), "", False
+    while not over:
+        over = engine.state(address.run).over  # first, so that the last round sees the ends of all logs
+        with suppress(MissingError):  # not started yet
+            for name, text in pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box):
+                new, shown[name] = text.removeprefix(shown.get(name, "")), text
+                if new:
+                    click.echo(f"== {name}\n{new}" if name != last else new, nl=not new.endswith("\n"))
+                    last = name
+        if not over:
+            time.sleep(_POLL_S)
 
 
 def check_submittable(config: Config) -> list[str]:

@@ -79,6 +79,9 @@ class Argo:
             message=status.get("message", ""),
         )
 
+    def cancel(self, run: str) -> None:
+        self.cluster.request("PATCH", f"{self._path}/workflows/{run}", body={"spec": {"shutdown": "Terminate"}})
+
     def workflow(self, run: str) -> str:
         return run
 

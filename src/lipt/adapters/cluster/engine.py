@@ -40,7 +40,7 @@ class RunState:
 
 
 class EngineClient(Protocol):
-    """The part of an engine that `lipt submit`, `status`, `logs` and `report` need."""
+    """The part of an engine that `lipt submit`, `status`, `logs`, `cancel` and `report` need."""
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the installed pipeline with their defaults, or None.
@@ -56,6 +56,10 @@ class EngineClient(Protocol):
 
     def state(self, run: str) -> RunState:
         """The state of a run."""
+        ...
+
+    def cancel(self, run: str) -> None:
+        """Stop a run. Its pods get SIGTERM; a box that is stopped deletes its worker Job."""
         ...
 
     def workflow(self, run: str) -> str:

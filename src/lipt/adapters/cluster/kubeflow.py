@@ -98,6 +98,9 @@ class Kubeflow:
             message=str(found.error.message) if found.error else "",
         )
 
+    def cancel(self, run: str) -> None:
+        _call(lambda: self.client.terminate_run(run))
+
     def workflow(self, run: str) -> str:
         path = f"/apis/argoproj.io/v1alpha1/namespaces/{self.namespace}/workflows"
         items = self.cluster.get(path, labelSelector=f"pipeline/runid={run}")["items"]
