@@ -21,7 +21,7 @@ def setup_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], ho
     text = {"Question": _question(outcome), "Data": _data(outcome), "Network": _network(outcome)}
     text |= {"Choice": _choice(outcome), "Training": _training(outcome)}
     if others:
-        text["Compared with"] = f"{', '.join(others)}. These train the same network on the same data set."
+        text["Compared with"] = f"{', '.join(others)}. The network and the data set are the same."
     text["Seeds"] = f"{len(seeds)} ({', '.join(map(str, seeds))})."
     if len(seeds) > 1:
         text["Seeds"] += " Everything was repeated with each seed: other first weights, other draws, another order."
