@@ -3,8 +3,12 @@
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
+
+from lipt import metrics
+from lipt.errors import in_one_line
 
 #: Seconds between two progress lines of a running stage.
 _EVERY_S = 30.0
@@ -53,6 +57,7 @@ class Reporter:
         self.stream = stream or sys.stderr
         self.running: dict[str, Standing] = {}
         self._every_s = every_s
+        self._measures = True
         self._lock = threading.Lock()
         self._idle = threading.Event()
 
@@ -80,6 +85,17 @@ class Reporter:
             self.running.pop(label, None)
             if not self.running:
                 self._idle.set()
+
+    def measured(self, label: str, step: int, figures: Mapping[str, float]) -> None:
+        """Figures of a stage after an optimiser step; step 0: of the whole stage. They go where LIPT_METRICS says.
+        A run does not fail because they cannot be delivered."""
+        if not self._measures:
+            return
+        try:
+            metrics.log(label, step, figures)
+        except Exception as error:  # of a program that is not ours
+            self._measures = False
+            self.say(f"{metrics.VARIABLE}: {in_one_line(error)}; the run continues without it")
 
     def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
         """A stage finished."""

@@ -21,6 +21,7 @@ from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
 from lipt.flow.raptr_checks import check_blocks, schedule_problems
 from lipt.flow.variants import baseline_of, variants
+from lipt.metrics import check_metrics
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
@@ -194,6 +195,7 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
 
 def _check(ctx: Context) -> Facts:
     config = ctx.config
+    check_metrics()
     facts, settings = Facts.of(config.data, partial(listing, ctx)), config.model
     is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
     is_default &= not (config.train.raptr or config.initialise.raptr)

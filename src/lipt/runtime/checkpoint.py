@@ -45,16 +45,33 @@ def resumable(
             attempt.reporter.say(f"{attempt.label:<16}  continues after epoch {epochs}, from its checkpoint")
     if ranks.rank == 0:
         follow(attempt, trainer)
-    last = time.monotonic()
+    last, measure = time.monotonic(), measures(attempt, trainer)
 
     def after_epoch(trainer: Trainer) -> None:
         nonlocal last
+        if ranks.rank == 0:
+            measure(trainer)
         cost = total_cost(attempt, ranks)
         if ranks.rank == 0 and trainer.done < 1 and time.monotonic() - last >= every_s:
             last = time.monotonic()
             attempt.save_checkpoint(_pack(cost, trainer, dynamics, extra()))
 
     yield after_epoch
+
+
+def measures(attempt: Attempt, trainer: Trainer) -> Callable[[Trainer], None]:
+    """The hook that hands the figures of each epoch to the reporter."""
+    before, since = trainer.progress.images, time.monotonic()
+
+    def after_epoch(trainer: Trainer) -> None:
+        nonlocal before, since
+        progress, now = trainer.progress, time.monotonic()
+        rate = (progress.images - before) / max(now - since, 1e-9)
+        before, since = progress.images, now
+        figures = {"loss": progress.loss[-1], "train_accuracy": progress.accuracy[-1], "images_per_s": rate}
+        attempt.reporter.measured(attempt.label, progress.steps, figures)
+
+    return after_epoch
 
 
 def follow(attempt: Attempt, trainer: Trainer) -> None:

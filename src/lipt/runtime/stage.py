@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lipt.ledger import reset_peak_memory
+from lipt.ledger import Cost, reset_peak_memory
 from lipt.progress import Reporter
 from lipt.rng import reproducible
 from lipt.runtime.artifact import CHECKPOINT, COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
@@ -75,6 +75,7 @@ class Stage:
         workspace.store.write(f"{ref}/{MARKER}", artifact.to_json(), kind="other")
         workspace.store.delete(f"{ref}/{CHECKPOINT}")
         workspace.note(artifact, made=True)
+        reporter.measured(self.label, 0, _figures(cost, summary))
         reporter.done(self.label, cost.wall_s, summary)
         return artifact
 
@@ -82,6 +83,13 @@ class Stage:
         refs = tuple(artifact.ref for artifact in self.inputs)
         empty: dict[str, Any] = {"files": {}, "summary": {}}
         return Artifact(stage=self.name, key=self.key, inputs=refs, settings=dict(self.settings), **(empty | found))
+
+
+def _figures(cost: Cost, summary: Mapping[str, Any]) -> dict[str, float]:
+    """What a stage cost, and the numbers of its summary."""
+    found = {name: value for name, value in summary.items() if isinstance(value, (int, float))}
+    spent = {"seconds": cost.wall_s, "flops": cost.flops, "requests": cost.requests}
+    return found | spent | {"read_bytes": sum(cost.read.values()), "written_bytes": sum(cost.written.values())}
 
 
 @contextmanager

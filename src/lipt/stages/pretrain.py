@@ -30,7 +30,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
     def body(attempt: Attempt) -> dict[str, Any]:
         # Imported here, so that the box that waits for the jigsaws, and only asks which are there, imports no torch.
         from lipt.data.images import image_shape
-        from lipt.runtime.checkpoint import follow
+        from lipt.runtime.checkpoint import follow, measures
         from lipt.runtime.network import jigsaw_augment, new_model, read_weights
         from lipt.stages.dispatch import shard_images
         from lipt.training.loop import Recipe, Trainer, train
@@ -53,7 +53,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         )
         trainer = Trainer(model, recipe, seed=seed, device=ctx.device)
         follow(attempt, trainer)  # show progress
-        train(trainer, lambda _trainer: (images, None))
+        train(trainer, lambda _trainer: (images, None), after_epoch=measures(attempt, trainer))
         density = prune_model(ctx, model, images, seed)
         attempt.flops += trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
         attempt.put(DELTA, encode_delta(state_of(model), base), kind="model")

@@ -168,7 +168,7 @@ class _Relay(Reporter):
         return lambda *arguments: print(json.dumps([method, arguments]), file=self.stream, flush=True)
 
 
-_RELAYED = ("started", "advance", "stopped", "done", "skipped", "say")
+_RELAYED = ("started", "advance", "stopped", "measured", "done", "skipped", "say")
 
 
 def write_json(path: Path, document: Any) -> None:
