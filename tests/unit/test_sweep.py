@@ -111,6 +111,8 @@ RESULTS = [
 
 def test_results_are_read_back_as_written() -> None:
     assert read_lines(to_lines(RESULTS), "x") == RESULTS
+    older = to_lines(RESULTS).replace('"name":', '"field_of_another_version":1,"name":')
+    assert read_lines(older, "x") == RESULTS
     with pytest.raises(IntegrityError, match=r"x.jsonl contains a line that is no result"):
         read_lines('{"point": {}}\n', "x.jsonl")
 

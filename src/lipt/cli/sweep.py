@@ -113,6 +113,6 @@ def show_plan(found: Sweep, output: str) -> None:
     for stage, count in stages.items():
         click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds.get(stage))}".rstrip())
     if unknown:
-        click.echo(f"{unknown}: no forecast of the time. `lipt ingest` ingests it")
+        click.echo(f"{unknown}. There is no forecast of the time before the first run has ingested it")
     else:
         click.echo(f"{'all':<12} {sum(stages.values()):>6,}  {format_seconds(sum(seconds.values()))}")

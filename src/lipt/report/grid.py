@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lipt.errors import IntegrityError
+from lipt.errors import IntegrityError, in_one_line
 from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
 from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds
@@ -54,15 +55,18 @@ def to_lines(results: Sequence[Result]) -> str:
 
 
 def read_lines(text: str, origin: str) -> list[Result]:
-    """The results that `to_lines` wrote.
+    """The results that `to_lines` wrote, also those of a version whose rows had further fields.
 
     Raises:
         IntegrityError: a line is something else.
     """
     try:
-        return [Result.model_validate_json(line) for line in text.splitlines()]
-    except ValidationError as error:
-        what = f"{origin} contains a line that is no result of a sweep: {error.errors()[0]['msg']}"
+        found = [json.loads(line) for line in text.splitlines()]
+        rows = [[{key: row[key] for key in row if key in Row.model_fields} for row in each["rows"]] for each in found]
+        return [Result(point=each["point"], rows=own) for each, own in zip(found, rows, strict=True)]
+    except (ValueError, KeyError, TypeError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else in_one_line(error)
+        what = f"{origin} contains a line that is no result of a sweep: {why}"
         raise IntegrityError(what, "delete the file and run the sweep again: finished stages are found") from None
 
 
