@@ -23,7 +23,7 @@ _PARTS = {
     "Stages, artifacts and workspaces": ("runtime", "stages", "flow"),
     "Stores: folders and S3": ("adapters.store", "adapters.minio_setup"),
     "Clusters: Kubernetes, Argo, Kubeflow": ("adapters.cluster", "pods"),
-    "Commands, forecasts and reports": ("cli", "forecast", "report", "errors"),
+    "Commands, forecasts and reports": ("cli", "forecast", "report", "errors", "metrics"),
 }
 _HEAD = """# Errors
 
