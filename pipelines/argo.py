@@ -23,6 +23,14 @@ from lipt.adapters.cluster.manifest import (
 from pipelines.lipt_pipeline import lipt
 
 _HOUR = 3600
+#: Of the containers that Argo adds to a box.
+_EXECUTOR = {
+    "securityContext": CONTAINER_SECURITY,
+    "resources": {
+        "requests": {"cpu": "10m", "memory": "64Mi"},
+        "limits": {"cpu": "500m", "memory": "256Mi"},
+    },
+}
 
 
 def workflow_template() -> dict[str, Any]:
@@ -58,12 +66,12 @@ def workflow_template() -> dict[str, Any]:
             "entrypoint": "lipt",
             "serviceAccountName": "lipt-run",
             "securityContext": POD_SECURITY,
-            # Argo adds containers that have no security context by default. The Pod Security level `restricted` would
-            # refuse every pod with such a container.
+            # Argo adds containers that have neither a security context nor resources by default. The Pod Security level
+            # `restricted` would refuse every pod with such a container; so would a quota.
             "podSpecPatch": json.dumps(
                 {
-                    "initContainers": [{"name": "init", "securityContext": CONTAINER_SECURITY}],
-                    "containers": [{"name": "wait", "securityContext": CONTAINER_SECURITY}],
+                    "initContainers": [{"name": "init", **_EXECUTOR}],
+                    "containers": [{"name": "wait", **_EXECUTOR}],
                 }
             ),
             "ttlStrategy": {"secondsAfterCompletion": 7 * 24 * _HOUR},

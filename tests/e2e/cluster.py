@@ -74,7 +74,7 @@ class Run:
         document = SMALL | {"workspace": f"s3://{BUCKET}/{name}"}
         for section, values in (changes or {}).items():
             document[section] = {**document.get(section, {}), **values} if isinstance(values, dict) else values
-        config = folder / f"{name}.yaml"
+        config = self.config = folder / f"{name}.yaml"
         config.write_text(yaml.safe_dump(document), encoding="utf-8")
         pairs = {"cpu": "200m", "memory": "1Gi"} | parameters
         options = [text for key, value in pairs.items() for text in ("-p", f"{key}={value}")]
@@ -97,6 +97,13 @@ class Run:
         command = [LIPT, "status", self.handle, "-o", "json"]
         document = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         return next(str(each["message"]) for each in document["boxes"] if each["name"] == box)
+
+    def doctor(self, check: str) -> dict[str, Any]:
+        """What `lipt doctor` finds for its configuration now."""
+        command = [LIPT, "doctor", str(self.config), "--engine", "argo", "-n", NAMESPACE, "-o", "json"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        found: dict[str, Any] = json.loads(done.stdout)[check]
+        return found
 
     def succeeds(self, **options: float) -> None:
         """Waits for the end and asserts that it is a good one."""

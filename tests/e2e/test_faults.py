@@ -192,6 +192,24 @@ def test_a_run_that_no_node_takes_says_so(tmp_path: Path) -> None:
     kubectl("delete", "workflow", run.workflow)
 
 
+def test_a_quota_that_refuses_the_workers(tmp_path: Path, same: Any) -> None:
+    """The box, `lipt status` and `lipt doctor` tell it within half a minute; the run goes on when there is room."""
+    run = Run(tmp_path, "quota")
+    run.running(lambda: run.pods("dispatch"), why="dispatch")
+    kubectl("create", "quota", "tight", "--hard=requests.nvidia.com/gpu=0")
+    try:
+        until(lambda: items("jobs", f"lipt.dev/run={run.workflow}"), why="the Job of the swarm exists")
+        told = "4 pods are not admitted: exceeded quota: tight"
+        until(lambda: told in run.message("pretrain"), why="status tells it", seconds=30)
+        assert "`kubectl -n lipt describe quota`" in run.message("pretrain")
+        until(lambda: "pretrain: 4 of 4 pods are not admitted" in run.logs(), why="the box tells it", seconds=15)
+        assert "exceeded quota: tight" in run.doctor("admission")["finding"]
+    finally:
+        kubectl("delete", "quota", "tight")
+    run.succeeds()
+    same(run)
+
+
 def test_mistakes_are_told_once_and_not_repeated(tmp_path: Path, wrong_secret: str) -> None:
     """Wrong credentials, a missing bucket, a setting that contradicts itself: one pod each, one line each.
 

@@ -14,7 +14,7 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: elsewhere
 resources: [../overlays/kind]
-components: [../components/gpu, ../components/ephemeral]
+components: [../components/gpu, ../components/ephemeral, ../components/quota]
 """
 
 

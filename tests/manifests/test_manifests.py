@@ -31,11 +31,10 @@ def test_labels_of_pods(overlay: list[Object]) -> None:
 
 def test_resources_are_requested() -> None:
     for name, pod in each_pod():
-        for container in pod["spec"]["containers"]:
-            if container["name"] != "wait":
-                resources = container["resources"]
-                assert {"cpu", "memory"} <= set(resources["requests"]), name
-                assert "memory" in resources["limits"], name
+        for container in pod["spec"].get("initContainers", []) + pod["spec"]["containers"]:
+            resources = container["resources"]
+            assert {"cpu", "memory"} <= set(resources["requests"]), name
+            assert "memory" in resources["limits"], name
 
 
 def test_images_are_pinned(overlay: list[Object]) -> None:

@@ -10,6 +10,7 @@ RIGHTS = {
     "lipt-run": {
         "batch/jobs": {"create", "get", "delete"},
         "/pods": {"get", "list", "patch", "delete"},
+        "/events": {"list"},
         "argoproj.io/workflowtaskresults": {"create", "patch"},
     },
     "lipt-setup": {"/secrets": {"create"}, "/secrets/minio-root": {"get"}, "/secrets/lipt-s3": {"get"}},

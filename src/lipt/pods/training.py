@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lipt.adapters.cluster.fanout import NO_ROOM, ThisPod, run_job
+from lipt.adapters.cluster.fanout import NO_ROOM, REFUSED, ThisPod, run_job
 from lipt.adapters.cluster.manifest import FIRST_POD, Pods
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
@@ -56,7 +56,7 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             together=True,
         )
         raise_bug(name, lost)
-        if NO_ROOM in lost.values():
+        if any(why.startswith((NO_ROOM, REFUSED)) for why in lost.values()):
             ctx.reporter.say(f"{name}: no room for {count} pods at a time, so this box trains alone")
             return None
         for index, why in lost.items():

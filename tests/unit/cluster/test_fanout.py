@@ -105,7 +105,8 @@ class Slow(Server):
 
     def _status(self) -> dict[str, Any]:
         type(self).ran_s += 20
-        return {"succeeded": 3, "completedIndexes": "0-2", "failedIndexes": "3", "asked": self.asked["job"]}
+        over = {"succeeded": 3, "completedIndexes": "0-2", "failedIndexes": "3"}
+        return {"active": 1, **over, "asked": self.asked["job"]}
 
     def _pods(self) -> list[dict[str, Any]]:
         now = datetime.now(UTC)
@@ -148,3 +149,64 @@ def test_after_the_quorum_a_worker_is_given_up_that_takes_a_multiple_of_the_othe
 
 def test_a_job_that_does_not_change_is_looked_at_less_and_less() -> None:
     assert [pause_s(quiet_s) for quiet_s in (0, 10, 60, 86_400)] == [1, 1, 3, 10]
+
+
+class Refusing(Server):
+    """A Job whose pods a quota refuses until the `admits`-th look; then they are done."""
+
+    admits = 0
+
+    def do_GET(self) -> None:
+        if urlsplit(self.path).path.endswith("/events"):
+            self.asked["events"] += 1
+            self.answer({"items": [refused("a", "old", 0), refused("b", "exceeded quota: q, asked: 2", 1)]})
+        else:
+            super().do_GET()
+
+    def _status(self) -> dict[str, Any]:
+        if self.asked["job"] < self.admits:
+            return {"active": 0}
+        return {"succeeded": 2, "completedIndexes": "0,1", "conditions": [{"type": "Complete", "status": "True"}]}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        return []
+
+
+def refused(pod: str, why: str, second: int) -> dict[str, Any]:
+    message = f'Error creating: pods "pretrain-0-{pod}" is forbidden: {why}'
+    return {"message": message, "lastTimestamp": f"2026-01-01T00:00:0{second}Z"}
+
+
+def start(**job: Any) -> dict[int, str]:
+    options = {"name": "pretrain", "arguments": ["box"], "completions": 2, "may_fail": 1} | job
+    return run_job(ThisPod(namespace="vision", pod="box"), Pods(image="lipt:1"), **options)
+
+
+QUOTA = "exceeded quota: q, asked: 2 -> `kubectl -n vision describe quota` shows what is used"
+
+
+def test_a_quota_that_refuses_the_pods_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Refusing,), {"asked": Counter(), "admits": 5})
+    said: list[str] = []
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        assert start(say=said.append) == {}
+    told = [text for text in said if "not admitted" in text]
+    assert [text.partition(": wait, or")[0] for text in told] == [f"pretrain: 2 of 2 pods are not admitted: {QUOTA}"]
+    assert handler.asked["events"] == 4
+
+
+@pytest.mark.parametrize("room_within_s", [0.3, None])
+def test_a_quota_ends_the_wait_long_before_the_deadline(
+    room_within_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(fanout, "_ADMITTED_WITHIN_S", 0.3)
+    handler = type("Handler", (Refusing,), {"asked": Counter(), "admits": 1_000_000})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        lost = start(say=lambda _text: None, room_within_s=room_within_s)
+    assert sorted(lost) == [0, 1]
+    assert lost[0].startswith(f"the namespace does not admit its pod: {QUOTA}")
+    assert handler.asked["deleted"] == 1

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from lipt.adapters.cluster.admission import reason_of, remedy_of
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 #: Seconds; an API server restarts in less time.
@@ -37,6 +38,7 @@ class Cluster:
 
     Every call retries transient failures, and raises:
         RefusedError: not allowed.
+        NotAdmittedError: refused by a quota or another rule of the namespace.
         UsageError: rejected as invalid.
         MissingError: no such object.
         TransientError: the API server stays unreachable.
@@ -154,6 +156,10 @@ class RefusedError(UsageError):
     """These credentials do not permit that."""
 
 
+class NotAdmittedError(RunError):
+    """These credentials permit it, but a rule of the namespace does not: a quota, a limit, Pod Security."""
+
+
 class _ExistsError(RunError):
     """An object of that name exists."""
 
@@ -165,6 +171,10 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
         message = f"{error.status} {error.reason}"
     if error.status == 404:
         return MissingError(f"not in the cluster: {path} ({message})", "check the name and the namespace")
+    if error.status == 403 and method == "POST" and "is forbidden: User " not in message:
+        namespace = path.partition("/namespaces/")[2].partition("/")[0]
+        reason = reason_of(message)
+        return NotAdmittedError(f"{namespace} does not admit it: {reason}", remedy_of(reason, namespace))
     if error.status in (401, 403):
         return RefusedError(
             f"the cluster refuses: {message}",

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.admission import refusal, remedy_of
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.manifest import JOB_LABEL, Pods, job_manifest
 from lipt.errors import RunError
 
@@ -23,6 +24,10 @@ _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 _LIST_S = 30.0
 #: The reason of pods that could not start.
 NO_ROOM = "no node had room for it"
+#: Starts the reason of pods that the namespace did not admit.
+REFUSED = "the namespace does not admit its pod: "
+#: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted.
+_ADMITTED_WITHIN_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,8 @@ def run_job(
         may_fail: number of indexes that may fail before the rest is stopped.
         say: receives messages about progress.
         advance: receives the number of finished pods and of all pods.
-        room_within_s: give up if no pod gets a node for this long; None: wait until the deadline.
+        room_within_s: give up if no pod gets a node for this long; None: wait until the deadline. Pods that the
+            namespace does not admit (quota, limits) are given up after this time, or ten minutes.
         quorum: once this number of pods is done, end those that take too long (`Pods.grace`); None: wait for all.
         together: the pods share one training. They reach the first one under the name in FIRST_POD, there is no
             deadline, and all of them need a node at the same time.
@@ -139,18 +145,21 @@ class _Watch:
     """Whether the Job ended by itself."""
     reasons: dict[int, str] = field(default_factory=dict)
     shown: str = ""
+    refused: str = ""
+    """Why the namespace does not admit the missing pods; empty if it does."""
 
     def wait(self, *, room_within_s: float | None, quorum: int | None, grace: float, together: bool) -> dict[int, str]:
         """The reason, for every index that did not succeed."""
-        last_placed = changed = listed = time.monotonic()
+        last_placed = last_admitted = changed = listed = time.monotonic()
         seen: dict[str, Any] | None = None
         while True:
             job: dict[str, Any] = self.cluster.get(self.path)
             now = time.monotonic()
             state, status = job_status.state(job), job.get("status", {})
+            missing = job_status.missing(job)
             if state != seen:
                 seen, changed = state, now
-            elif now - listed < _LIST_S:  # no pod has changed
+            elif now - listed < _LIST_S and not missing:  # no pod has changed
                 time.sleep(pause_s(now - changed))
                 continue
             listed = now
@@ -162,11 +171,17 @@ class _Watch:
                 return job_status.lost(status, condition, self.completions, self.reasons)
             if together and job_status.NO_MEMORY in self.reasons.values():
                 return {index: why for index, why in self.reasons.items() if why == job_status.NO_MEMORY}
+            self._note_refusal(missing, pods)
             waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
             if not waiting or (running and not together):
                 last_placed = now
+            if not self.refused or ((waiting or running) and not together):
+                last_admitted = now
+            left = set(range(self.completions)) - job_status.indexes(status.get("completedIndexes", ""))
+            if now - last_admitted > (room_within_s or _ADMITTED_WITHIN_S):
+                return dict.fromkeys(sorted(left), f"{REFUSED}{self.refused}")
             if room_within_s is not None and now - last_placed > room_within_s:
-                return dict.fromkeys(range(self.completions), NO_ROOM)
+                return dict.fromkeys(sorted(left), NO_ROOM)
             if quorum is not None and status.get("succeeded", 0) >= quorum and job_status.all_slow(job, pods, grace):
                 slow = {"message": f"slower than {grace:g} times the median of the finished ones"}
                 failed = job_status.indexes(status.get("failedIndexes", ""))
@@ -187,6 +202,19 @@ class _Watch:
                 self.say(f"{self.name}: {name} is on a node that does not answer: started elsewhere")
                 _forget(self.cluster, f"{where}/{name}")
         return pods
+
+    def _note_refusal(self, missing: int, pods: list[dict[str, Any]]) -> None:
+        """Find out why pods are missing, and tell it. (A pod that is started again is missing for a while, too.)"""
+        job, refused = self.path.rsplit("/", 1)[1], ""
+        try:
+            if missing and (reason := refusal(self.cluster, self.namespace, job, pods)):
+                refused = f"{reason} -> {remedy_of(reason, self.namespace)}"
+        except RefusedError:
+            if not pods:
+                refused = f"this account may not see why -> kubectl -n {self.namespace} describe job {job}"
+        if refused and refused != self.refused:
+            self.say(f"{self.name}: {missing} of {self.completions} pods are not admitted: {refused}")
+        self.refused = refused
 
     def _tell(self, done: int, running: list[dict[str, Any]], *, suspended: bool) -> None:
         self.advance(done, self.completions)

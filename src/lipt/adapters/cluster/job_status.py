@@ -20,6 +20,15 @@ def is_suspended(job: dict[str, Any]) -> bool:
     return bool(job.get("spec", {}).get("suspend"))
 
 
+def missing(job: dict[str, Any]) -> int:
+    """The number of pods that the Job should have now and does not have."""
+    if is_suspended(job):
+        return 0
+    status = job.get("status", {})
+    over = int(status.get("succeeded", 0)) + len(indexes(status.get("failedIndexes", "")))
+    return max(0, int(job["spec"]["completions"]) - over - int(status.get("active", 0)))
+
+
 def state(job: dict[str, Any]) -> dict[str, Any]:
     """The part of the Job that changes when one of its pods changes."""
     return {"status": job.get("status", {}), "suspended": is_suspended(job)}

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lipt.adapters.cluster import job_status
+from lipt.adapters.cluster.admission import refusal, remedy_of
 from lipt.adapters.cluster.api import Api
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
-from lipt.adapters.cluster.manifest import RUN_LABEL
+from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL
 from lipt.errors import LiptError, UsageError, did_you_mean
 from lipt.pipeline import BOXES, STAGES
 
@@ -77,16 +79,30 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
 
 
 def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
-    """Box -> the scheduler's reason why pods of the box or of its workers have no node yet."""
+    """Box -> why pods of the box or of its workers have no node yet, or are not admitted by the namespace."""
     told: dict[str, list[str]] = {}
-    for box, pod in _pods(cluster, namespace, workflow):
+    pods = _pods(cluster, namespace, workflow)
+    for box, pod in pods:
         for condition in pod["status"].get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 told.setdefault(box, []).append(str(condition.get("message", "")).partition(". ")[0])
-    return {
+    return _refused(cluster, namespace, workflow, [pod for _, pod in pods]) | {
         box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} for a node: {texts[0]}"
         for box, texts in told.items()
     }
+
+
+def _refused(cluster: Api, namespace: str, workflow: str, pods: list[dict[str, Any]]) -> dict[str, str]:
+    """Box -> why the namespace does not admit the pods of its Job."""
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    found = {}
+    for job in cluster.get(path, labelSelector=f"{RUN_LABEL}={workflow}")["items"]:
+        own = [pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) == job["metadata"]["name"]]
+        count = 0 if job_status.condition(job) else job_status.missing(job)
+        if count and (reason := refusal(cluster, namespace, job["metadata"]["name"], own)):
+            text = f"{count} pod{'s are' if count > 1 else ' is'} not admitted: {reason}"
+            found[_box_of(job) or ""] = f"{text} -> {remedy_of(reason, namespace)}"
+    return found
 
 
 def _pods(cluster: Api, namespace: str, workflow: str) -> list[tuple[str, dict[str, Any]]]:

@@ -6,7 +6,7 @@ from lipt.adapters.cluster.preflight.installation import pipeline, server, store
 from lipt.adapters.cluster.preflight.rights import account_rights, user_rights
 from lipt.adapters.cluster.preflight.scheduling import image, nodes
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
-from lipt.adapters.cluster.preflight.trial import pod
+from lipt.adapters.cluster.preflight.trial import admission, pod
 
 __all__ = ["CHECKS", "Site", "UnknownError", "pipeline", "pod", "server", "training_service", "user_rights"]
 
@@ -16,4 +16,5 @@ CHECKS: dict[str, Callable[[Site], str]] = {
     "store": store_objects,
     "nodes": nodes,
     "image": image,
+    "admission": admission,
 }

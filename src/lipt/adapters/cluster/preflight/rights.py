@@ -11,10 +11,16 @@ GRANT = "kubectl -n {namespace} create rolebinding lipt-users --clusterrole=edit
 _ACCOUNT = (
     ("batch", "jobs", ("create", "get", "delete")),
     ("", "pods", ("get", "list", "patch", "delete")),
+    ("", "events", ("list",)),
 )
 _ARGO_ACCOUNT = (("argoproj.io", "workflowtaskresults", ("create", "patch")),)
 #: Permissions that a user needs for `lipt submit`, `status` and `logs`.
-_LOGS = (("", "pods", ("list",)), ("", "pods/log", ("get",)))
+_LOGS = (
+    ("", "pods", ("list",)),
+    ("", "pods/log", ("get",)),
+    ("batch", "jobs", ("list",)),
+    ("", "events", ("list",)),
+)
 _USER = {
     "argo": (("argoproj.io", "workflowtemplates", ("get",)), ("argoproj.io", "workflows", ("create", "get")), *_LOGS),
     "kubeflow": (("", "services/proxy", ("create", "get")), ("argoproj.io", "workflows", ("list",)), *_LOGS),

@@ -48,17 +48,32 @@ def pod(site: Site, *, workspace: str, data: str) -> str:
     return f"on {ended['spec']['nodeName']}, {seconds:.0f} s: lipt {__version__}, {findings['workspace']['finding']}"
 
 
+def admission(site: Site) -> str:
+    """The namespace admits a pod like a worker: quota, limits, Pod Security, account. Nothing is created."""
+    if missing_rights(site, [("", "pods", ("create",))]):
+        raise UnknownError(f"you may not start a pod in {site.namespace}", GRANT.format(namespace=site.namespace))
+    pods = site.pods
+    body = _pod("lipt-worker", pod_spec(pods, job="", arguments=[]))
+    site.cluster.request("POST", f"/api/v1/namespaces/{site.namespace}/pods", query={"dryRun": "All"}, body=body)
+    gpus = f", {pods.gpus} {'GPU' if pods.gpus == 1 else 'GPUs'}" if pods.gpus else ""
+    return f"quota, limits and Pod Security admit a worker pod: {pods.cpu} CPU, {pods.memory}{gpus}"
+
+
 def _pod_manifest(pods: Pods, arguments: list[str]) -> dict[str, Any]:
     small = pods.model_copy(update={"gpus": 0, "cpu": "50m", "memory": "1Gi"})
     spec = pod_spec(small, job="", arguments=arguments)
     del spec["affinity"]
     spec["activeDeadlineSeconds"] = 2 * int(_PATIENCE_S)
     spec["containers"][0]["env"].append({"name": "LIPT_S3_RETRY_S", "value": "10"})
+    return _pod("lipt-doctor", spec)
+
+
+def _pod(name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": drawn_name("lipt-doctor"),
+            "name": drawn_name(name),
             "labels": labels_of("doctor"),
             "annotations": {"sidecar.istio.io/inject": "false"},
         },

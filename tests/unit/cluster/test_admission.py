@@ -1,0 +1,109 @@
+"""Refusals of Kubernetes 1.34, word for word, and what is told about them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lipt.adapters.cluster import preflight
+from lipt.adapters.cluster.admission import reason_of, refusal, remedy_of
+from lipt.adapters.cluster.api import Cluster, NotAdmittedError, RefusedError
+from lipt.adapters.cluster.runs import waiting_reasons
+from tests.unit.cluster.answers import Answers, site
+from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
+
+CREATING = 'Error creating: pods "x-pretrain-1f-0-" is forbidden: '
+QUOTA = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
+
+
+@pytest.mark.parametrize(
+    ("why", "remedy"),
+    [
+        (QUOTA, "kubectl -n vision describe quota"),
+        ("failed quota: q: must specify limits.cpu for: worker", "add a LimitRange"),
+        ('error looking up service account vision/w: serviceaccount "w" not found', "kubectl apply -k"),
+        ('violates PodSecurity "restricted:latest": seccompProfile', "restricted"),
+        ("no PriorityClass with name low was found", "kubectl get priorityclasses"),
+        ("maximum memory usage per Container is 1Gi, but limit is 2Gi", "kubectl -n vision describe limits"),
+        ("anything else", "kubectl -n vision get events"),
+    ],
+)
+def test_each_refusal_has_its_own_remedy(why: str, remedy: str) -> None:
+    assert reason_of(f"{CREATING}{why}") == why
+    assert remedy in remedy_of(why, "vision")
+
+
+def test_a_webhook_and_a_limit_below_the_request() -> None:
+    denied = 'admission webhook "w.example" denied the request: no'
+    assert reason_of(f"Error creating: {denied}") == denied
+    assert "webhook" in remedy_of(denied, "vision")
+    invalid = (
+        'Error creating: Pod "x-0" is invalid: spec.containers[0].resources.requests: Invalid value: "4": must be '
+    )
+    invalid += "less than or equal to cpu limit of 2"
+    assert reason_of(invalid).startswith("spec.containers[0].resources.requests")
+    assert "LimitRange" in remedy_of(reason_of(invalid), "vision")
+
+
+def test_a_refusal_counts_until_a_newer_pod_exists() -> None:
+    events = [{"message": f"{CREATING}{QUOTA}", "lastTimestamp": None, "eventTime": "2026-01-01T00:01:00.5Z"}]
+    cluster = Answers({"/api/v1/namespaces/vision/events": {"items": events}})
+    older, newer = ({"metadata": {"creationTimestamp": f"2026-01-01T00:0{minute}:00Z"}} for minute in (1, 2))
+    assert refusal(cluster, "vision", "x-pretrain", [older]) == QUOTA
+    assert refusal(cluster, "vision", "x-pretrain", [older, newer]) == ""
+    assert refusal(Answers({"/api/v1/namespaces/vision/events": {"items": []}}), "vision", "x-pretrain", []) == ""
+
+
+def test_status_tells_which_box_waits_and_for_what() -> None:
+    labels = {"lipt.dev/run": "x", "app.kubernetes.io/component": "initialise"}
+    job = {"metadata": {"name": "x-initialise", "labels": labels}, "spec": {"completions": 2}}
+    event = {"message": f"{CREATING}{QUOTA}", "lastTimestamp": "2026-01-01T00:00:00Z"}
+    answers: dict[str, Any] = {
+        "/api/v1/namespaces/vision/pods": {"items": []},
+        "/apis/batch/v1/namespaces/vision/jobs": {"items": [job]},
+        "/api/v1/namespaces/vision/events": {"items": [event]},
+    }
+    (told,) = waiting_reasons(Answers(answers), "vision", "x").items()
+    assert told[0] == "dispatch"
+    assert told[1].startswith(f"2 pods are not admitted: {QUOTA} -> `kubectl -n vision describe quota`")
+    ended = {"conditions": [{"type": "Failed", "status": "True"}]}
+    answers["/apis/batch/v1/namespaces/vision/jobs"] = {"items": [{**job, "status": ended}]}
+    assert waiting_reasons(Answers(answers), "vision", "x") == {}
+
+
+class Refusing(JsonHandler):
+    """Refuses every POST with `message`."""
+
+    message = ""
+
+    def do_POST(self) -> None:
+        self.answer({"message": self.message}, 403)
+
+
+def test_a_quota_is_not_taken_for_a_missing_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/api/v1/namespaces/vision/pods"
+    with serving(Refusing) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        Refusing.message = f'pods "lipt-doctor-x" is forbidden: {QUOTA}'
+        with pytest.raises(NotAdmittedError, match=re.escape(f"vision does not admit it: {QUOTA}")) as error:
+            Cluster().create(path, {"metadata": {"name": "x"}})
+        assert "describe quota" in error.value.remedy
+        Refusing.message = 'pods is forbidden: User "me" cannot create resource "pods" in API group ""'
+        with pytest.raises(RefusedError, match="cannot create"):
+            Cluster().create(path, {"metadata": {"name": "x"}})
+
+
+def test_doctor_asks_for_a_pod_of_the_size_of_a_worker_and_creates_none() -> None:
+    class DryRun(Answers):
+        def request(self, method: str, path: str, *, query: Any = None, body: Any = None) -> str:
+            self.asked = (method, path, query, body["spec"]["containers"][0]["resources"]["limits"])
+            return "{}"
+
+    cluster = DryRun()
+    assert preflight.CHECKS["admission"](site(cluster, gpus=8, memory="64Gi")).endswith("1 CPU, 64Gi, 8 GPUs")
+    limits = {"memory": "64Gi", "nvidia.com/gpu": 8}
+    assert cluster.asked == ("POST", "/api/v1/namespaces/vision/pods", {"dryRun": "All"}, limits)
+    assert cluster.created == []
