@@ -31,6 +31,7 @@ _EXECUTOR = {
         "limits": {"cpu": "500m", "memory": "256Mi"},
     },
 }
+_GPUS_UNLESS_IN_PODS = "{{=asInt(workflow.parameters.train_nodes) > 1 ? '0' : workflow.parameters.gpus}}"
 
 
 def workflow_template() -> dict[str, Any]:
@@ -79,11 +80,11 @@ def workflow_template() -> dict[str, Any]:
             "volumes": volumes(SCRATCH),
             "templates": [
                 dag,
-                _box("dispatch", ["dispatch", *settings], []),
+                _box("dispatch", ["dispatch", *settings], [], trains=True),
                 _box("pretrain", ["pretrain"], ["spec"], waits=True),
                 _box("merge", ["merge"], ["spec"]),
                 _box("select", ["select"], ["spec", "merged"]),
-                _box("train", ["train"], ["spec", "merged", "subset"], verdict=True),
+                _box("train", ["train"], ["spec", "merged", "subset"], trains=True, verdict=True),
             ],
         },
     }
@@ -111,12 +112,19 @@ def _task(name: str, after: list[str], arguments: dict[str, str]) -> dict[str, A
 
 
 def _box(
-    name: str, command: list[str], inputs: list[str], *, waits: bool = False, verdict: bool = False
+    name: str,
+    command: list[str],
+    inputs: list[str],
+    *,
+    waits: bool = False,
+    trains: bool = False,
+    verdict: bool = False,
 ) -> dict[str, Any]:
     """A pod that runs `lipt box NAME`.
 
     Args:
         waits: the box only waits for its worker pods, so it gets little memory and no GPU.
+        trains: the box trains by batches. With `train_nodes` above 1 its pods do, so it gets no GPU.
         verdict: the box writes the verdict, an output of the workflow, into a file.
     """
     args = ["box", *command]
@@ -135,7 +143,7 @@ def _box(
             '(asInt(lastRetry.exitCode) == 137 && !(lastRetry.message contains "OOMKilled"))',
             "backoff": {"duration": "5s", "factor": "2"},
         },
-        "podSpecPatch": _patch(waits),
+        "podSpecPatch": _patch(waits, trains),
         "container": {
             "image": _parameter("image"),
             "command": ["lipt"],
@@ -156,10 +164,11 @@ def _box(
     return template
 
 
-def _patch(waits: bool) -> str:
+def _patch(waits: bool, trains: bool) -> str:
     """Resources and placement as a JSON patch, the only field where Argo accepts parameters for them."""
+    gpus = _GPUS_UNLESS_IN_PODS if trains else _parameter("gpus")
     cpu, memory = ("100m", "1Gi") if waits else (_parameter("cpu"), _parameter("memory"))
-    limits = f'{{"memory": "{memory}"' + ("}" if waits else f', "{GPU}": "{_parameter("gpus")}"}}')
+    limits = f'{{"memory": "{memory}"' + ("}" if waits else f', "{GPU}": "{gpus}"}}')
     resources = f'{{"requests": {{"cpu": "{cpu}", "memory": "{memory}"}}, "limits": {limits}}}'
     container = f'"containers": [{{"name": "main", "resources": {resources}}}]'
     if waits:

@@ -20,10 +20,18 @@ def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
     for box in ("dispatch", "pretrain", "worker", "merge", "select", "train"):
         pods = run.workers if box == "worker" else lambda box=box: run.pods(box)
         victim = run.running(pods, why=box)["metadata"]["name"]
+        if box == "pretrain":  # as when its node is drained: its workers go on
+            run.running(run.workers, why="a worker")
+            (job,) = items("jobs", f"lipt.dev/run={run.workflow}")
         force = ["--grace-period=0", "--force"] if box == "worker" else ["--grace-period=10"]
         kubectl("delete", "pod", victim, "--wait=false", *force)
     run.succeeds(seconds=600)
     same(run)
+    (left,) = items("jobs", f"lipt.dev/run={run.workflow}")
+    assert left["metadata"]["uid"] == job["metadata"]["uid"]
+    assert left["spec"]["activeDeadlineSeconds"] == job["spec"]["activeDeadlineSeconds"]
+    kubectl("delete", "workflow", run.workflow)
+    until(lambda: not items("jobs", f"lipt.dev/run={run.workflow}"), why="the Job is deleted with the workflow")
 
 
 def test_a_node_lost_while_it_pretrains(tmp_path: Path, same: Any) -> None:

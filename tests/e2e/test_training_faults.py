@@ -11,7 +11,7 @@ from tests.e2e.cluster import Run, driver, is_running, items, kubectl, trained, 
 def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     """Two pods train; when one is killed the other ends too, and both continue from the checkpoint."""
     changes = {"train": {"epochs": 150, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
-    run = Run(tmp_path, "training", changes, gpus=0)  # the waiting box would hold one of the two GPUs
+    run = Run(tmp_path, "training", changes)  # both GPUs: the waiting box holds none
 
     first, second = in_training(run)
     assert is_running(first)
@@ -27,12 +27,20 @@ def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     assert "another pod of this training was lost" in next(message for code, message in codes if code == 3)
     assert "continues after epoch" in run.logs()
     components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()}
-    assert components == {"initialise", "pretrain", "train"}
+    assert components == {"initialise", "pretrain", "train", "evaluate"}
+    assert {gpus_of(pod) for pod in run.workers()} == {"1"}
+    assert {gpus_of(pod) for box in ("dispatch", "train") for pod in run.pods(box)} == {"0"}
     assert sorted(key.rsplit("/", 1)[1] for key in trained(run)) == [
         "artifact.json",
         "cost.json",
         "weights.safetensors",
     ]
+
+
+def gpus_of(pod: dict[str, Any]) -> str:
+    """Of its own container."""
+    container = next(entry for entry in pod["spec"]["containers"] if entry["name"] in ("main", "worker"))
+    return str(container["resources"]["limits"].get("nvidia.com/gpu", "0"))
 
 
 def test_a_node_lost_while_it_trains(tmp_path: Path) -> None:

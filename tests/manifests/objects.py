@@ -111,6 +111,7 @@ def pod_of(spec: Object, box: Object) -> Object:
 
 def with_defaults(spec: Object, text: str) -> str:
     values = {one["name"]: one.get("value", "") for one in spec["arguments"]["parameters"]}
+    text = re.sub(r"{{=asInt\(workflow\.parameters\.train_nodes\) > 1 \? '0' : (.*?)}}", r"{{\1}}", text)
     return re.sub(r"{{workflow\.parameters\.(\w+)}}", lambda match: values[match[1]], text)
 
 

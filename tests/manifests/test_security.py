@@ -8,7 +8,7 @@ from tests.manifests.objects import MANIFESTS, Object, built, each_object, each_
 
 RIGHTS = {
     "lipt-run": {
-        "batch/jobs": {"create", "get", "delete"},
+        "batch/jobs": {"create", "get", "list", "patch", "delete"},
         "/pods": {"get", "list", "patch", "delete"},
         "/events": {"list"},
         "argoproj.io/workflowtaskresults": {"create", "patch"},

@@ -93,7 +93,7 @@ def worker(spec: str, stage: str, items: str, count: int, merged: str) -> None:
 
 @box.command()
 @click.argument("request")
-@click.option("--of", "count", type=click.IntRange(min=2), required=True, help="Number of pods.")
+@click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Number of pods.")
 def join(request: str, count: int) -> None:
     """Take part in a training that several pods share; JOB_COMPLETION_INDEX is the number of the pod."""
     from lipt.pods import training

@@ -217,8 +217,13 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, start: float
 
 
 def nodes_of(machine: Machine, config: Config) -> int:
-    """Number of pods that share a training. The box that waits for them holds a node, too."""
-    return config.train.nodes if machine.engine != "local" and config.train.nodes < machine.nodes else 1
+    """Number of pods that share a training."""
+    return config.train.nodes if machine.engine != "local" and _nodes_needed(machine, config) <= machine.nodes else 1
+
+
+def _nodes_needed(machine: Machine, config: Config) -> int:
+    """For a training that pods share. Under Kubeflow the box that waits for them holds a node, too."""
+    return config.train.nodes + (machine.engine == "kubeflow")
 
 
 def _compute_s(work: Work, machine: Machine, fit: Fit | None) -> float:
@@ -247,8 +252,9 @@ def breaks(works: Sequence[Work], stages: Sequence[Forecast], machine: Machine, 
         remedy = "; train.nodes shares it" if by_name[longest.stage].member_bytes and config.train.nodes == 1 else ""
         found.append(f"{longest.stage} takes {wall}, {share} of the run, on one of {machine.nodes:,} nodes{remedy}")
     if config.train.nodes > nodes_of(machine, config) and machine.engine != "local":
-        needed = f"{config.train.nodes:,} pods and the box that waits for them need {config.train.nodes + 1:,} nodes"
-        found.append(f"train.nodes: {needed}, there are {machine.nodes:,}: the box trains alone")
+        box = " and the box that waits for them" if machine.engine == "kubeflow" else ""
+        needed = f"{config.train.nodes:,} pods{box} need {_nodes_needed(machine, config):,} nodes"
+        found.append(f"train.nodes: {needed}, there are {machine.nodes:,}: one trains alone")
     if machine.nodes > 1 and pretrain and wall_s["merge"] > wall_s["pretrain"] and "group" not in wall_s:
         times = f"{format_seconds(wall_s['merge'])}, pretrain {format_seconds(wall_s['pretrain'])}"
         remedy = "merge.groups merges them side by side"

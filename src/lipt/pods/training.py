@@ -21,19 +21,21 @@ from lipt.runtime.context import Context, InPods
 
 #: The file beside those of the stage. The box removes it when it has read it.
 _OUTCOME = "outcome.json"
-#: Time to start a node, or for an earlier pod to end.
+#: Time to start a node, or for an earlier pod to end. Then one pod trains alone, or the box.
 _ROOM_WITHIN_S = 600
 
 
 def context(config: Config, pods: Pods | None) -> Context:
-    """The context of a box: its trainings run in pods if `train.nodes` says so."""
+    """The context of a box: its trainings run in pods if `train.nodes` says so. Then it needs no GPU itself."""
     here = ThisPod.find()
-    return Context.of(config, pods=_start(here, pods) if here and pods else None)
+    if here is None or pods is None:
+        return Context.of(config)
+    return Context.of(config, pods=_start(here, pods), waits=pods.gpus > 0 and config.train.nodes > 1)
 
 
 def _start(here: ThisPod, pods: Pods) -> InPods:
-    def start(ctx: Context, asked: dict[str, Any]) -> dict[str, Any] | None:
-        """Run the request in pods; None if no node has room for them.
+    def start(ctx: Context, asked: dict[str, Any], count: int) -> dict[str, Any] | None:
+        """Run the request in `count` pods; None if there is no room for them, and this box can do it.
 
         Raises:
             RunError: a pod failed; the message names the first one.
@@ -42,7 +44,7 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
         store, key = ctx.workspace.store, f"{asked['ref']}/{_OUTCOME}"
         if found := _read(store, key):  # left for an earlier attempt of this box
             return found
-        name, count = asked["ref"].partition("/")[0], ctx.config.train.nodes
+        name = asked["ref"].partition("/")[0]
         address = save_spec(ctx.config.workspace, asked | {"config": ctx.config.model_dump(mode="json")})
         lost = run_job(
             here,
@@ -52,13 +54,14 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             completions=count,
             may_fail=0,
             say=ctx.reporter.say,
-            room_within_s=_ROOM_WITHIN_S,
+            room_within_s=_ROOM_WITHIN_S if count > 1 else None,
             together=True,
         )
         raise_bug(name, lost)
-        if any(why.startswith((NO_ROOM, REFUSED)) for why in lost.values()):
-            ctx.reporter.say(f"{name}: no room for {count} pods at a time, so this box trains alone")
-            return None
+        if count > 1 and any(why.startswith((NO_ROOM, REFUSED)) for why in lost.values()):
+            other = "one pod" if ctx.waits else "this box"
+            ctx.reporter.say(f"{name}: no room for {count} pods at a time, so {other} trains alone")
+            return start(ctx, asked, 1) if ctx.waits else None
         for index, why in lost.items():
             raise RunError(f"{name}, pod {index} of {count}: {why}", "run again: it continues from its checkpoint")
         return _read(store, key)
@@ -67,7 +70,7 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
 
 
 def join(address: str, *, index: int, count: int) -> None:
-    """Take part in a training as pod `index` of `count`.
+    """Take part in a training as pod `index` of `count`. A single pod may also run another stage.
 
     Raises:
         TransientError: another pod was lost or never started; the Job restarts this one.
@@ -83,13 +86,16 @@ def join(address: str, *, index: int, count: int) -> None:
         return
     if FIRST_POD not in os.environ:
         raise UsageError(f"join: {FIRST_POD} is not set", "the Job of a training sets it")
-    processes = count_processes(ctx, max(1, request.pop("batch_size") // count))
-    ctx.reporter.say(f"{request['label']}: pod {index} of {count} waits for the others")
-    peers = Peers.meet(index, count, os.environ[FIRST_POD])
+    most = max(1, request.pop("batch_size") // count)
+    processes, peers = min(count_processes(ctx, most), most), None
+    if count > 1:
+        ctx.reporter.say(f"{request['label']}: pod {index} of {count} waits for the others")
+        peers = Peers.meet(index, count, os.environ[FIRST_POD])
     outcome = launch(ctx, request["label"], run_stage, processes, request, peers)
     if index == 0:
         ctx.workspace.store.write(key, json.dumps(outcome).encode(), kind="other")
-    peers.finish()
+    if peers:
+        peers.finish()
 
 
 def raise_bug(stage: str, lost: Mapping[int, str]) -> None:

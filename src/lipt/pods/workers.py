@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from lipt.adapters.cluster.fanout import ThisPod, run_job
+from lipt.adapters.cluster.fanout import ThisPod, run_job, running_arguments
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import MissingObjectError
 from lipt.config import parse_config
@@ -115,18 +115,21 @@ def spread(
         except RunError as error:
             return dict.fromkeys(items, error.message)
         return {}
-    count = count_pods(spec.pods, len(items))
+    fixed = ["box", "worker", address, stage, *(["--merged", merged] if merged else [])]
+    arguments = [*fixed, "--of", str(count_pods(spec.pods, len(items))), "--items", json.dumps(list(items))]
+    for running in running_arguments(here, stage):  # its box was stopped; what is missing is among its work
+        if running[: len(fixed)] == fixed and set(items) <= set(_items(running)):
+            arguments = running
+    items, count = _items(arguments), int(arguments[arguments.index("--of") + 1])
     shares = sorted(len(share_of(items, share, count)) for share in range(count))
     needed = len(items) - may_fail if may_fail is not None else None
-    arguments = ["box", "worker", address, stage, "--of", str(count)]
-    arguments += ["--items", json.dumps(list(items), separators=(",", ":"))]
     ctx.reporter.started(stage)
     try:
         lost = run_job(
             here,
             spec.pods,
             name=stage,
-            arguments=[*arguments, *(["--merged", merged] if merged else [])],
+            arguments=arguments,
             completions=count,
             may_fail=count if may_fail is None or count < len(items) else may_fail,
             say=ctx.reporter.say,
@@ -139,6 +142,12 @@ def spread(
         ctx.reporter.stopped(stage)
     raise_bug(stage, lost)
     return {item: why for share, why in lost.items() for item in share_of(items, share, count)}
+
+
+def _items(arguments: Sequence[str]) -> list[int]:
+    """The work of a Job's pods, from their arguments."""
+    found: list[int] = json.loads(arguments[arguments.index("--items") + 1])
+    return found
 
 
 def count_pods(pods: Pods, items: int) -> int:

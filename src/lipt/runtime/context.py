@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from lipt.training.precision import Precision
     from lipt.training.tensor_files import State
 
-#: (context, request) -> outcome, as of `run.processes.child.run_stage`; None if the nodes have no room for the pods.
-InPods = Callable[["Context", dict[str, Any]], dict[str, Any] | None]
+#: (context, request, number of pods) -> outcome, as of `run.processes.child.run_stage`; None if the nodes have no room
+#: for the pods.
+InPods = Callable[["Context", dict[str, Any], int], dict[str, Any] | None]
 
 
 @dataclass(kw_only=True)
@@ -52,14 +53,20 @@ class Context:
     cache: Cache = field(default_factory=Cache, repr=False, compare=False)
     pods: InPods | None = field(default=None, repr=False, compare=False)
     """On a cluster: runs a stage in pods that share each batch."""
+    waits: bool = False
+    """On a cluster: this box has no GPU, because it starts pods with GPUs for its trainings and waits for them."""
 
     @classmethod
     def of(
-        cls, config: Config, reporter: Reporter | None = None, *, dry_run: bool = False, pods: InPods | None = None
+        cls, config: Config, reporter: Reporter | None = None, *, dry_run: bool = False, **on_a_cluster: Any
     ) -> Context:
-        """A configuration on its workspace. Without a reporter it is silent."""
+        """A configuration on its workspace. Without a reporter it is silent.
+
+        Args:
+            on_a_cluster: the fields `pods` and `waits`.
+        """
         workspace = Workspace(config.workspace)
-        return cls(config=config, workspace=workspace, reporter=reporter or Reporter(), dry_run=dry_run, pods=pods)
+        return cls(config=config, workspace=workspace, reporter=reporter or Reporter(), dry_run=dry_run, **on_a_cluster)
 
     @cached_property
     def device(self) -> torch.device:
@@ -70,7 +77,7 @@ class Context:
         """
         import torch  # here: a box that only waits for its pods uses no device
 
-        name = self.config.device
+        name = "cpu" if self.waits else self.config.device
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
         if name == "cuda" and not torch.cuda.is_available():

@@ -13,6 +13,7 @@ import pytest
 from lipt.adapters.cluster import fanout
 from lipt.adapters.cluster.fanout import ThisPod, pause_s, run_job
 from lipt.adapters.cluster.manifest import Pods
+from lipt.errors import Terminated
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
 PODS = "/api/v1/namespaces/vision/pods"
@@ -40,6 +41,10 @@ class Server(JsonHandler):
     def do_POST(self) -> None:
         self.asked["made"] += 1
         self.answer(self.body())
+
+    def do_PATCH(self) -> None:
+        self.asked[f"deadline {self.body()['spec']['activeDeadlineSeconds']}"] += 1
+        self.answer({})
 
     def do_DELETE(self) -> None:
         self.asked["deleted"] += 1
@@ -210,3 +215,24 @@ def test_a_quota_ends_the_wait_long_before_the_deadline(
     assert sorted(lost) == [0, 1]
     assert lost[0].startswith(f"the namespace does not admit its pod: {QUOTA}")
     assert handler.asked["deleted"] == 1
+
+
+def test_the_job_of_a_stopped_box_goes_on_for_ten_minutes_and_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Server,), {"asked": Counter()})
+    said: list[str] = []
+
+    def stop(_done: int, _total: int) -> None:
+        raise Terminated
+
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(Terminated):
+            start(say=said.append, advance=stop)
+        assert (handler.asked["deadline 600"], handler.asked["deleted"]) == (1, 0)
+        assert list(start(say=said.append)) == [1]
+    assert handler.asked["made"] == 1
+    assert handler.asked["deadline 43200"] == 1
+    assert any("pretrain: continues with job box-pretrain-" in text for text in said)

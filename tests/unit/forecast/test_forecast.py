@@ -165,9 +165,11 @@ def test_a_pod_has_no_more_processes_than_parts() -> None:
 
 
 def test_pods_that_share_a_training_gain_as_far_as_their_network_allows() -> None:
-    def on(count: int, gpu_tflops: float = 0.01, **changes: Any) -> tuple[dict[str, Forecast], str]:
+    def on(
+        count: int, gpu_tflops: float = 0.01, engine: str = "argo", **changes: Any
+    ) -> tuple[dict[str, Forecast], str]:
         chosen = {"train": {"nodes": count, "epochs": 20}} | changes
-        stages, found = predicted(9, 1_000_000, changes=chosen, gpu_tflops=gpu_tflops, pod_start_s=1)
+        stages, found = predicted(9, 1_000_000, changes=chosen, engine=engine, gpu_tflops=gpu_tflops, pod_start_s=1)
         return {stage.stage: stage for stage in stages}, "\n".join(found)
 
     (one, said), (eight, _) = on(1), on(8)
@@ -183,9 +185,11 @@ def test_pods_that_share_a_training_gain_as_far_as_their_network_allows() -> Non
     assert eight_wide["initialise"].wall_s > one_wide["initialise"].wall_s
     streamed, _ = on(8, data={"resident_mb": 0})
     assert streamed["initialise"].read["data"] == one["initialise"].read["data"]
-    too_many, said = on(9)
-    assert "train.nodes: 9 pods and the box that waits for them need 10 nodes, there are 9" in said
+    too_many, said = on(10)
+    assert "train.nodes: 10 pods need 10 nodes, there are 9: one trains alone" in said
     assert too_many["train"].wall_s == one["train"].wall_s
+    _, said = on(9, engine="kubeflow")
+    assert "train.nodes: 9 pods and the box that waits for them need 10 nodes, there are 9" in said
 
 
 def test_groups_divide_time_and_memory_of_a_merge() -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import refusal, remedy_of
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
-from lipt.adapters.cluster.manifest import JOB_LABEL, Pods, job_manifest
+from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL, Pods, job_manifest
 from lipt.errors import RunError
 
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
@@ -26,6 +27,9 @@ _LIST_S = 30.0
 NO_ROOM = "no node had room for it"
 #: Starts the reason of pods that the namespace did not admit.
 REFUSED = "the namespace does not admit its pod: "
+#: Seconds for which a Job goes on whose box was stopped. A box that is drained comes back within a minute, or when its
+#: image is pulled.
+_ORPHAN_S = 600
 #: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted.
 _ADMITTED_WITHIN_S = 600.0
 
@@ -61,8 +65,8 @@ def run_job(
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
 
     With GPUs, a node runs at most one pod of the Job. Lost pods and exit code 3 are retried; exit codes 1, 2 and 137
-    (out of memory) are not. A retried caller finds the Job that it started before. A stopped (not killed) caller
-    deletes its Job.
+    (out of memory) are not. A caller that is started again takes over the Job that it started before. The Job of a
+    stopped caller goes on for ten minutes; then Kubernetes ends it, unless the caller is back.
 
     Args:
         name: part of the names of Job and pods.
@@ -94,11 +98,12 @@ def run_job(
     path = f"{jobs}/{job['metadata']['name']}"
     try:
         found = cluster.get(path)
-        if job_status.condition(found):  # ended in an earlier attempt; its results are in the workspace
+        if job_status.is_over(found):  # ended in an earlier attempt; its results are in the workspace
             cluster.delete(path)
             _until_gone(cluster, path)
             raise MissingError(path)
         say(f"{name}: continues with job {job['metadata']['name']}")
+        cluster.patch(path, {"spec": {"activeDeadlineSeconds": job["spec"].get("activeDeadlineSeconds")}})
     except MissingError:
         cluster.create(jobs, job)
     watch = _Watch(
@@ -116,8 +121,26 @@ def run_job(
             cluster.delete(path)
         return lost
     except (KeyboardInterrupt, SystemExit):
-        cluster.delete(path)
+        _orphan(cluster, path)
         raise
+
+
+def running_arguments(here: ThisPod, name: str) -> list[list[str]]:
+    """The arguments of the Jobs that an earlier attempt of this box has started under this name, and that still run."""
+    cluster = Cluster()
+    run, _ = _owner(cluster, here)
+    selected = f"{RUN_LABEL}={run},app.kubernetes.io/component={name}"
+    jobs = cluster.get(f"/apis/batch/v1/namespaces/{here.namespace}/jobs", labelSelector=selected)["items"]
+    return [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in jobs if not job_status.is_over(job)]
+
+
+def _orphan(cluster: Cluster, path: str) -> None:
+    """Let the Job end after `_ORPHAN_S`; deleting the workflow still deletes it at once."""
+    with suppress(MissingError):
+        job = cluster.get(path)
+        until = job_status.age_s(job) + _ORPHAN_S
+        limit = job["spec"].get("activeDeadlineSeconds")
+        cluster.patch(path, {"spec": {"activeDeadlineSeconds": min(until, limit) if limit else until}})
 
 
 def _owner(cluster: Cluster, here: ThisPod) -> tuple[str, dict[str, Any]]:

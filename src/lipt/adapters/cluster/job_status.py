@@ -20,6 +20,12 @@ def is_suspended(job: dict[str, Any]) -> bool:
     return bool(job.get("spec", {}).get("suspend"))
 
 
+def age_s(job: dict[str, Any]) -> int:
+    """Seconds since the Job started: what its deadline counts."""
+    started = job.get("status", {}).get("startTime")
+    return int((datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds()) if started else 0
+
+
 def missing(job: dict[str, Any]) -> int:
     """The number of pods that the Job should have now and does not have."""
     if is_suspended(job):
@@ -78,6 +84,11 @@ def condition(job: dict[str, Any]) -> dict[str, Any] | None:
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return dict(condition)
     return None
+
+
+def is_over(job: dict[str, Any]) -> bool:
+    """Whether it has ended, or is being deleted."""
+    return condition(job) is not None or "deletionTimestamp" in job.get("metadata", {})
 
 
 def note(pod: dict[str, Any], reasons: dict[int, str]) -> None:

@@ -67,21 +67,38 @@ def run_together(
         UsageError: more processes are asked for than there are GPUs.
         LiptError: the error of the process that failed first; all others are stopped.
     """
-    asked = {
+    asked = _request(attempt, work, inputs, options)
+    outcome = None
+    if ctx.pods is not None and ctx.config.train.nodes > 1:
+        outcome = ctx.pods(ctx, asked | {"batch_size": batch_size}, ctx.config.train.nodes)
+    if outcome is None:
+        processes = count_processes(ctx, batch_size)
+        if processes == 1:
+            return work(ctx, attempt, inputs, ProcessGroup(), **options)
+        outcome = launch(ctx, attempt.label, run_stage, processes, asked)
+    return _take(attempt, outcome)
+
+
+def run_alone(ctx: Context, attempt: Attempt, work: SharedBody, inputs: Inputs) -> Summary:
+    """Run the body of a stage on one process: this one, or if this box has no GPU, one of a pod that has."""
+    if ctx.pods is None or not ctx.waits:
+        return work(ctx, attempt, inputs, ProcessGroup())
+    outcome = ctx.pods(ctx, _request(attempt, work, inputs, {}) | {"batch_size": 1}, 1)
+    assert outcome is not None  # one pod waits until there is room
+    return _take(attempt, outcome)
+
+
+def _request(attempt: Attempt, work: SharedBody, inputs: Inputs, options: dict[str, int]) -> dict[str, Any]:
+    return {
         "work": name_of(work),
         "ref": attempt.ref,
         "label": attempt.label,
         "inputs": {key: artifact.ref if artifact else None for key, artifact in inputs.items()},
         "options": options,
     }
-    outcome = None
-    if ctx.pods is not None and ctx.config.train.nodes > 1:
-        outcome = ctx.pods(ctx, asked | {"batch_size": batch_size})
-    if outcome is None:
-        processes = count_processes(ctx, batch_size)
-        if processes == 1:
-            return work(ctx, attempt, inputs, ProcessGroup(), **options)
-        outcome = launch(ctx, attempt.label, run_stage, processes, asked)
+
+
+def _take(attempt: Attempt, outcome: dict[str, Any]) -> Summary:
     cost = Cost(**outcome["cost"])
     attempt.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
     attempt.earlier = cost

@@ -9,7 +9,7 @@ from lipt.errors import RunError, UsageError
 GRANT = "kubectl -n {namespace} create rolebinding lipt-users --clusterrole=edit --user=NAME, by an administrator"
 #: Permissions of the account of a run's boxes, from manifests/base/access: (API group, resource, verbs).
 _ACCOUNT = (
-    ("batch", "jobs", ("create", "get", "delete")),
+    ("batch", "jobs", ("create", "get", "list", "patch", "delete")),
     ("", "pods", ("get", "list", "patch", "delete")),
     ("", "events", ("list",)),
 )
