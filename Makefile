@@ -54,12 +54,15 @@ pipelines: .venv/dev.ok ## compile the Kubeflow pipelines
 	$(BIN)/python -m pipelines
 
 VARIANT ?= cuda
-IMAGE ?= lipt:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/lipt/version.py)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/lipt/version.py)
+IMAGE ?= lipt:$(VERSION)
+OCI := org.opencontainers.image
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 
 .PHONY: image
 image: ## build the container image (VARIANT=cuda|cpu, IMAGE=name:tag)
-	docker build -f images/lipt/Dockerfile -t $(IMAGE) $(if $(filter cpu,$(VARIANT)),--build-arg TORCH_INDEX_URL=$(CPU_TORCH)) .
+	docker build -f images/lipt/Dockerfile -t $(IMAGE) --label $(OCI).version=$(VERSION) \
+		--label $(OCI).revision=$(shell git rev-parse HEAD) $(if $(filter cpu,$(VARIANT)),--build-arg TORCH_INDEX_URL=$(CPU_TORCH)) .
 
 .PHONY: reference
 reference: .venv/dev.ok ## write the generated pages and drawings of docs/: settings, commands, examples, errors

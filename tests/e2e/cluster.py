@@ -81,7 +81,7 @@ class Run:
         command = [LIPT, "submit", str(config), "--engine", "argo", "-n", NAMESPACE, *options]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        self.handle = done.stdout.strip()
+        self.handle, self.told = done.stdout.strip(), done.stderr
         self.workflow = self.handle.rsplit("/", 1)[1]
 
     def wait(self, *, seconds: float = 420) -> dict[str, Any]:

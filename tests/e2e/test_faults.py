@@ -197,6 +197,8 @@ def test_a_run_that_no_node_takes_says_so(tmp_path: Path) -> None:
     message = until(lambda: run.message("dispatch"), why="status says what dispatch waits for", every=2)
     assert message.startswith("1 pod waits for a node: 0/3 nodes are available")
     assert "Insufficient nvidia.com/gpu" in message
+    assert "-> -p gpus=N, or the device plugin" in message
+    assert "no node of 3 takes a pod with 64 GPUs" in run.told
     kubectl("delete", "workflow", run.workflow)
 
 

@@ -16,13 +16,28 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
-from tests.e2e.cluster import BUCKET, ROOT, Run, credentials, items, kubectl, outcome, read, store, tunnel, until
+from tests.e2e.cluster import (
+    BUCKET,
+    NAMESPACE,
+    ROOT,
+    Run,
+    credentials,
+    items,
+    kubectl,
+    outcome,
+    read,
+    store,
+    tunnel,
+    until,
+)
 
 BOXES = ["dispatch", "pretrain", "merge", "select", "train"]
 
 
 def test_kubectl_alone_runs_the_whole_pipeline() -> None:
-    """The file that the documentation names, as it is."""
+    """The file that the documentation names, as it is, where Pod Security enforces `restricted`."""
+    labels = json.loads(kubectl("get", "namespace", NAMESPACE, "-o", "json"))["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     created = kubectl("create", "-f", str(ROOT / "manifests/run/digits.yaml"), "-o", "name").strip()
     name = created.rsplit("/", 1)[1]
 

@@ -18,6 +18,14 @@ components: [../components/gpu, ../components/ephemeral, ../components/quota]
 """
 
 
+VOLUME = """
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../overlays/kind]
+components: [../components/volume-owner]
+"""
+
+
 @pytest.fixture(scope="session")
 def components(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An overlay over overlays/kind with every component, as a user would write it."""
@@ -25,6 +33,8 @@ def components(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(MANIFESTS, copy, dirs_exist_ok=True)
     (copy / "mine").mkdir()
     (copy / "mine" / "kustomization.yaml").write_text(GPU, encoding="utf-8")
+    (copy / "volume").mkdir()
+    (copy / "volume" / "kustomization.yaml").write_text(VOLUME, encoding="utf-8")
     return copy / "mine"
 
 

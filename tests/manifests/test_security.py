@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from tests.manifests.objects import MANIFESTS, Object, built, each_object, each_pod, kinds, pods_of
 
@@ -47,6 +48,19 @@ def test_the_namespace_enforces_it() -> None:
     assert {namespace["metadata"]["labels"][f"{level}/{mode}"] for mode in ("enforce", "audit", "warn")} == {
         "restricted"
     }
+
+
+def test_only_the_owner_of_a_volume_is_changed_by_root(components: Path) -> None:
+    """What Pod Security's level `baseline` allows, and only for one container; it has the image of the runs."""
+    overlay = built(components.parent / "volume")
+    (namespace,) = kinds(overlay, "Namespace").values()
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "baseline"
+    (container,) = kinds(overlay, "Deployment")["minio"]["spec"]["template"]["spec"]["initContainers"]
+    security = container["securityContext"]
+    assert (security["runAsUser"], security["capabilities"]) == (0, {"drop": ["ALL"], "add": ["CHOWN"]})
+    assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True)
+    (setup,) = kinds(overlay, "Job")["lipt-setup"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == setup["image"]
 
 
 def test_no_secrets_in_files() -> None:

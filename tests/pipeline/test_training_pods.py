@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lipt.adapters.cluster.fanout import NO_ROOM, ThisPod
-from lipt.adapters.cluster.manifest import FIRST_POD, Pods
+from lipt.adapters.cluster.manifest import FIRST_POD, PROGRESS, Pods, stalled_check
 from lipt.errors import RunError, TransientError
 from lipt.pods import training
 from lipt.runtime.artifact import Artifact
@@ -34,10 +34,13 @@ HERE = ThisPod(namespace="lipt", pod="box")
 
 
 class Job:
-    """Starts pods, and starts them again after the exit codes that a Job repeats."""
+    """Starts pods, and starts them again after the exit codes that a Job repeats. Kills those that fail their probe."""
 
-    def __init__(self, folder: Path, victim: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, folder: Path, victim: Callable[[], bool] = lambda: False, harm: signal.Signals = signal.SIGKILL
+    ) -> None:
         self.folder, self.victim, self.codes = folder, victim, [list[int](), list[int]()]
+        self.harm, self.probed = harm, time.monotonic()
 
     def run(self, _here: ThisPod, _pods: Pods, **job: Any) -> dict[int, str]:
         assert job["together"]
@@ -47,7 +50,8 @@ class Job:
             time.sleep(0.05)
             if self.victim():
                 self.victim = lambda: False
-                os.killpg(pods[1].pid, signal.SIGKILL)
+                os.killpg(pods[1].pid, self.harm)
+            self._probe(pods)
             for index, pod in enumerate(pods):
                 if pod is None or pod.poll() is None:
                     continue
@@ -60,8 +64,18 @@ class Job:
                     return {index: self.log(index).splitlines()[-2]}
         return {}
 
+    def _probe(self, pods: list[Any]) -> None:
+        if self.harm == signal.SIGKILL or time.monotonic() < self.probed + 2:
+            return
+        self.probed = time.monotonic()
+        for index, pod in enumerate(pods):
+            if pod and subprocess.run(stalled_check(str(self.folder / f"progress-{index}"), 20)).returncode:
+                os.killpg(pod.pid, signal.SIGKILL)
+
     def _start(self, index: int, arguments: list[str]) -> subprocess.Popen[bytes]:
-        pod = {"JOB_COMPLETION_INDEX": str(index), FIRST_POD: self.address}
+        progress = self.folder / f"progress-{index}"
+        progress.unlink(missing_ok=True)  # a new pod has a new /tmp
+        pod = {"JOB_COMPLETION_INDEX": str(index), FIRST_POD: self.address, PROGRESS: str(progress)}
         with (self.folder / f"pod-{index}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-c", "from lipt.cli import main; main()", *arguments],
@@ -102,6 +116,20 @@ def test_a_pod_killed_in_the_middle_and_the_model_of_one_process(
     assert found.artifact.summary["losses"] == pytest.approx(expected.artifact.summary["losses"], rel=1e-4)
     assert found.cost.flops == expected.cost.flops
     assert not two.workspace.store.list(f"{killed.ref}/outcome.json")
+
+
+def test_a_pod_that_hangs_is_noticed_and_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped, not killed: its connections stay open, and its partner waits for it."""
+    changes = EXACT | {"select": {"algorithm": "random", "fraction": 0.2}, "train": TRAIN | {"epochs": 20}}
+    ctx = tiny_context(tmp_path / "hangs", changes)
+    dataset = ingest(ctx).make()
+    subset = select(ctx, dataset, ()).make()
+    job = Job(tmp_path, lambda: bool(list((tmp_path / "hangs").glob("train/*/checkpoint"))), signal.SIGSTOP)
+    stage = train(on_pods(ctx, job, monkeypatch), dataset, subset).make()
+    assert stage.summary["steps"] == 180
+    assert [codes[-1] for codes in job.codes] == [0, 0]
+    assert job.codes[1][0] == -signal.SIGKILL
+    assert "continues after epoch" in job.log(0)
 
 
 def test_two_pods_of_two_processes_stream_their_parts_of_each_batch(

@@ -55,9 +55,11 @@ def submit(
     config = load_config(config_path, list(overrides))
     for what in check_submittable(config):
         click.echo(f"not checked: {what}", err=True)
-    namespace = namespace or DEFAULT_NAMESPACE[engine]
-    chosen = engine_client(engine, Cluster(), namespace)
+    namespace, cluster = namespace or DEFAULT_NAMESPACE[engine], Cluster()
+    chosen = engine_client(engine, cluster, namespace)
     parameters = _parameters(config, chosen, pairs)
+    if nowhere := _no_node(cluster, engine, namespace, chosen.parameters() | parameters):
+        click.echo(f"the run will wait: {nowhere}", err=True)
     if dry_run:
         if output == "json":
             print_json(parameters)
@@ -82,8 +84,9 @@ def submit(
 @output_option
 def status(handle: str, wait: bool, output: str) -> None:
     """Show the state of the run HANDLE, box by box."""
+    from lipt.adapters.cluster.admission import explained
     from lipt.adapters.cluster.api import Cluster, MissingError
-    from lipt.adapters.cluster.runs import Handle, waiting_reasons
+    from lipt.adapters.cluster.runs import FOR_A_NODE, Handle, waiting_reasons
 
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
@@ -91,7 +94,12 @@ def status(handle: str, wait: bool, output: str) -> None:
     if not state.over:
         with suppress(MissingError):  # not started yet
             why = waiting_reasons(cluster, address.namespace, engine.workflow(address.run))
-            state = replace(state, boxes=[replace(box, message=why.get(box.name, box.message)) for box in state.boxes])
+            if any(FOR_A_NODE in text for text in why.values()):
+                nowhere = _no_node(cluster, address.engine, address.namespace, state.parameters)
+                remedy = nowhere.remedy if nowhere else "wait until a node is free, or lower -p gpus, memory, cpu"
+                why = {box: f"{text} -> {remedy}" if FOR_A_NODE in text else text for box, text in why.items()}
+            told = {box.name: why.get(box.name) or explained(box.message, address.namespace) for box in state.boxes}
+            state = replace(state, boxes=[replace(box, message=told[box.name]) for box in state.boxes])
     if output == "json":
         print_json(asdict(state))
     else:
@@ -169,6 +177,24 @@ def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
                     last = name
         if not over:
             time.sleep(_POLL_S)
+
+
+def _no_node(cluster: Cluster, engine: str, namespace: str, parameters: dict[str, Any]) -> RunError | None:
+    """Why no node takes the pods of a run, and the remedy, as `lipt doctor` finds them.
+
+    None if a node does, or if you may not see the nodes.
+    """
+    from lipt.adapters.cluster import preflight
+    from lipt.adapters.cluster.manifest import Pods
+
+    pods = Pods.parse({name: value for name, value in parameters.items() if name in Pods.model_fields})
+    try:
+        preflight.CHECKS["nodes"](preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods))
+    except preflight.UnknownError:
+        return None
+    except RunError as error:
+        return error
+    return None
 
 
 def check_submittable(config: Config) -> list[str]:

@@ -1,6 +1,7 @@
 """Checkpoints of a training stage: one object that holds weights, momentum, progress and the cost so far."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ def resumable(
         epochs = f"{trainer.progress.epoch} of {_epochs(trainer)}"
         if ranks.rank == 0:
             attempt.reporter.say(f"{attempt.label:<16}  continues after epoch {epochs}, from its checkpoint")
-    if ranks.rank == 0:
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # in each pod: its progress shows that it does not hang
         follow(attempt, trainer)
     last, measure = time.monotonic(), measures(attempt, trainer)
 

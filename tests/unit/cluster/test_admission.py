@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lipt.adapters.cluster import preflight
-from lipt.adapters.cluster.admission import reason_of, refusal, remedy_of
+from lipt.adapters.cluster.admission import explained, reason_of, refusal, remedy_of
 from lipt.adapters.cluster.api import Cluster, NotAdmittedError, RefusedError
 from lipt.adapters.cluster.runs import waiting_reasons
 from tests.unit.cluster.answers import Answers, site
@@ -34,6 +34,12 @@ QUOTA = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
 def test_each_refusal_has_its_own_remedy(why: str, remedy: str) -> None:
     assert reason_of(f"{CREATING}{why}") == why
     assert remedy in remedy_of(why, "vision")
+
+
+def test_a_box_that_is_refused_is_told_like_its_workers() -> None:
+    told = explained(f'pods "x-dispatch-207" is forbidden: {QUOTA}', "vision")
+    assert told.startswith(f"1 pod is not admitted: {QUOTA} -> `kubectl -n vision describe quota`")
+    assert explained("lipt: no such bucket", "vision") == "lipt: no such bucket"
 
 
 def test_a_webhook_and_a_limit_below_the_request() -> None:

@@ -69,6 +69,52 @@ def test_objects_of_the_store_are_checked_by_key_and_never_shown() -> None:
         installation.store_objects(site(Answers(documents)))
 
 
+NOT_READY = {"type": "Ready", "status": "False"}
+CRASHED = {"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}
+MINIO_LOG = """Error: unable to create (/data/.minio.sys/tmp) file access denied, drive may be faulty
+FATAL Unable to initialize backend: Unable to write to the backend
+      > Please ensure MinIO binary has write permissions for the backend
+"""
+UNBOUND = {"type": "PodScheduled", "status": "False", "message": "pod has unbound immediate PersistentVolumeClaims"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "containers", "job", "message", "remedy"),
+    [
+        ([NOT_READY], [CRASHED], {}, "cannot write to its volume, which belongs to another user", "components/volume-"),
+        ([UNBOUND], [], {}, "MinIO waits for a node: pod has unbound immediate", "get pvc"),
+        ([NOT_READY], [{"restartCount": 0}], {}, "MinIO has not started yet", "wait a minute"),
+        (
+            [NOT_READY],
+            [{"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'no secret "minio-root"'}}}],
+            {"status": {}},
+            "Job lipt-setup, has not ended yet",
+            "logs job/lipt-setup",
+        ),
+        ([{"type": "Ready", "status": "True"}], [], {"status": {}}, "Job lipt-setup, has not ended yet", "wait"),
+        (
+            [{"type": "Ready", "status": "True"}],
+            [],
+            {"status": {"conditions": [{"type": "Failed", "status": "True", "message": "too long"}]}},
+            "Job lipt-setup, failed: too long",
+            "delete job lipt-setup",
+        ),
+    ],
+)
+def test_our_store_says_why_it_does_not_start(
+    conditions: list[Any], containers: list[Any], job: dict[str, Any], message: str, remedy: str
+) -> None:
+    path = "/api/v1/namespaces/vision"
+    pod = {"metadata": {"name": "m"}, "status": {"conditions": conditions, "containerStatuses": containers}}
+    documents: dict[str, Any] = {f"{path}/pods": {"items": [pod]}, f"{path}/pods/m/log": MINIO_LOG}
+    if job:
+        documents["/apis/batch/v1/namespaces/vision/jobs/lipt-setup"] = job
+    with pytest.raises(RunError) as error:
+        installation.store_objects(site(Answers(documents)))
+    assert message in error.value.message
+    assert remedy in error.value.remedy
+
+
 def test_the_service_of_a_training_on_several_nodes() -> None:
     text = (ROOT / "manifests/base/access/access.yaml").read_text(encoding="utf-8")
     (shipped,) = [document for document in yaml.safe_load_all(text) if document["kind"] == "Service"]

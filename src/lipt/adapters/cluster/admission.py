@@ -42,6 +42,14 @@ def remedy_of(reason: str, namespace: str) -> str:
     return next(found, _NEAREST).format(namespace=namespace)
 
 
+def explained(message: str, namespace: str) -> str:
+    """An engine's message with the remedy if it is the refusal of a pod, else the message."""
+    if " is forbidden: " not in message:
+        return message
+    reason = reason_of(message)
+    return f"1 pod is not admitted: {reason} -> {remedy_of(reason, namespace)}"
+
+
 def refusal(cluster: Objects, namespace: str, job: str, pods: list[dict[str, Any]]) -> str:
     """Why the last pod that a Job wanted to create was refused, from the Job's events; empty if it was not.
 

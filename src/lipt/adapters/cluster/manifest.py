@@ -22,6 +22,10 @@ _TRAINING_RETRIES = 100
 SERVICE, SERVICE_LABEL = "lipt-training", "lipt.dev/service"
 #: Tells them the name and port of the first pod.
 FIRST_POD, _PORT = "LIPT_FIRST_POD", 29400
+#: Names the file that a pod of a training touches at every step. If it makes none for an hour, it hangs: the kubelet
+#: kills it, the others notice, and all start again. A step takes seconds; a re-selection may take many minutes.
+PROGRESS, STALLED_S = "LIPT_PROGRESS", 3600
+_PROGRESS_FILE = "/tmp/progress"
 #: Above `data.resident_mb`: the processes of one main training share the decoded images in a file there.
 SCRATCH = "5Gi"
 
@@ -156,7 +160,15 @@ def job_manifest(
     spec = pod_spec(pods, job=job_name, arguments=arguments)
     if together:
         spec["subdomain"] = SERVICE
-        spec["containers"][0]["env"].append({"name": FIRST_POD, "value": f"{job_name}-0.{SERVICE}:{_PORT}"})
+        (container,) = spec["containers"]
+        container["env"].append({"name": FIRST_POD, "value": f"{job_name}-0.{SERVICE}:{_PORT}"})
+        container["env"].append({"name": PROGRESS, "value": _PROGRESS_FILE})
+        container["livenessProbe"] = {
+            "exec": {"command": stalled_check(_PROGRESS_FILE)},
+            "periodSeconds": 30,
+            "timeoutSeconds": 20,
+            "failureThreshold": 2,
+        }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -186,6 +198,12 @@ def job_manifest(
             },
         },
     }
+
+
+def stalled_check(path: str, after_s: float = STALLED_S) -> list[str]:
+    """A command that fails if the file was not touched for `after_s` seconds; no file: nothing has started yet."""
+    found = f"os.path.exists({path!r}) and time.time() - os.stat({path!r}).st_mtime > {after_s!r}"
+    return ["python3", "-Sc", f"import os, sys, time; sys.exit({found})"]
 
 
 def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str]) -> dict[str, Any]:

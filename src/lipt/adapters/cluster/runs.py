@@ -78,6 +78,10 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
         yield name, text
 
 
+#: In the reason of pods that no node takes.
+FOR_A_NODE = "for a node"
+
+
 def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
     """Box -> why pods of the box or of its workers have no node yet, or are not admitted by the namespace."""
     told: dict[str, list[str]] = {}
@@ -87,7 +91,7 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 told.setdefault(box, []).append(str(condition.get("message", "")).partition(". ")[0])
     return _refused(cluster, namespace, workflow, [pod for _, pod in pods]) | {
-        box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} for a node: {texts[0]}"
+        box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} {FOR_A_NODE}: {texts[0]}"
         for box, texts in told.items()
     }
 

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import torch
 
+from lipt.adapters.cluster.manifest import PROGRESS
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
@@ -276,6 +277,8 @@ def _relayed(folder: Path, reporter: Reporter) -> Iterator[None]:
                     file.seek(read.get(path, 0))
                     whole = file.read().rpartition(b"\n")[0]
                 read[path] = read.get(path, 0) + len(whole) + bool(whole)
+                if whole and PROGRESS in os.environ:
+                    Path(os.environ[PROGRESS]).touch()
                 for line in whole.splitlines():
                     method, arguments = json.loads(line)
                     getattr(reporter, method)(*arguments)

@@ -4,6 +4,7 @@ from typing import Any
 
 from lipt.adapters.cluster.api import Api, MissingError, RefusedError
 from lipt.adapters.cluster.manifest import SERVICE, SERVICE_LABEL
+from lipt.adapters.cluster.preflight.own_store import check_own_store
 from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
 from lipt.adapters.cluster.runs import engine_client
 from lipt.errors import RunError
@@ -42,8 +43,12 @@ def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, 
 
 
 def store_objects(site: Site) -> str:
-    """Secret and ConfigMap of the object store exist and have the keys that pods need. Values are never shown."""
+    """Our MinIO, if there is one, has started; Secret and ConfigMap exist and have the keys that pods need.
+
+    Values are never shown.
+    """
     name, path = site.pods.s3, f"/api/v1/namespaces/{site.namespace}"
+    check_own_store(site)
     unseen = []
     for kind, keys in (("ConfigMap", ("endpoint",)), ("Secret", ("accesskey", "secretkey"))):
         try:
