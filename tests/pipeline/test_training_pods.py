@@ -21,6 +21,7 @@ from lipt.pods import training
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.processes.peers import Peers
+from lipt.stages.evaluate import evaluate
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import initialise
 from lipt.stages.select import select
@@ -158,6 +159,24 @@ def test_without_room_the_box_trains_alone(tmp_path: Path, monkeypatch: pytest.M
     ctx = on_pods(tiny_context(tmp_path), Job(tmp_path), monkeypatch)
     monkeypatch.setattr(training, "run_job", lambda *_args, **_job: {0: NO_ROOM, 1: NO_ROOM})
     assert initialise(ctx, ingest(ctx).make()).make().summary["epochs"] == ctx.config.initialise.epochs
+
+
+def test_a_box_without_a_gpu_lets_one_pod_train_and_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for one pod at a time only; the box itself computes nothing."""
+    job, asked = Job(tmp_path), list[int]()
+
+    def room_for_one(*args: Any, **options: Any) -> dict[int, str]:
+        asked.append(options["completions"])
+        return job.run(*args, **options) if options["completions"] == 1 else {0: NO_ROOM, 1: NO_ROOM}
+
+    ctx = replace(on_pods(tiny_context(tmp_path / "w"), job, monkeypatch), waits=True)
+    monkeypatch.setattr(training, "run_job", room_for_one)
+    dataset = ingest(ctx).make()
+    theta = initialise(ctx, dataset).make()
+    found = evaluate(ctx, dataset, theta).make()
+    assert asked == [2, 1, 1]
+    assert found.summary["images"] == 359
+    assert job.codes == [[0, 0], []]
 
 
 def test_pods_that_do_not_meet_try_again() -> None:
