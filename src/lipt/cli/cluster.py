@@ -124,15 +124,16 @@ def _exit_if_failed(state: RunState) -> None:
 def cancel(handle: str) -> None:
     """Stop the run HANDLE. Finished stages stay in the workspace; the same run started again continues there."""
     from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle
+    from lipt.adapters.cluster.runs import Handle, delete_jobs
 
-    address = Handle.parse(handle)
-    engine = address.client(Cluster())
+    address, cluster = Handle.parse(handle), Cluster()
+    engine = address.client(cluster)
     state = engine.state(address.run)
     if state.over:
         click.echo(f"{handle} has ended already: {state.phase}")
         return
     engine.cancel(address.run)
+    delete_jobs(cluster, address.namespace, engine.workflow(address.run))
     click.echo(f"{handle} is being stopped")
 
 

@@ -22,6 +22,7 @@ class Server(JsonHandler):
 
     rounds: int
     change: dict[str, Any] | None
+    deleted: list[str]
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -30,6 +31,8 @@ class Server(JsonHandler):
             cls.rounds -= 1
             phase = "Succeeded" if cls.rounds < 0 else "Running"
             self.answer({"spec": {}, "status": {"phase": phase}})
+        elif url.path.endswith("/jobs"):
+            self.answer({"items": [{"metadata": {"name": "tiny-1-pretrain"}}]})
         elif url.path.endswith("/log"):
             self.answer({"lines": "first" if self.rounds > 0 else "first second"})
         else:
@@ -38,6 +41,10 @@ class Server(JsonHandler):
             pod = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {}}
             self.answer({"items": [pod] if mine else []})
 
+    def do_DELETE(self) -> None:
+        self.deleted.append(self.path.rsplit("/", 1)[1])
+        self.answer({})
+
     def do_PATCH(self) -> None:
         type(self).change = self.body() | {"path": self.path}
         self.answer({})
@@ -45,7 +52,7 @@ class Server(JsonHandler):
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
-    handler = type("Handler", (Server,), {"rounds": 1, "change": None})
+    handler = type("Handler", (Server,), {"rounds": 1, "change": None, "deleted": []})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
@@ -71,6 +78,7 @@ def test_status_waits_for_the_end(server: type[Server]) -> None:
 def test_cancel_stops_a_run_that_has_not_ended(server: type[Server]) -> None:
     assert lipt("cancel", HANDLE).stdout == f"{HANDLE} is being stopped\n"
     assert server.change == {"spec": {"shutdown": "Terminate"}, "path": RUN}
+    assert server.deleted == ["tiny-1-pretrain"]  # its workers, too: they would outlive its boxes
     server.change = None
     assert lipt("cancel", HANDLE).stdout == f"{HANDLE} has ended already: Succeeded\n"
     assert server.change is None

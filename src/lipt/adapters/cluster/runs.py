@@ -96,6 +96,13 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
     }
 
 
+def delete_jobs(cluster: Api, namespace: str, workflow: str) -> None:
+    """Delete a run's worker pods, which would outlive its boxes for ten minutes."""
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    for job in cluster.get(path, labelSelector=f"{RUN_LABEL}={workflow}")["items"]:
+        cluster.delete(f"{path}/{job['metadata']['name']}")
+
+
 def _refused(cluster: Api, namespace: str, workflow: str, pods: list[dict[str, Any]]) -> dict[str, str]:
     """Box -> why the namespace does not admit the pods of its Job."""
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"

@@ -18,7 +18,7 @@ _ARGO_ACCOUNT = (("argoproj.io", "workflowtaskresults", ("create", "patch")),)
 _LOGS = (
     ("", "pods", ("list",)),
     ("", "pods/log", ("get",)),
-    ("batch", "jobs", ("list",)),
+    ("batch", "jobs", ("list", "delete")),
     ("", "events", ("list",)),
 )
 _USER = {
