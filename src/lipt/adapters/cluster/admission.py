@@ -6,11 +6,6 @@ A Job whose pods are refused has no pods that could tell why. Its events do.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from lipt.adapters.cluster.api import Objects
 
 #: Part of a refusal -> what to do about it.
 _REMEDIES = {
@@ -48,24 +43,3 @@ def explained(message: str, namespace: str) -> str:
         return message
     reason = reason_of(message)
     return f"1 pod is not admitted: {reason} -> {remedy_of(reason, namespace)}"
-
-
-def refusal(cluster: Objects, namespace: str, job: str, pods: list[dict[str, Any]]) -> str:
-    """Why the last pod that a Job wanted to create was refused, from the Job's events; empty if it was not.
-
-    Args:
-        pods: of this Job. A refusal that is older than the newest of them is over.
-
-    Raises:
-        RefusedError: these credentials may not list events.
-    """
-    selected = f"involvedObject.kind=Job,involvedObject.name={job},reason=FailedCreate"
-    events = cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selected)["items"]
-    newest = max((_time(pod["metadata"]["creationTimestamp"]) for pod in pods), default=_NEVER)
-    told = [(_time(event.get("lastTimestamp") or event["eventTime"]), event["message"]) for event in events]
-    when, message = max(told, default=(_NEVER, ""))
-    return reason_of(message) if when >= newest else ""
-
-
-_NEVER = datetime.min.replace(tzinfo=UTC)
-_time = datetime.fromisoformat

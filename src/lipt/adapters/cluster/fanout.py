@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.admission import refusal, remedy_of
+from lipt.adapters.cluster.admission import remedy_of
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
 from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL, Pods, job_manifest
 from lipt.errors import RunError
@@ -230,7 +230,7 @@ class _Watch:
         """Find out why pods are missing, and tell it. (A pod that is started again is missing for a while, too.)"""
         job, refused = self.path.rsplit("/", 1)[1], ""
         try:
-            if missing and (reason := refusal(self.cluster, self.namespace, job, pods)):
+            if missing and (reason := job_status.refusal(self.cluster, self.namespace, job, pods)):
                 refused = f"{reason} -> {remedy_of(reason, self.namespace)}"
         except RefusedError:
             if not pods:

@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
+from lipt.adapters.cluster.admission import reason_of
+from lipt.adapters.cluster.api import Objects
+
 #: A pod on a lost node stays until it is removed. Its work may then be done twice, which is safe: both pods write the
 #: same bytes to the same address.
 _STUCK_S = 15
@@ -120,3 +123,24 @@ def indexes(text: str) -> set[int]:
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     return found
+
+
+def refusal(cluster: Objects, namespace: str, job: str, pods: list[dict[str, Any]]) -> str:
+    """Why the last pod that a Job wanted to create was refused, from the Job's events; empty if it was not.
+
+    Args:
+        pods: of this Job. A refusal that is older than the newest of them is over.
+
+    Raises:
+        RefusedError: these credentials may not list events.
+    """
+    selected = f"involvedObject.kind=Job,involvedObject.name={job},reason=FailedCreate"
+    events = cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selected)["items"]
+    newest = max((_time(pod["metadata"]["creationTimestamp"]) for pod in pods), default=_NEVER)
+    told = [(_time(event.get("lastTimestamp") or event["eventTime"]), event["message"]) for event in events]
+    when, message = max(told, default=(_NEVER, ""))
+    return reason_of(message) if when >= newest else ""
+
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+_time = datetime.fromisoformat
