@@ -1,5 +1,7 @@
-"""The description of the package: the README, whose links and pictures must work outside of the repository, too; and
-its addresses."""
+"""The description of the package and its addresses.
+
+The description is the README; its links and pictures must work outside of the repository, too.
+"""
 
 import os
 import re
