@@ -25,7 +25,8 @@ def package(tmp_path: Path) -> Path:
     """A copy of the package in which the page's three steps are done; returns the folder that holds it."""
     section = PAGE[PAGE.index("## Add a stage") :]
     file, row, call = (
-        dedent(code) for code in re.findall(r"^ {3}```(?:python|text)\n(.*?)^ {3}```", section, re.DOTALL | re.MULTILINE)
+        dedent(code)
+        for code in re.findall(r"^ {3}```(?:python|text)\n(.*?)^ {3}```", section, re.DOTALL | re.MULTILINE)
     )
     copy = tmp_path / "src" / "lipt"
     shutil.copytree(Path(lipt.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
