@@ -46,6 +46,8 @@ def main() -> None:
     parser.add_argument("rounds", type=int, nargs="+")
     given = parser.parse_args()
     lines: list[dict[str, Any]] = [json.loads(line) for line in given.results.read_text().splitlines()]
+    epochs = {each["rule"]: each["epochs"] for each in lines if each["steps"] == given.rounds[0]}
+    lines = [each for each in lines if epochs.get(each["rule"]) == each["epochs"]]  # of the same scorer
     test = {(each["steps"], each["fraction"], each["seed"], each["rule"]): 100 * each["accuracy"] for each in lines}
     seen = {(each["steps"], each["fraction"], each["seed"], each["rule"]): each.get("validation") for each in lines}
     raced = [key for key in seen if key[0] == given.rounds[0] and seen[key] is not None]

@@ -43,7 +43,7 @@ def test_tensorboard(run: Callable[..., str], tmp_path: Path) -> None:
     board = EventAccumulator(str(tmp_path / "board")).Reload()
     losses = board.Scalars("train ccs/loss")
     assert len(losses) == EPOCHS
-    assert [event.step for event in losses] == [4, 8, 12, 16]
+    assert [event.step for event in losses] == [5, 10, 15, 20]
     wanted = {"initialise/loss", "pretrain/0/loss", "train ccs/images_per_s", "evaluate/accuracy", "merge/seconds"}
     assert wanted <= set(board.Tags()["scalars"])
     (bytes_read,) = board.Scalars("train ccs/read_bytes")
@@ -60,7 +60,7 @@ def test_mlflow(run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.Mon
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.info.status == "FINISHED"
     history = client.get_metric_history(found.info.run_id, "train stratified/loss")
-    assert [each.step for each in history] == [4, 8, 12, 16]
+    assert [each.step for each in history] == [5, 10, 15, 20]
 
 
 SERVED = """

@@ -248,8 +248,10 @@ def epoch_rows(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
 
 
 def batch_sizes(n: int, batch_size: int) -> list[int]:
-    """Sizes of consecutive batches. A single last image joins the batch before, since BatchNorm cannot train on one."""
-    sizes = [batch_size] * (n // batch_size) + ([n % batch_size] if n % batch_size else [])
-    if len(sizes) > 1 and sizes[-1] == 1:
-        sizes[-2:] = [sizes[-2] + 1]
-    return sizes
+    """Sizes of consecutive batches: as few as possible, at most `batch_size`, equal up to one image.
+
+    Equal batches matter. If the rest of an epoch is a batch of two or three images, their statistics in BatchNorm and
+    their gradient are mostly noise, and one such step in each epoch costs several points of accuracy (docs/results.md).
+    """
+    count = max(1, math.ceil(n / batch_size))
+    return [n // count + (index < n % count) for index in range(count)]

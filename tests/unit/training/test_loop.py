@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
@@ -104,9 +106,20 @@ def test_a_draw_of_everything_is_a_reshuffle() -> None:
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize(("n", "size", "expected"), [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (1, 4, [1]), (8, 4, [4, 4])])
-def test_no_batch_of_one(n: int, size: int, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("n", "size", "expected"), [(10, 4, [4, 3, 3]), (9, 4, [3, 3, 3]), (5, 4, [3, 2]), (1, 4, [1]), (8, 4, [4, 4])]
+)
+def test_batches_are_equal_up_to_one_image(n: int, size: int, expected: list[int]) -> None:
     assert batch_sizes(n, size) == expected
+
+
+@given(n=st.integers(1, 3000), size=st.integers(1, 300))
+def test_batches_are_few_and_none_is_too_large(n: int, size: int) -> None:
+    sizes = batch_sizes(n, size)
+    assert sum(sizes) == n
+    assert max(sizes) <= size
+    assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) == -(-n // size)
 
 
 def test_cosine_ends_at_zero() -> None:
