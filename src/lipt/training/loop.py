@@ -138,9 +138,9 @@ class Trainer:
             before, total = self.progress.steps, recipe.steps
             sizes = sizes[: recipe.steps - self.progress.steps]
             rows_K = rows_K[: sum(sizes)]
-        if sizes[0] < ranks.count:
+        if sizes[-1] < ranks.count:
             raise RunError(
-                f"a batch of {sizes[0]} images cannot be divided over {ranks.count} processes", "use fewer processes"
+                f"a batch of {sizes[-1]} images cannot be divided over {ranks.count} processes", "use fewer processes"
             )
         parts = [ranks.part(rows_B) for rows_B in rows_K.split(sizes)]
         own = torch.cat([rows_B[part.rows_P] for rows_B, part in zip(rows_K.split(sizes), parts, strict=True)])

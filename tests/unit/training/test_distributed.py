@@ -90,5 +90,5 @@ def test_parts_divide_a_batch_evenly_and_keep_neighbours_together() -> None:
 def test_a_batch_smaller_than_the_team_is_one_clear_error() -> None:
     trainer, images, _ = make_trainer(2, Ranks(), "full")
     trainer.ranks = Ranks(rank=0, count=64)
-    with pytest.raises(RunError, match="batch of 32 images cannot be divided over 64 processes"):
+    with pytest.raises(RunError, match=r"batch of \d\d images cannot be divided over 64 processes"):
         trainer.run_epoch(images)
