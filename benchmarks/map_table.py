@@ -70,7 +70,7 @@ def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
     """A panel per number of steps: rules against kept shares, coloured by the gain."""
     from matplotlib import pyplot
 
-    panels = sorted({cell[0] for cell in found if cell[2] != "random"})
+    panels = sorted({cell[0] for cell in found if cell[2] != "random" and gain(found, cell)})
     fractions = sorted({cell[1] for cell in found})
     figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4), squeeze=False, layout="constrained")
     drawn: Any = None
