@@ -57,7 +57,7 @@ class Hand:
         assert isinstance(images, ResidentImages)
         self.all = images
         self.star = read_weights(self.attempt, outcome.prepared.initial[0])
-        self.model, self.device = new_model(ctx, 10, 0), ctx.device
+        self.model, self.ctx = new_model(ctx, 10, 0), ctx
 
     def state(self, artifact: Artifact) -> State:
         return decode_delta(self.attempt.read(artifact, DELTA, kind="model"), self.star, origin="test")
@@ -65,7 +65,8 @@ class Hand:
     def correct(self, state: State, start: int, stop: int) -> torch.Tensor:
         images = self.all.subset(torch.arange(start, stop))
         self.model.load_state_dict(state)
-        return predictions([self.model], images, device=self.device)[0] == images.labels_N
+        (found_N,) = predictions([self.model], images, device=self.ctx.device, precision=self.ctx.precision)
+        return found_N == images.labels_N
 
     def merged(self, states: dict[int, State], confirm: range) -> Soup:
         evaluator = Evaluator(

@@ -102,11 +102,16 @@ class Api(JsonHandler):
         path = urlsplit(self.path).path
         if path.endswith("/pods/box"):
             self.answer({"metadata": {"name": "box", "uid": "1"}})
-        elif path.endswith("/pods"):
+        elif path.endswith(("/pods", "/jobs")):
             self.answer({"items": []})
         elif type(self).made:
             conditions = [{"type": "Complete", "status": "True"}]
-            self.answer({"status": {"succeeded": 3, "completedIndexes": "0-2", "conditions": conditions}})
+            self.answer(
+                {
+                    "spec": {"completions": 3},
+                    "status": {"succeeded": 3, "completedIndexes": "0-2", "conditions": conditions},
+                }
+            )
         else:
             self.send_error(404)
 

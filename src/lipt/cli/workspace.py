@@ -53,7 +53,8 @@ def ls(workspace: str, output: str) -> None:
 @click.option("--days", type=click.FloatRange(min=0), default=7, show_default=True, help="Keep younger artifacts.")
 @click.option("--dry-run", is_flag=True, help="List them; remove nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def gc(workspace: str, days: float, dry_run: bool, yes: bool) -> None:
+@output_option
+def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> None:
     """List what no report of WORKSPACE (default: runs) refers to, and remove it after a question.
 
     An unfinished run and a sweep have no report. So their artifacts are listed once they are older than --days;
@@ -65,11 +66,16 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool) -> None:
 
     place = Workspace(workspace)
     unused = list_unused(place, days=days)
-    for each in unused:
-        click.echo(f"{each.ref}  {format_bytes(each.num_bytes)}  {format_count(round(each.days), 'day')} old")
+    lines = [
+        f"{each.ref}  {format_bytes(each.num_bytes)}  {format_count(round(each.days), 'day')} old" for each in unused
+    ]
+    if lines and output == "text":
+        click.echo("\n".join(lines))
     total = f"{format_count(len(unused), 'artifact')}, {format_bytes(sum(each.num_bytes for each in unused))}"
-    if unused and not dry_run and (yes or click.confirm(f"Remove {total}?", err=True)):
+    removed = bool(unused) and not dry_run and (yes or click.confirm(f"Remove {total}?", err=True))
+    if removed:
         remove(place, unused)
-        click.echo(f"removed {total}")
+    if output == "json":
+        print_json({"removed": removed, "artifacts": [asdict(each) for each in unused]})
     else:
-        click.echo(f"{total}, nothing removed")
+        click.echo(f"removed {total}" if removed else f"{total}, nothing removed")
