@@ -7,6 +7,8 @@ from typing import Any
 from kfp import kubernetes
 from kfp.dsl.pipeline_channel import PipelineChannel
 
+from lipt.adapters.cluster.manifest import labels_of
+
 
 def as_pod(
     task: Any,
@@ -48,6 +50,8 @@ def as_pod(
     # A box looks up its own pod by these names, to set itself as the owner of its worker pods.
     kubernetes.use_field_path_as_env(task, "LIPT_POD", "metadata.name")
     kubernetes.use_field_path_as_env(task, "LIPT_NAMESPACE", "metadata.namespace")
+    for name, value in labels_of(task.name).items():  # network rules and `kubectl get pods -l` find the box by them
+        kubernetes.add_pod_label(task, name, value)
     kubernetes.empty_dir_mount(task, "shm", "/dev/shm", medium="Memory")
     kubernetes.empty_dir_mount(task, "tmp", "/tmp")
     if hours is not None:

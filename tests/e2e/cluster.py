@@ -23,7 +23,7 @@ from tests.tiny import TINY
 ROOT = Path(__file__).parents[2]
 DRIVER = os.environ.get("LIPT_E2E_CLUSTER", str(ROOT / "tests/e2e/kind.sh"))
 IMAGE = f"lipt:{__version__}"
-NAMESPACE = "lipt"
+NAMESPACE, STORE = "lipt", "lipt-store"
 BUCKET = "lipt"
 LIPT = str(Path(sys.executable).with_name("lipt"))
 
@@ -42,19 +42,25 @@ def driver(*arguments: str) -> str:
     return subprocess.run([DRIVER, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def kubectl(*arguments: str, check: bool = True, stdin: str | None = None) -> str:
-    """kubectl in the namespace of the runs."""
-    command = ["kubectl", "-n", NAMESPACE, *arguments]
+def kubectl(*arguments: str, namespace: str = NAMESPACE, check: bool = True, stdin: str | None = None) -> str:
+    """kubectl in the namespace of the runs, or in that of the store."""
+    command = ["kubectl", "-n", namespace, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, input=stdin)
     if check and done.returncode:
         raise AssertionError(f"{' '.join(command)}: {done.stderr}")
     return done.stdout
 
 
-def items(kind: str, selector: str) -> list[dict[str, Any]]:
+def items(kind: str, selector: str, *, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """Objects by label."""
-    found: list[dict[str, Any]] = json.loads(kubectl("get", kind, "-l", selector, "-o", "json"))["items"]
+    listed = kubectl("get", kind, "-l", selector, "-o", "json", namespace=namespace)
+    found: list[dict[str, Any]] = json.loads(listed)["items"]
     return found
+
+
+def minio_pod() -> dict[str, Any]:
+    (pod,) = items("pods", "app.kubernetes.io/name=minio", namespace=STORE)
+    return pod
 
 
 def until(what: Callable[[], Any], *, why: str, seconds: float = 180, every: float = 0.3) -> Any:
@@ -140,9 +146,9 @@ def is_running(pod: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def store(secret: str = "lipt-s3", keys: tuple[str, str] = ("accesskey", "secretkey")) -> Iterator[Minio]:
-    """The cluster's MinIO, through a tunnel."""
-    user, password = credentials(secret, keys)
+def store() -> Iterator[Minio]:
+    """The cluster's MinIO as the user of the runs, through a tunnel."""
+    user, password = credentials(NAMESPACE, "lipt-s3", ("accesskey", "secretkey"))
     with tunnel() as port:
         yield Minio(endpoint=f"127.0.0.1:{port}", access_key=user, secret_key=password, secure=False)
 
@@ -153,7 +159,7 @@ def tunnel() -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    command = ["kubectl", "-n", NAMESPACE, "port-forward", "service/minio", f"{port}:9000"]
+    command = ["kubectl", "-n", STORE, "port-forward", "service/minio", f"{port}:9000"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until(lambda: _answers(port), why="the tunnel to MinIO stands", seconds=60)
@@ -163,8 +169,8 @@ def tunnel() -> Iterator[int]:
         process.wait()
 
 
-def credentials(secret: str, keys: tuple[str, str]) -> tuple[str, str]:
-    data = json.loads(kubectl("get", "secret", secret, "-o", "json"))["data"]
+def credentials(namespace: str, secret: str, keys: tuple[str, str]) -> tuple[str, str]:
+    data = json.loads(kubectl("get", "secret", secret, "-o", "json", namespace=namespace))["data"]
     first, second = (base64.b64decode(data[key]).decode() for key in keys)
     return first, second
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 
-from tests.e2e.cluster import IMAGE, ROOT, driver, kubectl
+from tests.e2e.cluster import IMAGE, NAMESPACE, ROOT, STORE, driver, kubectl
 
 
 def main() -> None:
@@ -21,10 +22,12 @@ def main() -> None:
     driver("image", IMAGE)
     say(f"the nodes have {IMAGE}")
     # A tag is never reused, except here: what an earlier build left must not look like this one's.
-    kubectl("delete", "namespace", "lipt", "--ignore-not-found", "--timeout=120s")
-    kubectl("apply", "-k", str(ROOT / "tests/e2e/overlay"))
-    kubectl("wait", "--for=condition=complete", "--timeout=5m", "job/lipt-setup")
-    kubectl("rollout", "status", "deployment/minio", "--timeout=3m")
+    for namespace in (NAMESPACE, STORE):
+        kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=120s")
+    # Without a namespace, as the documentation says it: every object names its own.
+    subprocess.run(["kubectl", "apply", "-k", ROOT / "tests/e2e/overlay"], check=True, stdout=sys.stderr)
+    kubectl("wait", "--for=condition=complete", "--timeout=5m", "job/lipt-setup", namespace=STORE)
+    kubectl("rollout", "status", "deployment/minio", "--timeout=3m", namespace=STORE)
     say("the overlay is applied")
     print(kubeconfig)
 

@@ -11,7 +11,21 @@ from typing import Any
 import pytest
 from minio.commonconfig import CopySource
 
-from tests.e2e.cluster import BUCKET, Run, driver, items, kubectl, outcome, read, signal, store, trained, until
+from tests.e2e.cluster import (
+    BUCKET,
+    STORE,
+    Run,
+    driver,
+    items,
+    kubectl,
+    minio_pod,
+    outcome,
+    read,
+    signal,
+    store,
+    trained,
+    until,
+)
 
 
 def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
@@ -122,24 +136,23 @@ def test_a_worker_out_of_memory(tmp_path: Path) -> None:
 def test_a_store_that_restarts_and_one_that_is_away_for_a_minute(tmp_path: Path, same: Any) -> None:
     run = Run(tmp_path, "outage")
     run.running(run.workers, why="a worker")
-    (minio,) = items("pods", "app.kubernetes.io/name=minio")
+    minio = minio_pod()
     signal("KILL", minio, "minio")
     until(lambda: restarts() > minio["status"]["containerStatuses"][0]["restartCount"], why="MinIO is restarted")
     run.running(lambda: run.pods("merge"), why="merge")
     selector = '{"spec": {"selector": {"app.kubernetes.io/name": "%s"}}}'
-    kubectl("patch", "service", "minio", "--type=merge", "-p", selector % "nobody")
+    kubectl("patch", "service", "minio", "--type=merge", "-p", selector % "nobody", namespace=STORE)
     try:
         time.sleep(60)
     finally:
-        kubectl("patch", "service", "minio", "--type=merge", "-p", selector % "minio")
+        kubectl("patch", "service", "minio", "--type=merge", "-p", selector % "minio", namespace=STORE)
     run.succeeds(seconds=600)
     same(run)
     assert [len(run.pods(box)) for box in ("dispatch", "select", "train")] == [1, 1, 1]
 
 
 def restarts() -> int:
-    (pod,) = items("pods", "app.kubernetes.io/name=minio")
-    return int(pod["status"]["containerStatuses"][0]["restartCount"])
+    return int(minio_pod()["status"]["containerStatuses"][0]["restartCount"])
 
 
 def test_a_truncated_object_and_a_flipped_bit(tmp_path: Path, reference: tuple[Run, dict[str, bytes]]) -> None:

@@ -20,6 +20,7 @@ from tests.e2e.cluster import (
     BUCKET,
     NAMESPACE,
     ROOT,
+    STORE,
     Run,
     credentials,
     items,
@@ -141,7 +142,7 @@ def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:
 
 def counters() -> dict[str, float]:
     """Bytes that MinIO received and sent for S3 requests; steady when two readings agree."""
-    user, password = credentials("minio-root", ("user", "password"))
+    user, password = credentials(STORE, "minio-root", ("user", "password"))
     header, claims = {"alg": "HS512", "typ": "JWT"}, {"exp": int(time.time()) + 3600, "sub": user, "iss": "prometheus"}
     text = b".".join(_part(json.dumps(part).encode()) for part in (header, claims))
     token = text + b"." + _part(hmac.new(password.encode(), text, hashlib.sha512).digest())

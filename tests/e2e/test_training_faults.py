@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.cluster import Run, driver, is_running, items, kubectl, trained, until
+from tests.e2e.cluster import Run, driver, is_running, kubectl, minio_pod, trained, until
 
 
 def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def gpus_of(pod: dict[str, Any]) -> str:
 def test_a_node_lost_while_it_trains(tmp_path: Path) -> None:
     """Its connections stay open: the other pod notices by itself, and the training continues on other nodes."""
     changes = {"train": {"epochs": 1500, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
-    stores = items("pods", "app.kubernetes.io/name=minio")[0]["spec"]["nodeName"]
+    stores = minio_pod()["spec"]["nodeName"]
     run = Run(tmp_path, "training-node", changes, gpus=0)
     run.running(lambda: run.pods("merge"), why="the merge")
     kubectl("cordon", stores)  # so the box and the two pods share the other two nodes, and one pod is alone on its node

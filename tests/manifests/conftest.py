@@ -12,7 +12,6 @@ from tests.manifests.objects import MANIFESTS, Object, built
 GPU = """
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-namespace: elsewhere
 resources: [../overlays/kind]
 components: [../components/gpu, ../components/ephemeral, ../components/quota]
 """
@@ -26,15 +25,22 @@ components: [../components/volume-owner]
 """
 
 
+CLOSED = """
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../overlays/kind]
+components: [../components/api-server]
+"""
+
+
 @pytest.fixture(scope="session")
 def components(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An overlay over overlays/kind with every component, as a user would write it."""
     copy = tmp_path_factory.mktemp("manifests")
     shutil.copytree(MANIFESTS, copy, dirs_exist_ok=True)
-    (copy / "mine").mkdir()
-    (copy / "mine" / "kustomization.yaml").write_text(GPU, encoding="utf-8")
-    (copy / "volume").mkdir()
-    (copy / "volume" / "kustomization.yaml").write_text(VOLUME, encoding="utf-8")
+    for name, text in {"mine": GPU, "volume": VOLUME, "closed": CLOSED}.items():
+        (copy / name).mkdir()
+        (copy / name / "kustomization.yaml").write_text(text, encoding="utf-8")
     return copy / "mine"
 
 

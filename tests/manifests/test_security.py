@@ -5,17 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.manifests.objects import MANIFESTS, Object, built, each_object, each_pod, kinds, pods_of
-
-RIGHTS = {
-    "lipt-run": {
-        "batch/jobs": {"create", "get", "list", "patch", "delete"},
-        "/pods": {"get", "list", "patch", "delete"},
-        "/events": {"list"},
-        "argoproj.io/workflowtaskresults": {"create", "patch"},
-    },
-    "lipt-setup": {"/secrets": {"create"}, "/secrets/minio-root": {"get"}, "/secrets/lipt-s3": {"get"}},
-}
+from tests.manifests.objects import MANIFESTS, Object, built, each_object, each_pod, kinds, load, pods_of, worker_job
 
 
 def test_pods_are_restricted() -> None:
@@ -43,18 +33,21 @@ def test_pods_are_restricted() -> None:
 
 
 def test_the_namespace_enforces_it() -> None:
-    (namespace,) = kinds(built(MANIFESTS / "overlays" / "kind"), "Namespace").values()
-    level = "pod-security.kubernetes.io"
-    assert {namespace["metadata"]["labels"][f"{level}/{mode}"] for mode in ("enforce", "audit", "warn")} == {
-        "restricted"
-    }
+    namespaces = kinds(built(MANIFESTS / "overlays" / "kind"), "Namespace")
+    assert set(namespaces) == {"lipt", "lipt-store"}
+    for namespace in namespaces.values():
+        for mode in ("enforce", "audit", "warn"):
+            assert namespace["metadata"]["labels"][f"pod-security.kubernetes.io/{mode}"] == "restricted"
 
 
 def test_only_the_owner_of_a_volume_is_changed_by_root(components: Path) -> None:
     """What Pod Security's level `baseline` allows, and only for one container; it has the image of the runs."""
     overlay = built(components.parent / "volume")
-    (namespace,) = kinds(overlay, "Namespace").values()
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "baseline"
+    level = {
+        name: one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for name, one in kinds(overlay, "Namespace").items()
+    }
+    assert level == {"lipt": "restricted", "lipt-store": "baseline"}
     (container,) = kinds(overlay, "Deployment")["minio"]["spec"]["template"]["spec"]["initContainers"]
     security = container["securityContext"]
     assert (security["runAsUser"], security["capabilities"]) == (0, {"drop": ["ALL"], "add": ["CHOWN"]})
@@ -69,26 +62,14 @@ def test_no_secrets_in_files() -> None:
         assert not re.search(r"(?i)(password|secretkey|accesskey)['\"]?\s*[:=]\s*['\"]?[\w/+]{16,}", path.read_text())
 
 
-def test_least_rights(overlay: list[Object]) -> None:
-    assert not kinds(overlay, "ClusterRole")
-    assert not kinds(overlay, "ClusterRoleBinding")
-    for name, role in kinds(overlay, "Role").items():
-        rights: dict[str, set[str]] = {}
-        for rule in role["rules"]:
-            for group in rule["apiGroups"]:
-                for resource in rule["resources"]:
-                    for only in rule.get("resourceNames", [""]):
-                        key = f"{group}/{resource}" + (f"/{only}" if only else "")
-                        rights.setdefault(key, set()).update(rule["verbs"])
-        assert rights == RIGHTS[name]
-
-
 def test_bindings_lead_somewhere(overlay: list[Object]) -> None:
-    roles = kinds(overlay, "Role")
-    for binding in kinds(overlay, "RoleBinding").values():
-        assert binding["roleRef"]["name"] in roles
-        for subject in binding["subjects"]:
-            assert subject["namespace"] == binding["metadata"]["namespace"]
+    there = {(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in overlay}
+    for one in overlay:
+        if one["kind"] == "RoleBinding":
+            assert ("Role", one["metadata"]["namespace"], one["roleRef"]["name"]) in there
+            for subject in one["subjects"]:
+                account = ("ServiceAccount", subject["namespace"], subject["name"])
+                assert account in there or subject["name"] in ("pipeline-runner", "default-editor")  # Kubeflow's
 
 
 def test_pods_without_an_account_have_no_token(overlay: list[Object]) -> None:
@@ -97,26 +78,91 @@ def test_pods_without_an_account_have_no_token(overlay: list[Object]) -> None:
         for name, pod in pods_of(one):
             account = pod["spec"].get("serviceAccountName")
             assert account in accounts if account else pod["spec"]["automountServiceAccountToken"] is False, name
+    assert "default" not in accounts
 
 
 def test_network_rules_know_our_pods() -> None:
-    """Each selector finds pods by labels that they carry."""
-    overlay = built(MANIFESTS / "overlays" / "kind")
-    policies = kinds(overlay, "NetworkPolicy")
-    assert policies["default-deny"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    labels = {name: pod["metadata"]["labels"] for one in overlay for name, pod in pods_of(one)}
+    """Each rule selects pods by labels that they carry, and no other pods."""
+    objects = built(MANIFESTS / "overlays/kind")
+    runs, store = of_namespace(objects, "lipt"), of_namespace(objects, "lipt-store")
+    for rules in (runs, store):
+        assert rules["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    boxes = {name: labels for one in objects for name, labels in labels_of_pods(one) if "WorkflowTemplate" in name}
+    ours = dict(labels_of_pods(next(one for one in objects if one["kind"] == "Deployment")))
+    ours |= dict(labels_of_pods(next(one for one in objects if one["kind"] == "Job")))
+    assert {name: selected(rules, ours) for name, rules in store.items() if name != "default-deny"} == {
+        "minio": {"Deployment/minio"},
+        "lipt-setup": {"Job/lipt-setup"},
+        "lipt-api-server": {"Job/lipt-setup"},
+    }
+    check_rules_of_runs(runs, boxes)
 
-    def meant(policy: str) -> set[str]:
-        selector = policies[policy]["spec"]["podSelector"]
-        found = {name for name in labels if selector["matchLabels"].items() <= labels[name].items()}
-        for expression in selector.get("matchExpressions", []):
-            key, values = expression["key"], expression.get("values", [])
-            if expression["operator"] == "NotIn":
-                found = {name for name in found if labels[name].get(key) not in values}
-            else:
-                assert expression["operator"] == "DoesNotExist"
-                found = {name for name in found if key not in labels[name]}
-        return found
 
-    assert meant("minio") == {"Deployment/minio"}
-    assert meant("lipt") == meant("lipt-api-server") == set(labels) - {"Deployment/minio"}
+def test_network_rules_of_kubeflow_know_our_pods() -> None:
+    rules = of_namespace(built(MANIFESTS / "overlays/kubeflow"), "kubeflow")
+    boxes = {}
+    for path in sorted((MANIFESTS.parent / "pipelines").glob("*.yaml")):
+        for name, box in load(path)[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"].items():
+            boxes[f"{path.stem}/{name}"] = box["podMetadata"]["labels"]
+    assert len(boxes) == 8
+    check_rules_of_runs(rules, boxes)
+    assert selected(rules["lipt-kubeflow"], boxes | WORKERS) == set(boxes)
+    for name, rule in rules.items():  # it also holds pods of other programs
+        assert selected(rule, {"another": {"app": "another", "app.kubernetes.io/part-of": "kubeflow"}}) == set(), name
+
+
+WORKERS = {
+    "worker": worker_job(1)["spec"]["template"]["metadata"]["labels"],
+    "training": worker_job(1, together=True)["spec"]["template"]["metadata"]["labels"],
+}
+
+
+def check_rules_of_runs(rules: dict[str, Object], boxes: dict[str, dict[str, str]]) -> None:
+    """Our pods accept nothing but peers of a training; all reach DNS and the store, boxes the API server, too."""
+    pods = boxes | WORKERS
+    assert selected(rules["lipt"], pods) == selected(rules["lipt-store"], pods) == set(pods)
+    assert selected(rules["lipt-api-server"], pods) == set(boxes)
+    assert selected(rules["lipt-training"], pods) == {"training"}
+    assert {name for name, rule in rules.items() if "ingress" in rule} == {"lipt-training"}
+    assert "Ingress" in rules["lipt"]["policyTypes"]
+    anywhere = {
+        port for rule in rules.values() for to in rule.get("egress", []) if "to" not in to for port in ports(to)
+    }
+    assert anywhere == {53, 443, 6443}  # DNS, the API server
+
+
+def test_the_component_closes_the_ports_of_the_api_server(components: Path) -> None:
+    objects = built(components.parent / "closed")
+    for namespace in ("lipt", "lipt-store"):
+        for name, rules in of_namespace(objects, namespace).items():
+            open_to_all = [port for to in rules.get("egress", []) if "to" not in to for port in ports(to)]
+            assert set(open_to_all) <= {53}, name
+        (rule,) = of_namespace(objects, namespace)["lipt-api-server"]["egress"]
+        assert all(set(peer) == {"ipBlock"} for peer in rule["to"])
+
+
+def of_namespace(objects: list[Object], namespace: str) -> dict[str, Object]:
+    """Its network rules by name."""
+    return {
+        one["metadata"]["name"]: one["spec"]
+        for one in objects
+        if (one["kind"], one["metadata"].get("namespace")) == ("NetworkPolicy", namespace)
+    }
+
+
+def labels_of_pods(one: Object) -> list[tuple[str, dict[str, str]]]:
+    return [(name, pod["metadata"]["labels"]) for name, pod in pods_of(one)]
+
+
+def selected(rules: Object, pods: dict[str, dict[str, str]]) -> set[str]:
+    """The pods to which network rules apply."""
+    selector = rules["podSelector"]
+    found = {name for name in pods if selector.get("matchLabels", {}).items() <= pods[name].items()}
+    for expression in selector.get("matchExpressions", []):
+        assert expression["operator"] == "DoesNotExist"
+        found = {name for name in found if expression["key"] not in pods[name]}
+    return found
+
+
+def ports(rule: Object) -> list[int]:
+    return [entry["port"] for entry in rule["ports"]]

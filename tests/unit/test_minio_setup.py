@@ -94,7 +94,7 @@ def test_again_it_keeps_what_is_there_and_takes_a_new_password(own_minio: MinioP
 
 
 def test_a_server_with_other_root_credentials(own_minio: MinioProcess) -> None:
-    with pytest.raises(UsageError, match=r"started with other credentials: kubectl rollout restart"):
+    with pytest.raises(UsageError, match=r"started with other credentials: kubectl -n lipt-store rollout restart"):
         prepare(own_minio.server.url, root=Login("lipt-root", "not-the-password"), user=USER, bucket="lipt")
 
 
@@ -144,16 +144,22 @@ def test_whole_set_up(
     api.create("/api/v1/namespaces/ns/secrets", {"metadata": {"name": "minio-root"}, "stringData": root})
     monkeypatch.setattr(setup, "Cluster", lambda: api)
     monkeypatch.setenv("LIPT_NAMESPACE", "ns")
+    monkeypatch.setenv("LIPT_RUNS_NAMESPACE", "runs")
     assert setup.main(["--bucket", "photos"]) == 0
     assert capsys.readouterr().out.startswith("bucket photos at http://127.0.0.1")
-    made = login_of(api, "ns", "lipt-s3", user="", keys=("accesskey", "secretkey"))
+    made = login_of(api, "runs", "lipt-s3", user="", keys=("accesskey", "secretkey"))
     assert list(client_of(own_minio, made).list_objects(bucket_name="photos")) == []
+    assert set(api.secrets) == {
+        "/api/v1/namespaces/ns/secrets/minio-root",
+        "/api/v1/namespaces/runs/secrets/lipt-s3",
+    }
 
 
-@pytest.mark.parametrize("name", ["LIPT_S3_ENDPOINT", "LIPT_NAMESPACE"])
+@pytest.mark.parametrize("name", ["LIPT_S3_ENDPOINT", "LIPT_NAMESPACE", "LIPT_RUNS_NAMESPACE"])
 def test_errors_are_one_line(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("LIPT_S3_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("LIPT_NAMESPACE", "ns")
+    monkeypatch.setenv("LIPT_RUNS_NAMESPACE", "runs")
     monkeypatch.delenv(name)
     assert setup.main([]) == 2
     told = capsys.readouterr().err

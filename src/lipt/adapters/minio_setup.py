@@ -1,7 +1,8 @@
-"""Prepare a fresh MinIO in a cluster: `python -m lipt.adapters.minio_setup`, run by the Job of manifests/base.
+"""Prepare a fresh MinIO in a cluster: `python -m lipt.adapters.minio_setup`, run by the Job of manifests/store.
 
 Creates random root credentials (a Secret that MinIO starts with), the bucket, a user who may use only that bucket, and
-the user's credentials (a Secret that every pod of a run reads). Existing objects are kept, so it may run at any time.
+the user's credentials (a Secret in the namespace of the runs, which every pod of a run reads). Existing objects are
+kept, so it may run at any time.
 """
 
 import argparse
@@ -137,7 +138,7 @@ def _explained(endpoint: str, step: Callable[[], T]) -> T:
         if status >= 500 or status == 429:
             raise _not_up(endpoint, code) from error
         if code in _REFUSED:
-            remedy = "it was started with other credentials: kubectl rollout restart deployment/minio"
+            remedy = "it was started with other credentials: kubectl -n lipt-store rollout restart deployment/minio"
             raise UsageError(f"{endpoint} refuses its root credentials ({code})", remedy) from error
         raise RunError(f"{endpoint} answers {code}", "check that this is a MinIO, and read its log") from error
 
@@ -174,22 +175,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--user-secret", default="lipt-s3", help="keys: accesskey, secretkey")
     asked = parser.parse_args(arguments)
     try:
-        endpoint, namespace = (_required(name) for name in ("LIPT_S3_ENDPOINT", "LIPT_NAMESPACE"))
+        names = ("LIPT_S3_ENDPOINT", "LIPT_NAMESPACE", "LIPT_RUNS_NAMESPACE")
+        endpoint, namespace, runs = (_required(name) for name in names)
         api = Cluster()
         root = login_of(api, namespace, asked.root_secret, user="lipt-root", keys=("user", "password"))
-        user = login_of(api, namespace, asked.user_secret, user="lipt", keys=("accesskey", "secretkey"))
+        user = login_of(api, runs, asked.user_secret, user="lipt", keys=("accesskey", "secretkey"))
         prepare(endpoint, root=root, user=user, bucket=asked.bucket)
     except LiptError as error:
         print("setup: " + "; ".join(filter(None, (error.message, error.remedy))), file=sys.stderr)
         return error.exit_code
-    print(f"bucket {asked.bucket} at {endpoint} is ready; its user is in Secret {asked.user_secret}")
+    print(f"bucket {asked.bucket} at {endpoint} is ready; its user is in Secret {asked.user_secret} in {runs}")
     return 0
 
 
 def _required(name: str) -> str:
     if value := os.environ.get(name):
         return value
-    raise UsageError(f"{name} is not set", "run it like the Job in manifests/base/setup.yaml")
+    raise UsageError(f"{name} is not set", "run it like the Job in manifests/store/setup.yaml")
 
 
 if __name__ == "__main__":

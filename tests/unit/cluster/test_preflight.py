@@ -24,6 +24,9 @@ def test_rights_that_are_missing_are_listed() -> None:
     with pytest.raises(UsageError) as error:
         preflight.user_rights(site(cluster))
     assert error.value.message == "you may not create workflows.argoproj.io in vision"
+    cluster_without_patch = Answers(denied=lambda spec: spec["resourceAttributes"]["verb"] == "patch")
+    with pytest.raises(UsageError, match=r"you may not patch workflows\.argoproj\.io in vision"):  # for `lipt cancel`
+        preflight.user_rights(site(cluster_without_patch))
     with pytest.raises(UsageError, match=r"you may not create services/proxy in vision"):
         preflight.user_rights(site(cluster, engine="kubeflow"))
     assert preflight.user_rights(site(cluster, engine="kubeflow"), endpoint=True)
@@ -42,14 +45,6 @@ def test_the_account_of_the_boxes() -> None:
     with pytest.raises(UnknownError) as error:
         rights.account_rights(site(Answers({f"{accounts}/lipt-run": {}, reviews: RefusedError("no")})))
     assert "--as=system:serviceaccount:vision:lipt-run" in error.value.remedy
-
-
-def test_the_rights_checked_are_those_that_the_manifests_grant() -> None:
-    text = (ROOT / "manifests/base/access/access.yaml").read_text(encoding="utf-8")
-    (role,) = [document for document in yaml.safe_load_all(text) if document["kind"] == "Role"]
-    granted = {(rule["apiGroups"][0], rule["resources"][0]): set(rule["verbs"]) for rule in role["rules"]}
-    checked = (*rights._ACCOUNT, *rights._ARGO_ACCOUNT)
-    assert {(group, resource): set(verbs) for group, resource, verbs in checked} == granted
 
 
 def test_objects_of_the_store_are_checked_by_key_and_never_shown() -> None:
@@ -104,15 +99,20 @@ UNBOUND = {"type": "PodScheduled", "status": "False", "message": "pod has unboun
 def test_our_store_says_why_it_does_not_start(
     conditions: list[Any], containers: list[Any], job: dict[str, Any], message: str, remedy: str
 ) -> None:
-    path = "/api/v1/namespaces/vision"
+    path = "/api/v1/namespaces/lipt-store"
     pod = {"metadata": {"name": "m"}, "status": {"conditions": conditions, "containerStatuses": containers}}
     documents: dict[str, Any] = {f"{path}/pods": {"items": [pod]}, f"{path}/pods/m/log": MINIO_LOG}
+    address = {"data": {"endpoint": "http://minio.lipt-store:9000"}}
+    documents["/api/v1/namespaces/vision/configmaps/lipt-s3"] = address
     if job:
-        documents["/apis/batch/v1/namespaces/vision/jobs/lipt-setup"] = job
+        documents["/apis/batch/v1/namespaces/lipt-store/jobs/lipt-setup"] = job
     with pytest.raises(RunError) as error:
         installation.store_objects(site(Answers(documents)))
     assert message in error.value.message
     assert remedy in error.value.remedy
+    address["data"]["endpoint"] = "https://s3.example"  # another store: ours is nobody's business
+    with pytest.raises(RunError, match="Secret lipt-s3 in vision has no accesskey"):
+        installation.store_objects(site(Answers(documents)))
 
 
 def test_the_service_of_a_training_on_several_nodes() -> None:

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNe
 from lipt.errors import UsageError, did_you_mean
 from lipt.version import __version__
 
+#: Their ServiceAccount. It has no rights.
+WORKER = "lipt-worker"
 #: Labels of worker pods, in addition to the recommended ones.
 RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"
 GPU = "nvidia.com/gpu"
@@ -215,6 +217,7 @@ def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str]) -> dict[str, Any
     return {
         "restartPolicy": "Never",
         **({"priorityClassName": pods.priority} if pods.priority else {}),
+        "serviceAccountName": WORKER,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 10,

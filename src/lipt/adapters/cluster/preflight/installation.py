@@ -43,12 +43,11 @@ def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, 
 
 
 def store_objects(site: Site) -> str:
-    """Our MinIO, if there is one, has started; Secret and ConfigMap exist and have the keys that pods need.
+    """Secret and ConfigMap exist and have the keys that pods need; our MinIO, if runs use it, has started.
 
     Values are never shown.
     """
     name, path = site.pods.s3, f"/api/v1/namespaces/{site.namespace}"
-    check_own_store(site)
     unseen = []
     for kind, keys in (("ConfigMap", ("endpoint",)), ("Secret", ("accesskey", "secretkey"))):
         try:
@@ -65,6 +64,8 @@ def store_objects(site: Site) -> str:
                 f"{kind} {name} in {site.namespace} has no {', '.join(missing)}",
                 f"kubectl -n {site.namespace} {create}",
             )
+        if kind == "ConfigMap":
+            check_own_store(site.cluster, data["endpoint"])  # its set-up makes the Secret
     if unseen:
         raise UnknownError(f"you may not read {' and '.join(unseen)} {name}", "the check `pod` tests them")
     return f"Secret and ConfigMap {name}"

@@ -14,7 +14,7 @@ _ACCOUNT = (
     ("", "events", ("list",)),
 )
 _ARGO_ACCOUNT = (("argoproj.io", "workflowtaskresults", ("create", "patch")),)
-#: Permissions that a user needs for `lipt submit`, `status` and `logs`.
+#: Permissions that a user needs for `lipt submit`, `status`, `logs` and `cancel`.
 _LOGS = (
     ("", "pods", ("list",)),
     ("", "pods/log", ("get",)),
@@ -22,7 +22,11 @@ _LOGS = (
     ("", "events", ("list",)),
 )
 _USER = {
-    "argo": (("argoproj.io", "workflowtemplates", ("get",)), ("argoproj.io", "workflows", ("create", "get")), *_LOGS),
+    "argo": (
+        ("argoproj.io", "workflowtemplates", ("get",)),
+        ("argoproj.io", "workflows", ("create", "get", "patch")),
+        *_LOGS,
+    ),
     "kubeflow": (("", "services/proxy", ("create", "get")), ("argoproj.io", "workflows", ("list",)), *_LOGS),
 }
 
@@ -30,7 +34,7 @@ Rights = Iterable[tuple[str, str, Iterable[str]]]
 
 
 def user_rights(site: Site, *, endpoint: bool = False) -> str:
-    """The caller may submit runs, see them and read their logs.
+    """The caller may submit runs, see them, read their logs and cancel them.
 
     Args:
         endpoint: Kubeflow Pipelines has its own address and checks permissions itself.
@@ -41,7 +45,7 @@ def user_rights(site: Site, *, endpoint: bool = False) -> str:
         raise UsageError(
             f"you may not {', '.join(missing)} in {site.namespace}", GRANT.format(namespace=site.namespace)
         )
-    return "submit, status, logs"
+    return "submit, status, logs, cancel"
 
 
 def account_rights(site: Site) -> str:
