@@ -24,7 +24,7 @@ class StageRow:
 
 STAGES = (
     StageRow("ingest", "dispatch"),
-    StageRow("initialise", "dispatch", "trains", before_selection=True),
+    StageRow("initialise", "dispatch", "trains", spreads=True, before_selection=True),
     StageRow("dispatch", "dispatch", before_selection=True),
     StageRow("pretrain", "pretrain", "trains", spreads=True, before_selection=True),
     StageRow("group", "merge", "forwards", spreads=True, before_selection=True),

@@ -1,25 +1,32 @@
-"""Jigsaws, groups and blocks of scores on two processes: the artifacts of one, each told once."""
+"""Jigsaws, groups, blocks of scores and models on two processes: the artifacts of one, each told once."""
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from lipt import errors
 from lipt.adapters.cluster.manifest import Pods
+from lipt.config import override, parse_config
 from lipt.errors import RunError, UnexpectedError
 from lipt.flow.graph import merge_jigsaws, prepare, score_and_select, train_jigsaws
 from lipt.flow.prepared import Prepared
-from lipt.pods.workers import count_pods, raise_bug, share_of
+from lipt.forecast.time import Machine, forecast
+from lipt.forecast.work import Work
+from lipt.pods.boxes import dispatch_box
+from lipt.pods.workers import count_pods, open_run, raise_bug, share_of, worker
 from lipt.progress import Reporter
 from lipt.runtime.context import Context
 from lipt.runtime.processes import parts
 from lipt.runtime.processes.losses import is_loss
+from lipt.stages.initialise import initialise
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
 
@@ -162,3 +169,54 @@ def test_pods_share_parts_by_their_gpus_unless_told_how_many_there_are(
     assert len(shares) == pods
     assert max(map(len, shares)) == largest
     assert sorted(item for share in shares for item in share) == list(range(20))
+
+
+TRAJECTORY = {
+    "score": {"model": "trajectory", "runs": 3, "epochs": 2},
+    "select": {"algorithm": "dual", "race": {"contestants": [{"algorithm": "ccs"}], "rounds": [0.2]}},
+}
+
+
+def test_two_processes_train_the_models_and_the_race_of_one(tmp_path: Path) -> None:
+    """Each training is on one process, so that the weights are the same bits."""
+    made = []
+    for count in (1, 2):
+        ctx = tiny_context(tmp_path / str(count), TRAJECTORY | {"processes": count})
+        score_and_select(ctx, prepare(ctx), None)
+        made.append(digests(ctx.workspace))
+    assert sum(key.startswith("initialise/") for key in made[0]) == 3
+    assert sum(key.startswith("race/") for key in made[0]) == 3
+    assert made[0] == made[1]
+
+
+def test_worker_pods_train_the_models_and_the_box_those_that_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_context(tmp_path, TRAJECTORY).config
+    done: list[list[int]] = []
+
+    def spread(_spec: Any, where: str, ctx: Context, stage: str, items: list[int], **_more: Any) -> dict[int, str]:
+        done.append(list(items))
+        worker(where, stage, items[:2])
+        assert initialise(ctx, open_run(where)[2].dataset, index=1).find() is not None
+        return dict.fromkeys(items[2:], "its node left")
+
+    monkeypatch.setattr("lipt.pods.boxes.spread", spread)
+    _, _, prepared = open_run(dispatch_box(config, engine="argo", image="lipt:0", cpu="1", memory="1Gi"))
+    assert done == [[0, 1, 2]]
+    assert [artifact.settings["run"] for artifact in prepared.initial] == [0, 1, 2]
+    assert "model 2 was lost, so the dispatch box trains it: its node left" in capsys.readouterr().err
+    dispatch_box(config, engine="argo", image="lipt:0", cpu="1", memory="1Gi", nodes=1)
+    assert len(done) == 1
+
+
+@pytest.mark.parametrize(("processes", "nodes", "models"), [(1, 1, 3), (2, 1, 3), (4, 1, 3), (2, 3, 3), (1, 3, 1)])
+def test_the_forecast_of_models_counts_each_training_once(processes: int, nodes: int, models: int) -> None:
+    """Their GPU time does not depend on who trains them."""
+    config = override(parse_config({"data": {"source": "digits"}}), {"processes": processes})
+    work = Work(stage="initialise", parts=models, flops=6e12, member_bytes=1)
+    (found,) = forecast([work], Machine(engine="argo", nodes=nodes, gpu_tflops=1, latency_ms=1e-9), config, 32)
+    assert found.gpu_hours * 3600 == pytest.approx(models * 6, rel=1e-6)
+    side_by_side = min(nodes, models) * (processes if math.ceil(models / min(nodes, models)) >= processes else 1)
+    alone = 6 / (processes if math.ceil(models / min(nodes, models)) < processes else 1)
+    assert found.wall_s - found.start_s == pytest.approx(math.ceil(models / side_by_side) * alone, rel=1e-6)

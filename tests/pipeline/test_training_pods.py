@@ -70,7 +70,7 @@ class Job:
             return
         self.probed = time.monotonic()
         for index, pod in enumerate(pods):
-            if pod and subprocess.run(stalled_check(str(self.folder / f"progress-{index}"), 20)).returncode:
+            if pod and subprocess.run(stalled_check(str(self.folder / f"progress-{index}"), 45)).returncode:
                 os.killpg(pod.pid, signal.SIGKILL)
 
     def _start(self, index: int, arguments: list[str]) -> subprocess.Popen[bytes]:

@@ -18,6 +18,7 @@ from lipt.flow.prepared import Prepared
 from lipt.flow.race import Race, of_winner
 from lipt.runtime import Artifact, Context, Stage
 from lipt.runtime.algorithm import check_trajectory, scoring_needs
+from lipt.runtime.processes.parent import count_processes
 from lipt.runtime.processes.parts import Made, make_parts
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
@@ -81,17 +82,34 @@ def has_swarm(config: Config) -> bool:
     return trains_models(config) and not config.score.has_own_models and config.merge.method != "none"
 
 
-def prepare(ctx: Context) -> Prepared:
-    """Box 1: ingest the data, train theta_* (or the models of `score.runs`), draw the shards."""
+def prepare(
+    ctx: Context, train_elsewhere: Callable[[Artifact, list[int]], object] = lambda _dataset, _indices: None
+) -> Prepared:
+    """Box 1: ingest the data, train theta_* (or the models of `score.runs`), draw the shards.
+
+    Args:
+        train_elsewhere: trains models of `score.runs`, given by index, in worker pods. What it leaves is trained here.
+    """
     check_trajectory(ctx.config)
     dataset = ingest(ctx).make()
     if not trains_models(ctx.config):
         return Prepared(dataset=dataset)
-    runs = ctx.config.score.runs if ctx.config.score.has_own_models else 1
     # Shards first: that fails at once if there are too few images.
     shards = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
-    initial = tuple(initialise(ctx, dataset, run=run).make() for run in range(runs))
-    return Prepared(dataset=dataset, initial=initial, shards=shards)
+    indices = range(ctx.config.score.runs if ctx.config.score.has_own_models else 1)
+    if len(indices) > 1:
+        train_elsewhere(dataset, [index for index in indices if initialise(ctx, dataset, index=index).find() is None])
+    on_several_nodes = ctx.pods is not None and ctx.config.train.nodes > 1
+    if not on_several_nodes and 1 < count_processes(ctx) <= len(indices):  # each process trains whole models
+        initial = _all(train_models(ctx, dataset, indices))
+    else:  # all processes share each batch
+        initial = [initialise(ctx, dataset, index=index).make() for index in indices]
+    return Prepared(dataset=dataset, initial=tuple(initial), shards=shards)
+
+
+def train_models(ctx: Context, dataset: Artifact, indices: Iterable[int]) -> Made:
+    """Train models of `score.runs`; returns the finished ones, and the error of each lost one."""
+    return make_parts(ctx, initialise, dict.fromkeys(indices, (dataset,)))
 
 
 def train_jigsaws(ctx: Context, prepared: Prepared, indices: Iterable[int]) -> Made:

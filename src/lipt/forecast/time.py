@@ -152,12 +152,14 @@ def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int)
 def _stage(work: Work, machine: Machine, config: Config, side: int, start: float) -> Forecast:
     clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
     setup = machine.setups.get(work.stage, Setup(part_s=0, first_s=0))
-    pods = min(machine.nodes, work.parts) if work.spreads and clustered else 1
     nodes = nodes_of(machine, config) if work.member_bytes else 1  # nodes that share each batch
+    pods = min(machine.nodes, work.parts) if work.spreads and clustered and nodes == 1 else 1
     processes = config.processes if isinstance(config.processes, int) else 1
     # Processes either take whole parts, or share each batch of a training.
     apart = min(processes, math.ceil(work.parts / pods)) if work.spreads else 1
-    members = processes if work.member_bytes else 1
+    if work.member_bytes and apart < processes:
+        apart = 1
+    members = processes if work.member_bytes and apart == 1 else 1
     together = members * nodes
     looks = together if work.streams else members  # each pod reads all images that are held in memory
     decoders = together if work.crops else looks

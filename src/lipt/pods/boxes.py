@@ -3,8 +3,8 @@
 Samples, weights and scores never pass through the pipeline engine. A pod receives addresses, reads the data from the
 workspace by range, and verifies them.
 
-Boxes start worker pods (`workers`): pretrain always, merge if there are groups, select if pods share the scoring;
-dispatch and train if pods share the training (`training`).
+Boxes start worker pods (`workers`): pretrain always, merge if there are groups, select if pods share the scoring or for
+a race, dispatch for several models of `score.runs`; dispatch and train if pods share the training (`training`).
 The pretrain box only waits for them, so this file imports torch in the boxes that use it.
 """
 
@@ -107,16 +107,25 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     parsed = Pods.parse(pods)
     ctx = context(config, parsed)
     check_run(ctx)
-    prepared = prepare(ctx)
-    spec = RunSpec(
-        config=config.model_dump(mode="json"),
-        dataset=prepared.dataset.ref,
-        initial=tuple(artifact.ref for artifact in prepared.initial),
-        shards=prepared.shards.ref if prepared.shards else None,
-        engine=engine,
-        pods=parsed,
-    )
-    return spec.save()
+
+    def spec_of(prepared: Prepared) -> RunSpec:
+        return RunSpec(
+            config=config.model_dump(mode="json"),
+            dataset=prepared.dataset.ref,
+            initial=tuple(artifact.ref for artifact in prepared.initial),
+            shards=prepared.shards.ref if prepared.shards else None,
+            engine=engine,
+            pods=parsed,
+        )
+
+    def train_in_pods(dataset: Artifact, indices: list[int]) -> None:
+        if parsed.nodes == 1 or config.train.nodes > 1:  # then several pods share each training
+            return
+        spec = spec_of(Prepared(dataset=dataset))
+        for index, why in spread(spec, spec.save(), ctx, "initialise", indices).items():
+            ctx.reporter.say(f"model {index} was lost, so the dispatch box trains it: {why}")
+
+    return spec_of(prepare(ctx, train_in_pods)).save()
 
 
 def pretrain_box(address: str) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def join(address: str, *, index: int, count: int) -> None:
         TransientError: another pod was lost or never started; the Job restarts this one.
     """
     from lipt.runtime.processes.child import run_stage
-    from lipt.runtime.processes.parent import count_processes, launch
+    from lipt.runtime.processes.parent import count_processes, launch, note_progress
     from lipt.runtime.processes.peers import Peers
 
     request = load_spec(address)
@@ -86,6 +86,7 @@ def join(address: str, *, index: int, count: int) -> None:
         return
     if FIRST_POD not in os.environ:
         raise UsageError(f"join: {FIRST_POD} is not set", "the Job of a training sets it")
+    note_progress()  # from here on the probe counts, so that a pod which hangs before its first step is noticed too
     most = max(1, request.pop("batch_size") // count)
     processes, peers = min(count_processes(ctx, most), most), None
     if count > 1:

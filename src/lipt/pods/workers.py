@@ -1,4 +1,5 @@
-"""Worker pods do the jigsaws of the pretrain box, the groups of merge, the score blocks and the race of select.
+"""Worker pods do the jigsaws of the pretrain box, the groups of merge, the score blocks and the race of select, and the
+models of `score.runs` of dispatch.
 
 Outside a cluster, the box's own process does this work. In both cases all GPUs are used (`run.processes.parts`).
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job, running_arguments
@@ -43,13 +45,14 @@ def open_run(address: str) -> tuple[RunSpec, Context, Prepared]:
 
 
 def worker(address: str, stage: str, items: Sequence[int], merged: str | None = None) -> None:
-    """Do a worker pod's share of the jigsaws, groups, score blocks or trainings of a race.
+    """Do a worker pod's share of the jigsaws, groups, score blocks, models or trainings of a race.
 
     Raises:
         RunError: some items failed; all others are done.
         TransientError: the store cannot be reached; the pod is retried.
     """
     _, ctx, prepared = open_run(address)
+    ctx = replace(ctx, pods=None, waits=False)  # a worker pod starts no others
     _, lost = _WORK[stage](ctx, prepared, items, merged)
     if lost:
         raise RunError("; ".join(f"{stage}[{item}]: {error.message}" for item, error in lost.items()))
@@ -81,6 +84,12 @@ def _blocks(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str 
     return Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None).run(ctx, items)
 
 
+def _models(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
+    from lipt.flow.graph import train_models
+
+    return train_models(ctx, prepared.dataset, items)
+
+
 def _race(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str | None) -> Made:
     from lipt.flow.graph import Scoring
 
@@ -88,7 +97,7 @@ def _race(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str | 
     return scoring.race(ctx).train(items)
 
 
-_WORK = {"pretrain": _jigsaws, "group": _groups, "score": _blocks, "race": _race}
+_WORK = {"pretrain": _jigsaws, "group": _groups, "score": _blocks, "race": _race, "initialise": _models}
 
 
 def spread(

@@ -17,8 +17,8 @@ from lipt.training.tensor_files import pack, state_of
 DYNAMICS = "dynamics.safetensors"
 
 
-def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
-    """Train theta_* on all candidates for a few epochs. Classic pre-training calls this with run = 0..R-1.
+def initialise(ctx: Context, dataset: Artifact, *, index: int = 0) -> Stage:
+    """Train theta_* on all candidates for a few epochs; with models of `score.runs`, model `index`.
 
     Files: the weights, and what each epoch said of every candidate. Several GPUs share each batch.
     """
@@ -26,7 +26,7 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
     settings = ctx.config.initialise
 
     def body(attempt: Attempt) -> Summary:
-        return run_together(ctx, attempt, fit_theta, {"dataset": dataset}, batch_size=settings.batch_size, run=run)
+        return run_together(ctx, attempt, fit_theta, {"dataset": dataset}, batch_size=settings.batch_size, run=index)
 
     chosen = ctx.settings(
         "model",
@@ -36,9 +36,9 @@ def initialise(ctx: Context, dataset: Artifact, *, run: int = 0) -> Stage:
         lr=settings.lr,
         batch_size=settings.batch_size,
         raptr=settings.raptr and settings.raptr.model_dump(mode="json"),
-        run=run,
+        run=index,
     )
-    label = f"initialise[{run}]" if ctx.config.score.has_own_models else "initialise"
+    label = f"initialise[{index}]" if ctx.config.score.has_own_models else "initialise"
     return Stage(ctx=ctx, name="initialise", settings=chosen, inputs=[dataset], body=body, label=label)
 
 

@@ -203,7 +203,7 @@ def job_manifest(
 
 
 def stalled_check(path: str, after_s: float = STALLED_S) -> list[str]:
-    """A command that fails if the file was not touched for `after_s` seconds; no file: nothing has started yet."""
+    """A command that fails if the file was not touched for `after_s` seconds; no file: Python still starts."""
     found = f"os.path.exists({path!r}) and time.time() - os.stat({path!r}).st_mtime > {after_s!r}"
     return ["python3", "-Sc", f"import os, sys, time; sys.exit({found})"]
 

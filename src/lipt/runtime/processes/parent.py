@@ -107,12 +107,15 @@ def _take(attempt: Attempt, outcome: dict[str, Any]) -> Summary:
     return dict(outcome["summary"])
 
 
-def count_processes(ctx: Context, at_most: int) -> int:
-    """The number of processes: as `processes` says; by default one per GPU, and at most `at_most`.
+def count_processes(ctx: Context, at_most: int = sys.maxsize) -> int:
+    """The number of processes: as `processes` says; by default one per GPU, and at most `at_most`. A process that has a
+    share of the parts of a stage starts no others.
 
     Raises:
         UsageError: more than there are GPUs.
     """
+    if ctx.shared is not None:
+        return 1
     wanted = ctx.config.processes
     if ctx.device.type != "cuda":
         return 1 if wanted == "auto" else wanted
@@ -262,6 +265,12 @@ def _first_error(failures: Failures, processes: int, label: str, peers: Peers | 
     return RunError(f"{label}: process {min(died)} of {processes} ended with code {died[min(died)]}")
 
 
+def note_progress() -> None:
+    """Touch the file that tells the pod's probe that it goes on, if there is a probe."""
+    if PROGRESS in os.environ:
+        Path(os.environ[PROGRESS]).touch()
+
+
 @contextmanager
 def _relayed(folder: Path, reporter: Reporter) -> Iterator[None]:
     """Pass the children's reports on to the reporter."""
@@ -277,12 +286,13 @@ def _relayed(folder: Path, reporter: Reporter) -> Iterator[None]:
                     file.seek(read.get(path, 0))
                     whole = file.read().rpartition(b"\n")[0]
                 read[path] = read.get(path, 0) + len(whole) + bool(whole)
-                if whole and PROGRESS in os.environ:
-                    Path(os.environ[PROGRESS]).touch()
+                if whole:
+                    note_progress()
                 for line in whole.splitlines():
                     method, arguments = json.loads(line)
                     getattr(reporter, method)(*arguments)
 
+    note_progress()
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:

@@ -144,6 +144,7 @@ def _dual_scores(candidates: Candidates, window: int | None) -> Tensor:
     """The columns of `dual_scores` (N, 2), over the epochs of each trajectory and averaged, or over the models."""
     count = min((each.epochs for each in candidates.trajectories), default=candidates.num_models)
     what = "epochs" if candidates.trajectories else "models"
+    require(count > 1, f"dual needs at least 2 {what}, there is {count}")
     width = count if window is None else window
     require(2 <= width <= count, f"dual: window must be between 2 and the number of {what}, {count}; not {window}")
     if candidates.trajectories:
