@@ -38,7 +38,7 @@ e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that L
 .PHONY: check
 check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, workflows, documentation
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests components pipelines benchmarks docs
+	$(BIN)/ruff format --check src tests components pipelines catalogue benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src components pipelines

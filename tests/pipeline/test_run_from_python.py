@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 
 import lipt
 from lipt.errors import UsageError
@@ -21,6 +22,7 @@ def test_a_run_from_python(tmp_path: Path) -> None:
     assert [row.role for row in made.report.rows] == ["selected", "random"]
     assert made.report.rows[0].kept_fraction == 0.05
     assert Path(made.page).read_text().lower().startswith("<!doctype html>")
+    assert load_file(made.model)["classifier.weight"].shape[0] == 10
     assert made.subset.algorithm == "ccs"
     names = made.subset.files()
     assert len(set(names)) == len(made.subset) == round(0.05 * len(made.subset.labels_N))

@@ -10,6 +10,7 @@ from typing import Any
 from lipt.config import load_config, override, parse_config
 from lipt.flow.address import report_key
 from lipt.flow.compare import run_with_baseline
+from lipt.flow.provenance_view import MODEL_LINK
 from lipt.progress import make_reporter
 from lipt.report.document import Document
 from lipt.runtime import Attempt, Context
@@ -24,6 +25,8 @@ class Finished:
     report: Document
     page: str
     """Path or address of the report as an HTML page."""
+    model: str
+    """Path or address of the trained network's weights, a safetensors file."""
     subset: Selection
     """The chosen training images, with their names: `subset.files()`."""
 
@@ -48,8 +51,11 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
     assert document.subset is not None
     ref, store = document.subset.ref, ctx.workspace.store
     data = Attempt(ctx=ctx, ref="reports", label="subset").read(ctx.workspace.get(ref), SUBSET, kind="other")
+    folder = store.uri.removeprefix("file://")
+    (model,) = (link.key for link in document.links if link.name == MODEL_LINK)
     return Finished(
         report=document,
-        page=f"{store.uri.removeprefix('file://')}/{report_key(ctx.config, 'html')}",
+        page=f"{folder}/{report_key(ctx.config, 'html')}",
+        model=f"{folder}/{model}",
         subset=Selection.from_parquet(data, origin=f"{ref}/{SUBSET}"),
     )

@@ -14,6 +14,8 @@ from lipt.flow.graph import Outcome
 from lipt.report import document as doc
 from lipt.runtime import Context
 
+#: Name of the link to the weights of the selected row's network.
+MODEL_LINK = "Trained network"
 #: Files beside the report: name, what they are, and more about it.
 _BESIDE = (
     ("chosen.txt", "Chosen images", "the name of each in the source, one per line"),
@@ -35,7 +37,7 @@ def links_view(ctx: Context, outcome: Outcome, beside: Collection[str]) -> list[
     ]
     for title, artifact, what in (
         ("Subset", outcome.subset, "Parquet; for each candidate whether it was kept, its score and its weight"),
-        ("Trained network", outcome.trained.model, "weights after the last epoch"),
+        (MODEL_LINK, outcome.trained.model, "weights after the last epoch"),
         ("theta_p", outcome.merged, "weights of the pre-trained model that chose"),
     ):
         for file in artifact.files if artifact else ():
