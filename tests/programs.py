@@ -12,6 +12,7 @@ import termios
 from fcntl import ioctl
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -22,7 +23,7 @@ def run_python(*arguments: str, timeout_s: float = 300) -> str:
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 from datetime import datetime
 from itertools import pairwise
@@ -94,6 +95,19 @@ def test_shared_scoring_and_pretraining_choose_the_same_subset(tmp_path: Path, s
     same(run)
     workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
     assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
+
+
+def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:
+    """Submitted one after the other: the second waits for the boxes and pods of the first."""
+    runs = [Run(tmp_path, "twins"), Run(tmp_path, "twins")]
+    for run in runs:
+        run.succeeds()
+        same(run)
+    assert len([pod for run in runs for pod in run.workers()]) == 4
+    logs = [run.logs() for run in runs]
+    assert any("which does the same work" in log for log in logs)
+    for box in ("initialise", "merge", "train ccs"):
+        assert sum(len(re.findall(rf" {box} +[0-9.]+ s  ", log)) for log in logs) == 1, box
 
 
 def test_a_second_run_computes_nothing(reference: tuple[Run, dict[str, bytes]], tmp_path: Path, same: Any) -> None:

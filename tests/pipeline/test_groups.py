@@ -239,7 +239,9 @@ def test_a_lost_group_is_merged_by_the_box(
         ctx.workspace.store.delete(f"{artifact.ref}/artifact.json")
     asked: list[Any] = []
 
-    def no_room(_plan: object, _address: str, _ctx: Context, stage: str, items: list[int]) -> dict[int, str]:
+    def no_room(
+        _plan: object, _address: str, _ctx: Context, stage: str, items: list[int], **_options: object
+    ) -> dict[int, str]:
         asked.append((stage, items))
         return dict.fromkeys(items, "no node had room for it")
 

@@ -15,7 +15,7 @@ from typing import Any
 from lipt.config import Config, override
 from lipt.errors import RunError
 from lipt.flow.prepared import Prepared
-from lipt.flow.race import Race, of_winner
+from lipt.flow.race import Elsewhere, Race, nowhere, of_winner
 from lipt.runtime import Artifact, Context, Stage
 from lipt.runtime.algorithm import check_trajectory, scoring_needs
 from lipt.runtime.processes.parent import count_processes
@@ -98,7 +98,7 @@ def prepare(
     shards = dispatch(ctx, dataset).make() if has_swarm(ctx.config) else None
     indices = range(ctx.config.score.runs if ctx.config.score.has_own_models else 1)
     if len(indices) > 1:
-        train_elsewhere(dataset, [index for index in indices if initialise(ctx, dataset, index=index).find() is None])
+        train_elsewhere(dataset, list(indices))
     on_several_nodes = ctx.pods is not None and ctx.config.train.nodes > 1
     if not on_several_nodes and 1 < count_processes(ctx) <= len(indices):  # each process trains whole models
         initial = _all(train_models(ctx, dataset, indices))
@@ -164,7 +164,7 @@ def score_and_select(
     ctx: Context,
     prepared: Prepared,
     merged: Artifact | None,
-    race_elsewhere: Callable[[list[int]], object] = lambda _indices: None,
+    race_elsewhere: Elsewhere = nowhere,
 ) -> Artifact:
     """Box 4: score the candidates and select the subset; with `select.race`, the one that wins the race.
 

@@ -14,6 +14,13 @@ from lipt.runtime.processes.parts import Made, make_parts
 from lipt.stages.race import race
 from lipt.stages.select import select
 
+#: Does trainings of the race in worker pods: (their indices, the stage of an index).
+Elsewhere = Callable[[list[int], Callable[[int], Stage]], object]
+
+
+def nowhere(_indices: list[int], _stage: Callable[[int], Stage]) -> None:
+    """Without worker pods."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
@@ -48,7 +55,7 @@ class Race:
         """A training of the race, by index of `stages.race`."""
         return self._stage(index, self.subsets[index % len(self.subsets)])
 
-    def run(self, elsewhere: Callable[[list[int]], object] = lambda _indices: None) -> Artifact:
+    def run(self, elsewhere: Elsewhere = nowhere) -> Artifact:
         """Select for every contestant, run all rounds, and return the winner's subset.
 
         Of equal contestants the one that was ahead before is ahead, in the first round the one that is named first.
@@ -66,7 +73,7 @@ class Race:
         )
         for number, share in enumerate(self.rounds):
             indices = [number * len(self.subsets) + contestant for contestant in field]
-            elsewhere([index for index in indices if self.stage(index).find() is None])
+            elsewhere(indices, self.stage)
             made, lost = self.train(indices)
             for error in lost.values():
                 raise error

@@ -11,7 +11,7 @@ The pretrain box only waits for them, so this file imports torch in the boxes th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from lipt.progress import Reporter
 from lipt.report.document import Engine
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
+from lipt.runtime.stage import Stage
 from lipt.stages.pretrain import pretrain, quorum_of
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     """
     from lipt.flow.graph import prepare
     from lipt.flow.validation import check_run
+    from lipt.stages.initialise import initialise
 
     parsed = Pods.parse(pods)
     ctx = context(config, parsed)
@@ -121,8 +123,12 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     def train_in_pods(dataset: Artifact, indices: list[int]) -> None:
         if parsed.nodes == 1 or config.train.nodes > 1:  # then several pods share each training
             return
+
+        def model(index: int) -> Stage:
+            return initialise(ctx, dataset, index=index)
+
         spec = spec_of(Prepared(dataset=dataset))
-        for index, why in spread(spec, spec.save(), ctx, "initialise", indices).items():
+        for index, why in spread(spec, spec.save(), ctx, "initialise", indices, stage_of=model).items():
             ctx.reporter.say(f"model {index} was lost, so the dispatch box trains it: {why}")
 
     return spec_of(prepare(ctx, train_in_pods)).save()
@@ -137,10 +143,13 @@ def pretrain_box(address: str) -> tuple[int, int]:
     if prepared.shards is None:
         return 0, 0
     count = ctx.config.dispatch.jigsaws
-    missing = [index for index in range(count) if pretrain(ctx, *prepared.swarm, index=index).find() is None]
+
+    def jigsaw(index: int) -> Stage:
+        return pretrain(ctx, *prepared.swarm, index=index)
+
     may_fail = count - quorum_of(ctx.config)
-    for index, why in spread(spec, address, ctx, "pretrain", missing, may_fail=may_fail).items():
-        if pretrain(ctx, *prepared.swarm, index=index).find() is None:
+    for index, why in spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail).items():
+        if jigsaw(index).find() is None:
             note_loss(ctx, prepared, index, why, overwrite=False)
     jigsaws, failures = arrived(ctx, prepared)
     for index, why in failures.items():
@@ -160,8 +169,11 @@ def merge_box(address: str) -> Artifact | None:
 
     def merge_in_pods(groups: Groups) -> None:
         if spec.pods and spec.pods.nodes != 1:
-            missing = [i for i, members in groups.items() if group(ctx, *swarm, members, index=i).find() is None]
-            for index, why in spread(spec, address, ctx, "group", missing).items():
+
+            def soup(index: int) -> Stage:
+                return group(ctx, *swarm, groups[index], index=index)
+
+            for index, why in spread(spec, address, ctx, "group", list(groups), stage_of=soup).items():
                 ctx.reporter.say(f"group {index} was lost, so the merge box merges it: {why}")
 
     try:
@@ -174,20 +186,26 @@ def merge_box(address: str) -> Artifact | None:
 def select_box(address: str, merged: str | None) -> Artifact:
     """Box 4: score the candidates and select the subset."""
     from lipt.flow.graph import Scoring, score_and_select
+    from lipt.flow.race import nowhere
 
     spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
     if spec.pods and spec.pods.nodes > 1:
         scoring = Scoring.of(ctx, prepared, theta)
-        missing = [index for index in range(scoring.blocks) if scoring.stage(ctx, index).find() is None]
-        for index, why in spread(spec, address, ctx, "score", missing, merged=merged).items():
+
+        def block(index: int) -> Stage:
+            return scoring.stage(ctx, index)
+
+        for index, why in spread(
+            spec, address, ctx, "score", range(scoring.blocks), stage_of=block, merged=merged
+        ).items():
             ctx.reporter.say(f"score block {index} was lost, so the select box scores it: {why}")
 
-    def race_in_pods(indices: list[int]) -> None:
-        for index, why in spread(spec, address, ctx, "race", indices, merged=merged).items():
+    def race_in_pods(indices: list[int], training: Callable[[int], Stage]) -> None:
+        for index, why in spread(spec, address, ctx, "race", indices, stage_of=training, merged=merged).items():
             ctx.reporter.say(f"training {index} of the race was lost, so the select box does it: {why}")
 
-    return score_and_select(ctx, prepared, theta, race_in_pods if spec.pods else lambda _indices: None)
+    return score_and_select(ctx, prepared, theta, race_in_pods if spec.pods else nowhere)
 
 
 def train_box(address: str, merged: str | None, subset: str) -> Finished:

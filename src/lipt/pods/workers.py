@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from lipt.pods.spec import RunSpec
 from lipt.pods.training import context, raise_bug
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
+from lipt.runtime.stage import Stage
 from lipt.stages.pretrain import pretrain
 
 if TYPE_CHECKING:
@@ -107,25 +108,46 @@ def spread(
     stage: str,
     items: Sequence[int],
     *,
+    stage_of: Callable[[int], Stage],
     may_fail: int | None = None,
     merged: str | None = None,
 ) -> dict[int, str]:
-    """Do the items in worker pods, or in this process without a cluster; returns the reason for each lost item.
+    """Do what is missing of the items in worker pods, or in this process without a cluster; returns the reason for
+    each lost item. If the box of another run does so already, this one waits, and then does what is still missing.
+
+    Args:
+        stage_of: the stage of an item.
 
     Raises:
         UnexpectedError: a worker hit a bug.
     """
-    if not items:
+    missing = [item for item in items if stage_of(item).find() is None]
+    if not missing:
         return {}
     here = ThisPod.find()
     if here is None or spec.pods is None:
         try:
-            worker(address, stage, items, merged)
+            worker(address, stage, missing, merged)
         except RunError as error:
-            return dict.fromkeys(items, error.message)
+            return dict.fromkeys(missing, error.message)
         return {}
+    with stage_of(items[0]).leased("box"):
+        missing = [item for item in missing if stage_of(item).find() is None]
+        return _in_pods(spec.pods, here, address, ctx, stage, missing, may_fail, merged) if missing else {}
+
+
+def _in_pods(
+    pods: Pods,
+    here: ThisPod,
+    address: str,
+    ctx: Context,
+    stage: str,
+    items: Sequence[int],
+    may_fail: int | None,
+    merged: str | None,
+) -> dict[int, str]:
     fixed = ["box", "worker", address, stage, *(["--merged", merged] if merged else [])]
-    arguments = [*fixed, "--of", str(count_pods(spec.pods, len(items))), "--items", json.dumps(list(items))]
+    arguments = [*fixed, "--of", str(count_pods(pods, len(items))), "--items", json.dumps(list(items))]
     for running in running_arguments(here, stage):  # its box was stopped; what is missing is among its work
         if running[: len(fixed)] == fixed and set(items) <= set(_items(running)):
             arguments = running
@@ -136,7 +158,7 @@ def spread(
     try:
         lost = run_job(
             here,
-            spec.pods,
+            pods,
             name=stage,
             arguments=arguments,
             completions=count,

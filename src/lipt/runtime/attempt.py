@@ -10,6 +10,7 @@ from lipt.errors import RunError
 from lipt.ledger import Cost, peak_memory_bytes
 from lipt.runtime.artifact import CHECKPOINT, Artifact, File
 from lipt.runtime.context import Context
+from lipt.runtime.lease import Lease
 
 _DIGEST_BYTES = 32  # a checkpoint begins with the SHA-256 of the rest
 
@@ -21,6 +22,8 @@ class Attempt:
     ctx: Context
     ref: str
     label: str
+    lease: Lease | None = None
+    """Of a stage; checked before each write."""
     flops: int = 0
     earlier: Cost = field(default_factory=Cost)
     """The cost of interrupted attempts, as their last checkpoint recorded it."""
@@ -63,8 +66,12 @@ class Attempt:
         )
 
     def put(self, name: str, data: bytes, *, kind: Kind) -> None:
-        """Write an output file."""
-        self.store.write(f"{self.ref}/{name}", data, kind=kind)
+        """Write an output file.
+
+        Raises:
+            LostLeaseError: another process does this stage now.
+        """
+        self._write(name, data, kind=kind)
         self.files[name] = File(sha256=hashlib.sha256(data).hexdigest(), num_bytes=len(data))
 
     def shows(self, text: str) -> Callable[[int, int], None]:
@@ -73,7 +80,12 @@ class Attempt:
 
     def save_checkpoint(self, data: bytes) -> None:
         """Replace the checkpoint; it is removed when the attempt finishes."""
-        self.store.write(f"{self.ref}/{CHECKPOINT}", hashlib.sha256(data).digest() + data, kind="model")
+        self._write(CHECKPOINT, hashlib.sha256(data).digest() + data, kind="model")
+
+    def _write(self, name: str, data: bytes, *, kind: Kind) -> None:
+        if self.lease:
+            self.lease.check()
+        self.store.write(f"{self.ref}/{name}", data, kind=kind)
 
     def load_checkpoint(self) -> bytes | None:
         """The checkpoint of an interrupted attempt; None if there is none, or if it is damaged."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from lipt.rng import reproducible
 from lipt.runtime.artifact import CHECKPOINT, COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
+from lipt.runtime.lease import Lease, LostLeaseError, leased
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,30 +47,50 @@ class Stage:
     def make(self) -> Artifact:
         """The finished artifact; makes it if it does not exist. On a CPU the result is reproducible.
 
-        A dry run makes nothing: the reporter shows the stage, and the artifact returned has only an address.
+        If another process makes it already, this one waits. A dry run makes nothing: the reporter shows the stage, and
+        the artifact returned has only an address.
         """
-        workspace, reporter, ref = self.ctx.workspace, self.ctx.reporter, self.ref
-        finished = workspace.find(ref)
-        if finished is not None:
-            workspace.note(finished, made=False)
-            reporter.skipped(self.label, finished.summary)
-            return finished
-        if self.ctx.dry_run:
-            reporter.planned(self.label)
+        finished = self._finished()
+        if finished is None and self.ctx.dry_run:
+            self.ctx.reporter.planned(self.label)
             return self._artifact()
+        while finished is None:
+            with self.leased() as lease:
+                try:
+                    finished = self._finished() or self._make(lease)  # another process may have made it meanwhile
+                except LostLeaseError:
+                    self.ctx.reporter.say(f"{self.label:<16}  another process has taken over")
+        return finished
+
+    def leased(self, name: str = "lease") -> AbstractContextManager[Lease]:
+        """Hold a lease on this stage, or on something else that is done for it; waits for another holder."""
+        say = self.ctx.reporter.say
+        return leased(self.ctx.workspace.store, f"{self.ref}/{name}", lambda text: say(f"{self.label:<16}  {text}"))
+
+    def _finished(self) -> Artifact | None:
+        """The finished artifact, noted and reported."""
+        finished = self.find()
+        if finished is not None:
+            self.ctx.workspace.note(finished, made=False)
+            self.ctx.reporter.skipped(self.label, finished.summary)
+        return finished
+
+    def _make(self, lease: Lease) -> Artifact:
+        workspace, reporter, ref = self.ctx.workspace, self.ctx.reporter, self.ref
         workspace.store.delete(f"{ref}/{MARKER}")
         reset_peak_memory()
         if self.ctx.device.type == "cuda":
             import torch
 
             torch.cuda.reset_peak_memory_stats()
-        attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label)
+        attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label, lease=lease)
         with _announced(reporter, self.label), workspace.repairing(self.inputs), reproducible(self.ctx.device):
             summary = self.body(attempt)
         made_from = tuple(artifact.contents for artifact in self.inputs)
         artifact = self._artifact(files=attempt.files, summary=summary, made_from=made_from)
         cost = attempt.cost()
         cost.ended = time.time()
+        lease.check()
         workspace.store.write(f"{ref}/{COST}", canonical_json(asdict(cost)), kind="other")
         workspace.store.delete(f"{ref}/{DAMAGED}")  # first: a damaged artifact is never taken for finished
         workspace.store.write(f"{ref}/{MARKER}", artifact.to_json(), kind="other")

@@ -1,0 +1,163 @@
+"""A lease on a piece of work in a workspace: while one process does it, others that want the same wait.
+
+Who wants a lease writes a *claim*, an object of its own, and then lists all claims. If there is no other, the lease is
+taken; otherwise the claim is withdrawn, and the process waits until all other claims are gone. Of two processes at
+least one sees the claim of the other, so they never take the lease at the same time. This needs nothing of a store but
+that a listing shows what was written before.
+
+A holder renews its claim every `BEAT_S` seconds. A claim that does not change for `EXPIRE_S` seconds is removed: its
+process is dead. On the same machine this shows at once. A holder that was merely suspended finds its claim removed, and
+then leaves the work to the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+from lipt.adapters.store import MissingObjectError, Store
+from lipt.errors import LiptError, printable
+
+#: Seconds between two renewals, and without one until others take over.
+BEAT_S, EXPIRE_S = 5.0, 30.0
+_LONGEST_PAUSE_S = 5.0
+
+
+class LostLeaseError(Exception):
+    """Another process has taken over: this one was suspended for too long."""
+
+
+class Lease:
+    """A lease that this process holds."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self.key = store, f"{name}-{uuid4().hex[:16]}"
+        self._beats = 0
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        """Make sure that this process still holds the lease.
+
+        Raises:
+            LostLeaseError: it does not.
+        """
+        if self._store.size(self.key) is None:
+            raise LostLeaseError
+
+    def _claim(self) -> None:
+        document = {"machine": _machine(), "host": socket.gethostname(), "pid": os.getpid(), "beats": self._beats}
+        self._store.write(self.key, json.dumps(document).encode(), kind="other")
+        self._beats += 1
+
+    def _withdraw(self) -> None:
+        with self._lock, suppress(LiptError):  # with the store away, it expires
+            self._ended.set()
+            self._store.delete(self.key)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            with suppress(LiptError), self._lock:  # a store that is away is away for the others, too
+                if self._ended.is_set() or self._store.size(self.key) is None:
+                    return
+                self._claim()
+
+
+@contextmanager
+def leased(store: Store, name: str, say: Callable[[str], None]) -> Iterator[Lease]:
+    """Hold the lease `name`, the beginning of a key; wait for it first.
+
+    Args:
+        say: told for whom this process waits, and that it takes over from a dead one.
+    """
+    rivals, pause_s = _Rivals(store, name, say), 0.1
+    while True:
+        lease = Lease(store, name)
+        try:
+            lease._claim()
+            if not rivals.alive(besides=lease.key):
+                threading.Thread(target=lease._renew, daemon=True).start()
+                yield lease
+                return
+        finally:
+            lease._withdraw()
+        while True:
+            rivals.pause_s = pause_s * random.uniform(0.5, 1)  # two that met are not to meet again
+            time.sleep(rivals.pause_s)
+            pause_s = min(pause_s * 1.3, _LONGEST_PAUSE_S)
+            if not rivals.alive():
+                break
+
+
+class _Rivals:
+    """The claims of other processes, as one that waits sees them."""
+
+    def __init__(self, store: Store, name: str, say: Callable[[str], None]) -> None:
+        self._store, self._name, self._say = store, name, say
+        self._seen: dict[str, tuple[bytes, float]] = {}
+        """Key -> (last contents, seconds for which they have not changed, as far as the store was there)."""
+        self._told: set[str] = set()
+        self.pause_s = 0.0
+        """Seconds since the last look."""
+
+    def alive(self, *, besides: str = "") -> bool:
+        """Whether there are claims of living processes. Those of dead ones are removed."""
+        found = [key for key in self._store.list(f"{self._name}-") if key != besides]
+        return sum(map(self._is_alive, found)) > 0  # looks at all of them
+
+    def _is_alive(self, key: str) -> bool:
+        try:
+            data = self._store.read(key, kind="other")
+        except MissingObjectError:
+            return False
+        before, quiet_s = self._seen.get(key, (data, 0.0))
+        self._seen[key] = data, quiet_s + self.pause_s if data == before else 0.0
+        try:
+            claim = json.loads(data)
+            who = printable(f"process {claim['pid']} on {claim['host']}")
+            gone = _is_gone(claim["machine"], claim["pid"])
+        except (ValueError, KeyError, TypeError):  # not ours; it expires, too
+            who, gone = self._store.uri + "/" + key, False
+        if gone:
+            self._say(f"{who} is gone: its work is done here")
+        elif self._seen[key][1] >= EXPIRE_S:
+            self._say(f"{who} has given no sign for {EXPIRE_S:g} s: its work is done here")
+        else:
+            if key not in self._told:
+                self._told.add(key)
+                self._say(f"waits for {who}, which does the same work")
+            return True
+        self._store.delete(key)
+        return False
+
+
+@cache
+def _machine() -> str:
+    """Where process numbers mean the same: machine, its start, and the container."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(str(Path("/proc/self/ns/pid").stat().st_ino))
+    return " ".join(parts)
+
+
+def _is_gone(machine: str, pid: int) -> bool:
+    """Whether the process was of this machine and has ended."""
+    if machine != _machine():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # of another user
+        pass
+    return False
