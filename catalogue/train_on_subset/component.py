@@ -23,7 +23,7 @@ def train_on_subset(
         images: Folder with train/CLASS/*.jpg (or .png), and test/CLASS/*.jpg if there is a test split.
         subset: Names of the selected images, one per line.
         model: Weights of the network that was trained on them, a safetensors file.
-        metrics: Test accuracy of the selected and of the random part, in percent, and the number of selected images.
+        metrics: Test accuracy in percent with the selected images and with random ones; number of selected images.
         report: The whole report, one page.
         fraction: Share of the training images to keep, above 0 and at most 1.
         algorithm: Selection algorithm: auto, random, stratified, grand, el2n, glister, gradmatch, ccs and others.
@@ -51,4 +51,5 @@ def train_on_subset(
     Path(report.path).write_text(render(run.report, framed=True))
     metrics.log_metric("images", len(names))
     for row in run.report.rows:
-        metrics.log_metric(f"{row.role}_accuracy", 100 * sum(row.accuracy) / len(row.accuracy))
+        name = "selected" if row.role == "selected" else row.name.replace("-", "_")
+        metrics.log_metric(f"{name}_accuracy", 100 * sum(row.accuracy) / len(row.accuracy))

@@ -22,7 +22,7 @@ def setup_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], ho
     text |= {"Choice": _choice(outcome), "Training": _training(outcome)}
     if others:
         text["Compared with"] = f"{', '.join(others)}. The network and the data set are the same."
-    text["Seeds"] = f"{len(seeds)} ({', '.join(map(str, seeds))})."
+    text["Seeds"] = f"{format_count(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
     if len(seeds) > 1:
         text["Seeds"] += " Everything was repeated with each seed: other first weights, other draws, another order."
     text["Machine"] = f"{host['device']}, {format_count(int(host['cpu threads']), 'CPU thread')}."

@@ -43,7 +43,8 @@ def score_dataset(
         dataset: without random augmentation; map-style, of (image, label), (image, label, index) or dicts, as Hugging
             Face's data sets. Or a DataLoader that does not shuffle. The index is not used: the selection is of
             positions in this data set.
-        transform: applied to each image. Without it, a PIL image becomes float32 (channels, height, width) from 0 to 1.
+        transform: applied to each image. Without it, a PIL image or a uint8 tensor becomes float32
+            (channels, height, width) from 0 to 1.
         to: folder for `labels.npy`, `logits.npy` and `features.npy` (`logits-0.npy` and so on for several models),
             which then stay on disk, memory-mapped. Files of an earlier call are replaced. None = in memory.
         device: where to compute; None = where the model is.

@@ -67,9 +67,9 @@ class _Collate:
 
 
 def _as_image(x: Any) -> Tensor:
-    """A tensor as it is; a PIL image as float32 (channels, H, W) from 0 to 1."""
+    """A PIL image or a uint8 tensor as float32 (channels, H, W) from 0 to 1; another tensor as it is."""
     if isinstance(x, Tensor):
-        return x
+        return x.float() / 255 if x.dtype == torch.uint8 else x
     if hasattr(x, "getbands") and hasattr(x, "convert"):  # a PIL image, without importing PIL
         x = x if x.mode in ("L", "RGB") else x.convert("RGB")
         pixels_HWC = np.array(x, dtype=np.float32).reshape(x.height, x.width, -1) / 255

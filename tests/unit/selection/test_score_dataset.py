@@ -63,6 +63,7 @@ def forms() -> dict[str, Any]:
         "with index": Listed([(image, label, 100 + i) for i, (image, label) in enumerate(pairs)]),
         "dicts": Listed([{"image": image, "label": label, "name": "a"} for image, label in pairs]),
         "dicts of pictures": Listed([{"img": p, "fine_label": y} for p, y in zip(pictures, LABELS, strict=True)]),
+        "dicts of bytes": Listed([{"image": (255 * image).round().byte(), "label": label} for image, label in pairs]),
         "pictures": Listed(list(zip(pictures, LABELS, strict=True))),
         "pictures with an alpha channel": Listed(
             [(p.convert("RGBA"), y) for p, y in zip(pictures, LABELS, strict=True)]
