@@ -22,11 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.journal import Journal, common, parser
+from benchmarks.journal import Journal, common, contexts, parser
 from benchmarks.map import Problem, accuracies_after, problem_of, score
-from lipt.config import load_config, override
 from lipt.data.images import image_shape
-from lipt.runtime.context import Context
 from lipt.runtime.network import new_model
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.networks import train_flops_per_image
@@ -68,13 +66,11 @@ def main() -> None:
     arguments.add_argument("--epochs", type=int, default=1, help="epochs of the scorer")
     arguments.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
     given = arguments.parse_args()
-    config = load_config(given.config, given.set)
     keys = ("seed", "batch_size", "model", "size", "options", "epochs", "steps", "fraction", "row")
     journal = Journal(path=given.results, keys=keys)
-    for seed in given.seeds:
-        ctx = Context.of(override(config, {"seed": seed}))
+    for ctx in contexts(given):
         train = ctx.config.train
-        shared = common(ctx.config, seed) | {"options": [train.prune_probability, train.top_share]}
+        shared = common(ctx.config) | {"options": [train.prune_probability, train.top_share]}
         missing = journal.missing(
             shared | {"epochs": given.epochs * ROWS[row][1], "steps": steps, "fraction": fraction, "row": row}
             for steps, fraction, row in itertools.product(given.steps, given.fractions, given.rows)
@@ -83,7 +79,7 @@ def main() -> None:
             continue
         problem = problem_of(ctx)
         for cell in missing:
-            path = journal.scorer(f"{given.epochs}-seed{seed}")
+            path = journal.scorer(f"{given.epochs}-seed{ctx.config.seed}")
             journal.measure(cell, partial(measured, problem, path, cell))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lipt.config import Config
+from lipt.config import Config, load_config, override
+from lipt.runtime.context import Context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +54,16 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return found
 
 
-def common(config: Config, seed: int) -> dict[str, Any]:
-    """The entries that describe the network, the images and the batches."""
+def contexts(given: argparse.Namespace) -> Iterator[Context]:
+    """The configuration under each seed."""
+    config = load_config(given.config, given.set)
+    return (Context.of(override(config, {"seed": seed})) for seed in given.seeds)
+
+
+def common(config: Config) -> dict[str, Any]:
+    """The entries that describe the seed, the network, the images and the batches."""
     return {
-        "seed": seed,
+        "seed": config.seed,
         "batch_size": config.train.batch_size,
         "model": [config.model.name, config.model.width],
         "size": config.data.image_size,

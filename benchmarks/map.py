@@ -24,8 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.journal import Journal, common, parser
-from lipt.config import load_config, override
+from benchmarks.journal import Journal, common, contexts, parser
 from lipt.data.chunks import Dataset
 from lipt.data.images import ResidentImages
 from lipt.rng import derive
@@ -182,21 +181,20 @@ def main() -> None:
     arguments.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
     arguments.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
     given = arguments.parse_args()
-    config = load_config(given.config, given.set)
     journal = Journal(
         path=given.results, keys=("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy")
     )
-    for seed in given.seeds:
-        ctx = Context.of(override(config, {"seed": seed}))
+    for ctx in contexts(given):
         proxy = ctx.config.score.proxy
-        shared = common(ctx.config, seed) | {"proxy": proxy.model_dump() if proxy else None}
+        shared = common(ctx.config) | {"proxy": proxy.model_dump() if proxy else None}
         missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:
             continue
         problem, scored = problem_of(ctx), {}
         if any(cell["epochs"] for cell in missing):
             narrow = f"-{proxy.width}-{proxy.image_size}" if proxy else ""
-            name = f"{ctx.config.model.width}-{ctx.config.data.image_size}{narrow}-{max(given.epochs)}-seed{seed}"
+            network = f"{ctx.config.model.width}-{ctx.config.data.image_size}{narrow}"
+            name = f"{network}-{max(given.epochs)}-seed{ctx.config.seed}"
             scored = score(problem, max(given.epochs), sorted(given.epochs), journal.scorer(name))
         for cell in missing:
             journal.measure(cell, partial(measured, problem, scored, cell))

@@ -32,7 +32,7 @@ from lipt.stages.ingest import ingest
 from lipt.training.forward import accuracies
 from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.networks import train_flops_per_image
-from lipt.training.raptr import Raptr, block_flops, recalibrate, saved_flops
+from lipt.training.raptr import RaptrSchedule, block_flops, recalibrate, saved_flops
 
 _SEEDS = range(5)
 _T_95 = 2.776
@@ -61,11 +61,11 @@ def main(config_file: str, results: Path, overrides: list[str]) -> None:
     table(done)
 
 
-def variants(ctx: Context, shape: tuple[int, int, int]) -> dict[str, tuple[Raptr | None, float]]:
+def variants(ctx: Context, shape: tuple[int, int, int]) -> dict[str, tuple[RaptrSchedule | None, float]]:
     """Name -> (subnetworks, share of the steps). All but `full` take equal FLOPs on average."""
     settings = ctx.config.train.raptr
     assert settings is not None, "set train.raptr"
-    raptr = Raptr(**settings.model_dump())
+    raptr = RaptrSchedule(**settings.model_dump())
     keep = fmean(raptr.keep)
     model = new_model(ctx, 10, 0)
     blocks = Trainer(model, recipe(ctx, raptr, 1), seed=0, device=ctx.device).subnetworks.blocks
@@ -79,7 +79,7 @@ def variants(ctx: Context, shape: tuple[int, int, int]) -> dict[str, tuple[Raptr
     }
 
 
-def recipe(ctx: Context, raptr: Raptr | None, share: float) -> Recipe:
+def recipe(ctx: Context, raptr: RaptrSchedule | None, share: float) -> Recipe:
     settings = ctx.config.train
     return Recipe(
         epochs=round(share * (settings.steps or 2000) / _EPOCH_STEPS),
@@ -94,7 +94,7 @@ def recipe(ctx: Context, raptr: Raptr | None, share: float) -> Recipe:
 
 
 def measured(
-    ctx: Context, images: ResidentImages, test: ResidentImages, seed: int, raptr: Raptr | None, share: float
+    ctx: Context, images: ResidentImages, test: ResidentImages, seed: int, raptr: RaptrSchedule | None, share: float
 ) -> dict[str, Any]:
     """One training: accuracies, FLOPs counted from the executed blocks, seconds."""
     model = new_model(ctx, 10, seed)

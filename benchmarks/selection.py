@@ -1,12 +1,12 @@
-"""The selection engine and its rivals in one run, on one thread: `python -m benchmarks.selection [PART …]`.
+"""The selection algorithms and their rivals in one run, on one thread: `python -m benchmarks.selection [PART …]`.
 
 rivals: one class of CIFAR-10 shape (n = 5000, C = 10, d = 512, k = 500, float32): the loops that users would write
-   (`loops`), the installed libraries (`peers`, which says how to install them), factored numpy (`factored`), the
-   engine. The rankings take milliseconds, much of them for checks that no rival does: these also at n = 50,000.
+   (`loops`), the installed libraries (`peers`, which says how to install them), factored numpy (`factored`),
+   LiPT. The rankings take milliseconds, much of them for checks that no rival does: these also at n = 50,000.
 classes: CRAIG with C = 100, where dense gradients fill memory: time, and the memory that each needs beyond its inputs.
 cifar: all of CIFAR-10 (50,000 x (10 + 512), 10 %): every algorithm, in per cent of one forward pass of ResNet-18.
 
-Prints Markdown; CPU seconds. Loops and libraries run once, numpy and engine by turns, several calls in each.
+Prints Markdown; CPU seconds. Loops and libraries run once, numpy and LiPT by turns, several calls in each.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CORDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 #: CPU seconds after which a rival is stopped.
 PATIENCE_S = 100
-#: Options that engine and numpy share.
+#: Options that LiPT and numpy share.
 SETTINGS: dict[str, dict[str, float]] = {"gradmatch": {"lam": LAM}, "ccs": {"beta": 0.3}}
 
 
@@ -136,7 +136,7 @@ def rivals(names: tuple[str, ...] = tuple(RIVALS), n: int = 5000, k: int = 500, 
     torch.set_num_threads(1)  # some raise it
     columns = ["published loop", *PEERS] if slow else []
     print(f"\n### One class: n = {n:,}, C = 10, d = 512, k = {k:,}, float32, CPU seconds\n")
-    row("algorithm", *columns, "factored numpy", "engine", "engine against the fastest rival", "picked by both")
+    row("algorithm", *columns, "factored numpy", "LiPT", "LiPT against the fastest rival", "picked by both")
     row(*["---"] * (len(columns) + 5))
     for name in names:
         options, loop = SETTINGS.get(name, {}), LOOPS.get(name)
@@ -188,7 +188,7 @@ def many_classes() -> None:
     loop_s = cpu_seconds(lambda: LOOPS["craig"](full, k))
     ours_mb, loop_mb = peak_mb(lambda: select("craig", full, k=k)), peak_mb(lambda: LOOPS["craig"](full, k))
     print(f"| loop on dense gradients | {loop_s:.1f} | {loop_mb:,.0f} |")
-    print(f"| engine | {ours_s:.2f} | {ours_mb:,.0f} |")
+    print(f"| LiPT | {ours_s:.2f} | {ours_mb:,.0f} |")
     faster, smaller = f"**{loop_s / ours_s:.0f}x** (wanted 15x)", f"**{loop_mb / ours_mb:.0f}x** (wanted 10x)"
     print(f"| ratio | {faster} | {smaller} |", flush=True)
 

@@ -23,15 +23,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.journal import Journal, common, parser
+from benchmarks.journal import Journal, common, contexts, parser
 from benchmarks.map import Problem, accuracies_after, problem_of
 from benchmarks.map_table import paired
-from lipt.config import load_config, override
 from lipt.data.images import image_shape
 from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
 from lipt.rng import derive
 from lipt.runtime.attempt import Attempt
-from lipt.runtime.context import Context
 from lipt.runtime.network import new_model, read_weights
 from lipt.selection import Candidates, select
 from lipt.training.networks import train_flops_per_image
@@ -59,12 +57,10 @@ def main() -> None:
     arguments.add_argument("--images", nargs="+", default=list(IMAGES), choices=IMAGES)
     arguments.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
     given = arguments.parse_args()
-    config = load_config(given.config, given.set)
     keys = ("seed", "batch_size", "lr", "model", "size", "steps", "fraction", "images", "row")
     journal = Journal(path=given.results, keys=keys)
-    for seed in given.seeds:
-        ctx = Context.of(override(config, {"seed": seed}))
-        shared = common(ctx.config, seed) | {"lr": ctx.config.train.lr}
+    for ctx in contexts(given):
+        shared = common(ctx.config) | {"lr": ctx.config.train.lr}
         missing = journal.missing(
             shared | {"steps": steps, "fraction": fraction, "images": images, "row": row}
             for steps, images, fraction, row in itertools.product(

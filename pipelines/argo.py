@@ -172,5 +172,5 @@ def _patch(waits: bool, trains: bool) -> str:
     resources = f'{{"requests": {{"cpu": "{cpu}", "memory": "{memory}"}}, "limits": {limits}}}'
     container = f'"containers": [{{"name": "main", "resources": {resources}}}]'
     if waits:
-        return f'{{"tolerations": {json.dumps(unreachable(30))}, {container}}}'
+        return f'{{"tolerations": {json.dumps(unreachable())}, {container}}}'
     return f'{{"tolerations": {_parameter("tolerations")}, "nodeSelector": {_parameter("node_selector")}, {container}}}'

@@ -18,7 +18,7 @@ import torch
 from benchmarks.peers import batches, coverage, duplicates, glister, gradients, libraries, rankings
 from benchmarks.peers.inputs import DRAWS, problem
 
-HEAD = """# Correctness of the selection engine, compared with the usual libraries
+HEAD = """# Correctness of the selection, compared with the usual libraries
 
 `python -m benchmarks.peers` wrote this page. Every figure comes from one run with
 {versions},

@@ -54,7 +54,7 @@ class Problem:
         return Problem(self.features[index], self.labels[index], self.model)
 
     def candidates(self, batch: int | None = None) -> Candidates:
-        """The input of the engine, scored in batches of `batch` samples."""
+        """The input of LiPT, scored in batches of `batch` samples."""
         with torch.no_grad():
             logits = torch.cat([self.model(part) for part in self.features.split(batch or len(self))])
         return Candidates(

@@ -126,11 +126,13 @@ def _target(field: dict[str, Any]) -> str:
 def _variants() -> str:
     """Name, label and settings of each variant; values that follow from the configuration are those of the defaults."""
     rows = []
-    for name, (label, changes) in variants(Config()).items():
+    for name, variant in variants(Config()).items():
         settings = [
-            f"`{section}.{key}: {_yaml(value)}`" for section, values in changes.items() for key, value in values.items()
+            f"`{section}.{key}: {_yaml(value)}`"
+            for section, values in variant.changes.items()
+            for key, value in values.items()
         ]
-        rows.append(f"| `{name}` | {label.replace('*', chr(92) + '*')} | {', '.join(settings)} |\n")
+        rows.append(f"| `{name}` | {variant.label.replace('*', chr(92) + '*')} | {', '.join(settings)} |\n")
     return "".join(rows)
 
 

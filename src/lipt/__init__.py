@@ -10,7 +10,7 @@ from lipt.errors import of_missing_module
 from lipt.version import __version__
 
 if TYPE_CHECKING:
-    from lipt.flow.api import run
+    from lipt.flow.from_python import run
     from lipt.selection import (
         ALGORITHMS,
         AlgorithmName,
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'lipt' has no attribute {name!r}")
     try:
-        return getattr(import_module("lipt.flow.api" if name == "run" else "lipt.selection"), name)
+        return getattr(import_module("lipt.flow.from_python" if name == "run" else "lipt.selection"), name)
     except ModuleNotFoundError as error:
         raise of_missing_module(error) from None
 

@@ -64,7 +64,7 @@ def _tensorboard(folder: str) -> Log:
 
 
 def _mlflow(experiment: str) -> Log:
-    """Where MLflow stores it is MLflow's own business: MLFLOW_TRACKING_URI and its like."""
+    """MLflow's own variables, such as MLFLOW_TRACKING_URI, say where it stores the figures."""
     mlflow = import_module("mlflow")
     if experiment:
         mlflow.set_experiment(experiment)

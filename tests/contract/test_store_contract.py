@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from lipt.adapters.store import DatasetFiles, MissingObjectError, Store, open_store
-from lipt.data.chunks import Dataset, load_images, write_dataset
+from lipt.data.chunks import Dataset, write_dataset
 from lipt.data.sources import open_source
 from lipt.errors import IntegrityError, UsageError
+from tests.unit.data.chunks.helpers import load_images
 
 HOSTILE = [
     "",

@@ -21,6 +21,7 @@ from safetensors.torch import load, load_file
 
 import lipt
 from lipt import __version__
+from lipt.stages import STAGES
 from lipt.training.tensor_files import decode_delta
 from tests.docs.pages import ROOT
 from tests.tiny import TINY
@@ -56,7 +57,8 @@ def test_every_stage_writes_the_files_of_the_table(workspace: Path) -> None:
     documented = rows("## Artifacts")
     artifacts = sorted(workspace.glob("*/*/artifact.json"))
     stages = {path.parts[-3] for path in artifacts}
-    assert stages == set(documented) - {"group"}  # groups need merge.groups
+    assert stages == set(documented) - {"group", "race"}  # they need merge.groups and select.race
+    assert set(documented) == {*STAGES, "chunks"}
     for path in artifacts:
         names = re.findall(r"`([^`]+)`", documented[path.parts[-3]])
         allowed = [re.escape(name).replace("NNNNN", r"\d{5}").replace(r"N\.", r"\d+\.") for name in names]
@@ -93,6 +95,13 @@ def test_a_chunk_by_its_index(workspace: Path) -> None:
         text = members.extractfile(label)
         assert text is not None
         assert int(text.read()) == row["label"]
+
+
+def test_a_trajectory(workspace: Path) -> None:
+    candidates = len(pq.read_table(only(workspace, "select/*/subset.parquet")))
+    for name, tensor in load_file(only(workspace, "initialise/*/dynamics.safetensors")).items():
+        assert name in rows("### Trajectories: `dynamics.safetensors`")
+        assert (tensor.dtype, tensor.shape) == (torch.float32, (candidates, 1))
 
 
 def test_a_jigsaw(workspace: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from lipt.adapters.store.file import FileStore
 from lipt.cli import main
-from lipt.report.grid import read_lines
+from lipt.report.sweep import read_lines
 from lipt.runtime.workspace import Workspace
 from tests.tiny import TINY, digests
 

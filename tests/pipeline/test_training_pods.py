@@ -116,7 +116,7 @@ def test_a_pod_killed_in_the_middle_and_the_model_of_one_process(
     assert found.artifact.ref == expected.artifact.ref
     assert found.artifact.summary["losses"] == pytest.approx(expected.artifact.summary["losses"], rel=1e-4)
     assert found.cost.flops == expected.cost.flops
-    assert not two.workspace.store.list(f"{killed.ref}/outcome.json")
+    assert not two.workspace.store.list(f"{killed.ref}/result.json")
 
 
 def test_a_pod_that_hangs_is_noticed_and_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from lipt.cli import main
-from lipt.flow.paper import NAMES, Matrix, Profile
-from lipt.report.grid import Result, to_lines
+from lipt.flow.paper import NAMES, PaperSweep, Profile
+from lipt.report.sweep import Result, to_lines
 from tests.unit.report.report_samples import row
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("profile", ["cpu", "full"])
-def test_every_matrix_has_points_and_claims_about_them(name: str, profile: Profile) -> None:
-    matrix = Matrix.load(name)
-    points = matrix.sweep(profile).points
+def test_every_paper_sweep_has_points_and_claims_about_them(name: str, profile: Profile) -> None:
+    paper_sweep = PaperSweep.load(name)
+    points = paper_sweep.sweep(profile).points
     assert {point.config.name for point in points} == {name}
     assert {point.config.profile for point in points} == {"paper"}
     results = [
@@ -25,9 +25,9 @@ def test_every_matrix_has_points_and_claims_about_them(name: str, profile: Profi
         )
         for each in points
     ]
-    assert [claim.claim for claim in matrix.claims if not claim.pairs(results)] == []
+    assert [claim.claim for claim in paper_sweep.claims if not claim.pairs(results)] == []
     if name not in ("fig2", "fig3"):  # the paper prints no numbers
-        assert [str(point) for point in points if matrix.number(point.values) is None] == []
+        assert [str(point) for point in points if paper_sweep.number(point.values) is None] == []
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ def test_every_matrix_has_points_and_claims_about_them(name: str, profile: Profi
     ],
 )
 def test_numbers_of_the_paper(name: str, point: dict[str, str | float], number: float | str | None) -> None:
-    assert Matrix.load(name).number(point) == number
+    assert PaperSweep.load(name).number(point) == number
 
 
 def test_the_full_profile_is_the_protocol_of_the_paper() -> None:
-    points = {str(point): point.config for point in Matrix.load("b2").sweep("full").points}
+    points = {str(point): point.config for point in PaperSweep.load("b2").sweep("full").points}
     config = points["kept=20 %, method=warm start"]
     assert (config.model.name, config.train.epochs, config.train.batch_size) == ("resnet18", 200, 256)
     assert (config.score.model, config.score.runs, config.score.epochs) == ("classic", 1, 20)
     assert (config.dispatch.jigsaws, config.pretrain.passes, config.merge.search) == (10, 5, "grid")
-    points = {str(point): point.config for point in Matrix.load("table3").sweep("full").points}
+    points = {str(point): point.config for point in PaperSweep.load("table3").sweep("full").points}
     config = points["problem=WRN-28-10/CIFAR-100, select.fraction=0.7, part=merge"]
     assert (config.pretrain.prune, config.pretrain.augment) == ("none", "standard")
     assert (config.data.source, config.dispatch.batches) == ("cifar100:data", 5)
@@ -64,7 +64,7 @@ def test_the_cpu_profile_trains_on_whole_batches() -> None:
     """A last batch of a few images unsettles BatchNorm."""
     candidates = 1438 - round(0.11 * 1438)
     for name in NAMES:
-        for point in Matrix.load(name).sweep("cpu").points:
+        for point in PaperSweep.load(name).sweep("cpu").points:
             kept = round(point.config.select.fraction * candidates)
             assert kept % point.config.train.batch_size == 0 or kept < 32, point
 
@@ -84,7 +84,7 @@ def test_a_table_is_drawn_again_from_its_results(tmp_path: Path, capsys: pytest.
                 row("lipt", [0.6 + 0.1 * (point.values["method"] == "LiPT")] * 3, "selected"),
             ],
         )
-        for point in Matrix.load("b1").sweep("cpu").points
+        for point in PaperSweep.load("b1").sweep("cpu").points
     ]
     (tmp_path / "b1-cpu.jsonl").write_text(to_lines(results))
     page, picture = drawn(tmp_path, "b1")

@@ -12,7 +12,7 @@ import yaml
 
 from lipt.config import Sweep, load_sweep, make_sweep
 from lipt.errors import IntegrityError, UsageError
-from lipt.report.grid import Claim, Result, claims_table, read_lines, table, to_lines
+from lipt.report.sweep import Claim, Result, claims_table, read_lines, table, to_lines
 from tests.unit.report.report_samples import row
 
 BASE: dict[str, Any] = {"name": "swept", "select": {"algorithm": "ccs"}}

@@ -1,4 +1,4 @@
-"""`lipt plan --advise`: what each share would cost, what was measured there, and the settings to paste."""
+"""`lipt plan --advise`: cost and measured gain of each share, and the settings to paste."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from lipt.runtime.context import Context
 _NOTES = (
     "gain: points above a random subset of the same size, on CIFAR-10 with small networks; docs/results.md has the "
     "tables. Measure on your data with `lipt compare`.",
-    "A trajectory costs its hours once. It pays if that is already paid, such as for many trainings on one subset; "
-    "otherwise spend the hours on more steps.",
+    "The hours of a trajectory are spent once. It pays if many trainings use one subset, or if the scores are there "
+    "already. Otherwise spend the hours on more steps.",
 )
 #: Columns, the most important first.
 _IMPORTANCE = ("stored", "GPU hours", "gain", "steps", "read", "of them scoring")

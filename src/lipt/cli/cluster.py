@@ -7,20 +7,28 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import yaml
 
-from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.adapters.cluster import preflight
+from lipt.adapters.cluster.admission import explained
+from lipt.adapters.cluster.api import Cluster, MissingError
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, RunState
+from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.runs import (
+    FOR_A_NODE,
+    Handle,
+    delete_jobs,
+    engine_client,
+    pod_logs,
+    waiting_reasons,
+)
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
+from lipt.config import Config, load_config
 from lipt.errors import RunError, UsageError
-
-if TYPE_CHECKING:
-    from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.engine import EngineClient, RunState
-    from lipt.adapters.cluster.runs import Handle
-    from lipt.config import Config
+from lipt.pods.spec import PARAMETERS, configure, parameters_of
 
 _POLL_S = 2.0
 
@@ -48,10 +56,6 @@ def submit(
     \b
     lipt submit examples/01-quickstart.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
     """
-    from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, engine_client
-    from lipt.config import load_config
-
     config = load_config(config_path, list(overrides))
     for what in check_submittable(config):
         click.echo(f"not checked: {what}", err=True)
@@ -84,10 +88,6 @@ def submit(
 @output_option
 def status(handle: str, wait: bool, output: str) -> None:
     """Show the state of the run HANDLE, box by box."""
-    from lipt.adapters.cluster.admission import explained
-    from lipt.adapters.cluster.api import Cluster, MissingError
-    from lipt.adapters.cluster.runs import FOR_A_NODE, Handle, waiting_reasons
-
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
     state = _at_end(engine, address.run) if wait else engine.state(address.run)
@@ -123,9 +123,6 @@ def _exit_if_failed(state: RunState) -> None:
 @click.argument("handle")
 def cancel(handle: str) -> None:
     """Stop the run HANDLE. Finished stages stay in the workspace; the same run started again continues there."""
-    from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, delete_jobs
-
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
     state = engine.state(address.run)
@@ -144,9 +141,6 @@ def cancel(handle: str) -> None:
 @output_option
 def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
     """Show the logs of the run HANDLE, pod by pod, in the order in which the pods started."""
-    from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle, pod_logs
-
     if follow and output == "json":
         raise UsageError("--follow prints text as it comes", "remove --output json")
     address, cluster = Handle.parse(handle), Cluster()
@@ -164,9 +158,6 @@ def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
 
 def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
     """Print what is new in the logs, until the run is over."""
-    from lipt.adapters.cluster.api import MissingError
-    from lipt.adapters.cluster.runs import pod_logs
-
     engine, shown, last, over = address.client(cluster), dict[str, str](), "", False
     while not over:
         over = engine.state(address.run).over  # first, so that the last round sees the ends of all logs
@@ -185,9 +176,6 @@ def _no_node(cluster: Cluster, engine: str, namespace: str, parameters: dict[str
 
     None if a node does, or if you may not see the nodes.
     """
-    from lipt.adapters.cluster import preflight
-    from lipt.adapters.cluster.manifest import Pods
-
     pods = Pods.parse({name: value for name, value in parameters.items() if name in Pods.model_fields})
     try:
         preflight.CHECKS["nodes"](preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods))
@@ -223,9 +211,6 @@ def check_submittable(config: Config) -> list[str]:
 
 def _parameters(config: Config, engine: EngineClient, pairs: tuple[str, ...]) -> dict[str, Any]:
     """The configuration as parameters of the installed pipeline, and the parameters from `-p`."""
-    from lipt.adapters.cluster.manifest import Pods
-    from lipt.pods.spec import PARAMETERS, configure, parameters_of
-
     known = engine.parameters()
     given = parse_pairs("-p", pairs, known)
     for name, value in given.items():

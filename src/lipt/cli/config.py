@@ -1,8 +1,10 @@
 """`lipt config`."""
 
 import click
+import yaml
 
 from lipt.cli.options import output_option, print_json, set_option
+from lipt.config import Config, load_config
 
 
 @click.group()
@@ -16,10 +18,6 @@ def config() -> None:
 @output_option
 def show(config_path: str | None, overrides: tuple[str, ...], output: str) -> None:
     """Print every setting of CONFIG, profile and defaults resolved, as YAML."""
-    import yaml
-
-    from lipt.config import load_config
-
     settings = load_config(config_path, list(overrides)).model_dump(mode="json")
     if output == "json":
         print_json(settings)
@@ -30,6 +28,4 @@ def show(config_path: str | None, overrides: tuple[str, ...], output: str) -> No
 @config.command()
 def schema() -> None:
     """Print the JSON schema for editors: `# yaml-language-server: $schema=FILE` completes and checks settings."""
-    from lipt.config import Config
-
     print_json(Config.model_json_schema())

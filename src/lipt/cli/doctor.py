@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 
+from lipt.adapters.cluster import preflight
+from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.preflight import UnknownError
+from lipt.adapters.store import DatasetFiles, open_store
+from lipt.cli.cluster import check_submittable
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
@@ -43,8 +49,8 @@ def doctor(
     """Check that CONFIG can run here: packages, device, workspace rights, data and model. Prints the next step for
     each problem.
 
-    With --engine, check that it can be submitted: the cluster, your rights and those of the run's account, the store's
-    Secret, the pipeline, nodes and GPUs. Then a small pod tests image, network and store, and is deleted.
+    With --engine, check that it can be submitted: the cluster, your rights, the rights of the run's account, the
+    store's Secret, the pipeline, nodes and GPUs. Then a small pod tests image, network and store, and is deleted.
     """
     if engine is None and (namespace or pairs):
         raise UsageError("-n and -p describe pods on a cluster", "add --engine argo or --engine kubeflow")
@@ -81,11 +87,6 @@ def _check_cluster(
     config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]
 ) -> dict[str, CheckResult]:
     """A pod tests the workspace, because pods use it. This machine tests it too if the store's address is set here."""
-    from lipt.adapters.cluster import preflight
-    from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.manifest import Pods
-    from lipt.cli.cluster import check_submittable
-
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
     Pods.parse({"image": ""} | given)  # reports wrong values before it asks the cluster
     namespace = namespace or DEFAULT_NAMESPACE[engine]
@@ -131,8 +132,6 @@ _PATIENCE_S = 10.0
 
 
 def _run_check(check: Callable[P, str], *args: P.args, **kwargs: P.kwargs) -> CheckResult:
-    from lipt.adapters.cluster.preflight import UnknownError
-
     try:
         return True, check(*args, **kwargs)
     except UnknownError as error:
@@ -159,8 +158,6 @@ def _device(config: Config) -> str:
 
 def _workspace(config: Config) -> str:
     """Write, read back, list and delete a probe: the rights that a run needs."""
-    from lipt.adapters.store import open_store
-
     store = open_store(config.workspace)
     probe = f"doctor/probe-{os.getpid()}"
     store.write(probe, b"probe", kind="other")
@@ -178,7 +175,6 @@ def _workspace(config: Config) -> str:
 
 
 def _data(config: Config) -> str:
-    from lipt.adapters.store import DatasetFiles, open_store
     from lipt.data.chunks import Dataset
     from lipt.runtime.dataset import open_apart
     from lipt.stages.ingest import is_chunk_store
@@ -211,7 +207,6 @@ def _selection(config: Config, facts: Facts | None) -> str:
 
 def _comparison(config: Config) -> str:
     """Checks `lipt compare` too. A run can work even if it fails."""
-    from lipt.adapters.cluster.preflight import UnknownError
     from lipt.flow.validation import check_comparison
     from lipt.runtime.context import Context
 

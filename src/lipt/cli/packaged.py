@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from lipt.errors import RunError, UsageError
+import click
+
+from lipt.errors import RunError, UsageError, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -13,6 +16,21 @@ def packaged(name: str) -> Path:
     """The folder NAME: inside an installed package, beside `src` in a checkout."""
     inside = _PACKAGE / name
     return inside if inside.is_dir() else _PACKAGE.parents[1] / name
+
+
+def is_named(name: str | None, known: Mapping[str, str], what: str) -> bool:
+    """Whether one of the known is named; if none is, print them with their descriptions.
+
+    Raises:
+        UsageError: the name is not known.
+    """
+    if name is None:
+        width = max(map(len, known))
+        for each, text in known.items():
+            click.echo(f"{each:{width}}  {text}")
+    elif name not in known:
+        raise UsageError(f"no {what} {name!r}", did_you_mean(name, known))
+    return name is not None
 
 
 def copy_out(source: Path, target: Path) -> None:

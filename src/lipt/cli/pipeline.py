@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from lipt.cli.packaged import copy_out, packaged
-from lipt.errors import UsageError, did_you_mean
+from lipt.cli.packaged import copy_out, is_named, packaged
 
 #: name -> what it is; `manifests` is a folder, the others are files of `pipelines/`.
 _EXPORTS = {
@@ -30,13 +29,7 @@ def export(name: str | None) -> None:
     lipt pipeline export lipt
     kfp pipeline create -p lipt lipt.yaml
     """
-    if name is None:
-        width = max(map(len, _EXPORTS))
-        for each, text in _EXPORTS.items():
-            click.echo(f"{each:{width}}  {text}")
-        return
-    if name not in _EXPORTS:
-        raise UsageError(f"no pipeline {name!r}", did_you_mean(name, _EXPORTS))
-    source = packaged("manifests") if name == "manifests" else packaged("pipelines") / f"{name}.yaml"
-    copy_out(source, Path(source.name))
-    click.echo(source.name)
+    if is_named(name, _EXPORTS, "pipeline"):
+        source = packaged("manifests") if name == "manifests" else packaged("pipelines") / f"{name}.yaml"
+        copy_out(source, Path(source.name))
+        click.echo(source.name)

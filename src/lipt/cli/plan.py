@@ -90,7 +90,7 @@ def plan(
     lipt plan photos.yaml --advise --storage 0.5 --gpu-hours 2
     """
     if not advise and (storage or gpu_hours):
-        raise UsageError("--storage and --gpu-hours are limits for an advice", "add --advise")
+        raise UsageError("--storage and --gpu-hours limit the options of --advise", "add --advise")
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.advice import show_advice
     from lipt.config import load_config

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.adapters.cluster.runs import Handle
+from lipt.adapters.store import MissingObjectError, Store, open_store
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
+from lipt.config import Config, load_config
 from lipt.errors import RunError, UsageError
-
-if TYPE_CHECKING:
-    from lipt.adapters.store import Store
-    from lipt.config import Config
-    from lipt.report.document import Document
+from lipt.flow.address import page_of, read_report, report_folder
+from lipt.pods.spec import PARAMETERS, configure
+from lipt.report.costs import spent
+from lipt.report.document import Document
+from lipt.report.verdict import judge
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Found:
     @property
     def location(self) -> str:
         """Path or address of the page, as a person opens it."""
-        return f"{self.store.uri.removeprefix('file://')}/{self.folder}/report.html"
+        return page_of(self.store, self.folder)
 
     def rendered(self) -> str:
         """Render the page again; returns the path of a copy that a browser can open."""
@@ -54,11 +57,6 @@ def find_report(run: str, overrides: tuple[str, ...]) -> Found:
     Raises:
         RunError: there is none.
     """
-    from lipt.adapters.store import MissingObjectError, open_store
-    from lipt.config import load_config
-    from lipt.flow.address import report_folder
-    from lipt.report.document import Document
-
     remote = run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     workspace, below, name = run.rstrip("/").rpartition("/reports/")
     if below and not remote and not run.endswith((".yaml", ".yml")):
@@ -67,11 +65,9 @@ def find_report(run: str, overrides: tuple[str, ...]) -> Found:
         config = _config_of_run(run, overrides) if remote else load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
     try:
-        key = f"{folder}/report.json"
-        document = Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
+        return Found(read_report(store, folder), store, folder, remote)
     except MissingObjectError:
         raise RunError(f"{store.uri} has no report of {run}", "run it first: lipt run") from None
-    return Found(document, store, folder, remote)
 
 
 @click.command()
@@ -102,10 +98,6 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
 
 def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
     """The configuration that a run on a cluster was started with."""
-    from lipt.adapters.cluster.api import Cluster
-    from lipt.adapters.cluster.runs import Handle
-    from lipt.pods.spec import PARAMETERS, configure
-
     if overrides:
         raise UsageError("--set cannot change a finished run", "remove --set")
     address = Handle.parse(handle)
@@ -114,18 +106,8 @@ def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
     return configure(str(parameters.get("config") or ""), **settings)
 
 
-def location_of(store: Store, config: Config) -> str:
-    """Path or address of a configuration's report, as a person opens it."""
-    from lipt.flow.address import report_key
-
-    return f"{store.uri.removeprefix('file://')}/{report_key(config, 'html')}"
-
-
 def show_report(document: Document, location: str, output: str) -> None:
     """Verdict and table; the last line on stdout is the report's location."""
-    from lipt.report.costs import spent
-    from lipt.report.verdict import judge
-
     verdict = judge(document.rows)
     if output == "json":
         rows = [row.model_dump(mode="json") for row in document.rows]

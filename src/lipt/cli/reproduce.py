@@ -9,7 +9,7 @@ import click
 from lipt.cli.options import dry_run_option, parse_pairs, set_option
 from lipt.cli.sweep import run_and_save, show_plan
 from lipt.errors import RunError, UsageError
-from lipt.flow.paper import NAMES, Matrix, Profile
+from lipt.flow.paper import NAMES, PaperSweep, Profile
 
 
 @click.command()
@@ -24,7 +24,12 @@ from lipt.flow.paper import NAMES, Matrix, Profile
 @set_option
 @click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only points with this value; repeatable.")
 @click.option(
-    "--results", default="paper", show_default=True, metavar="FOLDER", type=click.Path(), help="For .jsonl, .md, .svg."
+    "--results",
+    default="paper",
+    show_default=True,
+    metavar="FOLDER",
+    type=click.Path(),
+    help="Folder for the .jsonl, .md and .svg files.",
 )
 @click.option("--draw", is_flag=True, help="Draw table and figure again from the results; run nothing.")
 @dry_run_option
@@ -45,34 +50,36 @@ def reproduce(
         raise UsageError("--draw draws finished results; it excludes --dry-run, --set and --only", "remove them")
     wanted = parse_pairs("--only", only)
     for each in NAMES if name == "all" else (name,):
-        matrix, path = Matrix.load(each), Path(results) / f"{each}-{profile}.jsonl"
-        sweep = matrix.sweep(profile, overrides).only(wanted)
+        paper_sweep, path = PaperSweep.load(each), Path(results) / f"{each}-{profile}.jsonl"
+        sweep = paper_sweep.sweep(profile, overrides).only(wanted)
         if dry_run:
-            click.echo(matrix.title)
+            click.echo(paper_sweep.title)
             show_plan(sweep, "text")
             continue
         if not draw:
             run_and_save(sweep, path)
-        click.echo(_draw(matrix, path))
+        click.echo(_draw(paper_sweep, path))
 
 
-def _draw(matrix: Matrix, path: Path) -> str:
+def _draw(paper_sweep: PaperSweep, path: Path) -> str:
     """Write table and figure beside the results; returns the table and the place of both.
 
     Raises:
         RunError: there are no results, or the files cannot be written.
     """
-    from lipt.report.grid import read_lines
-    from lipt.report.grid_figure import figure
+    from lipt.report.sweep import read_lines
+    from lipt.report.sweep_figure import figure
 
     try:
         found = read_lines(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}", "run it first, without --draw") from None
-    page = matrix.page(found)
+    page = paper_sweep.page(found)
     try:
         path.with_suffix(".md").write_text(page, encoding="utf-8")
-        path.with_suffix(".svg").write_text(figure(found, matrix.number, over=matrix.figure), encoding="utf-8")
+        path.with_suffix(".svg").write_text(
+            figure(found, paper_sweep.number, over=paper_sweep.figure), encoding="utf-8"
+        )
     except OSError as error:
         raise RunError(f"cannot write beside {path}: {error.strerror}", "choose another folder") from None
     return f"{page}\n{path.with_suffix('.md')}\n{path.with_suffix('.svg')}"

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from lipt.cli.options import dry_run_option, output_option, print_json, set_option
 from lipt.cli.verbose import is_quiet
+from lipt.config import Sweep, load_sweep
 from lipt.errors import RunError, UsageError
-
-if TYPE_CHECKING:
-    from lipt.config import Sweep
-    from lipt.report.grid import Result
-    from lipt.runtime.context import Context
+from lipt.progress import make_reporter
+from lipt.report.numbers import format_seconds
+from lipt.report.sweep import Result, table, to_lines
+from lipt.runtime.context import Context
 
 
 @click.command()
@@ -33,9 +32,6 @@ def sweep(sweep_path: str, overrides: tuple[str, ...], results: str | None, outp
     FILE contains `base`, the settings or the path of a configuration, and `grid`: for each setting a list of values.
     --set changes `base`. After an interruption, run the same command again to continue.
     """
-    from lipt.config import load_sweep
-    from lipt.report.grid import table
-
     path = Path(results or f"{Path(sweep_path).stem}.jsonl")
     found = load_sweep(sweep_path, overrides)
     if dry_run:
@@ -51,9 +47,6 @@ def sweep(sweep_path: str, overrides: tuple[str, ...], results: str | None, outp
 @contextmanager
 def context_of(found: Sweep) -> Iterator[Context]:
     """The context of a sweep's base; always releases the terminal."""
-    from lipt.progress import make_reporter
-    from lipt.runtime.context import Context
-
     reporter = make_reporter(quiet=is_quiet())
     try:
         yield Context.of(found.base, reporter)
@@ -68,7 +61,6 @@ def run_and_save(found: Sweep, path: Path) -> list[Result]:
         RunError: the file cannot be written.
     """
     from lipt.flow.sweep import run_sweep
-    from lipt.report.grid import to_lines
 
     def save(results: Sequence[Result]) -> None:
         unfinished = path.with_name(f"{path.name}.part")
@@ -94,7 +86,6 @@ def show_plan(found: Sweep, output: str) -> None:
     """How many stages a sweep would run, and how long they take."""
     from lipt.flow.sweep import check_points, missing_stages
     from lipt.forecast.sweep import forecast_sweep
-    from lipt.report.numbers import format_seconds
 
     with context_of(found) as ctx:
         check_points(ctx, found.points)
@@ -113,6 +104,6 @@ def show_plan(found: Sweep, output: str) -> None:
     for stage, count in stages.items():
         click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds.get(stage))}".rstrip())
     if unknown:
-        click.echo(f"{unknown}. There is no forecast of the time before the first run has ingested it")
+        click.echo(f"{unknown}. The time can be predicted once a run has ingested it")
     else:
         click.echo(f"{'all':<12} {sum(stages.values()):>6,}  {format_seconds(sum(seconds.values()))}")

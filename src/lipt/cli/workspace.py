@@ -1,10 +1,13 @@
-"""`lipt ls` and `lipt gc`: what a workspace holds."""
+"""`lipt ls` and `lipt gc`: list the runs of a workspace, and remove unused artifacts."""
 
 from dataclasses import asdict
 
 import click
 
 from lipt.cli.options import output_option, print_json
+from lipt.flow.runs import list_runs, list_unused, remove
+from lipt.report.numbers import format_bytes, format_count, format_percent
+from lipt.runtime.workspace import Workspace
 
 #: Default of the setting `workspace`.
 _DEFAULT = "runs"
@@ -18,10 +21,6 @@ def ls(workspace: str, output: str) -> None:
 
     Runs share artifacts, so the sizes add up to more than the workspace holds.
     """
-    from lipt.flow.runs import list_runs
-    from lipt.report.numbers import format_bytes, format_percent
-    from lipt.runtime.workspace import Workspace
-
     runs = list_runs(Workspace(workspace))
     if output == "json":
         print_json([asdict(run) for run in runs])
@@ -55,15 +54,11 @@ def ls(workspace: str, output: str) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option
 def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> None:
-    """List what no report of WORKSPACE (default: runs) refers to, and remove it after a question.
+    """List the artifacts that no report of WORKSPACE (default: runs) refers to, ask, and remove them.
 
-    An unfinished run and a sweep have no report. So their artifacts are listed once they are older than --days;
-    unfinished artifacts never are.
+    Unfinished runs and sweeps have no report, so their artifacts are listed once they are older than --days. Unfinished
+    artifacts are never listed.
     """
-    from lipt.flow.runs import list_unused, remove
-    from lipt.report.numbers import format_bytes, format_count
-    from lipt.runtime.workspace import Workspace
-
     place = Workspace(workspace)
     unused = list_unused(place, days=days)
     lines = [

@@ -19,7 +19,8 @@ class Raptr(Section):
     fixed_last: NonNegativeInt = 1
     """Number of blocks that always run, counted from the last one that could be skipped."""
     rescale: Literal["inverse", "inverse_sqrt"] = "inverse"
-    """What a block that runs with probability p adds to its input is multiplied by 1/p or by 1/sqrt(p)."""
+    """A block that runs with probability p adds its output to its input. The output is first multiplied by 1/p
+    (`inverse`) or by 1/sqrt(p) (`inverse_sqrt`)."""
 
     @field_validator("keep")
     @classmethod

@@ -178,7 +178,7 @@ class Score(Section):
     model: Literal["merged", "jigsaws", "classic", "trajectory"] = "merged"
     """`merged`: theta_p. `jigsaws`: all jigsaws; scores are averaged over them, and `dual` also uses their spread.
     `classic`: `runs` independent models, each trained for `epochs` epochs on all candidates. `trajectory`: the same
-    models; scores are means of what each epoch says of a sample (`el2n`, `aum`, `dual`)."""
+    models; every epoch gives each sample a score, and the scores are averaged (`el2n`, `aum`, `dual`)."""
     proxy: Proxy | None = None
     """A smaller network in place of `model` for theta_*, the jigsaws, theta_p and the classic models; null: none."""
     runs: int = Field(10, gt=0, le=1000)
@@ -225,10 +225,10 @@ class Train(Section):
     epoch_fraction: Fraction | None = Field(None, gt=0, le=1)
     """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
     draw: Literal["uniform", "infobatch", "ordered"] = "uniform"
-    """How an epoch draws. `uniform`: at random. `infobatch`: likewise, but samples with a loss below the mean are left
-    out with `prune_probability`, and the others of them count for more; no pruning in epochs that begin in the last
-    eighth. `ordered`: the samples with the highest losses among more that are drawn at random (OrderDP). A loss is the
-    one of the last time that the training saw the sample."""
+    """How an epoch draws. `uniform`: at random. `infobatch`: likewise, but a sample with a loss below the mean is left
+    out with `prune_probability`, and counts for more if it stays. Nothing is left out in epochs that begin in the last
+    eighth of the training. `ordered`: draws more samples at random, and keeps those with the highest losses (OrderDP).
+    The loss of a sample is from the last step that trained on it."""
     prune_probability: float = Field(0.5, gt=0, lt=1)
     """Probability with which `draw: infobatch` leaves out a sample with a loss below the mean."""
     top_share: Fraction = Field(0.85, gt=0, lt=1)

@@ -1,17 +1,17 @@
 """`lipt run`: a run and its random baseline. `lipt compare`: all variants under several seeds."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from lipt.flow.graph import Outcome, run, with_config
-from lipt.flow.report import Entry, label_of, role_of, write_report
+from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
-from lipt.flow.variants import Baseline, baseline_of
-from lipt.report.document import Document, Engine
+from lipt.flow.variants import Variant, baseline_of
+from lipt.report.document import Document
 from lipt.runtime.context import Context
 
 
-def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | None:
+def run_with_baseline(ctx: Context) -> Document | None:
     """Run the configuration and its baseline (`train.random_baseline`), and write the report.
 
     Returns None on a dry run.
@@ -22,16 +22,15 @@ def run_with_baseline(ctx: Context, *, engine: Engine = "local") -> Document | N
     if baseline:
         own = replace(ctx, config=selected.config)
         beside = baseline, run(with_config(own, baseline.changes))
-    return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside), engine=engine)
+    return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside))
 
 
-def run_entries(selected: Outcome, beside: tuple[Baseline, Outcome] | None) -> list[Entry]:
+def run_entries(selected: Outcome, beside: tuple[Variant, Outcome] | None) -> list[Entry]:
     """The rows of a plain run's report."""
     entries = [Entry(name="selected", label=label_of(selected.config), role="selected", outcomes=(selected,))]
     if beside:
         baseline, outcome = beside
-        role = role_of(baseline.name)
-        entries.append(Entry(name=baseline.name, label=baseline.label, role=role, outcomes=(outcome,)))
+        entries.append(Entry.of(baseline, [outcome]))
     return entries
 
 
@@ -47,13 +46,13 @@ def run_comparison(ctx: Context) -> Document | None:
     return None if ctx.dry_run else write_report(ctx, entries)
 
 
-def run_variants(ctx: Context, chosen: dict[str, tuple[str, dict[str, Any]]]) -> list[Entry]:
-    """Run these variants under every seed; `chosen` as `check_comparison` returns it."""
+def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
+    """Run these variants under every seed."""
     entries = []
-    for name, (label, changes) in chosen.items():
+    for variant in variants:
         outcomes = []
         for seed in ctx.config.compare.seeds:
-            ctx.reporter.say(f"-- {name}, seed {seed}")
-            outcomes.append(run(with_config(ctx, changes | {"seed": seed})))
-        entries.append(Entry(name=name, label=label, role=role_of(name), outcomes=tuple(outcomes)))
+            ctx.reporter.say(f"-- {variant.name}, seed {seed}")
+            outcomes.append(run(with_config(ctx, variant.changes | {"seed": seed})))
+        entries.append(Entry.of(variant, outcomes))
     return entries

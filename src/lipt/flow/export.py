@@ -23,7 +23,7 @@ from lipt.adapters.store.base import TEMPORARY
 from lipt.data.chunks import Dataset, Sample, read_samples
 from lipt.data.chunks.index import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
-from lipt.flow.address import report_key
+from lipt.flow.address import read_report, report_folder
 from lipt.report.document import Document
 from lipt.runtime import Attempt, Context
 from lipt.runtime.dataset import open_dataset
@@ -123,20 +123,12 @@ def _check_apart(ctx: Context, target: str, kind: Kind) -> None:
 
 def _document(ctx: Context) -> Document:
     """The run's report, which names its subset."""
+    store = ctx.workspace.store
     try:
-        data = ctx.workspace.store.read(report_key(ctx.config, "json"), kind="other")
+        return read_report(store, report_folder(ctx.config))
     except MissingObjectError:
         remedy = "finish the run first: lipt run CONFIG"
-        raise RunError(f"{ctx.workspace.store.uri} has no subset of this configuration", remedy) from None
-    try:
-        document = Document.model_validate_json(data)
-    except ValueError:
-        raise RunError(f"{ctx.workspace.store.uri}: the report is damaged", "run it again: lipt run CONFIG") from None
-    if document.subset is None or not document.subset.ref:
-        raise RunError(
-            f"{ctx.workspace.store.uri}: an older version of lipt wrote this report", "run it again: lipt run CONFIG"
-        )
-    return document
+        raise RunError(f"{store.uri} has no subset of this configuration", remedy) from None
 
 
 def _columns(kept: pa.Table, classes: list[str]) -> pa.Table:

@@ -130,7 +130,7 @@ def merge_jigsaws(
     """Box 3: merge the jigsaws into theta_p; with groups, merge each group first.
 
     Args:
-        merge_elsewhere: merges groups in worker pods. What it leaves is merged here.
+        merge_elsewhere: merges groups in worker pods. The rest is merged here.
 
     Raises:
         RunError: fewer jigsaws than the quorum arrived; names the missing ones.
@@ -169,7 +169,7 @@ def score_and_select(
     """Box 4: score the candidates and select the subset; with `select.race`, the one that wins the race.
 
     Args:
-        race_elsewhere: does trainings of the race, given by index, in worker pods. What it leaves is done here.
+        race_elsewhere: does trainings of the race, given by index, in worker pods. The rest is done here.
     """
     scoring = Scoring.of(ctx, prepared, merged)
     scores = _all(scoring.run(ctx, range(scoring.blocks)))

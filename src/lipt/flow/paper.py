@@ -1,4 +1,4 @@
-"""The tables and figures of the paper (Ro et al., ICML 2023) as sweeps: `matrices/NAME.yaml`."""
+"""The tables and figures of the paper (Ro et al., ICML 2023) as sweeps: `paper_sweeps/NAME.yaml`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from lipt.config import Sweep, make_sweep, overlay, read_settings, with_overrides
-from lipt.report.grid import Claim, Result, claims_table, table
+from lipt.report.sweep import Claim, Result, claims_table, table
 
 Profile = Literal["cpu", "full"]
 #: In the order in which they run.
 NAMES = ("table1", "table2", "table3", "b1", "b2", "c", "d", "fig2", "fig3")
-_FOLDER = Path(__file__).parent / "matrices"
+_FOLDER = Path(__file__).parent / "paper_sweeps"
 
 
 class _Strict(BaseModel):
@@ -37,14 +37,14 @@ class Numbers(_Strict):
 
 
 class Variation(_Strict):
-    """What a profile changes."""
+    """The changes of a profile."""
 
     base: dict[str, Any] = {}
     grid: Any = None
 
 
-class Matrix(_Strict):
-    """A table or figure."""
+class PaperSweep(_Strict):
+    """A table or figure of the paper, as a sweep."""
 
     title: str
     note: str = ""
@@ -55,11 +55,11 @@ class Matrix(_Strict):
     paper: list[Numbers] = []
     claims: list[Claim] = []
     figure: Literal["", "data_bytes"] = ""
-    """What the figure has on its axis in place of the first axis."""
+    """The quantity on the horizontal axis of the figure, in place of the first axis of the grid."""
 
     @classmethod
-    def load(cls, name: str) -> Matrix:
-        """The matrix of this name."""
+    def load(cls, name: str) -> PaperSweep:
+        """The table or figure of this name."""
         return cls.model_validate(read_settings(str(_FOLDER / f"{name}.yaml"))[0])
 
     def sweep(self, profile: Profile, overrides: Sequence[str] = ()) -> Sweep:

@@ -53,7 +53,7 @@ class Race:
 
     def stage(self, index: int) -> Stage:
         """A training of the race, by index of `stages.race`."""
-        return self._stage(index, self.subsets[index % len(self.subsets)])
+        return race(self.ctx, self.dataset, self.subsets[index % len(self.subsets)], index=index)
 
     def run(self, elsewhere: Elsewhere = nowhere) -> Artifact:
         """Select for every contestant, run all rounds, and return the winner's subset.
@@ -62,7 +62,7 @@ class Race:
         Class-balanced random is the first.
 
         Args:
-            elsewhere: does trainings in worker pods. What it leaves is done here.
+            elsewhere: does trainings in worker pods. The rest is done here.
 
         Raises:
             RunError: a training failed.
@@ -94,14 +94,11 @@ class Race:
 
     def trainings(self) -> dict[int, Artifact]:
         """The finished trainings by index."""
-        subsets = [selection.find() for selection in self.selections]
-        indices = [index for index in range(len(self.rounds) * len(subsets)) if subsets[index % len(subsets)]]
-        found = {index: self._stage(index, subsets[index % len(subsets)]).find() for index in indices}
-        return {index: artifact for index, artifact in found.items() if artifact is not None}
-
-    def _stage(self, index: int, subset: Artifact | None) -> Stage:
-        assert subset is not None
-        return race(self.ctx, self.dataset, subset, index=index)
+        found = {}
+        for index, subset in enumerate([selection.find() for selection in self.selections] * len(self.rounds)):
+            if subset and (trained := race(self.ctx, self.dataset, subset, index=index).find()):
+                found[index] = trained
+        return found
 
 
 def ahead(field: Sequence[int], accuracies: Sequence[float]) -> list[int]:

@@ -7,7 +7,7 @@ from torch import nn
 
 from lipt.config import Config
 from lipt.errors import UsageError
-from lipt.runtime.network import subnetworks
+from lipt.runtime.network import raptr_schedule
 from lipt.training.raptr import skippable_blocks
 
 
@@ -17,7 +17,7 @@ def check_blocks(config: Config, model: nn.Module) -> None:
         UsageError: RaPTr is on, but may skip no block of the network.
     """
     for section, settings in (("initialise", config.initialise), ("train", config.train)):
-        if schedule := subnetworks(settings.raptr):
+        if schedule := raptr_schedule(settings.raptr):
             try:
                 schedule.choose(skippable_blocks(model))
             except UsageError as error:

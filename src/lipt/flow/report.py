@@ -1,5 +1,7 @@
 """Write the report of one or more runs from their artifacts, as JSON and HTML."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,14 +10,15 @@ from lipt.adapters.store import MissingObjectError
 from lipt.config import Config
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
-from lipt.flow.address import report_folder, report_key, run_id
+from lipt.flow.address import read_report, report_folder, report_key, run_id
 from lipt.flow.certainty_view import score_check
+from lipt.flow.done_view import done_view
 from lipt.flow.graph import Outcome, has_swarm, needs_models
 from lipt.flow.merge_view import merge_view
 from lipt.flow.provenance_view import links_view, provenance_view
 from lipt.flow.race_view import race_rows
-from lipt.flow.setup_view import setup_view
 from lipt.flow.subset_view import chosen_names, subset_view
+from lipt.flow.variants import Variant
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
@@ -52,6 +55,12 @@ class Entry:
     role: doc.Role
     outcomes: tuple[Outcome, ...]
 
+    @classmethod
+    def of(cls, variant: Variant, outcomes: Sequence[Outcome]) -> Entry:
+        """The row of a variant."""
+        role = _ROLES.get(variant.name, "other")
+        return cls(name=variant.name, label=variant.label, role=role, outcomes=tuple(outcomes))
+
 
 def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine = "local") -> doc.Document:
     """Write the report to `report_key`. If this run made no artifact, the existing report is kept."""
@@ -76,7 +85,7 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
         profile=ctx.config.profile,
-        done=setup_view(first, [other.label for other in others], _seeds(entries), provenance.host),
+        done=done_view(first, [other.label for other in others], _seeds(entries), provenance.host),
         workspace=ctx.workspace.store.uri,
         links=links_view(ctx, first, files),
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
@@ -110,11 +119,11 @@ def rows_of(ctx: Context, entries: Sequence[Entry]) -> list[doc.Row]:
 
 def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: doc.Engine) -> doc.Document | None:
     """The stored report of this configuration, if it covers the same artifacts and this run made none."""
-    store, key = ctx.workspace.store, report_key(ctx.config, "json")
+    store = ctx.workspace.store
     if not all(row.earlier for row in ledger) or not store.size(report_key(ctx.config, "html")):
         return None
     try:
-        found = doc.Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
+        found = read_report(store, report_folder(ctx.config))
     except (MissingObjectError, IntegrityError):
         return None
     work = [row.model_copy(update={"earlier": True}) for row in found.ledger]
@@ -268,11 +277,6 @@ def _paper_accounting(ctx: Context, attempt: Attempt, outcome: Outcome, costs: d
         note=f"Classic pre-training: {classic}. The paper counts one read of the data per epoch. Here, data that fit "
         "in memory are read once, and the bytes that the store client transferred are counted.",
     )
-
-
-def role_of(name: str) -> doc.Role:
-    """The role of a variant in the verdict."""
-    return _ROLES.get(name, "other")
 
 
 def label_of(config: Config) -> str:

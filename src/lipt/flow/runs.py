@@ -1,4 +1,4 @@
-"""The finished runs of a workspace, and what it holds besides."""
+"""The finished runs of a workspace, and the artifacts that no report refers to."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from statistics import fmean
 
 from lipt.adapters.store import MissingObjectError
 from lipt.errors import IntegrityError, RunError
+from lipt.flow.address import read_report
 from lipt.pipeline import STAGES
 from lipt.report.document import Document
 from lipt.runtime.artifact import CHUNKS, MARKER, owner_of
 from lipt.runtime.workspace import Workspace
 
-_REPORT = "report.json"
+_REPORT = "/report.json"
 _DAY_S = 86_400.0
 
 
@@ -66,8 +67,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         days: younger artifacts are left out, because an unfinished run may need them.
 
     Raises:
-        RunError: the workspace has no report, so nothing tells what is needed.
-        IntegrityError: a report cannot be read, so nothing tells what it refers to.
+        RunError: the workspace has no report, so it is unknown which artifacts are needed.
+        IntegrityError: a report cannot be read, so it is unknown which artifacts it refers to.
     """
     reached = set().union(*(_reached(workspace, document) for _, document in _reports(workspace)))
     if not reached:
@@ -93,11 +94,8 @@ def remove(workspace: Workspace, unused: Iterable[Unused]) -> None:
 def _reports(workspace: Workspace) -> list[tuple[str, Document]]:
     """(name of the run, its report)."""
     store = workspace.store
-    keys = [key for key in store.list("reports/") if key.endswith(f"/{_REPORT}")]
-    return [
-        (key.split("/")[-2], Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}"))
-        for key in keys
-    ]
+    folders = [key.removesuffix(_REPORT) for key in store.list("reports/") if key.endswith(_REPORT)]
+    return [(folder.split("/")[-1], read_report(store, folder)) for folder in folders]
 
 
 def _reached(workspace: Workspace, document: Document) -> set[str]:

@@ -10,7 +10,7 @@ from lipt.flow.compare import run_variants
 from lipt.flow.report import rows_of
 from lipt.flow.validation import check_comparison
 from lipt.progress import Reporter
-from lipt.report.grid import Result
+from lipt.report.sweep import Result
 from lipt.runtime.context import Context
 
 

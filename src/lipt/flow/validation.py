@@ -20,7 +20,7 @@ from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_li
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
 from lipt.flow.raptr_checks import check_blocks, schedule_problems
-from lipt.flow.variants import baseline_of, variants
+from lipt.flow.variants import Variant, baseline_of, variants
 from lipt.metrics import check_metrics
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
 from lipt.runtime.context import Context
@@ -44,8 +44,8 @@ def check_run(ctx: Context) -> None:
         raise_all(_variant_problems(ctx.config, f"the baseline, {baseline.label}", baseline.changes, facts))
 
 
-def check_comparison(ctx: Context) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Check the variants of a comparison; returns them as `variants` does.
+def check_comparison(ctx: Context) -> list[Variant]:
+    """Check the variants of a comparison; returns them.
 
     If `compare.variants` is empty, variants that do not fit the configuration are left out, with a message.
 
@@ -61,12 +61,12 @@ def check_comparison(ctx: Context) -> dict[str, tuple[str, dict[str, Any]]]:
     if "lipt" not in names:
         raise UsageError("compare.variants: lipt is missing", "add it: the verdict is about it")
     facts = _check(ctx)
-    wrong = {name: _variant_problems(ctx.config, f"variant {name}", known[name][1], facts) for name in names}
+    wrong = {name: _variant_problems(ctx.config, f"variant {name}", known[name].changes, facts) for name in names}
     if ctx.config.compare.variants:
         raise_all(problem for found in wrong.values() for problem in found)
     for found in filter(None, wrong.values()):
         ctx.reporter.say(f"left out: {found[0].message}")
-    return {name: known[name] for name in names if not wrong[name]}
+    return [known[name] for name in names if not wrong[name]]
 
 
 def check_from_afar(config: Config) -> list[str]:

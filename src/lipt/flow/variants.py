@@ -1,6 +1,6 @@
 """The rows of a comparison, and the random baseline beside a plain run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lipt.config import Config
@@ -8,8 +8,8 @@ from lipt.runtime.algorithm import algorithm_label, algorithm_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """The variant that a plain run is compared with."""
+class Variant:
+    """A row of a comparison."""
 
     name: str
     label: str
@@ -17,7 +17,7 @@ class Baseline:
     """Changes to the configuration of the run."""
 
 
-def baseline_of(config: Config) -> Baseline | None:
+def baseline_of(config: Config) -> Variant | None:
     """The baseline of a run: a random subset with the same two budgets, class-balanced if the selection is balanced.
 
     If the selection is itself random, the baseline is RS2 with the same trained budget. If the run is RS2, the
@@ -32,16 +32,14 @@ def baseline_of(config: Config) -> Baseline | None:
     if not settings.random_baseline or (trains_on_all and is_plain):
         return None
     if is_random and not (is_rs2 and is_plain):
-        name = "full" if trains_on_all else "rs2"
-        label, changes = variants(config)[name]
-        return Baseline(name=name, label=label, changes=changes)
-    name = "stratified" if config.select.balanced else "random"
-    label, changes = variants(config)[name]
+        return variants(config)["full" if trains_on_all else "rs2"]
+    found = variants(config)["stratified" if config.select.balanced else "random"]
+    label, changes = found.label, found.changes
     if is_random:
         label = f"{label}, the same in every epoch"
         kept = {"fraction": settings.epoch_fraction}
         changes = {"select": changes["select"] | kept, "train": changes["train"] | {"epoch_fraction": None}}
-    return Baseline(name="random", label=label, changes=changes)
+    return replace(found, name="random", label=label, changes=changes)
 
 
 _PLAIN = {"reselect_every": 0, "first_losses": "none"}
@@ -55,8 +53,8 @@ def _chosen_by(algorithm: str) -> dict[str, Any]:
     return {"algorithm": algorithm, "options": {}, "race": None}
 
 
-def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The variants of a comparison: name -> (label, changes to the configuration).
+def variants(config: Config) -> dict[str, Variant]:
+    """The variants of a comparison, by name.
 
     RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on. All others
     start as the configuration does (`train.start`), so that they differ only in their subsets.
@@ -69,7 +67,7 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
         "score": {"model": "classic", "runs": 10, "epochs": 1},
         "train": _PLAIN,
     }
-    return {
+    rows: dict[str, tuple[str, dict[str, Any]]] = {
         "full": (f"Full data{fresh}", {"select": everything, "train": _ALL_DATA | {"epoch_fraction": None}}),
         "random": (f"Random subset{same}", {"select": _chosen_by("random"), "train": _RANDOM}),
         "stratified": (
@@ -93,3 +91,4 @@ def variants(config: Config) -> dict[str, tuple[str, dict[str, Any]]]:
         "best-single": (f"Best single jigsaw, {algorithm_label(config)}", {"merge": {"method": "best_single"}}),
         "lipt": (f"LiPT, {algorithm_label(config)}", {}),
     }
+    return {name: Variant(name=name, label=label, changes=changes) for name, (label, changes) in rows.items()}

@@ -1,6 +1,6 @@
-"""What do kept shares and selections cost in this configuration, and which was measured to be best?
+"""The cost of each share to keep and of each way to choose, and the option that was best in our measurements.
 
-The gains are those of docs/results.md; a test compares them. Nothing is advised that was not measured to help.
+The gains stand in docs/results.md; a test compares them. Only options that helped in a measurement are advised.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Option:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What to set, section by section."""
+        """The settings of this option, section by section."""
         return settings_of(self.way, self.share)
 
 
@@ -159,7 +159,8 @@ def _option(
 
 
 def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: float | None) -> Advice:
-    """The option to take. Never a trajectory for a single run: its FLOPs as more steps were measured to give more.
+    """The option to take. Never a trajectory: in our measurements, a single run gained more from the same FLOPs as
+    additional steps.
 
     Args:
         storage_bytes: room for the kept images; None: any.

@@ -8,10 +8,10 @@ from statistics import mean, median
 import numpy as np
 
 from lipt.errors import UsageError
+from lipt.flow.address import read_report, report_folder
 from lipt.forecast.time import Fit, Machine
 from lipt.forecast.work import Work
 from lipt.ledger import Cost
-from lipt.report.document import Document
 from lipt.runtime.context import Context
 
 
@@ -22,13 +22,9 @@ def measured(ctx: Context) -> dict[str, list[Cost]]:
         MissingObjectError: the run has no report.
         UsageError: the report is of a comparison.
     """
-    from lipt.flow.address import report_key
-
-    key = report_key(ctx.config, "json")
-    store = ctx.workspace.store
-    document = Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")
+    document = read_report(ctx.workspace.store, report_folder(ctx.config))
     if len(document.rows) > 2:
-        raise UsageError(f"{store.uri}/{key} is of a comparison", "name the configuration of a `lipt run`")
+        raise UsageError(f"the report {document.run_id} is of a comparison", "name the configuration of a `lipt run`")
     costs: dict[str, list[Cost]] = {}
     for row in document.ledger:
         costs.setdefault(row.stage, []).append(row.cost)

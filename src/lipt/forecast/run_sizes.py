@@ -11,7 +11,7 @@ from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.context import Context
-from lipt.runtime.network import subnetworks
+from lipt.runtime.network import raptr_schedule
 from lipt.selection.compressed import TopLogits
 from lipt.training.loop import batch_sizes
 from lipt.training.raptr import recalibration_images
@@ -127,7 +127,7 @@ class RunSizes:
         self, raptr: Raptr | None, seed: int, *, images: int, batch_size: int, epochs: int, steps: int | None = None
     ) -> int:
         """FLOPs that RaPTr saves in a training with this seed and this number of images per epoch."""
-        schedule = subnetworks(raptr)
+        schedule = raptr_schedule(raptr)
         if schedule is None:
             return 0
         flops = self.net.block_flops

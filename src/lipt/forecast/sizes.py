@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from lipt.adapters.store import DatasetFiles, Store, open_store
 from lipt.config import Config, Data
-from lipt.data.chunks import Dataset, load_images
+from lipt.data.chunks import Dataset
 from lipt.data.chunks.manifest import MANIFEST
+from lipt.data.images import image_shape, stream
 from lipt.errors import UsageError
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import split_positions
@@ -52,7 +55,7 @@ class DataSize:
         store = _store_of(ctx)
         data = Dataset(DatasetFiles(store).read)
         train = data.manifest.splits["train"]
-        first_NCHW = load_images(data.ranges_of("train", [0]), data.read, image_size=ctx.config.data.image_size)
+        first = stream(data, "train", np.zeros(1, np.int64), image_size=ctx.config.data.image_size, crops=None)
         return cls(
             train=train.count,
             test=data.manifest.splits["test"].count,
@@ -60,7 +63,7 @@ class DataSize:
             classes=len(data.manifest.classes),
             span_bytes=float(data.index("train").size.mean()),
             chunk_bytes=sum(chunk.size for chunk in train.chunks) / len(train.chunks),
-            side=max(first_NCHW.shape[2:]),
+            side=max(image_shape(first)[1:]),
             index_bytes=sum(store.size(file) or 0 for file in (MANIFEST, train.index.file)),
             names_bytes=(store.size(train.index.file) or 0) if data.manifest.format_version > 1 else 0,
         )

@@ -56,7 +56,7 @@ class Setup:
     """Measured seconds in which a stage does not train yet."""
 
     part_s: float
-    """In every part: build the network, count its FLOPs; prune and encode a jigsaw; unpack those of a merge."""
+    """In every part: build the network, count its FLOPs; prune and encode a jigsaw; unpack the jigsaws of a merge."""
     first_s: float
     """In the first part of a process besides: import what the stage needs, choose kernels."""
 

@@ -22,7 +22,7 @@ from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_why, stop_on_sigterm
 from lipt.flow.prepared import Prepared
-from lipt.pods.outputs import MAX_CONFUSION_CLASSES, Finished
+from lipt.pods.outputs import MAX_CONFUSION_CLASSES, RunOutputs
 from lipt.pods.spec import RunSpec
 from lipt.pods.training import context
 from lipt.pods.workers import arrived, note_loss, open_run, spread
@@ -83,14 +83,14 @@ def ingest_box(config: Config, location: str) -> dict[str, Any]:
     return {"digest": manifest.digest, "name": manifest.name, "num_classes": len(manifest.classes), **counts}
 
 
-def compare_box(config: Config) -> Finished:
+def compare_box(config: Config) -> RunOutputs:
     """Run a configuration and all baselines under several seeds."""
     from lipt.flow.compare import run_comparison
 
     ctx = Context.of(config)
     document = run_comparison(ctx)
     assert document is not None  # not a dry run
-    return Finished(document=document, workspace=ctx.workspace.store.uri, config=config)
+    return RunOutputs(document=document, workspace=ctx.workspace.store.uri, config=config)
 
 
 def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
@@ -208,7 +208,7 @@ def select_box(address: str, merged: str | None) -> Artifact:
     return score_and_select(ctx, prepared, theta, race_in_pods if spec.pods else nowhere)
 
 
-def train_box(address: str, merged: str | None, subset: str) -> Finished:
+def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     """Box 5: train and evaluate on the subset, do the same for the baseline, write the report."""
     from lipt.flow.compare import run_entries
     from lipt.flow.graph import score_and_select, train_and_evaluate, with_config
@@ -231,7 +231,7 @@ def train_box(address: str, merged: str | None, subset: str) -> Finished:
             beside = baseline, train_and_evaluate(other, bare, random)
     document = write_report(ctx, run_entries(selected, beside), engine=spec.engine)
     confusion = selected.trained.evaluation.summary["confusion"]
-    return Finished(
+    return RunOutputs(
         document=document,
         workspace=ctx.workspace.store.uri,
         config=ctx.config,

@@ -37,8 +37,8 @@ def merge_figures(theta: Artifact | None) -> dict[str, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
-    """The outputs of the last box."""
+class RunOutputs:
+    """The outputs of the box that ends a run."""
 
     document: Document
     workspace: str

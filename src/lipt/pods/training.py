@@ -1,7 +1,7 @@
 """A training on several pods (`train.nodes`): the box starts them and waits, each runs processes of one group.
 
 The box writes a request to the workspace. The pods train, keep checkpoints and write the files of the stage. The first
-pod leaves the outcome beside them, and the box finishes the stage with it.
+pod leaves the result beside them, and the box finishes the stage with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.context import Context, InPods
 
 #: The file beside those of the stage. The box removes it when it has read it.
-_OUTCOME = "outcome.json"
+_RESULT = "result.json"
 #: Time to start a node, or for an earlier pod to end. Then one pod trains alone, or the box.
 _ROOM_WITHIN_S = 600
 
@@ -41,7 +41,7 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             RunError: a pod failed; the message names the first one.
             UnexpectedError: a pod hit a bug.
         """
-        store, key = ctx.workspace.store, f"{asked['ref']}/{_OUTCOME}"
+        store, key = ctx.workspace.store, f"{asked['ref']}/{_RESULT}"
         if found := _read(store, key):  # left for an earlier attempt of this box
             return found
         name = asked["ref"].partition("/")[0]
@@ -81,7 +81,7 @@ def join(address: str, *, index: int, count: int) -> None:
 
     request = load_spec(address)
     ctx = Context.of(parse_config(request.pop("config"), origin="the run's spec"))
-    key = f"{request['ref']}/{_OUTCOME}"
+    key = f"{request['ref']}/{_RESULT}"
     if index == 0 and ctx.workspace.store.size(key) is not None:  # an earlier attempt ended after the training
         return
     if FIRST_POD not in os.environ:
@@ -92,9 +92,9 @@ def join(address: str, *, index: int, count: int) -> None:
     if count > 1:
         ctx.reporter.say(f"{request['label']}: pod {index} of {count} waits for the others")
         peers = Peers.meet(index, count, os.environ[FIRST_POD])
-    outcome = launch(ctx, request["label"], run_stage, processes, request, peers)
+    result = launch(ctx, request["label"], run_stage, processes, request, peers)
     if index == 0:
-        ctx.workspace.store.write(key, json.dumps(outcome).encode(), kind="other")
+        ctx.workspace.store.write(key, json.dumps(result).encode(), kind="other")
     if peers:
         peers.finish()
 
@@ -109,8 +109,8 @@ def raise_bug(stage: str, lost: Mapping[int, str]) -> None:
 
 def _read(store: Store, key: str) -> dict[str, Any] | None:
     try:
-        outcome: dict[str, Any] = json.loads(store.read(key, kind="other"))
+        result: dict[str, Any] = json.loads(store.read(key, kind="other"))
     except MissingObjectError:
         return None
     store.delete(key)
-    return outcome
+    return result

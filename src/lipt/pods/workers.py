@@ -1,7 +1,7 @@
 """Worker pods do the jigsaws of the pretrain box, the groups of merge, the score blocks and the race of select, and the
 models of `score.runs` of dispatch.
 
-Outside a cluster, the box's own process does this work. In both cases all GPUs are used (`run.processes.parts`).
+Outside a cluster, the box's own process does this work. In both cases all GPUs are used (`runtime.processes.parts`).
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
     """
     _, ctx, prepared = open_run(address)
     ctx = replace(ctx, pods=None, waits=False)  # a worker pod starts no others
-    _, lost = _WORK[stage](ctx, prepared, items, merged)
+    theta = ctx.workspace.get(merged) if merged else None
+    _, lost = _WORK[stage](ctx, prepared, items, theta)
     if lost:
         raise RunError("; ".join(f"{stage}[{item}]: {error.message}" for item, error in lost.items()))
 
 
-def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
+def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
     from lipt.flow.graph import train_jigsaws  # here and below: a process that only waits needs no torch
 
     made, lost = train_jigsaws(ctx, prepared, items)
@@ -71,7 +72,7 @@ def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: st
     return made, lost
 
 
-def _groups(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
+def _groups(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
     from lipt.flow.graph import merge_groups
     from lipt.stages.merge import members
 
@@ -79,23 +80,22 @@ def _groups(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str
     return merge_groups(ctx, prepared, dealt)
 
 
-def _blocks(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str | None) -> Made:
+def _blocks(ctx: Context, prepared: Prepared, items: Sequence[int], theta: Artifact | None) -> Made:
     from lipt.flow.graph import Scoring
 
-    return Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None).run(ctx, items)
+    return Scoring.of(ctx, prepared, theta).run(ctx, items)
 
 
-def _models(ctx: Context, prepared: Prepared, items: Sequence[int], _merged: str | None) -> Made:
+def _models(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:
     from lipt.flow.graph import train_models
 
     return train_models(ctx, prepared.dataset, items)
 
 
-def _race(ctx: Context, prepared: Prepared, items: Sequence[int], merged: str | None) -> Made:
+def _race(ctx: Context, prepared: Prepared, items: Sequence[int], theta: Artifact | None) -> Made:
     from lipt.flow.graph import Scoring
 
-    scoring = Scoring.of(ctx, prepared, ctx.workspace.get(merged) if merged else None)
-    return scoring.race(ctx).train(items)
+    return Scoring.of(ctx, prepared, theta).race(ctx).train(items)
 
 
 _WORK = {"pretrain": _jigsaws, "group": _groups, "score": _blocks, "race": _race, "initialise": _models}

@@ -131,8 +131,10 @@ def _budgets(row: Row) -> str:
 
 
 def _length(row: Row) -> str:
-    steps = "" if row.steps is None else f" / {format_whole(row.steps)} steps / {format_whole(row.images)} images"
-    return format_count(row.epochs, "epoch") + steps
+    if row.steps is None:
+        return format_count(row.epochs, "epoch")
+    steps = "1 step" if row.steps == 1 else f"{format_whole(row.steps)} steps"
+    return f"{format_count(row.epochs, 'epoch')} / {steps} / {format_whole(row.images)} images"
 
 
 def _accuracy(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""One run on one workspace: artifacts, what a stage is given, checkpoints, processes."""
+"""One run on one workspace: artifacts, the context and the attempt of a stage, checkpoints, processes."""
 
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt

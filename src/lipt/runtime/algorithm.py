@@ -60,9 +60,8 @@ def field_sizes(config: Config) -> list[int]:
 
 
 def scoring_needs(config: Config) -> Requirements:
-    """What the algorithm reads from the scoring of a run: a trajectory, if it can and one is recorded; else outputs.
-
-    With a race, what all contestants together read.
+    """The inputs that the algorithm reads from the scoring of a run: a trajectory, if it can and one is recorded; else
+    outputs. With a race, the inputs of all contestants together.
     """
     each = [_scoring_needs(one) for one in contestants(config)]
     return Requirements(
@@ -93,7 +92,7 @@ def check_trajectory(config: Config) -> None:
             continue
         if not needs.outputs and scoring.model != "trajectory":
             raise UsageError(
-                f"select.algorithm: {name} reads what each epoch of a training says of a sample; "
+                f"select.algorithm: {name} needs scores from each epoch of a training (a trajectory); "
                 f"score.model: {scoring.model} does not record it",
                 "set score.model: trajectory, score.runs: 1 and score.epochs: 10",
             )

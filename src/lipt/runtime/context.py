@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lipt.training.precision import Precision
     from lipt.training.tensor_files import State
 
-#: (context, request, number of pods) -> outcome, as of `run.processes.child.run_stage`; None if the nodes have no room
-#: for the pods.
+#: (context, request, number of pods) -> result, as of `runtime.processes.child.run_stage`; None if the nodes have no
+#: room for the pods.
 InPods = Callable[["Context", dict[str, Any], int], dict[str, Any] | None]
 
 

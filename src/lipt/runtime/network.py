@@ -3,14 +3,14 @@
 from filelock import FileLock
 from torch import nn
 
-from lipt.config import Raptr as RaptrSettings
+from lipt.config import Raptr
 from lipt.data.augmentation import Augment, StandardAugment, no_augmentation
 from lipt.data.randaugment import RandAugment
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.training.networks import build_model
-from lipt.training.raptr import Raptr
+from lipt.training.raptr import RaptrSchedule
 from lipt.training.tensor_files import State, unpack
 
 WEIGHTS = "weights.safetensors"
@@ -67,6 +67,6 @@ def jigsaw_augment(ctx: Context) -> Augment:
     return RandAugment(num_ops=settings.num_ops, magnitude=settings.magnitude)
 
 
-def subnetworks(settings: RaptrSettings | None) -> Raptr | None:
+def raptr_schedule(settings: Raptr | None) -> RaptrSchedule | None:
     """The schedule of the subnetworks that a training runs; None = always the full network."""
-    return Raptr(**settings.model_dump()) if settings else None
+    return RaptrSchedule(**settings.model_dump()) if settings else None

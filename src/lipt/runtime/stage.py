@@ -107,7 +107,7 @@ class Stage:
 
 
 def _figures(cost: Cost, summary: Mapping[str, Any]) -> dict[str, float]:
-    """What a stage cost, and the numbers of its summary."""
+    """The cost of a stage, and the numbers of its summary."""
     found = {name: value for name, value in summary.items() if isinstance(value, (int, float))}
     spent = {"seconds": cost.wall_s, "flops": cost.flops, "requests": cost.requests}
     return found | spent | {"read_bytes": sum(cost.read.values()), "written_bytes": sum(cost.written.values())}

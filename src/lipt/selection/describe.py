@@ -1,4 +1,4 @@
-"""What an algorithm does and which options it takes, read from its docstring and its signature."""
+"""The description and the options of an algorithm, read from its docstring and its signature."""
 
 from __future__ import annotations
 

@@ -213,13 +213,17 @@ def highest(scores_M: Tensor, k: int) -> Tensor:
     return torch.from_numpy(keys_S[:k] & 0xFFFFFFFF)
 
 
-def best(gains_M: Tensor) -> Tensor:
+def best(gains_M: Tensor, scale_M: Tensor | None = None) -> Tensor:
     """Position (1,) of the highest gain; the lowest one among gains that are equal up to rounding.
 
     Equal samples have equal gains, but products round differently from row to row.
+
+    Args:
+        scale_M: magnitude of the terms whose difference a gain is; rounding errors are proportional to it.
     """
-    most = gains_M.max()
-    return (gains_M >= most - TIE * most.abs()).int().argmax(keepdim=True)
+    most_1, at_1 = gains_M.max(0, keepdim=True)
+    slack_1 = TIE * (most_1.abs() + (0.0 if scale_M is None else scale_M[at_1].abs()))
+    return (gains_M >= most_1 - slack_1).int().argmax(keepdim=True)
 
 
 def stochastic_size(n: int, k: int, epsilon: float) -> int:

@@ -47,9 +47,9 @@ def shrinking_greedy(objective: Objective, values_M: Tensor, k: int, picked_P: T
     if values_M.device.type != "cpu":  # updating all on a GPU is faster than telling the host which ones matter
         return _all_compete(objective, values_M, k, picked_P)
     picks = picked_P.tolist()
-    race = _Race(objective, values_M, picks)
+    competition = _Competition(objective, values_M, picks)
     for _ in range(k):
-        race.pick()
+        competition.pick()
     return torch.tensor(picks[len(picked_P) :], dtype=torch.int64)
 
 
@@ -64,7 +64,7 @@ def _all_compete(objective: Objective, values_M: Tensor, k: int, picked_P: Tenso
     return positions(picks, values_M.device)
 
 
-class _Race:
+class _Competition:
     """Only the candidates of highest value compete, and only their values are updated.
 
     The old value of any other candidate bounds its new value from above. When the best competitor falls to the highest

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View
-from lipt.selection.registry import TIE
+from lipt.selection.registry import TIE, best
 
 #: A number; on a GPU a tensor (1,), so that the host does not wait for it.
 Pick: TypeAlias = int | Tensor
@@ -46,17 +46,9 @@ def minimum(a_M: View, b_M: View, out_M: View) -> None:
 
 
 def leader(gains_M: View, scale_M: View | None = None) -> Pick:
-    """Position of the highest gain; the lowest one among gains that are equal up to rounding.
-
-    Equal samples have equal gains, but products round differently from row to row.
-
-    Args:
-        scale_M: magnitude of the terms whose difference a gain is; rounding errors are proportional to it.
-    """
+    """`registry.best` for both."""
     if isinstance(gains_M, Tensor):
-        most_1, at_1 = gains_M.max(0, keepdim=True)
-        slack_1 = TIE * (most_1.abs() + (0.0 if scale_M is None else scale_M[at_1].abs()))
-        return (gains_M >= most_1 - slack_1).int().argmax(keepdim=True)
+        return best(gains_M, None if scale_M is None else torch.as_tensor(scale_M))
     at = int(gains_M.argmax())
     most = float(gains_M[at])
     slack = TIE * (abs(most) + (0.0 if scale_M is None else abs(float(scale_M[at]))))

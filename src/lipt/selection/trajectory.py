@@ -1,4 +1,4 @@
-"""What the epochs of a training said of each sample, and the scores that follow from it.
+"""Trajectories (probability, error and margin of each sample in each epoch of a training), and scores from them.
 
 Shape legend: N samples, T epochs, W windows, J epochs in a window.
 """

@@ -106,8 +106,8 @@ class Candidates:
     stored: StoredOutputs | None = None
     """Replaces `outputs`. Algorithms with `Requirements.passes` then hold one block at a time."""
     trajectories: Sequence[Trajectory] = ()
-    """What the epochs of one or more trainings said of each sample. Algorithms that can read it then need no `outputs`;
-    their scores are means over the epochs."""
+    """One per training. Algorithms that can read trajectories then need no `outputs`; their scores are means over the
+    epochs."""
     forgetting_N: Tensor | None = None
     """Forgetting events in training (N,), if there is no trajectory; +inf for samples that were never learned."""
     scores_N: Tensor | None = None

@@ -5,7 +5,7 @@ from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import open_dataset, split_positions, training_images
-from lipt.runtime.network import WEIGHTS, new_model, standard_augment, subnetworks
+from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, standard_augment
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.training.dynamics import Dynamics
@@ -20,7 +20,7 @@ DYNAMICS = "dynamics.safetensors"
 def initialise(ctx: Context, dataset: Artifact, *, index: int = 0) -> Stage:
     """Train theta_* on all candidates for a few epochs; with models of `score.runs`, model `index`.
 
-    Files: the weights, and what each epoch said of every candidate. Several GPUs share each batch.
+    Files: the weights, and the trajectory of every candidate. Several GPUs share each batch.
     """
     ctx = ctx.of_scorer()
     settings = ctx.config.initialise
@@ -61,7 +61,7 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         schedule="constant",
         augment=standard_augment(ctx),
         precision=ctx.precision,
-        raptr=subnetworks(settings.raptr),
+        raptr=raptr_schedule(settings.raptr),
     )
     trainer = Trainer(model, recipe, seed=ctx.seed("initialise", run), device=ctx.device, ranks=processes.ranks)
     dynamics = Dynamics.empty(len(images), recipe.epochs)

@@ -17,7 +17,7 @@ from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import images_of, open_dataset, split_positions, training_images
-from lipt.runtime.network import WEIGHTS, new_model, read_weights, standard_augment, subnetworks
+from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, read_weights, standard_augment
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.selection import Candidates
@@ -103,7 +103,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         augment=standard_augment(ctx),
         epoch_size=round(drawn / settings.top_share) if drawn and settings.draw == "ordered" else drawn,
         precision=ctx.precision,
-        raptr=subnetworks(settings.raptr),
+        raptr=raptr_schedule(settings.raptr),
     )
     trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=processes.ranks)
 

@@ -1,4 +1,4 @@
-"""What the epochs of a training say of each sample, recorded from the forward passes of the training itself.
+"""The trajectory of each sample through a training, recorded from the forward passes of the training itself.
 
 Shape legend: N samples, T epochs, K samples trained on in an epoch, P a part of a batch, C classes.
 """

@@ -27,7 +27,7 @@ from lipt.training.dynamics import Dynamics, observe
 from lipt.training.networks import on_device
 from lipt.training.optimizer import SGD
 from lipt.training.precision import Precision, autocast
-from lipt.training.raptr import Raptr, Subnetworks
+from lipt.training.raptr import RaptrSchedule, Subnetworks
 from lipt.training.tensor_files import State, state_of
 
 
@@ -49,7 +49,7 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     precision: Precision = "fp32"
-    raptr: Raptr | None = None
+    raptr: RaptrSchedule | None = None
     """Train random subnetworks; None = the full network."""
 
     def lr_at(self, progress: float) -> float:

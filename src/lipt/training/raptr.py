@@ -30,7 +30,7 @@ from lipt.training.precision import Precision
 
 
 @dataclass(frozen=True, kw_only=True)
-class Raptr:
+class RaptrSchedule:
     """The schedule of the subnetworks."""
 
     keep: tuple[float, ...]
@@ -39,8 +39,8 @@ class Raptr:
     """This many of the first blocks that could be skipped always run."""
     fixed_last: int = 0
     rescale: Literal["inverse", "inverse_sqrt"] = "inverse"
-    """What a block that runs adds to its input is multiplied by 1/p (its mean is that of the full network) or by
-    1/sqrt(p) (its mean square is)."""
+    """The output that a block adds to its input is multiplied by 1/p (then its mean is the same as in the full network)
+    or by 1/sqrt(p) (then its mean square is)."""
 
     def choose(self, skippable: list[str]) -> list[str]:
         """The blocks that steps may skip, of all that can be skipped, in the order of the network.
@@ -67,7 +67,7 @@ class Raptr:
         return uniform(steps_S, count, seed, "raptr", epoch) < self.keep_at(share_S)[:, None]
 
     def factor(self, p: float) -> float:
-        """What a block that runs is multiplied by."""
+        """The factor of the output of a block that runs."""
         return 1 / p if self.rescale == "inverse" else p**-0.5
 
     def skipped_images(
@@ -98,7 +98,7 @@ class Subnetworks:
         UsageError: no block may be skipped.
     """
 
-    def __init__(self, model: nn.Module, raptr: Raptr | None, *, seed: int) -> None:
+    def __init__(self, model: nn.Module, raptr: RaptrSchedule | None, *, seed: int) -> None:
         self.model, self.raptr, self.seed = model, raptr, seed
         self.blocks = raptr.choose(skippable_blocks(model)) if raptr else []
 
@@ -153,7 +153,7 @@ def _identity(x: Tensor) -> Tensor:
 
 @contextmanager
 def _rescaled(model: nn.Module, blocks: Sequence[str], factor: float) -> Iterator[None]:
-    """Inside the block, what these blocks add to their input is multiplied by `factor`."""
+    """Inside the block, the output that these blocks add to their input is multiplied by `factor`."""
     with ExitStack() as hooks:
         for name in blocks if factor != 1 else ():
             block = model.get_submodule(name)
@@ -224,7 +224,7 @@ def recalibrate(
     Only the process that stores or evaluates the model needs to call this.
 
     Args:
-        augment: that of the training. Statistics of images without it gave lower accuracies (docs/results.md).
+        augment: as in the training. Statistics of images without it gave lower accuracies (docs/results.md).
 
     Returns:
         The number of images that were forwarded; 0 if the network has no BatchNorm.

@@ -209,7 +209,7 @@ class _Trial:
 
 
 def _rank(tried: Judged, soup: Judged) -> tuple[int, float]:
-    """What was not stopped early ranks higher."""
+    """Models that were not stopped early rank higher."""
     return len(tried.correct_N), tried.lead(soup)
 
 

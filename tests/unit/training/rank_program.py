@@ -19,7 +19,7 @@ from lipt.data.images import ResidentImages
 from lipt.rng import global_seed
 from lipt.training.distributed import Ranks, process_group
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
-from lipt.training.raptr import Raptr
+from lipt.training.raptr import RaptrSchedule
 from lipt.training.tensor_files import state_of
 from tests.conftest import free_port
 from tests.unit.training.helpers import Smooth, blocks
@@ -85,7 +85,7 @@ EPOCHS = 5
 
 
 #: What is trained by several processes: all blocks in each step, or random subnetworks.
-RAPTRS = {"full": None, "raptr": Raptr(keep=(0.5, 0.8, 1.0))}
+RAPTRS = {"full": None, "raptr": RaptrSchedule(keep=(0.5, 0.8, 1.0))}
 
 
 def make_trainer(count: int, ranks: Ranks, kind: str) -> tuple[Trainer, ResidentImages, Tensor]:

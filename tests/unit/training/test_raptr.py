@@ -22,7 +22,7 @@ from lipt.training.forward import recalibrate_batchnorm
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, train
 from lipt.training.networks import build_model, train_flops_per_image
 from lipt.training.raptr import (
-    Raptr,
+    RaptrSchedule,
     Subnetworks,
     block_flops,
     recalibrate,
@@ -33,7 +33,7 @@ from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import blocks
 
 CPU = torch.device("cpu")
-RAPTR = Raptr(keep=(0.3, 0.6, 1.0))
+RAPTR = RaptrSchedule(keep=(0.3, 0.6, 1.0))
 #: name -> (width, side of the images)
 NETWORKS: dict[str, tuple[int | None, int]] = {
     "resnet18": (4, 8),
@@ -49,7 +49,7 @@ def network(name: str) -> nn.Module:
 
 
 def make_trainer(
-    name: str = "resnet18", raptr: Raptr | None = RAPTR, epochs: int = 6, steps: int | None = None
+    name: str = "resnet18", raptr: RaptrSchedule | None = RAPTR, epochs: int = 6, steps: int | None = None
 ) -> Trainer:
     augment = StandardAugment(padding=1, flip=True)
     recipe = Recipe(epochs=epochs, batch_size=20, lr=0.05, schedule="cosine", augment=augment, raptr=raptr, steps=steps)
@@ -78,7 +78,7 @@ def test_the_blocks_that_can_be_skipped(
     assert len(flops) == count
     assert sum(flops.values()) / whole == pytest.approx(share, abs=0.01)
     for fixed, expected in ((1, saved), (0, saved_unfixed)):
-        chosen = Raptr(keep=(0.5, 1.0), fixed_first=fixed, fixed_last=fixed).choose(list(flops))
+        chosen = RaptrSchedule(keep=(0.5, 1.0), fixed_first=fixed, fixed_last=fixed).choose(list(flops))
         assert 0.25 * sum(flops[block] for block in chosen) / whole == pytest.approx(expected, abs=0.01)
 
 
@@ -110,7 +110,7 @@ def naive_block(block: Any, x: Tensor, factor: float) -> Tensor:
 def test_a_subnetwork_equals_the_naive_one(name: str, rescale: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     p, side = 0.5, NETWORKS[name][1]
     model = network(name).train()
-    subnetworks = Subnetworks(model, Raptr(keep=(p, 1.0), rescale=rescale), seed=2)
+    subnetworks = Subnetworks(model, RaptrSchedule(keep=(p, 1.0), rescale=rescale), seed=2)
     reference = copy.deepcopy(model)
     x = torch.randn(6, 3, side, side, generator=generator(0))
     with subnetworks.drawn(0, 0, 0.0) as skipped:
@@ -190,7 +190,7 @@ def test_resuming_repeats_the_run_bit_by_bit() -> None:
 def test_the_mean_depth_of_each_stage_is_that_of_the_schedule() -> None:
     """Each block runs as often as p says, within 5 standard deviations: a wrong draw fails, chance at 1 in 10^6."""
     epochs, steps, count, keep = 40, 100, 7, (0.2, 0.5, 0.5, 0.9)
-    raptr = Raptr(keep=(*keep, 1.0))
+    raptr = RaptrSchedule(keep=(*keep, 1.0))
     share_ES = (torch.arange(epochs)[:, None] + torch.arange(steps) / steps).double() / epochs
     runs_ESD = torch.stack(
         [raptr.draw(count, 3, epoch, torch.arange(steps), share_ES[epoch]) for epoch in range(epochs)]
@@ -217,7 +217,7 @@ def test_the_last_stage_trains_the_full_network() -> None:
 
 
 def test_batchnorm_is_that_of_the_full_network_afterwards() -> None:
-    trainer, images = make_trainer(raptr=Raptr(keep=(0.2, 0.2, 0.2, 1.0)), epochs=3), blocks(n=300)
+    trainer, images = make_trainer(raptr=RaptrSchedule(keep=(0.2, 0.2, 0.2, 1.0)), epochs=3), blocks(n=300)
     trainer.run_epoch(images)
     reference = copy.deepcopy(trainer.model)
     augment, rows = trainer.recipe.augment, torch.arange(256)

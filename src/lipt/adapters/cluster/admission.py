@@ -20,7 +20,7 @@ _REMEDIES = {
     "usage per ": "`kubectl -n {namespace} describe limits` shows the bounds: change -p cpu, memory",
     "must be less than or equal to cpu limit": "the LimitRange of {namespace} has a smaller default limit: lower -p "
     "cpu, or raise `default.cpu` there",
-    "admission webhook": "ask whoever runs that webhook",
+    "admission webhook": "ask the administrators of that webhook",
 }
 _NEAREST = "`kubectl -n {namespace} get events` has the whole message; an administrator of {namespace} can help"
 

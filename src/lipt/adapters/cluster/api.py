@@ -44,7 +44,7 @@ class Cluster:
         TransientError: the API server stays unreachable.
     """
 
-    def __init__(self, *, context: str | None = None, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
         """Take the credentials of this pod, else those of the kubeconfig.
 
         Args:
@@ -62,7 +62,7 @@ class Cluster:
             config.load_incluster_config()
         except ConfigException:
             try:
-                config.load_kube_config(context=context)
+                config.load_kube_config()
             except (ConfigException, OSError) as error:
                 raise UsageError(
                     f"no Kubernetes credentials: {' '.join(str(error).split())}", "set KUBECONFIG, or log in"
@@ -149,7 +149,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 
 
 class MissingError(RunError):
-    """No such object."""
+    """The cluster has no such object."""
 
 
 class RefusedError(UsageError):

@@ -9,7 +9,6 @@ from lipt.version import __version__
 
 #: Engine -> namespace of its runs, unless the user names another.
 DEFAULT_NAMESPACE = {"argo": "lipt", "kubeflow": "kubeflow"}
-#: In the order in which they run.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the status of a Job and of its pods tells."""
+"""Reads the status of a Job and of its pods."""
 
 from __future__ import annotations
 

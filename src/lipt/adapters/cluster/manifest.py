@@ -127,9 +127,9 @@ def volumes(scratch: str) -> list[dict[str, Any]]:
     ]
 
 
-def unreachable(seconds: int) -> list[dict[str, Any]]:
+def unreachable() -> list[dict[str, Any]]:
     """Tolerations that limit how long a pod stays on a node that does not answer."""
-    toleration = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    toleration = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
     return [{"key": f"node.kubernetes.io/{state}"} | toleration for state in ("not-ready", "unreachable")]
 
 
@@ -223,7 +223,7 @@ def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str]) -> dict[str, Any
         "terminationGracePeriodSeconds": 10,
         "securityContext": POD_SECURITY,
         "nodeSelector": pods.node_selector,
-        "tolerations": [*pods.tolerations, *unreachable(30)],
+        "tolerations": [*pods.tolerations, *unreachable()],
         "affinity": {"podAntiAffinity": own_node if pods.gpus else spread},
         "containers": [
             {

@@ -19,7 +19,7 @@ TEMPORARY = ".lipt-tmp-"
 
 
 class MissingObjectError(RunError):
-    """There is no such object."""
+    """The store has no such object."""
 
 
 def _per_kind() -> dict[Kind, int]:

@@ -10,11 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from lipt.data.chunks.parallel import ordered_map
-from lipt.data.chunks.reading import Ints, RangeRead, Sample, SampleRanges, read_samples
+from lipt.data.chunks.reading import Ints, Sample
 from lipt.data.decoding import decode_stored
 from lipt.errors import RunError
 
-_THREADS = 8  # to read; to decode, at most
+_THREADS = 8  # at most
 _BATCH = 32  # samples per decoding task: enough to outweigh the cost of starting a task
 
 
@@ -36,25 +36,13 @@ def decode_image(data: bytes, name: str) -> Tensor:
     return _tensor(decode_stored(data, name))
 
 
-def load_images(wanted: SampleRanges, read: RangeRead, *, image_size: int | None) -> Tensor:
-    """Read and decode samples: uint8 RGB (N, 3, H, W), in the order of `wanted.positions_N`.
+def fitted(image_size: int | None) -> Decode:
+    """Decodes whole images.
 
     Args:
         image_size: side in pixels; an image of another size is resized (shorter side, bilinear) and centre-cropped.
             None: all images must have the same size.
-
-    Raises:
-        RunError: an image is unreadable, or sizes differ and `image_size` is None.
-        DamagedDataError: as `read_samples`.
     """
-    if not len(wanted):
-        return torch.empty(0, 3, image_size or 0, image_size or 0, dtype=torch.uint8)
-    samples = read_samples(wanted, read, threads=_THREADS)
-    return decode_samples(samples, wanted.positions_N, wanted.split, fitted(image_size))
-
-
-def fitted(image_size: int | None) -> Decode:
-    """Decodes whole images; those of another size are resized and centre-cropped, as `load_images` says."""
 
     def decode(sample: Sample, name: str) -> Tensor:
         image = decode_stored(sample.image, name)

@@ -32,7 +32,7 @@ from lipt.runtime.context import Context
 from lipt.runtime.processes.losses import is_disconnect, is_loss
 from lipt.training.distributed import Ranks, process_group
 
-REQUEST, EVENTS, OUTCOME = "request.json", "events-*.jsonl", "outcome.json"
+REQUEST, EVENTS, RESULT = "request.json", "events-*.jsonl", "result.json"
 POLL_S = 0.5
 
 Inputs = dict[str, Artifact | None]
@@ -121,9 +121,9 @@ def run_rank() -> None:
         ctx = Context.of(parse_config(request["config"]), _Relay(folder / EVENTS.replace("*", str(rank))))
         with process_group(ctx.device, local_rank=local_rank) as ranks:
             group = ProcessGroup(ranks=ranks, local_rank=local_rank, local_count=local_count, folder=folder)
-            outcome = resolve_name(request["work"])(ctx, group, **request["options"])
+            result = resolve_name(request["work"])(ctx, group, **request["options"])
         if rank == 0:
-            write_json(folder / OUTCOME, outcome)
+            write_json(folder / RESULT, result)
     except Exception as error:
         trace = traceback.format_exc()
         if is_loss(error):

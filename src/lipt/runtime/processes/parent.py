@@ -32,9 +32,9 @@ from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.processes.child import (
     EVENTS,
-    OUTCOME,
     POLL_S,
     REQUEST,
+    RESULT,
     Inputs,
     ProcessGroup,
     SharedBody,
@@ -69,24 +69,24 @@ def run_together(
         LiptError: the error of the process that failed first; all others are stopped.
     """
     asked = _request(attempt, work, inputs, options)
-    outcome = None
+    result = None
     if ctx.pods is not None and ctx.config.train.nodes > 1:
-        outcome = ctx.pods(ctx, asked | {"batch_size": batch_size}, ctx.config.train.nodes)
-    if outcome is None:
+        result = ctx.pods(ctx, asked | {"batch_size": batch_size}, ctx.config.train.nodes)
+    if result is None:
         processes = count_processes(ctx, batch_size)
         if processes == 1:
             return work(ctx, attempt, inputs, ProcessGroup(), **options)
-        outcome = launch(ctx, attempt.label, run_stage, processes, asked)
-    return _take(attempt, outcome)
+        result = launch(ctx, attempt.label, run_stage, processes, asked)
+    return _take(attempt, result)
 
 
 def run_alone(ctx: Context, attempt: Attempt, work: SharedBody, inputs: Inputs) -> Summary:
     """Run the body of a stage on one process: this one, or if this box has no GPU, one of a pod that has."""
     if ctx.pods is None or not ctx.waits:
         return work(ctx, attempt, inputs, ProcessGroup())
-    outcome = ctx.pods(ctx, _request(attempt, work, inputs, {}) | {"batch_size": 1}, 1)
-    assert outcome is not None  # one pod waits until there is room
-    return _take(attempt, outcome)
+    result = ctx.pods(ctx, _request(attempt, work, inputs, {}) | {"batch_size": 1}, 1)
+    assert result is not None  # one pod waits until there is room
+    return _take(attempt, result)
 
 
 def _request(attempt: Attempt, work: SharedBody, inputs: Inputs, options: dict[str, int]) -> dict[str, Any]:
@@ -99,12 +99,12 @@ def _request(attempt: Attempt, work: SharedBody, inputs: Inputs, options: dict[s
     }
 
 
-def _take(attempt: Attempt, outcome: dict[str, Any]) -> Summary:
-    cost = Cost(**outcome["cost"])
-    attempt.files |= {key: File(**entry) for key, entry in outcome["files"].items()}
+def _take(attempt: Attempt, result: dict[str, Any]) -> Summary:
+    cost = Cost(**result["cost"])
+    attempt.files |= {key: File(**entry) for key, entry in result["files"].items()}
     attempt.earlier = cost
     attempt.peak_bytes = cost.peak_bytes  # not the waiting parent's
-    return dict(outcome["summary"])
+    return dict(result["summary"])
 
 
 def count_processes(ctx: Context, at_most: int = sys.maxsize) -> int:
@@ -173,7 +173,7 @@ def launch(
         with _relayed(folder, ctx.reporter), peers.guard() if peers else nullcontext():
             died = _torchrun(folder, program, processes, peers)
         if died is None:
-            return None if peers and peers.index else json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+            return None if peers and peers.index else json.loads((folder / RESULT).read_text(encoding="utf-8"))
         if isinstance(died, dict):
             raise _first_error(died, processes, label, peers)
         if peers and peers.lost:

@@ -45,9 +45,9 @@ def make_parts(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
     if processes > 1:
         asked = {str(index): [_refs(given) for given in parts[index]] for index in missing}
         label = f"{stage.__name__}, {len(missing)} parts"
-        outcome = launch(ctx, label, share, processes, {"stage": name_of(stage), "parts": asked})
-        failed = {int(index): RunError(*why) for index, why in outcome["failed"].items()}
-        made = {int(index): ctx.workspace.get(ref) for index, ref in outcome["made"].items()}
+        result = launch(ctx, label, share, processes, {"stage": name_of(stage), "parts": asked})
+        failed = {int(index): RunError(*why) for index, why in result["failed"].items()}
+        made = {int(index): ctx.workspace.get(ref) for index, ref in result["made"].items()}
         for artifact in made.values():
             ctx.workspace.note(artifact, made=True)
     rest = {index: inputs for index, inputs in parts.items() if index not in made and index not in failed}
@@ -78,7 +78,7 @@ def _make(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
         except (RuntimeError, MemoryError) as error:
             if not is_loss(error):
                 raise
-            failed[index] = RunError(in_one_line(error), "run again: only what is missing is made")
+            failed[index] = RunError(in_one_line(error), "run again: only the missing parts are made")
     return made, failed
 
 

@@ -9,8 +9,9 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 from PIL import Image
+from torch import Tensor
 
-from lipt.data.chunks import Manifest, write_dataset
+from lipt.data.chunks import Manifest, RangeRead, SampleRanges, decode_samples, fitted, read_samples, write_dataset
 from lipt.data.sources import Source
 
 
@@ -89,3 +90,8 @@ def as_format_1(files: dict[str, bytes]) -> dict[str, bytes]:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     old["manifest.json"] = json.dumps(document | {"digest": hashlib.sha256(text.encode()).hexdigest()}).encode()
     return old
+
+
+def load_images(wanted: SampleRanges, read: RangeRead, *, image_size: int | None) -> Tensor:
+    """Read and decode samples: uint8 RGB (N, 3, H, W), in the order of `wanted.positions_N`."""
+    return decode_samples(read_samples(wanted, read), wanted.positions_N, wanted.split, fitted(image_size))

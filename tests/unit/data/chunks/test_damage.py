@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from lipt.data.chunks import Dataset, Index, Manifest, load_images, read_samples
+from lipt.data.chunks import Dataset, Index, Manifest, read_samples
 from lipt.errors import IntegrityError, RunError
-from tests.unit.data.chunks.helpers import Memory
+from tests.unit.data.chunks.helpers import Memory, load_images
 
 
 def flipped(data: bytes, at: int) -> bytes:

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lipt.adapters.store import DatasetFiles, open_store
-from lipt.data.chunks import Dataset, Manifest, decode_image, load_images, read_samples, stratified_order, write_dataset
+from lipt.data.chunks import Dataset, Manifest, decode_image, read_samples, stratified_order, write_dataset
 from lipt.data.sources import Source, open_source
 from lipt.errors import RunError, UsageError
-from tests.unit.data.chunks.helpers import Memory, Noise, write
+from tests.unit.data.chunks.helpers import Memory, Noise, load_images, write
 
 
 def test_files_of_a_dataset(memory: Memory, dataset: Dataset) -> None:

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lipt.data.chunks import Dataset, SampleRanges, decode_image, load_images, read_samples
+from lipt.data.chunks import Dataset, SampleRanges, decode_image, read_samples
 from lipt.errors import RunError
-from tests.unit.data.chunks.helpers import Memory, Noise, write
+from tests.unit.data.chunks.helpers import Memory, Noise, load_images, write
 
 
 def test_contiguous_shard_is_one_request(memory: Memory) -> None:
@@ -67,10 +67,6 @@ def test_images_come_in_the_order_asked_for(memory: Memory, dataset: Dataset) ->
     for row, position in enumerate(positions):
         assert torch.equal(images_NCHW[row], decode_image(by_position[position].image, "x"))
         assert wanted.labels_N[row] == by_position[position].label
-
-
-def test_no_samples(memory: Memory, dataset: Dataset) -> None:
-    assert load_images(dataset.ranges_of("train", []), memory.read, image_size=8).shape == (0, 3, 8, 8)
 
 
 def test_positions_are_checked(dataset: Dataset) -> None:

@@ -45,7 +45,7 @@ class Result(BaseModel):
 
     @property
     def gain(self) -> Difference | None:
-        """Our accuracy minus that of random."""
+        """Our accuracy minus the accuracy of random."""
         return difference(self.ours, self.random) if self.random else None
 
 
@@ -55,7 +55,7 @@ def to_lines(results: Sequence[Result]) -> str:
 
 
 def read_lines(text: str, origin: str) -> list[Result]:
-    """The results that `to_lines` wrote, also those of a version whose rows had further fields.
+    """The results that `to_lines` wrote. Fields of rows that this version does not know are ignored.
 
     Raises:
         IntegrityError: a line is something else.
@@ -105,7 +105,6 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
 
 def text_of(value: Any) -> str:
     """The value of an axis as tables and figures write it."""
-    """The value of an axis as tables and figures write it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -132,7 +131,7 @@ def _seconds(row: Row) -> str:
 
 
 class Claim(BaseModel):
-    """What somebody says about a sweep: one value of an axis is better than another."""
+    """A claim about a sweep: one value of an axis is better than another."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from lipt.config import load_config, override, parse_config
-from lipt.flow.address import report_key
+from lipt.flow.address import page_of, report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.provenance_view import MODEL_LINK
 from lipt.progress import make_reporter
@@ -20,7 +20,7 @@ from lipt.stages.select import SUBSET
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What a run has made."""
+    """The results of a run."""
 
     report: Document
     page: str
@@ -55,7 +55,7 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
     (model,) = (link.key for link in document.links if link.name == MODEL_LINK)
     return Finished(
         report=document,
-        page=f"{folder}/{report_key(ctx.config, 'html')}",
+        page=page_of(store, report_folder(ctx.config)),
         model=f"{folder}/{model}",
         subset=Selection.from_parquet(data, origin=f"{ref}/{SUBSET}"),
     )

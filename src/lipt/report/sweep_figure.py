@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lipt.report.document import Row
-from lipt.report.grid import Result, text_of
 from lipt.report.significance import accuracy_interval, mean_accuracy
+from lipt.report.sweep import Result, text_of
 
 _STYLE: dict[Any, Any] = {"svg.hashsalt": "lipt", "text.parse_math": False, "font.size": 9.5, "axes.grid": True}
 
@@ -27,8 +27,8 @@ def figure(
     """An SVG with a panel per grid, the same bytes every time; the paper's numbers have a panel of their own.
 
     Args:
-        paper: the paper's number at a point, as of `grid.table`.
-        over: what the horizontal axis shows in place of the first axis of the grid.
+        paper: the paper's number at a point, as of `sweep.table`.
+        over: the quantity on the horizontal axis, in place of the first axis of the grid.
     """
     panels: dict[tuple[str, ...], list[Result]] = {}
     for result in results:

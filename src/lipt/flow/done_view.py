@@ -10,7 +10,7 @@ from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe
 
 
-def setup_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], host: dict[str, str]) -> dict[str, str]:
+def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], host: dict[str, str]) -> dict[str, str]:
     """Topic -> sentences.
 
     Args:
