@@ -148,7 +148,7 @@ def test_a_wrong_race_is_refused_before_anything_runs(tmp_path: Path, race: dict
 
 
 def test_a_contestant_without_what_it_reads_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="aum reads what each epoch"):
+    with pytest.raises(UsageError, match="aum needs scores from each epoch"):
         check_run(context(tmp_path, {"contestants": [{"algorithm": "aum"}]}, score={"model": "merged"}))
 
 

@@ -68,7 +68,7 @@ def test_features_after_a_trajectory_take_a_scoring_pass(folder: Path) -> None:
 
 
 def test_what_reads_a_trajectory_is_refused_without_one(folder: Path) -> None:
-    with pytest.raises(UsageError, match="reads what each epoch") as caught:
+    with pytest.raises(UsageError, match="needs scores from each epoch") as caught:
         run_tiny(folder, {"select": {"algorithm": "forgetting"}})
     assert "score.model: trajectory" in caught.value.remedy
 
