@@ -6,7 +6,7 @@ import click
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that completes verbs and options of lipt in SHELL. Add it to the shell's start file:
+    """Print a script that completes verbs, options, settings and algorithms in SHELL. Add it to the shell's start file:
 
     \b
     bash  lipt completion bash >> ~/.bashrc
@@ -20,4 +20,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click knows all three
     template = kind(cli, {}, "lipt", "_LIPT_COMPLETE")
+    if shell == "bash":  # otherwise it splits `--set select.algorithm=ccs` at the equals sign
+        click.echo("COMP_WORDBREAKS=${COMP_WORDBREAKS//=/}")
     click.echo(template.source_template % template.source_vars())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from lipt.cli.candidates import settings
 from lipt.cli.verbose import is_quiet
 from lipt.errors import UsageError, did_you_mean
 
@@ -21,7 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def set_option(function: F) -> F:
     """--set."""
     text = "Override a setting; repeatable."
-    return click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help=text)(function)
+    return click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help=text, shell_complete=settings)(
+        function
+    )
 
 
 def config_options(function: F) -> F:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lipt.cli.candidates import algorithms
 from lipt.cli.options import output_option, parse_pairs, print_json
 from lipt.errors import UsageError
 
@@ -54,7 +55,13 @@ _BLOCK = ("labels", "logits", "features")
     type=click.Path(),
     help="Samples that are selected already: positions (I,), .npy, or a .parquet file of `lipt select`.",
 )
-@click.option("--algorithm", default="auto", show_default=True, help="Name of the selection algorithm.")
+@click.option(
+    "--algorithm",
+    default="auto",
+    show_default=True,
+    help="Name of the selection algorithm.",
+    shell_complete=algorithms,
+)
 @click.option(
     "--fraction",
     type=click.FloatRange(min=0, max=1, min_open=True),

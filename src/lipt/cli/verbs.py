@@ -72,7 +72,9 @@ VERBS: dict[str, dict[str, Verb]] = {
     "Settings and shells": {
         "config": Verb("config", "Show a configuration, or its JSON schema.", "lipt config show photos.yaml"),
         "completion": Verb(
-            "completion", "Print the script that completes verbs and options.", "lipt completion bash >> ~/.bashrc"
+            "completion",
+            "Print the script that completes verbs, settings and algorithms.",
+            "lipt completion bash >> ~/.bashrc",
         ),
     },
     "For pods and developers": {

@@ -1,0 +1,41 @@
+"""What the shell offers when the user presses the tab key: settings, their values, algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+
+def algorithms(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    """Names of algorithms that begin like this."""
+    from lipt.selection import ALGORITHMS
+
+    return [name for name in ("auto", *sorted(ALGORITHMS)) if name.startswith(begun)]
+
+
+def settings(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
+    """`a.b=` of each setting that begins like this; `a.b=value` if it is the only one and its values can be listed."""
+    from lipt.config import Config
+
+    schema = Config.model_json_schema()
+    values = dict(_values(schema["properties"], "", schema["$defs"]))
+    name, equals, value = begun.partition("=")
+    names = [each for each in values if each == name] if equals else [each for each in values if each.startswith(name)]
+    if len(names) != 1:
+        return [f"{each}=" for each in names]
+    known = algorithms(context, option, value) if names == ["select.algorithm"] else values[names[0]]
+    return [f"{names[0]}={each}" for each in known if each.startswith(value)] or [f"{names[0]}="] * (not equals)
+
+
+def _values(fields: dict[str, Any], above: str, definitions: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """(name, values if they can be listed) of each setting, by the JSON schema."""
+    for name, field in fields.items():
+        kinds = field.get("anyOf", [field])
+        inner = [definitions[kind["$ref"].rpartition("/")[2]] for kind in kinds if "$ref" in kind]
+        if len(inner) < len(kinds):
+            listed = [str(value) for kind in kinds for value in kind.get("enum", [])]
+            yield above + name, listed + ["true", "false"] * any(kind.get("type") == "boolean" for kind in kinds)
+        for section in inner:
+            yield from _values(section.get("properties", {}), f"{above}{name}.", definitions)
