@@ -89,6 +89,10 @@ def test_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
     assert document["merge"]["num_arrived"] == 1
     (missing,) = [step for step in document["merge"]["steps"] if step["missing"]]
     assert (str(missing["index"]), missing["note"]) == (index, "not finished before the deadline")
+    events = json.loads(kubectl("get", "events", "--field-selector=reason=WorkersLost", "-o", "json"))["items"]
+    (event,) = [one for one in events if one["involvedObject"]["name"] == run.name]
+    assert (event["involvedObject"]["kind"], event["type"]) == ("Workflow", "Warning")
+    assert event["message"] == f"pretrain[{index}]: not finished before the deadline"
 
 
 def test_time_in_a_queue_counts_against_no_deadline(tmp_path: Path) -> None:

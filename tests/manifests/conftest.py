@@ -33,12 +33,20 @@ components: [../components/api-server]
 """
 
 
+METRICS = """
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../overlays/kind]
+components: [../components/metrics]
+"""
+
+
 @pytest.fixture(scope="session")
 def components(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An overlay over overlays/kind with every component, as a user would write it."""
     copy = tmp_path_factory.mktemp("manifests")
     shutil.copytree(MANIFESTS, copy, dirs_exist_ok=True)
-    for name, text in {"mine": GPU, "volume": VOLUME, "closed": CLOSED}.items():
+    for name, text in {"mine": GPU, "volume": VOLUME, "closed": CLOSED, "metrics": METRICS}.items():
         (copy / name).mkdir()
         (copy / name / "kustomization.yaml").write_text(text, encoding="utf-8")
     return copy / "mine"

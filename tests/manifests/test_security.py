@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from lipt.adapters.cluster.manifest import Pods, pod_spec
 from tests.manifests.objects import MANIFESTS, Object, built, each_object, each_pod, kinds, load, pods_of, worker_job
 
 
@@ -139,6 +140,31 @@ def test_the_component_closes_the_ports_of_the_api_server(components: Path) -> N
             assert set(open_to_all) <= {53}, name
         (rule,) = of_namespace(objects, namespace)["lipt-api-server"]["egress"]
         assert all(set(peer) == {"ipBlock"} for peer in rule["to"])
+
+
+def test_the_component_lets_prometheus_read_what_pods_measure(components: Path) -> None:
+    """One port in three places; every pod of a run takes it from the ConfigMap."""
+    objects = built(components.parent / "metrics")
+    (source,) = [one for one in objects if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "lipt-s3"]
+    (monitor,) = [one for one in objects if one["kind"] == "PodMonitor"]
+    assert source["metadata"]["namespace"] == monitor["metadata"]["namespace"] == "lipt"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (rule,) = of_namespace(objects, "lipt")["lipt-metrics"]["ingress"]
+    containers, address = endpoint["relabelings"]
+    (port,) = ports(rule)
+    assert (source["data"]["metrics"], address["replacement"]) == (f"prometheus:{port}", f"$1:{port}")
+    template = next(one for one in objects if one["kind"] == "WorkflowTemplate")["spec"]["templates"]
+    assert any("container" in one for one in template)  # which Argo calls `main`
+    worker = pod_spec(Pods(image="lipt:1"), job="j", arguments=[])["containers"][0]
+    assert containers["regex"] == f"main|{worker['name']}"
+    boxes = {name: labels for one in objects for name, labels in labels_of_pods(one) if "WorkflowTemplate" in name}
+    found = monitor["spec"]["selector"]["matchLabels"].items()
+    assert all(found <= labels.items() for labels in (boxes | WORKERS).values())
+    taken = {
+        "name": "LIPT_METRICS",
+        "valueFrom": {"configMapKeyRef": {"name": "lipt-s3", "key": "metrics", "optional": True}},
+    }
+    assert taken in worker["env"]
 
 
 def of_namespace(objects: list[Object], namespace: str) -> dict[str, Object]:

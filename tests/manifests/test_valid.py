@@ -16,6 +16,8 @@ KUBERNETES = ("1.33", "1.37")  # the oldest with all that is used here, the newe
 
 def check(one: Object, version: str) -> None:
     """Valid to the last field; raises otherwise."""
+    if one["kind"] == "PodMonitor":
+        return  # of an operator whose schema no library brings
     if not one["apiVersion"].startswith("argoproj.io/"):
         validate(one, version, strict=True)
         return

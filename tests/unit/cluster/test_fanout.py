@@ -23,7 +23,10 @@ class Server(JsonHandler):
     """A Job of two pods: one is done after five looks, the other has failed after ten, and with it the Job."""
 
     asked: Counter[str]
+    events: list[dict[str, Any]]
     completions = 2
+    records = False
+    """Whether the account may create Events."""
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
@@ -39,8 +42,15 @@ class Server(JsonHandler):
             self.send_error(404)
 
     def do_POST(self) -> None:
-        self.asked["made"] += 1
-        self.answer(self.body())
+        body = self.body()
+        if not self.path.endswith("/events"):
+            self.asked["made"] += 1
+        elif self.records:
+            self.events.append(body)
+        else:
+            self.send_error(403)
+            return
+        self.answer(body)
 
     def do_PATCH(self) -> None:
         self.asked[f"deadline {self.body()['spec']['activeDeadlineSeconds']}"] += 1
@@ -75,9 +85,12 @@ class Server(JsonHandler):
         }
 
 
-def test_pods_are_listed_when_the_job_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("records", [True, False], ids=["", "may not create events"])
+def test_pods_are_listed_when_the_job_has_changed(
+    records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
-    handler = type("Handler", (Server,), {"asked": Counter()})
+    handler = type("Handler", (Server,), {"asked": Counter(), "events": [], "records": records})
     said: list[str] = []
     advanced: list[tuple[int, int]] = []
     with serving(handler) as address:
@@ -100,6 +113,9 @@ def test_pods_are_listed_when_the_job_has_changed(tmp_path: Path, monkeypatch: p
         "pretrain: 1 of 2 pods done, 0 running",
     ]
     assert advanced == [(0, 2), (1, 2), (1, 2)]
+    assert [(event["reason"], event["message"]) for event in handler.events] == (
+        [("WorkersLost", "pretrain[1]: lipt: pretrain[1]: the loss is nan")] if records else []
+    )
 
 
 class Slow(Server):

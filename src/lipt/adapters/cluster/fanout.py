@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
-from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
+from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
 from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL, Pods, job_manifest
-from lipt.errors import RunError
+from lipt.errors import LiptError, RunError
 
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 #: All pods are listed when the Job has changed, and at this interval.
@@ -32,6 +33,8 @@ REFUSED = "the namespace does not admit its pod: "
 _ORPHAN_S = 600
 #: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted.
 _ADMITTED_WITHIN_S = 600.0
+#: The most characters of an Event's message.
+_MESSAGE = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +122,8 @@ def run_job(
         lost = watch.wait(room_within_s=room_within_s, quorum=quorum, grace=pods.grace, together=together)
         if not watch.ended:
             cluster.delete(path)
+        if lost:
+            _record(cluster, here.namespace, owner, name, lost)
         return lost
     except (KeyboardInterrupt, SystemExit):
         _orphan(cluster, path)
@@ -132,6 +137,24 @@ def running_arguments(here: ThisPod, name: str) -> list[list[str]]:
     selected = f"{RUN_LABEL}={run},app.kubernetes.io/component={name}"
     jobs = cluster.get(f"/apis/batch/v1/namespaces/{here.namespace}/jobs", labelSelector=selected)["items"]
     return [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in jobs if not job_status.is_over(job)]
+
+
+def _record(cluster: Cluster, namespace: str, owner: dict[str, Any], name: str, lost: dict[int, str]) -> None:
+    """Leave a Kubernetes Event about lost workers on the run, if this account may do that."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    event = {
+        "metadata": {"name": drawn_name(owner["name"]), "namespace": namespace},
+        "involvedObject": owner | {"namespace": namespace},
+        "type": "Warning",
+        "reason": "WorkersLost",
+        "message": "; ".join(f"{name}[{index}]: {why}" for index, why in lost.items())[:_MESSAGE],
+        "source": {"component": "lipt"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    with suppress(LiptError):  # no run fails for it
+        cluster.create(f"/api/v1/namespaces/{namespace}/events", event)
 
 
 def _orphan(cluster: Cluster, path: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, ValidationError
 
 from lipt.errors import UsageError, did_you_mean
+from lipt.metrics import VARIABLE as METRICS
 from lipt.version import __version__
 
 #: Their ServiceAccount. It has no rights.
@@ -102,7 +103,7 @@ def labels_of(component: str) -> dict[str, str]:
 
 
 def environment(s3: str) -> list[dict[str, Any]]:
-    """The object store's credentials and address, from the Secret and the ConfigMap of that name.
+    """The object store's credentials and address, and where figures go, from the Secret and the ConfigMap of that name.
 
     They are optional: a pod waits forever for a missing required object, but lipt names the missing variable.
     """
@@ -115,6 +116,7 @@ def environment(s3: str) -> list[dict[str, Any]]:
         taken("AWS_SECRET_ACCESS_KEY", "secretKeyRef", "secretkey"),
         taken("LIPT_S3_ENDPOINT", "configMapKeyRef", "endpoint"),
         taken("AWS_REGION", "configMapKeyRef", "region"),
+        taken(METRICS, "configMapKeyRef", "metrics"),
         {"name": "GOMP_SPINCOUNT", "value": "30000"},  # threads that spin endlessly starve the other pods of the node
     ]
 

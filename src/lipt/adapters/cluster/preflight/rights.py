@@ -11,7 +11,7 @@ GRANT = "kubectl -n {namespace} create rolebinding lipt-users --clusterrole=edit
 _ACCOUNT = (
     ("batch", "jobs", ("create", "get", "list", "patch", "delete")),
     ("", "pods", ("get", "list", "patch", "delete")),
-    ("", "events", ("list",)),
+    ("", "events", ("list", "create")),
 )
 _ARGO_ACCOUNT = (("argoproj.io", "workflowtaskresults", ("create", "patch")),)
 #: Permissions that a user needs for `lipt submit`, `status`, `logs` and `cancel`.
