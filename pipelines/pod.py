@@ -7,7 +7,8 @@ from typing import Any
 from kfp import kubernetes
 from kfp.dsl.pipeline_channel import PipelineChannel
 
-from lipt.adapters.cluster.manifest import METRICS, labels_of
+from lipt.adapters.cluster.manifest import labels_of
+from lipt.metrics import VARIABLE
 
 
 def as_pod(
@@ -42,7 +43,7 @@ def as_pod(
     # namespace. Both are optional: without one the pod would never start, whereas lipt names the missing variable.
     secret = {"accesskey": "AWS_ACCESS_KEY_ID", "secretkey": "AWS_SECRET_ACCESS_KEY"}
     kubernetes.use_secret_as_env(task, s3, secret, optional=True)
-    config_map = {"endpoint": "LIPT_S3_ENDPOINT", "region": "AWS_REGION", "metrics": METRICS}
+    config_map = {"endpoint": "LIPT_S3_ENDPOINT", "region": "AWS_REGION", "metrics": VARIABLE}
     kubernetes.use_config_map_as_env(task, s3, config_map, optional=True)
     task.set_env_variable(
         "GOMP_SPINCOUNT", "30000"

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, ValidationError
 
 from lipt.errors import UsageError, did_you_mean
-from lipt.metrics import VARIABLE as METRICS
+from lipt.metrics import VARIABLE
 from lipt.version import __version__
 
 #: Their ServiceAccount. It has no rights.
@@ -116,7 +116,7 @@ def environment(s3: str) -> list[dict[str, Any]]:
         taken("AWS_SECRET_ACCESS_KEY", "secretKeyRef", "secretkey"),
         taken("LIPT_S3_ENDPOINT", "configMapKeyRef", "endpoint"),
         taken("AWS_REGION", "configMapKeyRef", "region"),
-        taken(METRICS, "configMapKeyRef", "metrics"),
+        taken(VARIABLE, "configMapKeyRef", "metrics"),
         {"name": "GOMP_SPINCOUNT", "value": "30000"},  # threads that spin endlessly starve the other pods of the node
     ]
 
