@@ -33,7 +33,7 @@ test: .venv/dev.ok ## all tests (PYTEST=options of pytest)
 
 .PHONY: e2e
 e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that LIPT_E2E_CLUSTER drives
-	KUBECONFIG="$$($(BIN)/python -m tests.e2e.prepare)" $(BIN)/python -m pytest -n 0 -v --durations=0 tests/e2e
+	KUBECONFIG="$$($(BIN)/python -m tests.e2e.prepare)" && export KUBECONFIG && $(BIN)/python -m pytest -n 0 -v --durations=0 tests/e2e
 
 .PHONY: check
 check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, workflows, documentation
