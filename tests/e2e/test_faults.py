@@ -90,7 +90,7 @@ def test_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
     (missing,) = [step for step in document["merge"]["steps"] if step["missing"]]
     assert (str(missing["index"]), missing["note"]) == (index, "not finished before the deadline")
     events = json.loads(kubectl("get", "events", "--field-selector=reason=WorkersLost", "-o", "json"))["items"]
-    (event,) = [one for one in events if one["involvedObject"]["name"] == run.name]
+    (event,) = [one for one in events if one["involvedObject"]["name"] == run.workflow]
     assert (event["involvedObject"]["kind"], event["type"]) == ("Workflow", "Warning")
     assert event["message"] == f"pretrain[{index}]: not finished before the deadline"
 
@@ -209,12 +209,12 @@ def wrong_secret() -> Any:
 
 
 def test_a_run_that_no_node_takes_says_so(tmp_path: Path) -> None:
-    run = Run(tmp_path, "too-large", gpus=64)
+    run = Run(tmp_path, "too-large", gpus=8)  # within the quota of 16
     message = until(lambda: run.message("dispatch"), why="status says what dispatch waits for", every=2)
     assert message.startswith("1 pod waits for a node: 0/3 nodes are available")
     assert "Insufficient nvidia.com/gpu" in message
     assert "-> -p gpus=N, or the device plugin" in message
-    assert "no node of 3 takes a pod with 64 GPUs" in run.told
+    assert "no node of 3 takes a pod with 8 GPUs" in run.told
     kubectl("delete", "workflow", run.workflow)
 
 
