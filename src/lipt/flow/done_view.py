@@ -101,6 +101,6 @@ def _training(outcome: Outcome) -> str:
     settings, summary = outcome.config.train, outcome.trained.model.summary
     start = "the pre-trained weights" if settings.start == "continue" else "random weights"
     return (
-        f"From {start}: {int(summary['steps']):,} optimiser steps of {settings.batch_size} images, "
+        f"From {start}: {int(summary['steps']):,} optimiser steps of at most {settings.batch_size} images, "
         f"{int(summary['images']):,} images seen, in {format_count(len(summary['losses']), 'epoch')}."
     )

@@ -49,6 +49,20 @@ class RunSizes:
         return self.data.train - self.data.candidates
 
     @cached_property
+    def kept(self) -> int:
+        return self.kept_by(self.config)
+
+    def kept_by(self, config: Config) -> int:
+        """Number of images that a configuration of the same data keeps."""
+        return max(1, round(config.select.fraction * self.data.candidates))
+
+    @cached_property
+    def drawn(self) -> int:
+        """Number of images per epoch of the main training."""
+        share = self.config.train.epoch_fraction
+        return self.kept if share is None else min(self.kept, max(1, round(share * self.data.candidates)))
+
+    @cached_property
     def searched(self) -> int:
         """Number of search images of a merge."""
         return min(self.config.merge.search_images or self.validation, self.validation)

@@ -111,7 +111,8 @@ def _store_of(ctx: Context) -> Store:
     if found is None:
         raise UsageError(
             f"data.source: {source} was not ingested into {ctx.config.workspace}, so its size is unknown",
-            "run `lipt ingest`, or give: --images N --image-kb KB --classes C --set data.image_size=PX",
+            "run `lipt stage ingest CONFIG` first, or give: --images N --image-kb KB --classes C "
+            "--set data.image_size=PX",
         )
     return ctx.workspace.store.metered().at(str(found.summary["location"]))
 

@@ -14,7 +14,7 @@ from lipt.data.augmentation import Augment
 from lipt.data.chunks.images import decoding_threads
 from lipt.data.images import ResidentImages, StreamedImages, stream
 from lipt.forecast.run_sizes import RunSizes
-from lipt.forecast.sizes import DataSize, NetworkSize, stored_dataset
+from lipt.forecast.sizes import DataSize, stored_dataset
 from lipt.forecast.time import Setup
 from lipt.pipeline import FORWARDING
 from lipt.runtime.context import Context
@@ -22,7 +22,7 @@ from lipt.runtime.dataset import crops_of
 from lipt.runtime.network import jigsaw_augment, new_model, standard_augment
 from lipt.stages.pretrain import prune_model
 from lipt.training.forward import evaluation_batch, predictions
-from lipt.training.loop import Recipe, Trainer
+from lipt.training.loop import Recipe, Trainer, batch_sizes
 from lipt.training.networks import train_flops_per_image
 from lipt.training.soup import interpolate
 from lipt.training.tensor_files import decode_delta, encode_delta, state_of
@@ -55,7 +55,8 @@ _OF_TRAINED = ("train", "evaluate")
 
 
 def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[str, float], dict[str, Setup]]:
-    config, net, setups = ctx.config, NetworkSize.of(ctx, data), {}
+    config, sizes, setups = ctx.config, RunSizes.of(ctx, data), {}
+    net = sizes.net
     limit, clock = _BATCH_FLOPS[ctx.device.type], clock_of(ctx.device)
 
     def images(batch_size: int, flops: int) -> ResidentImages:
@@ -66,11 +67,12 @@ def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[st
 
     def trains(
         stage: str,
+        per_epoch: int,
         batch_size: int,
         augment: Augment,
         finish: Callable[[nn.Module, ResidentImages], object] | None = None,
     ) -> float:
-        batch = images(batch_size, net.both)
+        batch = images(batch_sizes(per_epoch, batch_size)[0], net.both)
         recipe = Recipe(
             epochs=10**6,
             batch_size=batch_size,
@@ -104,7 +106,7 @@ def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[st
         encode_delta(state_of(model), state_of(new_model(ctx, data.classes, 1)))
 
     def merges(stage: str) -> float:
-        batch = images(RunSizes.of(ctx, data).searched, net.forward)
+        batch = images(sizes.searched, net.forward)
         model = new_model(ctx, data.classes, 0).to(ctx.device)
         state = state_of(model)
         delta = encode_delta(state_of(new_model(ctx, data.classes, 1)), state)
@@ -134,10 +136,11 @@ def _rates(ctx: Context, data: DataSize, stages: Iterable[str]) -> tuple[dict[st
             clock,
         )
 
+    standard, strong, dispatch = standard_augment(ctx), jigsaw_augment(ctx), config.dispatch
     training: dict[str, Callable[[], float]] = {
-        "initialise": lambda: trains("initialise", config.initialise.batch_size, standard_augment(ctx)),
-        "pretrain": lambda: trains("pretrain", config.dispatch.batch_size, jigsaw_augment(ctx), finish_jigsaw),
-        "train": lambda: trains("train", config.train.batch_size, standard_augment(ctx)),
+        "initialise": lambda: trains("initialise", data.candidates, config.initialise.batch_size, standard),
+        "pretrain": lambda: trains("pretrain", sizes.shard, dispatch.batch_size, strong, finish_jigsaw),
+        "train": lambda: trains("train", sizes.drawn, config.train.batch_size, standard),
     }
     measures = (
         training | dict.fromkeys(FORWARDING, forwards) | {stage: partial(merges, stage) for stage in ("group", "merge")}

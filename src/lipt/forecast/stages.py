@@ -217,11 +217,8 @@ class _Run(RunSizes):
 
     def train(self) -> Work:
         settings, candidates, runs = self.config.train, self.data.candidates, 1 + self.twice
-        configs = [self.config, *([self.beside] if self.beside else [])]
-        kept, *others = (max(1, round(config.select.fraction * candidates)) for config in configs)
-        drawn = kept
-        if settings.epoch_fraction is not None:
-            drawn = min(kept, max(1, round(settings.epoch_fraction * candidates)))
+        kept, drawn = self.kept, self.drawn
+        others = [self.kept_by(self.beside)] if self.beside else []
         # Of the two runs only the selected one selects again, or reads trajectories; a part is the mean of both.
         # Without `steps` this is an upper bound for `draw: infobatch`, which leaves out images by their losses.
         per_epoch = math.ceil(drawn / settings.batch_size)
