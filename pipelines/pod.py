@@ -53,6 +53,9 @@ def as_pod(
     kubernetes.use_field_path_as_env(task, "LIPT_NAMESPACE", "metadata.namespace")
     for name, value in labels_of(task.name).items():  # network rules and `kubectl get pods -l` find the box by them
         kubernetes.add_pod_label(task, name, value)
+    # The image says so too, but Pod Security `restricted` wants to read it in the pod, and KFP writes it for its own
+    # pods alone. No user: OpenShift gives each namespace its own.
+    kubernetes.set_security_context(task, run_as_non_root=True)
     kubernetes.empty_dir_mount(task, "shm", "/dev/shm", medium="Memory")
     kubernetes.empty_dir_mount(task, "tmp", "/tmp")
     if hours is not None:

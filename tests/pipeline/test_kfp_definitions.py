@@ -110,6 +110,7 @@ def test_every_box_is_a_pod_that_can_reach_its_store_and_is_repeated(name: str) 
             "envVar": "LIPT_S3_ENDPOINT",
         }
         assert {mount["mountPath"] for mount in settings["emptyDirMounts"]} == {"/dev/shm", "/tmp"}
+        assert settings["securityContext"] == {"runAsNonRoot": True}  # Pod Security `restricted` wants it
     for _, task in executor_tasks(pipeline):
         assert task["retryPolicy"]["maxRetryCount"] == 2
         assert not task["cachingOptions"].get("enableCache")

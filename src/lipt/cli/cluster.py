@@ -91,6 +91,7 @@ def status(handle: str, wait: bool, output: str) -> None:
     address, cluster = Handle.parse(handle), Cluster()
     engine = address.client(cluster)
     state = _at_end(engine, address.run) if wait else engine.state(address.run)
+    why = dict[str, str]()
     if not state.over:
         with suppress(MissingError):  # not started yet
             why = waiting_reasons(cluster, address.namespace, engine.workflow(address.run))
@@ -98,8 +99,8 @@ def status(handle: str, wait: bool, output: str) -> None:
                 nowhere = _no_node(cluster, address.engine, address.namespace, state.parameters)
                 remedy = nowhere.remedy if nowhere else "wait until a node is free, or lower -p gpus, memory, cpu"
                 why = {box: f"{text} -> {remedy}" if FOR_A_NODE in text else text for box, text in why.items()}
-            told = {box.name: why.get(box.name) or explained(box.message, address.namespace) for box in state.boxes}
-            state = replace(state, boxes=[replace(box, message=told[box.name]) for box in state.boxes])
+    told = {box.name: why.get(box.name) or explained(box.message, address.namespace) for box in state.boxes}
+    state = replace(state, boxes=[replace(box, message=told[box.name]) for box in state.boxes])
     if output == "json":
         print_json(asdict(state))
     else:
@@ -150,10 +151,10 @@ def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
     workflow = address.client(cluster).workflow(address.run)
     found = pod_logs(cluster, address.namespace, workflow, box=box)
     if output == "json":
-        print_json([{"pod": name, "log": text} for name, text in found])
+        print_json([{"box": of, "pod": name, "log": text} for of, name, text in found])
         return
-    for name, text in found:
-        click.echo(f"== {name}\n{text}", nl=not text.endswith("\n"))
+    for of, name, text in found:
+        click.echo(f"== {name} ({of})\n{text}", nl=not text.endswith("\n"))
 
 
 def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
@@ -162,10 +163,10 @@ def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
     while not over:
         over = engine.state(address.run).over  # first, so that the last round sees the ends of all logs
         with suppress(MissingError):  # not started yet
-            for name, text in pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box):
+            for of, name, text in pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box):
                 new, shown[name] = text.removeprefix(shown.get(name, "")), text
                 if new:
-                    click.echo(f"== {name}\n{new}" if name != last else new, nl=not new.endswith("\n"))
+                    click.echo(f"== {name} ({of})\n{new}" if name != last else new, nl=not new.endswith("\n"))
                     last = name
         if not over:
             time.sleep(_POLL_S)

@@ -63,7 +63,7 @@ def test_logs_are_followed_until_the_run_ends(server: type[Server]) -> None:
     server.rounds = 2
     ended = lipt("logs", "-f", HANDLE)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[:2] == ["== pod-a", '{"lines": "first"}']
+    assert ended.stdout.splitlines()[:2] == ["== pod-a (select)", '{"lines": "first"}']
     assert ended.stdout.count("== pod-a") == 1
     assert ended.stdout.endswith('{"lines": "first second"}\n')
     assert lipt("logs", "-f", HANDLE, "-o", "json").returncode == 2

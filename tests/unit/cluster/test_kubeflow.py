@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lipt.adapters.cluster.kubeflow import Kubeflow
-from lipt.errors import TransientError
+from lipt.errors import LiptError, TransientError
 from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, serving
 
@@ -22,8 +22,14 @@ class Server(JsonHandler):
     runs: list[dict[str, Any]]
     posts: int
     keeps: bool
+    refusals: list[tuple[int, dict[str, Any]]]
+    """Answers that come before the true ones."""
 
     def do_GET(self) -> None:
+        if self.refusals:
+            status, document = self.refusals.pop(0)
+            self.answer(document, status)
+            return
         path = urlsplit(self.path).path.removeprefix(_API)
         version = {
             "pipeline_id": "p1",
@@ -49,7 +55,7 @@ class Server(JsonHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
-    handler = type("Handler", (Server,), {"runs": [], "posts": 0, "keeps": True})
+    handler = type("Handler", (Server,), {"runs": [], "posts": 0, "keeps": True, "refusals": []})
     with serving(handler) as address:
         monkeypatch.setenv("KFP_ENDPOINT", address)
         yield handler
@@ -64,19 +70,103 @@ def test_a_run_whose_answer_was_lost_is_found_and_not_started_again(server: type
 def test_a_run_that_never_arrived_is_an_error(server: type[Server]) -> None:
     server.keeps = False
     with pytest.raises(TransientError, match="is unreachable"):
-        Kubeflow(Answers(), "vision").submit("tiny", {})
+        Kubeflow(Answers(), "vision", patience_s=1).submit("tiny", {})
     assert server.posts == 1
 
 
-def test_boxes_without_a_task_are_pending(server: type[Server]) -> None:
-    times = {"start_time": "2026-01-02T03:04:05Z", "end_time": "1970-01-01T00:00:00Z"}
-    failed = {"display_name": "merge", "state": "FAILED", "error": {"message": "no quorum"}} | times
-    details = {"task_details": [{"display_name": "dispatch", "state": "SUCCEEDED"}, failed]}
-    server.runs.append({"run_id": "ours", "state": "FAILED", "run_details": details})
+_DOWN = (503, {"kind": "Status", "message": 'no endpoints available for service "ml-pipeline"', "code": 503})
+
+
+def test_a_question_is_repeated_until_kubeflow_answers_again(server: type[Server]) -> None:
+    server.runs.append({"run_id": "ours", "state": "RUNNING"})
+    client = Kubeflow(Answers(), "vision", patience_s=20)
+    server.refusals += [_DOWN, (429, {"message": "slower"})]
+    assert client.state("ours").phase == "Running"
+    assert not server.refusals
+
+
+def test_a_lasting_silence_is_one_line_without_json(server: type[Server]) -> None:
+    client = Kubeflow(Answers(), "vision", patience_s=0.5)
+    server.refusals += [_DOWN] * 50
+    with pytest.raises(TransientError) as raised:
+        client.state("ours")
+    assert raised.value.message == 'Kubeflow Pipelines answers 503: no endpoints available for service "ml-pipeline"'
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "message"),
+    [
+        (
+            404,
+            {
+                "code": 5,
+                "message": "Failed to get a run: ResourceNotFoundError: Run ours not found",
+                "details": [{"@type": "type.googleapis.com/google.rpc.Status", "message": "Run ours not found"}],
+            },
+            "Kubeflow Pipelines does not know it: Run ours not found",
+        ),
+        (
+            404,
+            {"kind": "Status", "message": 'services "ml-pipeline" not found', "details": {"kind": "services"}},
+            'Kubeflow Pipelines cannot be reached through the cluster: services "ml-pipeline" not found',
+        ),
+        (400, {}, "Kubeflow Pipelines rejects it: Bad Request"),
+    ],
+)
+def test_an_error_is_the_message_of_the_answer(
+    server: type[Server], status: int, document: dict[str, Any], message: str
+) -> None:
+    client = Kubeflow(Answers(), "vision")
+    server.refusals.append((status, document))
+    with pytest.raises(LiptError) as raised:
+        client.state("ours")
+    assert raised.value.message == message
+
+
+def _node(name: str, phase: str, message: str | None = None, started: str = "1") -> dict[str, Any]:
+    return {"name": name, "type": "Pod", "phase": phase, "message": message, "startedAt": started}
+
+
+_TIMES = {"start_time": "2026-01-02T03:04:05Z", "end_time": "1970-01-01T00:00:00Z"}
+_FAILED = {
+    "run_id": "ours",
+    "state": "FAILED",
+    "run_details": {
+        "task_details": [
+            {"display_name": "dispatch", "state": "SUCCEEDED"},
+            {"display_name": "merge", "state": "FAILED"} | _TIMES,
+            {"display_name": "select"} | _TIMES,
+        ]
+    },
+}
+
+
+def test_a_failed_run_names_the_reason_that_its_workflow_has(server: type[Server]) -> None:
+    nodes = [
+        _node("t(0).root(0).merge(0).executor(1)", "Failed", "no quorum", started="2"),
+        _node("t(0).root(0).merge(0).executor(0)", "Error", "pod deleted"),
+        _node("t(0).root(0).dispatch-driver(0)", "Succeeded", "was late"),
+        _node("t(0).root-driver(0)", "Pending", "exceeded quota"),
+    ]
+    workflow = {"metadata": {"name": "t"}, "status": {"nodes": {str(i): node for i, node in enumerate(nodes)}}}
+    cluster = Answers({"/apis/argoproj.io/v1alpha1/namespaces/vision/workflows": {"items": [workflow]}})
+    server.runs.append(_FAILED)
+    state = Kubeflow(cluster, "vision").state("ours")
+    assert [box.message for box in state.boxes] == ["", "", "no quorum", "", ""]
+    assert state.message == "exceeded quota"
+
+
+def test_the_state_does_not_need_the_workflow(server: type[Server]) -> None:
+    server.runs.append(_FAILED)
     state = Kubeflow(Answers(), "vision").state("ours")
     phases = [(box.name, box.phase) for box in state.boxes]
-    assert phases[:3] == [("dispatch", "Succeeded"), ("pretrain", "Pending"), ("merge", "Failed")]
-    assert state.boxes[2].message == "no quorum"
+    assert phases == [
+        ("dispatch", "Succeeded"),
+        ("pretrain", "Pending"),
+        ("merge", "Failed"),
+        ("select", "Skipped"),
+        ("train", "Pending"),
+    ]
     assert str(state.boxes[2].started).startswith("2026-01-02T03:04:05")
     assert state.boxes[2].finished is None
     assert state.over

@@ -11,7 +11,7 @@ from lipt.adapters.cluster.admission import reason_of, remedy_of
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 #: Seconds; an API server restarts in less time.
-_PATIENCE_S = 120.0
+PATIENCE_S = 120.0
 _MERGE = "application/merge-patch+json"
 
 
@@ -44,7 +44,7 @@ class Cluster:
         TransientError: the API server stays unreachable.
     """
 
-    def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, *, patience_s: float = PATIENCE_S) -> None:
         """Take the credentials of this pod, else those of the kubeconfig.
 
         Args:
@@ -102,14 +102,7 @@ class Cluster:
 
     def request(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str:
         """The body of the answer."""
-        wait = wait_random_exponential(multiplier=0.5, max=10)
-        retrying = Retrying(
-            retry=retry_if_exception_type(TransientError),
-            wait=wait,
-            stop=stop_after_delay(self._patience_s),
-            reraise=True,
-        )
-        answer: str = retrying(self._once, method, path, query or {}, body)
+        answer: str = patient(self._patience_s)(self._once, method, path, query or {}, body)
         return answer
 
     def _once(self, method: str, path: str, query: dict[str, str], body: Any) -> str:
@@ -137,6 +130,16 @@ class Cluster:
             raise TransientError(
                 f"the Kubernetes API server {self.host} is unreachable: {error}", "check the cluster, then try again"
             ) from None
+
+
+def patient(seconds: float) -> Retrying:
+    """Calls a function again while it raises TransientError, for that long; then that error is raised."""
+    return Retrying(
+        retry=retry_if_exception_type(TransientError),
+        wait=wait_random_exponential(multiplier=0.5, max=10),
+        stop=stop_after_delay(seconds),
+        reraise=True,
+    )
 
 
 def drawn_name(base: str) -> str:

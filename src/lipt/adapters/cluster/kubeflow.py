@@ -1,6 +1,7 @@
 """Runs on Kubeflow Pipelines, from the uploaded pipeline `lipt`."""
 
 import io
+import json
 import logging
 import os
 import warnings
@@ -8,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TypeVar
 
-from lipt.adapters.cluster.api import Api, MissingError, drawn_name
-from lipt.adapters.cluster.engine import BoxState, RunState, check_version
+from lipt.adapters.cluster.api import PATIENCE_S, Api, MissingError, RefusedError, drawn_name, patient
+from lipt.adapters.cluster.engine import BoxState, RunState, box_of, check_version
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import BOXES
 from lipt.version import __version__
@@ -26,15 +27,19 @@ _PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "
 
 
 class Kubeflow:
-    """Kubeflow Pipelines, through the API server of the cluster or at KFP_ENDPOINT."""
+    """Kubeflow Pipelines, through the API server of the cluster or at KFP_ENDPOINT.
 
-    def __init__(self, cluster: Api, namespace: str) -> None:
+    Questions are repeated for `patience_s` seconds while Kubeflow Pipelines is unreachable; changes are not, because
+    an answer that was lost does not tell whether they were made.
+    """
+
+    def __init__(self, cluster: Api, namespace: str, *, patience_s: float = PATIENCE_S) -> None:
         try:
             import kfp
         except ImportError:
             raise UsageError("the Kubeflow client is not installed", "pip install 'lipt[kubeflow]'") from None
-        self.cluster, self.namespace = cluster, namespace
-        self.client = _call(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
+        self.cluster, self.namespace, self._patience_s = cluster, namespace, patience_s
+        self.client = self._ask(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
 
     def parameters(self) -> dict[str, Any]:
         _, spec = self._version()
@@ -49,7 +54,7 @@ class Kubeflow:
 
     def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
         version, _ = self._version()
-        experiment = _call(lambda: self.client.create_experiment(_PIPELINE, namespace=self.namespace))
+        experiment = self._ask(lambda: self.client.create_experiment(_PIPELINE, namespace=self.namespace))
         title = drawn_name(name)
         try:
             run = _call(
@@ -70,52 +75,76 @@ class Kubeflow:
     def _newest(self, title: str) -> Any | None:
         """The run of that title among the latest. The title is drawn at random, so there is only one."""
         with suppress(TransientError):
-            found = _call(
+            found = self._ask(
                 lambda: self.client.list_runs(sort_by="created_at desc", page_size=100, namespace=self.namespace)
             )
             return next((run for run in found.runs or [] if run.display_name == title), None)
         return None
 
     def state(self, run: str) -> RunState:
-        found = _call(lambda: self.client.get_run(run))
-        tasks = {task.display_name: task for task in (found.run_details.task_details or []) if found.run_details}
+        found = self._ask(lambda: self.client.get_run(run))
+        phase = _phase(found.state)
+        details = found.run_details  # None until the run starts
+        tasks = {task.display_name: task for task in (details and details.task_details) or []}
+        told = self._messages(run) if phase != "Succeeded" else {}
         boxes = []
         for box in BOXES:
             if (task := tasks.get(box)) is None:
-                boxes.append(BoxState(name=box, phase="Pending"))
+                boxes.append(BoxState(name=box, phase="Pending", message=told.get(box, "")))
                 continue
+            reached = "Skipped" if task.state is None and phase == "Failed" else _phase(task.state)
             started, finished = _iso(task.start_time), _iso(task.end_time)
-            why = str(task.error.message) if task.error else ""
-            boxes.append(BoxState(name=box, phase=_phase(task.state), started=started, finished=finished, message=why))
+            boxes.append(
+                BoxState(name=box, phase=reached, started=started, finished=finished, message=told.get(box, ""))
+            )
         spec = found.pipeline_spec or {}
         spec = spec.get("pipeline_spec", spec)
         inputs = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})
         defaults = {name: entry.get("defaultValue") for name, entry in inputs.items()}
         return RunState(
-            phase=_phase(found.state),
+            phase=phase,
             parameters=defaults | dict((found.runtime_config and found.runtime_config.parameters) or {}),
             boxes=boxes,
-            message=str(found.error.message) if found.error else "",
+            message=told.get(None, ""),
         )
+
+    def _messages(self, run: str) -> dict[str | None, str]:
+        """Box -> why its last pod failed or cannot start; None: why a pod of no box did. Kubeflow Pipelines does not
+        say it, but the workflow does. Empty without the workflow, or without the right to see it."""
+        try:
+            nodes = self._workflow(run).get("status", {}).get("nodes", {}).values()
+        except (MissingError, RefusedError):
+            return {}
+        pods = [node for node in nodes if node["type"] == "Pod" and node.get("message")]
+        pods.sort(key=lambda node: str(node.get("startedAt")))
+        return {box_of(node["name"]): node["message"] for node in pods if node["phase"] != "Succeeded"}
 
     def cancel(self, run: str) -> None:
         _call(lambda: self.client.terminate_run(run))
 
     def workflow(self, run: str) -> str:
+        return str(self._workflow(run)["metadata"]["name"])
+
+    def _workflow(self, run: str) -> dict[str, Any]:
         path = f"/apis/argoproj.io/v1alpha1/namespaces/{self.namespace}/workflows"
         items = self.cluster.get(path, labelSelector=f"pipeline/runid={run}")["items"]
         if not items:
             raise MissingError(
                 f"no workflow of run {run} in {self.namespace}", "check the handle; the workflow may have been deleted"
             )
-        return str(items[0]["metadata"]["name"])
+        workflow: dict[str, Any] = items[0]
+        return workflow
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        answer: T = patient(self._patience_s)(_call, question)
+        return answer
 
     def _version(self) -> tuple[Any, dict[str, Any]]:
         """The newest version of the pipeline, and its specification."""
-        pipeline = _call(lambda: self.client.get_pipeline_id(_PIPELINE))
+        pipeline = self._ask(lambda: self.client.get_pipeline_id(_PIPELINE))
         if pipeline is None:
             raise UsageError(f"Kubeflow Pipelines has no pipeline {_PIPELINE!r}", _UPLOAD)
-        versions = _call(
+        versions = self._ask(
             lambda: self.client.list_pipeline_versions(pipeline, page_size=1, sort_by="created_at desc")
         ).pipeline_versions
         if not versions:
@@ -155,16 +184,31 @@ def _call(function: Callable[[], T]) -> T:
 
 
 def _translated(error: Any) -> LiptError:
-    text = " ".join(str(error.body or error.reason).split())[:300]
+    text = _message(error)
+    if 'services "ml-pipeline"' in text:  # the cluster's API server, which passes requests on, does not find it
+        return UsageError(
+            f"Kubeflow Pipelines cannot be reached through the cluster: {text}", "set KFP_ENDPOINT to its address"
+        )
     if error.status in (401, 403):
         return UsageError(f"Kubeflow Pipelines refuses: {text}", "log in, or grant the permission")
     if error.status == 404:
         return MissingError(f"Kubeflow Pipelines does not know it: {text}", "check the run's handle")
     if error.status == 400:
         return UsageError(f"Kubeflow Pipelines rejects it: {text}", "correct that value")
-    if error.status >= 500:
+    if error.status == 429 or error.status >= 500:
         return TransientError(f"Kubeflow Pipelines answers {error.status}: {text}", "try again")
     return RunError(f"Kubeflow Pipelines answers {error.status}: {text}")
+
+
+def _message(error: Any) -> str:
+    """The message in an answer. Kubeflow Pipelines puts its cause, which is shorter, into the details."""
+    try:
+        answer = json.loads(error.body)
+        details = answer.get("details")
+        text = str(details[0]["message"] if isinstance(details, list) and details else answer["message"])
+    except (TypeError, ValueError, KeyError, AttributeError):  # a page of a proxy
+        text = str(error.reason)
+    return " ".join(text.split())[:300]
 
 
 def _phase(state: str | None) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
 from lipt.adapters.cluster.api import Api
-from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, box_of
 from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL
+from lipt.adapters.cluster.printed import printed
 from lipt.errors import LiptError, UsageError, did_you_mean
 from lipt.pipeline import BOXES, STAGES
 
@@ -53,8 +54,8 @@ class Handle:
         return engine_client(self.engine, cluster, self.namespace)
 
 
-def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[tuple[str, str]]:
-    """(pod, its log) of a run's boxes and workers, by start.
+def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[tuple[str, str, str]]:
+    """(box, pod, what the pod printed) of a run's boxes and workers, by start.
 
     Args:
         box: only this box and its workers.
@@ -75,7 +76,7 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
             )
         except LiptError as error:  # it waits for a node, or its node is lost
             text = f"({error.message})\n"
-        yield name, text
+        yield of, name, printed(text)
 
 
 #: In the reason of pods that no node takes.
@@ -131,7 +132,4 @@ def _box_of(pod: dict[str, Any]) -> str | None:
         component = str(pod["metadata"]["labels"]["app.kubernetes.io/component"])
         return {stage.name: stage.box for stage in STAGES}.get(component, component)
     node = pod["metadata"].get("annotations", {}).get("workflows.argoproj.io/node-name", "")
-    if node.endswith("-driver"):
-        return None
-    parts = [part.partition("(")[0] for part in node.split(".")]
-    return next((part for part in reversed(parts) if part in BOXES), None)
+    return None if node.rpartition(".")[2].partition("(")[0].endswith("-driver") else box_of(node)
