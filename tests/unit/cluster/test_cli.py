@@ -36,8 +36,8 @@ class Server(JsonHandler):
         elif url.path.endswith("/log"):
             self.answer({"lines": "first" if self.rounds > 0 else "first second"})
         else:
-            name = {"workflows.argoproj.io/node-name": "tiny-1.select(0)"}
-            metadata = {"name": "pod-a", "creationTimestamp": "1", "labels": {}, "annotations": name}
+            labels = {"app.kubernetes.io/component": "select"}
+            metadata = {"name": "pod-a", "creationTimestamp": "1", "labels": labels}
             pod = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {}}
             self.answer({"items": [pod] if mine else []})
 

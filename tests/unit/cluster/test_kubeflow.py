@@ -20,6 +20,8 @@ class Server(JsonHandler):
     """Keeps the runs that are posted, or loses them as well; the connection breaks before a POST is answered."""
 
     runs: list[dict[str, Any]]
+    specs: dict[str, dict[str, Any]]
+    """Version -> its pipeline."""
     posts: int
     keeps: bool
     refusals: list[tuple[int, dict[str, Any]]]
@@ -36,8 +38,10 @@ class Server(JsonHandler):
             "pipeline_version_id": "v1",
             "pipeline_spec": {"root": {"inputDefinitions": {}}},
         }
+        versions = {f"/pipelines/p1/versions/{name}": {"pipeline_spec": spec} for name, spec in self.specs.items()}
         self.answer(
-            {
+            versions.get(path)
+            or {
                 "/pipelines": {"pipelines": [{"pipeline_id": "p1", "display_name": "lipt"}], "total_size": 1},
                 "/pipelines/p1/versions": {"pipeline_versions": [version], "total_size": 1},
                 "/experiments": {"experiments": [{"experiment_id": "e1", "display_name": "lipt"}], "total_size": 1},
@@ -55,7 +59,7 @@ class Server(JsonHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
-    handler = type("Handler", (Server,), {"runs": [], "posts": 0, "keeps": True, "refusals": []})
+    handler = type("Handler", (Server,), {"runs": [], "specs": {}, "posts": 0, "keeps": True, "refusals": []})
     with serving(handler) as address:
         monkeypatch.setenv("KFP_ENDPOINT", address)
         yield handler
@@ -159,14 +163,22 @@ def test_a_failed_run_names_the_reason_that_its_workflow_has(server: type[Server
 def test_the_state_does_not_need_the_workflow(server: type[Server]) -> None:
     server.runs.append(_FAILED)
     state = Kubeflow(Answers(), "vision").state("ours")
-    phases = [(box.name, box.phase) for box in state.boxes]
-    assert phases == [
-        ("dispatch", "Succeeded"),
-        ("pretrain", "Pending"),
-        ("merge", "Failed"),
-        ("select", "Skipped"),
-        ("train", "Pending"),
-    ]
+    assert [box.phase for box in state.boxes] == ["Succeeded", "Skipped", "Failed", "Skipped", "Skipped"]
     assert str(state.boxes[2].started).startswith("2026-01-02T03:04:05")
     assert state.boxes[2].finished is None
     assert state.over
+
+
+def test_a_run_of_an_uploaded_pipeline_has_that_pipelines_boxes_and_defaults(server: type[Server]) -> None:
+    """Kubeflow Pipelines does not repeat the pipeline in such a run."""
+    server.specs = {
+        "v2": {
+            "root": {"inputDefinitions": {"parameters": {"data": {"defaultValue": "digits"}, "store": {}}}},
+            "components": {"comp-ingest": {"executorLabel": "exec-ingest"}, "comp-condition-2": {"dag": {}}},
+        }
+    }
+    reference = {"pipeline_id": "p1", "pipeline_version_id": "v2"}
+    server.runs.append({"run_id": "ours", "state": "RUNNING", "pipeline_version_reference": reference})
+    state = Kubeflow(Answers(), "vision").state("ours")
+    assert [(box.name, box.phase) for box in state.boxes] == [("ingest", "Pending")]
+    assert state.parameters == {"data": "digits", "store": None}

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lipt.errors import UsageError
-from lipt.pipeline import BOXES
 from lipt.version import __version__
 
 #: Engine -> namespace of its runs, unless the user names another.
@@ -65,16 +64,6 @@ class EngineClient(Protocol):
     def workflow(self, run: str) -> str:
         """The name of the workflow that executes a run."""
         ...
-
-
-def box_of(node: str) -> str | None:
-    """The box to which a node of a workflow belongs, by the name of the node; None: to none.
-
-    Kubeflow Pipelines nests nodes, `tiny(0).root(0).merge(0).executor(0)`, and starts a driver before each box,
-    `tiny(0).root(0).merge-driver(0)`.
-    """
-    parts = [part.partition("(")[0].removesuffix("-driver") for part in node.split(".")]
-    return next((part for part in reversed(parts) if part in BOXES), None)
 
 
 def check_version(found: str, *, what: str, remedy: str) -> None:

@@ -5,12 +5,12 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TypeVar
 
 from lipt.adapters.cluster.api import PATIENCE_S, Api, MissingError, RefusedError, drawn_name, patient
-from lipt.adapters.cluster.engine import BoxState, RunState, box_of, check_version
+from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import BOXES
 from lipt.version import __version__
@@ -39,6 +39,7 @@ class Kubeflow:
         except ImportError:
             raise UsageError("the Kubeflow client is not installed", "pip install 'lipt[kubeflow]'") from None
         self.cluster, self.namespace, self._patience_s = cluster, namespace, patience_s
+        self._specs: dict[tuple[str, str], dict[str, Any]] = {}
         self.client = self._ask(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
 
     def parameters(self) -> dict[str, Any]:
@@ -84,21 +85,19 @@ class Kubeflow:
     def state(self, run: str) -> RunState:
         found = self._ask(lambda: self.client.get_run(run))
         phase = _phase(found.state)
+        spec = self._spec(found)
+        names = _boxes(spec)
         details = found.run_details  # None until the run starts
         tasks = {task.display_name: task for task in (details and details.task_details) or []}
-        told = self._messages(run) if phase != "Succeeded" else {}
-        boxes = []
-        for box in BOXES:
-            if (task := tasks.get(box)) is None:
-                boxes.append(BoxState(name=box, phase="Pending", message=told.get(box, "")))
-                continue
-            reached = "Skipped" if task.state is None and phase == "Failed" else _phase(task.state)
-            started, finished = _iso(task.start_time), _iso(task.end_time)
+        told = self._messages(run, names) if phase != "Succeeded" else {}
+        boxes, over = [], phase in ("Succeeded", "Failed")
+        for box in names:
+            task = tasks.get(box)
+            reached = "Skipped" if over and not (task and task.state) else _phase(task and task.state)
+            started, finished = (_iso(task.start_time), _iso(task.end_time)) if task else (None, None)
             boxes.append(
                 BoxState(name=box, phase=reached, started=started, finished=finished, message=told.get(box, ""))
             )
-        spec = found.pipeline_spec or {}
-        spec = spec.get("pipeline_spec", spec)
         inputs = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})
         defaults = {name: entry.get("defaultValue") for name, entry in inputs.items()}
         return RunState(
@@ -108,7 +107,7 @@ class Kubeflow:
             message=told.get(None, ""),
         )
 
-    def _messages(self, run: str) -> dict[str | None, str]:
+    def _messages(self, run: str, boxes: Collection[str]) -> dict[str | None, str]:
         """Box -> why its last pod failed or cannot start; None: why a pod of no box did. Kubeflow Pipelines does not
         say it, but the workflow does. Empty without the workflow, or without the right to see it."""
         try:
@@ -117,7 +116,7 @@ class Kubeflow:
             return {}
         pods = [node for node in nodes if node["type"] == "Pod" and node.get("message")]
         pods.sort(key=lambda node: str(node.get("startedAt")))
-        return {box_of(node["name"]): node["message"] for node in pods if node["phase"] != "Succeeded"}
+        return {_box_of(node["name"], boxes): node["message"] for node in pods if node["phase"] != "Succeeded"}
 
     def cancel(self, run: str) -> None:
         _call(lambda: self.client.terminate_run(run))
@@ -134,6 +133,18 @@ class Kubeflow:
             )
         workflow: dict[str, Any] = items[0]
         return workflow
+
+    def _spec(self, run: Any) -> dict[str, Any]:
+        """The pipeline of a run. A run that was started from an uploaded pipeline has only a reference to it."""
+        spec = run.pipeline_spec
+        if spec is None and (version := run.pipeline_version_reference):
+            ids = version.pipeline_id, version.pipeline_version_id
+            if ids not in self._specs:
+                with suppress(MissingError):  # deleted since
+                    self._specs[ids] = self._ask(lambda: self.client.get_pipeline_version(*ids)).pipeline_spec
+            spec = self._specs.get(ids)
+        found: dict[str, Any] = (spec or {}).get("pipeline_spec", spec or {})
+        return found
 
     def _ask(self, question: Callable[[], T]) -> T:
         answer: T = patient(self._patience_s)(_call, question)
@@ -209,6 +220,22 @@ def _message(error: Any) -> str:
     except (TypeError, ValueError, KeyError, AttributeError):  # a page of a proxy
         text = str(error.reason)
     return " ".join(text.split())[:300]
+
+
+def _boxes(spec: Mapping[str, Any]) -> list[str]:
+    """The boxes of a pipeline, from its specification; without it, those of `lipt`. `lipt-ingest` has another box."""
+    names = [name.removeprefix("comp-") for name, part in spec.get("components", {}).items() if "executorLabel" in part]
+    return names if set(names) - set(BOXES) else list(BOXES)
+
+
+def _box_of(node: str, boxes: Collection[str]) -> str | None:
+    """The box to which a node of a workflow belongs, by the name of the node; None: to none.
+
+    Nodes are nested, `tiny(0).root(0).merge(0).executor(0)`. Before each box runs a driver,
+    `tiny(0).root(0).merge-driver(0)`.
+    """
+    parts = [part.partition("(")[0].removesuffix("-driver") for part in node.split(".")]
+    return next((part for part in reversed(parts) if part in boxes), None)
 
 
 def _phase(state: str | None) -> str:

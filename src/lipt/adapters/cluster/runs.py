@@ -9,7 +9,7 @@ from typing import Any
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
 from lipt.adapters.cluster.api import Api
-from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, box_of
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import printed
 from lipt.errors import LiptError, UsageError, did_you_mean
@@ -63,9 +63,10 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
     Raises:
         UsageError: no such box.
     """
-    if box is not None and box not in BOXES:
-        raise UsageError(f"no box {box!r}", did_you_mean(box, BOXES))
-    for of, pod in _pods(cluster, namespace, workflow):
+    pods = _pods(cluster, namespace, workflow)
+    if box is not None and box not in (known := dict.fromkeys([*BOXES, *(of for of, _ in pods)])):
+        raise UsageError(f"no box {box!r}", did_you_mean(box, list(known)))
+    for of, pod in pods:
         if box is not None and of != box:
             continue
         name = pod["metadata"]["name"]
@@ -126,10 +127,7 @@ def _pods(cluster: Api, namespace: str, workflow: str) -> list[tuple[str, dict[s
     return [(box, pod) for pod in found if (box := _box_of(pod)) is not None]
 
 
-def _box_of(pod: dict[str, Any]) -> str | None:
-    """The box that a pod runs or works for; None for the engine's own pods."""
-    if RUN_LABEL in pod["metadata"]["labels"]:
-        component = str(pod["metadata"]["labels"]["app.kubernetes.io/component"])
-        return {stage.name: stage.box for stage in STAGES}.get(component, component)
-    node = pod["metadata"].get("annotations", {}).get("workflows.argoproj.io/node-name", "")
-    return None if node.rpartition(".")[2].partition("(")[0].endswith("-driver") else box_of(node)
+def _box_of(owned: dict[str, Any]) -> str | None:
+    """The box that a pod runs or works for, or that a Job works for; None for the engine's own pods."""
+    component: str | None = owned["metadata"].get("labels", {}).get("app.kubernetes.io/component")
+    return {stage.name: stage.box for stage in STAGES}.get(component, component)
