@@ -130,4 +130,4 @@ def _pods(cluster: Api, namespace: str, workflow: str) -> list[tuple[str, dict[s
 def _box_of(owned: dict[str, Any]) -> str | None:
     """The box that a pod runs or works for, or that a Job works for; None for the engine's own pods."""
     component: str | None = owned["metadata"].get("labels", {}).get("app.kubernetes.io/component")
-    return {stage.name: stage.box for stage in STAGES}.get(component, component)
+    return next((stage.box for stage in STAGES if stage.name == component), component)
