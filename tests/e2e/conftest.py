@@ -8,18 +8,37 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import ROOT, Run, kubectl, outcome
+from tests.e2e.cluster import ROOT, STORE, Run, kubectl, outcome
 
 LOGS = ROOT / "e2e-logs"
+#: Installs what is delivered; the overlay of the other tests comes on top.
+FIRST = "test_first_hour.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Faults come last: a node that is lost takes the pods of earlier runs with it, which other tests look at."""
-    items.sort(key=lambda item: item.path.name == "test_faults.py")
+    """The first hour needs the cluster as it is delivered. Faults come last: a node that is lost takes the pods of
+    earlier runs with it, which other tests look at."""
+    order = {FIRST: 0, "test_training_faults.py": 2, "test_faults.py": 3}
+    items.sort(key=lambda item: order.get(item.path.name, 1))
+
+
+@pytest.fixture(autouse=True)
+def cluster(request: pytest.FixtureRequest) -> None:
+    """The cluster that the test needs."""
+    if request.path.name != FIRST:
+        request.getfixturevalue("overlay")
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, bytes]]:
+def overlay() -> None:
+    """On top of what the README installs: runs on GPU nodes, a quota."""
+    kubectl("apply", "-k", str(ROOT / "tests/e2e/overlay"))
+    kubectl("wait", "--for=condition=complete", "--timeout=5m", "job/lipt-setup", namespace=STORE)
+    kubectl("rollout", "status", "deployment/minio", "--timeout=3m", namespace=STORE)
+
+
+@pytest.fixture(scope="session")
+def reference(overlay: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, bytes]]:
     """(an undisturbed run, what it left)."""
     run = Run(tmp_path_factory.mktemp("reference"), "reference")
     run.succeeds()

@@ -19,44 +19,17 @@ import yaml
 
 from tests.e2e.cluster import (
     BUCKET,
-    NAMESPACE,
-    ROOT,
     STORE,
     Run,
     credentials,
     items,
-    kubectl,
     outcome,
     read,
     store,
     tunnel,
-    until,
 )
 
 BOXES = ["dispatch", "pretrain", "merge", "select", "train"]
-
-
-def test_kubectl_alone_runs_the_whole_pipeline() -> None:
-    """The file that the documentation names, as it is, where Pod Security enforces `restricted`."""
-    labels = json.loads(kubectl("get", "namespace", NAMESPACE, "-o", "json"))["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    created = kubectl("create", "-f", str(ROOT / "manifests/run/digits.yaml"), "-o", "name").strip()
-    name = created.rsplit("/", 1)[1]
-
-    def ended() -> dict[str, Any] | None:
-        workflow: dict[str, Any] = json.loads(kubectl("get", "wf", name, "-o", "json"))
-        return workflow if workflow.get("status", {}).get("phase") in ("Succeeded", "Failed", "Error") else None
-
-    workflow = until(ended, why=f"{name} ends", seconds=420, every=1)
-    assert workflow["status"]["phase"] == "Succeeded"
-    root = workflow["status"]["nodes"][name]
-    outputs = {entry["name"]: entry["value"] for entry in root["outputs"]["parameters"]}
-    assert outputs["verdict"].startswith("**LiPT, auto (ccs)")
-    with store() as client:
-        html = read(client, outputs["report"].removeprefix(f"s3://{BUCKET}/"))
-    assert html.startswith(b"<!DOCTYPE html>")
-    done = [node["displayName"] for node in workflow["status"]["nodes"].values() if node["type"] == "Retry"]
-    assert sorted(done) == sorted(BOXES)
 
 
 def test_jigsaws_never_share_a_node(reference: tuple[Run, dict[str, bytes]]) -> None:

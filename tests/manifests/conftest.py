@@ -17,11 +17,10 @@ components: [../components/gpu, ../components/ephemeral, ../components/quota]
 """
 
 
-VOLUME = """
+PLAIN = """
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [../overlays/kind]
-components: [../components/volume-owner]
+resources: [../base, ../store]
 """
 
 
@@ -46,7 +45,7 @@ def components(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An overlay over overlays/kind with every component, as a user would write it."""
     copy = tmp_path_factory.mktemp("manifests")
     shutil.copytree(MANIFESTS, copy, dirs_exist_ok=True)
-    for name, text in {"mine": GPU, "volume": VOLUME, "closed": CLOSED, "metrics": METRICS}.items():
+    for name, text in {"mine": GPU, "plain": PLAIN, "closed": CLOSED, "metrics": METRICS}.items():
         (copy / name).mkdir()
         (copy / name / "kustomization.yaml").write_text(text, encoding="utf-8")
     return copy / "mine"

@@ -1,6 +1,7 @@
 """`lipt open`."""
 
 import webbrowser
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ def open_report(run: str, overrides: tuple[str, ...]) -> None:
     """
     from lipt.cli.report import find_report
 
-    path = find_report(run, overrides).rendered()
+    with ExitStack() as stack:
+        path = find_report(run, overrides, stack).rendered()
     webbrowser.open(Path(path).absolute().as_uri())
     click.echo(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import click
 
 from lipt.adapters.cluster.api import Cluster
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.runs import Handle
+from lipt.adapters.cluster.runs_store import open_store_of_runs
 from lipt.adapters.store import MissingObjectError, Store, open_store
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
-from lipt.config import Config, load_config
+from lipt.config import load_config
 from lipt.errors import RunError, UsageError
 from lipt.flow.address import page_of, read_report, report_folder
 from lipt.pods.spec import PARAMETERS, configure
@@ -51,8 +54,11 @@ class Found:
         return copy
 
 
-def find_report(run: str, overrides: tuple[str, ...]) -> Found:
+def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found:
     """The report of a configuration, of a handle, or of WORKSPACE/reports/RUN.
+
+    Args:
+        stack: closes the way to the store of a cluster.
 
     Raises:
         RunError: there is none.
@@ -61,8 +67,10 @@ def find_report(run: str, overrides: tuple[str, ...]) -> Found:
     workspace, below, name = run.rstrip("/").rpartition("/reports/")
     if below and not remote and not run.endswith((".yaml", ".yml")):
         store, folder = open_store(workspace), f"reports/{name}"
+    elif remote:
+        store, folder = _report_of_handle(run, overrides, stack)
     else:
-        config = _config_of_run(run, overrides) if remote else load_config(run, list(overrides))
+        config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
     try:
         return Found(read_report(store, folder), store, folder, remote)
@@ -79,12 +87,14 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
 
     Several CONFIGs are put side by side, on one page in the current folder. Runs on different data are shown, but not
     compared. CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs).
-    The report of a handle is also written into the current folder.
+    The report of a handle is also written into the current folder. Its store is that of the cluster's runs, unless
+    LIPT_S3_ENDPOINT names one.
     """
-    found = [find_report(run, overrides) for run in runs]
-    if len(found) == 1:
+    with ExitStack() as stack:
+        found = [find_report(run, overrides, stack) for run in runs]
+        copy = found[0].rendered() if len(found) == 1 else ""
+    if copy:
         (one,) = found
-        copy = one.rendered()
         show_report(one.document, copy if one.remote else one.location, output)
         return
     from lipt.report.html_page import render
@@ -96,14 +106,18 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     show_report(document, str(page), output)
 
 
-def _config_of_run(handle: str, overrides: tuple[str, ...]) -> Config:
-    """The configuration that a run on a cluster was started with."""
+def _report_of_handle(handle: str, overrides: tuple[str, ...], stack: ExitStack) -> tuple[Store, str]:
+    """The store of a run on a cluster, and the folder of its report."""
     if overrides:
         raise UsageError("--set cannot change a finished run", "remove --set")
     address = Handle.parse(handle)
-    parameters = address.client(Cluster()).state(address.run).parameters
+    cluster = Cluster()
+    parameters = address.client(cluster).state(address.run).parameters
     settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
-    return configure(str(parameters.get("config") or ""), **settings)
+    config = configure(str(parameters.get("config") or ""), **settings)
+    s3 = str(parameters.get("s3") or Pods.model_fields["s3"].default)
+    opened = open_store_of_runs(cluster, address.namespace, s3, config.workspace)
+    return stack.enter_context(opened), report_folder(config)
 
 
 def show_report(document: Document, location: str, output: str) -> None:
