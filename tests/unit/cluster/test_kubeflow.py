@@ -14,6 +14,7 @@ from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, serving
 
 _API = "/apis/v2beta1"
+_WORKFLOWS = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows"
 
 
 class Server(JsonHandler):
@@ -153,11 +154,26 @@ def test_a_failed_run_names_the_reason_that_its_workflow_has(server: type[Server
         _node("t(0).root-driver(0)", "Pending", "exceeded quota"),
     ]
     workflow = {"metadata": {"name": "t"}, "status": {"nodes": {str(i): node for i, node in enumerate(nodes)}}}
-    cluster = Answers({"/apis/argoproj.io/v1alpha1/namespaces/vision/workflows": {"items": [workflow]}})
+    cluster = Answers({_WORKFLOWS: {"items": [workflow]}})
     server.runs.append(_FAILED)
     state = Kubeflow(cluster, "vision").state("ours")
     assert [box.message for box in state.boxes] == ["", "", "no quorum", "", ""]
     assert state.message == "exceeded quota"
+
+
+def test_a_cancelled_run_is_called_so(server: type[Server]) -> None:
+    nodes = {"0": _node("t(0).root(0).merge(0).executor(0)", "Failed", "Step exceeded its deadline")}
+    workflow = {"metadata": {"name": "t"}, "spec": {"activeDeadlineSeconds": 0}, "status": {"nodes": nodes}}
+    server.runs.append(_FAILED)
+    state = Kubeflow(Answers({_WORKFLOWS: {"items": [workflow]}}), "vision").state("ours")
+    assert state.message == "cancelled"
+    assert not any(box.message for box in state.boxes)
+
+
+def test_a_run_that_is_being_stopped_is_not_stopped_again(server: type[Server]) -> None:
+    server.runs.append({"run_id": "ours", "state": "CANCELING"})
+    Kubeflow(Answers(), "vision").cancel("ours")
+    assert server.posts == 0
 
 
 def test_the_state_does_not_need_the_workflow(server: type[Server]) -> None:

@@ -111,15 +111,19 @@ class Kubeflow:
         """Box -> why its last pod failed or cannot start; None: why a pod of no box did. Kubeflow Pipelines does not
         say it, but the workflow does. Empty without the workflow, or without the right to see it."""
         try:
-            nodes = self._workflow(run).get("status", {}).get("nodes", {}).values()
+            workflow = self._workflow(run)
         except (MissingError, RefusedError):
             return {}
+        if workflow.get("spec", {}).get("activeDeadlineSeconds") == 0:  # so KFP ends a workflow, and calls it FAILED
+            return {None: "cancelled"}
+        nodes = workflow.get("status", {}).get("nodes", {}).values()
         pods = [node for node in nodes if node["type"] == "Pod" and node.get("message")]
         pods.sort(key=lambda node: str(node.get("startedAt")))
         return {_box_of(node["name"], boxes): node["message"] for node in pods if node["phase"] != "Succeeded"}
 
     def cancel(self, run: str) -> None:
-        _call(lambda: self.client.terminate_run(run))
+        if self._ask(lambda: self.client.get_run(run)).state != "CANCELING":  # it refuses to end a run twice
+            _call(lambda: self.client.terminate_run(run))
 
     def workflow(self, run: str) -> str:
         return str(self._workflow(run)["metadata"]["name"])
