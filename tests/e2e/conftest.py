@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def cluster(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def overlay() -> None:
     """On top of what the README installs: runs on GPU nodes, a quota."""
-    kubectl("apply", "-k", str(ROOT / "tests/e2e/overlay"))
+    # Without a namespace, as the documentation says it: every object names its own.
+    subprocess.run(["kubectl", "apply", "-k", ROOT / "tests/e2e/overlay"], check=True)
     kubectl("wait", "--for=condition=complete", "--timeout=5m", "job/lipt-setup", namespace=STORE)
     kubectl("rollout", "status", "deployment/minio", "--timeout=3m", namespace=STORE)
 
