@@ -10,7 +10,7 @@ from tests.e2e.cluster import Run, driver, is_running, kubectl, minio_pod, train
 
 def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     """Two pods train; when one is killed the other ends too, and both continue from the checkpoint."""
-    changes = {"train": {"epochs": 150, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
+    changes = {"train": {"epochs": 60, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
     run = Run(tmp_path, "training", changes)  # both GPUs: the waiting box holds none
 
     first, second = in_training(run)
