@@ -208,7 +208,7 @@ def test_kubectl(start: Callable[[str], Path]) -> None:
     assert given.keys() <= known.keys()
     settings = {name: value for name, value in (known | given).items() if name in PARAMETERS}
     config = configure(str(known.get("config") or ""), **settings)
-    assert (config.workspace, config.model.width, config.dispatch.jigsaws) == ("s3://lipt/digits", 8, 4)
+    assert (config.workspace, config.model.width, config.dispatch.jigsaws) == ("s3://lipt/digits", 16, 4)
 
 
 def test_sweep(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
