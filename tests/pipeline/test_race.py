@@ -127,7 +127,7 @@ def test_the_forecast_of_a_race(tmp_path: Path) -> None:
     assert "<h2>The race</h2>" in page
     assert sum(row.won for row in document.race) == 1
     assert document.rows[0].reason == "it won the race of selections, on the validation images"
-    assert [row.label for row in document.race] == ["stratified", "ccs", "dual"]
+    assert [row.label for row in document.race] == ["class-balanced random", "ccs", "dual"]
     assert page.count(">won<") == 1
 
 

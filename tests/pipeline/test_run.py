@@ -185,13 +185,13 @@ def test_auto_pays_for_no_model_where_none_pays(tmp_path: Path) -> None:
     document = run_with_baseline(tiny_context(tmp_path, changes))
     assert document is not None
     row, fresh = document.rows
-    assert row.label == "auto (stratified)"
+    assert row.label == "auto (class-balanced random)"
     # Beside it not one more random subset: what a random draw can do that is not fixed, at the same training.
     assert (fresh.name, fresh.kept_fraction, fresh.epoch_fraction, fresh.epochs) == ("rs2", 1, 0.1, row.epochs)
     assert fresh.flops == pytest.approx(row.flops, rel=0.02)
     assert {entry.stage for entry in document.ledger} == {"ingest", "select", "train", "evaluate"}
     verdict = judge(document.rows)
-    assert verdict.headline.startswith("auto (stratified) is a random subset (10 %")
+    assert verdict.headline.startswith("auto (class-balanced random) is a random subset (10 %")
     assert verdict.sentences[0].startswith("Why: auto takes a random subset above 5 % of the data")
     text = " ".join(verdict.sentences)
     assert "RS2: fresh random draw every epoch" in text

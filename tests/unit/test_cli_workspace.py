@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import stat
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def test_ls_of_an_empty_workspace_says_so(tmp_path: Path) -> None:
     assert "no finished run" in ended.stderr
 
 
+def test_ls_names_the_report_that_it_cannot_read_and_lists_the_others(folder: Path) -> None:
+    old = folder / "runs/reports/old-1/report.json"
+    old.parent.mkdir()
+    old.write_text("{}")
+    try:
+        assert len(runs_of(folder)) == 2
+        told = lipt("ls", str(folder / "runs")).stderr
+    finally:
+        shutil.rmtree(old.parent)
+    assert "not listed: " in told
+    assert "reports/old-1/report.json is damaged, or another version of lipt wrote it" in told
+    assert "\n  -> " in told
+
+
 def test_open_starts_the_browser_and_prints_the_path(folder: Path, tmp_path: Path) -> None:
     browser, opened = tmp_path / "browser", tmp_path / "opened"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
@@ -70,7 +85,7 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     ended = lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"))
     assert ended.returncode == 0, ended.stderr
     names = [run["run"] for run in runs_of(folder)]
-    assert all(f"stratified [{name}]" in ended.stdout for name in names)
+    assert all(f"class-balanced random [{name}]" in ended.stdout for name in names)
     page = Path(ended.stdout.splitlines()[-1]).read_text()
     assert "Yes: the data, the test images and the network are the same." in page
     rows = json.loads(lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]

@@ -21,12 +21,15 @@ def ls(workspace: str, output: str) -> None:
 
     Runs share artifacts, so the sizes add up to more than the workspace holds.
     """
-    runs = list_runs(Workspace(workspace))
+    runs, unread = list_runs(Workspace(workspace))
+    for error in unread:
+        click.echo(f"lipt: not listed: {error}", err=True)
     if output == "json":
         print_json([asdict(run) for run in runs])
         return
     if not runs:
-        click.echo(f"lipt: {workspace} has no finished run\n  -> lipt run CONFIG", err=True)
+        if not unread:
+            click.echo(f"lipt: {workspace} has no finished run\n  -> lipt run CONFIG", err=True)
         return
     lines = [
         ("run", "date (UTC)", "artifacts", "accuracy", "size"),

@@ -42,22 +42,27 @@ class Unused:
     """Since it was finished."""
 
 
-def list_runs(workspace: Workspace) -> list[Run]:
-    """The runs of a workspace, the latest last."""
-    sizes, found = _sizes(workspace), []
-    for name, document in _reports(workspace):
+def list_runs(workspace: Workspace) -> tuple[list[Run], list[IntegrityError]]:
+    """The runs of a workspace, the latest last, and an error for each report that cannot be read."""
+    sizes, found, unread = _sizes(workspace), list[Run](), list[IntegrityError]()
+    for folder in _folders(workspace):
+        try:
+            document = read_report(workspace.store, folder)
+        except IntegrityError as error:
+            unread.append(error)
+            continue
         refs = _reached(workspace, document)
         row = next((row for row in document.rows if row.role == "selected"), document.rows[0])
         found.append(
             Run(
-                run=name,
+                run=folder.split("/")[-1],
                 created=document.created,
                 stages=len(document.ledger),
                 accuracy=fmean(row.accuracy),
                 num_bytes=sum(sizes.get(ref, 0) for ref in refs),
             )
         )
-    return sorted(found, key=lambda run: run.created)
+    return sorted(found, key=lambda run: run.created), unread
 
 
 def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
@@ -70,7 +75,9 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         RunError: the workspace has no report, so it is unknown which artifacts are needed.
         IntegrityError: a report cannot be read, so it is unknown which artifacts it refers to.
     """
-    reached = set().union(*(_reached(workspace, document) for _, document in _reports(workspace)))
+    reached = set().union(
+        *(_reached(workspace, read_report(workspace.store, folder)) for folder in _folders(workspace))
+    )
     if not reached:
         raise RunError(f"{workspace.store.uri} has no report, so every artifact may be needed", "finish a run first")
     found = []
@@ -91,11 +98,9 @@ def remove(workspace: Workspace, unused: Iterable[Unused]) -> None:
             workspace.store.delete(key)
 
 
-def _reports(workspace: Workspace) -> list[tuple[str, Document]]:
-    """(name of the run, its report)."""
-    store = workspace.store
-    folders = [key.removesuffix(_REPORT) for key in store.list("reports/") if key.endswith(_REPORT)]
-    return [(folder.split("/")[-1], read_report(store, folder)) for folder in folders]
+def _folders(workspace: Workspace) -> list[str]:
+    """The folders of the reports."""
+    return [key.removesuffix(_REPORT) for key in workspace.store.list("reports/") if key.endswith(_REPORT)]
 
 
 def _reached(workspace: Workspace, document: Document) -> set[str]:

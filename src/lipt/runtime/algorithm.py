@@ -6,6 +6,9 @@ from lipt.config import Config, Contestant
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
 
+#: Algorithms that people know by another name.
+_NAMES = {"stratified": "class-balanced random"}
+
 
 def algorithm_of(config: Config) -> str:
     """The algorithm that runs: the configured one, or the one that `auto` chooses."""
@@ -16,7 +19,8 @@ def algorithm_of(config: Config) -> str:
 def algorithm_label(config: Config) -> str:
     """The algorithm as reports write it: `herding`, or `auto (ccs)` if `auto` chose it."""
     configured, runs = config.select.algorithm, algorithm_of(config)
-    return runs if runs == configured else f"{configured} ({runs})"
+    name = _NAMES.get(runs, runs)
+    return name if runs == configured else f"{configured} ({name})"
 
 
 def label_with_options(config: Config) -> str:
