@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,15 @@ class Block:
 def blocks(*languages: str) -> list[Block]:
     """All blocks of all pages, or those in these languages."""
     return [block for page in PAGES for block in _of(page) if not languages or block.language in languages]
+
+
+def script(page: str, start: str, words: Mapping[str, str] | None = None) -> str:
+    """The shell block of a page that starts so, with `words` replaced, each of which occurs."""
+    (code,) = [block.code for block in blocks("bash") if block.page == page and block.code.startswith(start)]
+    for word, value in (words or {}).items():
+        assert word in code, f"{page}: no {word!r} in {code!r}"
+        code = code.replace(word, value)
+    return code
 
 
 def _of(page: Path) -> Iterator[Block]:

@@ -37,6 +37,16 @@ SMALL: dict[str, Any] = TINY | {
 }
 
 
+def shell(script: str, *, folder: Path = ROOT) -> str:
+    """The output of a script, as a reader runs it who has installed `lipt`."""
+    environment = os.environ | {"PATH": f"{Path(LIPT).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=folder, capture_output=True, text=True, timeout=420, env=environment
+    )
+    assert done.returncode == 0, f"{script}: {done.stderr}"
+    return done.stdout
+
+
 def driver(*arguments: str) -> str:
     """A verb of the cluster; its output."""
     return subprocess.run([DRIVER, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -63,7 +73,7 @@ def minio_pod() -> dict[str, Any]:
     return pod
 
 
-def until(what: Callable[[], Any], *, why: str, seconds: float = 180, every: float = 0.3) -> Any:
+def until(what: Callable[[], Any], *, why: str, seconds: float = 180, every: float = 1) -> Any:
     """Wait for a truthy value; returns it."""
     deadline = time.monotonic() + seconds
     while not (value := what()):
@@ -88,7 +98,11 @@ class Run:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         self.handle, self.told = done.stdout.strip(), done.stderr
-        self.workflow = self.handle.rsplit("/", 1)[1]
+
+    @property
+    def workflow(self) -> str:
+        """Its name in the cluster."""
+        return self.handle.rsplit("/", 1)[1]
 
     def wait(self, *, seconds: float = 420) -> dict[str, Any]:
         """Its last state, as `lipt status --wait -o json` tells."""

@@ -18,8 +18,8 @@ FIRST = "test_first_hour.py"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first hour needs the cluster as it is delivered. Faults come last: a node that is lost takes the pods of
-    earlier runs with it, which other tests look at."""
-    order = {FIRST: 0, "test_training_faults.py": 2, "test_faults.py": 3}
+    earlier runs with it, which other tests look at. The end removes everything."""
+    order = {FIRST: 0, "test_training_faults.py": 2, "test_faults.py": 3, "test_uninstall.py": 4}
     items.sort(key=lambda item: order.get(item.path.name, 1))
 
 

@@ -21,6 +21,7 @@ from tests.e2e.cluster import (
     minio_pod,
     outcome,
     read,
+    shell,
     signal,
     store,
     trained,
@@ -75,16 +76,27 @@ def finished(run: Run) -> int:
         return sum(str(entry.object_name).endswith("/artifact.json") for entry in keys)
 
 
-def test_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
-    """It hangs; at the deadline the merge goes on with the other one, and the report names it."""
+def test_a_queue_and_then_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
+    """The Job is suspended for longer than the deadline, which does not count; Kueue does the same to a Job that runs.
+    Then one jigsaw hangs: at the deadline the merge goes on with the other one, and the report names it."""
     # One for each node: the other has the whole minute, and does not queue for the nodes that are left.
-    run = Run(tmp_path, "hangs", {"dispatch": {"jigsaws": 2}}, deadline=1)
+    run = Run(tmp_path, "queued", {"dispatch": {"jigsaws": 2}}, deadline=1, queue="team")
+    selector = f"lipt.dev/run={run.workflow},app.kubernetes.io/component=pretrain"
+    (job,) = until(lambda: items("jobs", selector), why="the Job of the swarm exists")
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    patch = ("patch", "job", job["metadata"]["name"], "--type=merge", "-p")
+    kubectl(*patch, '{"spec": {"suspend": true}}')
+    kubectl(*patch, '{"status": {"startTime": null}}', "--subresource=status")
+    time.sleep(75)
+    assert finished(run) == 0
+    assert "suspended: waits in its queue" in run.logs()
+    kubectl(*patch, '{"spec": {"suspend": false}}')
     pod = run.running(run.workers, why="a worker")
     signal("STOP", pod)
     index = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
     run.succeeds()
     with store() as client:
-        keys = [str(e.object_name) for e in client.list_objects(BUCKET, prefix="hangs/reports/", recursive=True)]
+        keys = [str(e.object_name) for e in client.list_objects(BUCKET, prefix="queued/reports/", recursive=True)]
         document = json.loads(read(client, next(key for key in keys if key.endswith(".json"))))
     assert document["merge"]["num_arrived"] == 1
     (missing,) = [step for step in document["merge"]["steps"] if step["missing"]]
@@ -93,23 +105,6 @@ def test_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
     (event,) = [one for one in events if one["involvedObject"]["name"] == run.workflow]
     assert (event["involvedObject"]["kind"], event["type"]) == ("Workflow", "Warning")
     assert event["message"] == f"pretrain[{index}]: not finished before the deadline"
-
-
-def test_time_in_a_queue_counts_against_no_deadline(tmp_path: Path) -> None:
-    """The Job is suspended for longer than the deadline, and then goes on. Kueue does the same to a Job that runs."""
-    run = Run(tmp_path, "queued", {"dispatch": {"jigsaws": 2}}, deadline=1, queue="team")
-    selector = f"lipt.dev/run={run.workflow},app.kubernetes.io/component=pretrain"
-    (job,) = until(lambda: items("jobs", selector), why="the Job of the swarm exists")
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    patch = ("patch", "job", job["metadata"]["name"], "--type=merge", "-p")
-    kubectl(*patch, '{"spec": {"suspend": true}}')
-    kubectl(*patch, '{"status": {"startTime": null}}', "--subresource=status")
-    assert finished(run) < 2
-    time.sleep(75)
-    assert "suspended: waits in its queue" in run.logs()
-    kubectl(*patch, '{"spec": {"suspend": false}}')
-    run.succeeds()
-    assert finished(run) == 2
 
 
 def test_a_slow_jigsaw_does_not_set_the_pace(tmp_path: Path) -> None:
@@ -215,7 +210,8 @@ def test_a_run_that_no_node_takes_says_so(tmp_path: Path) -> None:
     assert "Insufficient nvidia.com/gpu" in message
     assert "-> -p gpus=N, or the device plugin" in message
     assert "no node of 3 takes a pod with 8 GPUs" in run.told
-    kubectl("delete", "workflow", run.workflow)
+    assert "is being stopped" in shell(f"lipt cancel {run.handle}")
+    assert run.wait()["phase"] == "Failed"
 
 
 def test_a_quota_that_refuses_the_workers(tmp_path: Path, same: Any) -> None:

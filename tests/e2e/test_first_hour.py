@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
 
 from tests.docs.pages import blocks
-from tests.e2e.cluster import IMAGE, LIPT, NAMESPACE, ROOT, kubectl
+from tests.e2e.cluster import IMAGE, NAMESPACE, ROOT, kubectl, shell
 
 #: `tests.e2e.prepare` does these with the cluster at hand.
 PREPARED = f"""kind create cluster
@@ -43,16 +42,6 @@ def test_from_the_readme_to_a_report(tmp_path: Path) -> None:
     assert outputs["verdict"].split("**")[1] in told
     done = [node["displayName"] for node in nodes.values() if node["type"] == "Retry"]
     assert sorted(done) == ["dispatch", "merge", "pretrain", "select", "train"]
-
-
-def shell(command: str, *, folder: Path = ROOT) -> str:
-    """Its output; as a reader runs it, with `lipt` installed."""
-    path = f"{Path(LIPT).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        command, shell=True, cwd=folder, capture_output=True, text=True, timeout=420, env=os.environ | {"PATH": path}
-    )
-    assert done.returncode == 0, f"{command}: {done.stderr}"
-    return done.stdout
 
 
 def followed(watch: str, name: str) -> str:

@@ -61,36 +61,20 @@ def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None
     assert [job["metadata"]["ownerReferences"][0]["name"] for job in jobs] == [run.workflow] * len(jobs)
 
 
-def test_shared_scoring_and_pretraining_choose_the_same_subset(tmp_path: Path, same: Any) -> None:
-    """Two pods share the jigsaws, and then the score blocks; every artifact is that of one pod alone."""
-    run = Run(tmp_path, "shared", nodes=2)
-    run.succeeds()
-    same(run)
-    workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
-    assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
-
-
 def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:
-    """Submitted one after the other: the second waits for the boxes and pods of the first."""
-    runs = [Run(tmp_path, "twins"), Run(tmp_path, "twins")]
+    """Submitted one after the other: the second waits for the boxes and pods of the first. Two pods share the jigsaws,
+    and then the score blocks; every artifact is that of one pod alone."""
+    runs = [Run(tmp_path, "twins", nodes=2) for _ in range(2)]
     for run in runs:
         run.succeeds()
         same(run)
-    assert len([pod for run in runs for pod in run.workers()]) == 4
+    workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for run in runs for pod in run.workers()]
+    assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
     logs = [run.logs() for run in runs]
     assert any("which does the same work" in log for log in logs)
     for box in ("initialise", "merge", "train ccs"):
         made = re.compile(rf"^{box} +[0-9.]+ s  ", re.MULTILINE)
         assert sum(len(made.findall(log)) for log in logs) == 1, box
-
-
-def test_a_second_run_computes_nothing(reference: tuple[Run, dict[str, bytes]], tmp_path: Path, same: Any) -> None:
-    before = reference[0]
-    run = Run(tmp_path, before.workspace)
-    run.succeeds()
-    same(run)
-    assert run.workers() == []
-    assert "train ccs         up to date" in run.logs()
 
 
 def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:

@@ -80,6 +80,14 @@ def test_the_main_training_is_that_of_a_plain_run_of_the_winner(ran: tuple[Path,
     assert weights[0] == weights[1]
 
 
+def test_it_starts_where_the_main_training_starts(tmp_path: Path) -> None:
+    race = {"contestants": [{"algorithm": "dual"}], "rounds": [0.5]}
+    outcome = run(context(tmp_path, race, train={"epochs": 2, "start": "continue"}))
+    theta = outcome.prepared.initial[0].ref
+    assert len(outcome.race) == 3
+    assert all(theta in each.inputs for each in (*outcome.race.values(), outcome.trained.model))
+
+
 def test_a_repeated_race_makes_nothing(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
     again = run(context(folder))

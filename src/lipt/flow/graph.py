@@ -173,7 +173,12 @@ def score_and_select(
     """
     scoring = Scoring.of(ctx, prepared, merged)
     scores = _all(scoring.run(ctx, range(scoring.blocks)))
-    return Race.of(ctx, prepared.dataset, scores).run(race_elsewhere)
+    return Race.of(ctx, prepared.dataset, scores, scoring.start).run(race_elsewhere)
+
+
+def start_of(config: Config, prepared: Prepared, merged: Artifact | None) -> Artifact | None:
+    """The model from which the main training starts; None: random weights."""
+    return (merged or prepared.initial[0]) if config.train.start == "continue" else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,17 +191,20 @@ class Scoring:
     """theta_*, if the models are jigsaws."""
     blocks: int
     """Number of blocks; each is scored into one artifact."""
+    start: Artifact | None
+    """The model from which the trainings of a race start."""
 
     @classmethod
     def of(cls, ctx: Context, prepared: Prepared, merged: Artifact | None) -> Scoring:
         """The scoring of a run; 0 blocks without models."""
+        start = start_of(ctx.config, prepared, merged) if ctx.config.select.race else None
         if not needs_models(ctx.config):  # they only give the first losses, or the start of the main training
-            return cls(dataset=prepared.dataset, models=(), base=None, blocks=0)
+            return cls(dataset=prepared.dataset, models=(), base=None, blocks=0, start=start)
         models, base = [merged] if merged is not None else list(prepared.initial), None
         if merged is not None and ctx.config.score.model == "jigsaws":  # those that arrived: the inputs of the merge
             models, base = list(made_of(ctx, merged, "pretrain")), prepared.initial[0]
         count = len(blocks(ctx, prepared.dataset))
-        return cls(dataset=prepared.dataset, models=tuple(models), base=base, blocks=count)
+        return cls(dataset=prepared.dataset, models=tuple(models), base=base, blocks=count, start=start)
 
     def stage(self, ctx: Context, index: int) -> Stage:
         """The stage that scores one block."""
@@ -205,7 +213,7 @@ class Scoring:
     def race(self, ctx: Context) -> Race:
         """The race on the finished scores."""
         finished = [self.stage(ctx, index).find() for index in range(self.blocks)]
-        return Race.of(ctx, self.dataset, [artifact for artifact in finished if artifact is not None])
+        return Race.of(ctx, self.dataset, [artifact for artifact in finished if artifact is not None], self.start)
 
     def run(self, ctx: Context, indices: Iterable[int]) -> Made:
         """Score these blocks."""
@@ -229,7 +237,7 @@ def train_and_evaluate(
     """
     race = Scoring.of(ctx, prepared, merged).race(ctx).trainings() if ctx.config.select.race else {}
     ctx = of_winner(ctx, subset)
-    start = (merged or prepared.initial[0]) if ctx.config.train.start == "continue" else None
+    start = start_of(ctx.config, prepared, merged)
     recorded = prepared.initial if ctx.config.train.first_losses == "trajectory" else ()
     model = train(ctx, prepared.dataset, subset, start, recorded).make()
     return Outcome(

@@ -30,16 +30,18 @@ class Race:
     dataset: Artifact
     selections: Sequence[Stage]
     """The selection of each contestant."""
+    start: Artifact | None
+    """The model from which the main training starts (`train.start: continue`)."""
 
     @classmethod
-    def of(cls, ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Race:
+    def of(cls, ctx: Context, dataset: Artifact, scores: Sequence[Artifact], start: Artifact | None) -> Race:
         """The race on these scores."""
         selections = []
         for config in contestants(ctx.config):
             needs = needs_of(config)
             read = scores if needs.outputs or needs.trajectory else []
             selections.append(select(replace(ctx, config=config), dataset, read))
-        return cls(ctx=ctx, dataset=dataset, selections=selections)
+        return cls(ctx=ctx, dataset=dataset, selections=selections, start=start)
 
     @property
     def rounds(self) -> list[float]:
@@ -53,7 +55,10 @@ class Race:
 
     def stage(self, index: int) -> Stage:
         """A training of the race, by index of `stages.race`."""
-        return race(self.ctx, self.dataset, self.subsets[index % len(self.subsets)], index=index)
+        return race(self.ctx, *self._inputs(index), index=index)
+
+    def _inputs(self, index: int) -> tuple[Artifact, Artifact, Artifact | None]:
+        return self.dataset, self.subsets[index % len(self.subsets)], self.start
 
     def run(self, elsewhere: Elsewhere = nowhere) -> Artifact:
         """Select for every contestant, run all rounds, and return the winner's subset.
@@ -88,15 +93,13 @@ class Race:
 
     def train(self, indices: Iterable[int]) -> Made:
         """Do these trainings of the race."""
-        return make_parts(
-            self.ctx, race, {index: (self.dataset, self.subsets[index % len(self.subsets)]) for index in indices}
-        )
+        return make_parts(self.ctx, race, {index: self._inputs(index) for index in indices})
 
     def trainings(self) -> dict[int, Artifact]:
         """The finished trainings by index."""
         found = {}
         for index, subset in enumerate([selection.find() for selection in self.selections] * len(self.rounds)):
-            if subset and (trained := race(self.ctx, self.dataset, subset, index=index).find()):
+            if subset and (trained := race(self.ctx, self.dataset, subset, self.start, index=index).find()):
                 found[index] = trained
         return found
 

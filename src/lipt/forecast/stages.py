@@ -211,7 +211,6 @@ class _Run(RunSizes):
             steps=share * main.steps + self.validation / _FORWARD_BATCH,
             decoded=(share if main.streams or main.crops else 1) * main.decoded + self.validation,
             read={"data": read, "other": self.subset_bytes, "model": self.net.file_bytes},
-            once={"other": self.data.index_bytes},
             checkpoints=math.ceil(share * main.checkpoints),
         )
 

@@ -18,11 +18,14 @@ from lipt.training.networks import on_device, train_flops_per_image
 from lipt.training.tensor_files import unpack
 
 
-def race(ctx: Context, dataset: Artifact, subset: Artifact, *, index: int = 0) -> Stage:
+def race(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None, *, index: int = 0) -> Stage:
     """Train on the subset of contestant `index` modulo the number of contestants, in round `index` divided by it.
 
     The learning rate goes through its whole schedule in the steps of the round. The summary holds the accuracy on the
     validation images. The weights stay in the workspace, but nothing reads them.
+
+    Args:
+        start: the model whose weights the training starts from, as the main training does; None: random weights.
     """
     settings, field = ctx.config.select.race, contestants(ctx.config)
     assert settings is not None
@@ -33,17 +36,17 @@ def race(ctx: Context, dataset: Artifact, subset: Artifact, *, index: int = 0) -
         data = open_dataset(attempt, dataset)
         _, candidates = split_positions(ctx, data)
         whole = steps_of(ctx.config.train, len(candidates), int(subset.summary["count"]))
-        length = {"steps": max(1, round(share * whole)), "reselect_every": 0, "start": "fresh"}
+        length = {"steps": max(1, round(share * whole)), "reselect_every": 0}
         short = replace(ctx, config=ctx.config.model_copy(update={"train": ctx.config.train.model_copy(update=length)}))
-        inputs = {"dataset": dataset, "subset": subset, "start": None}
+        inputs = {"dataset": dataset, "subset": subset, "start": start}
         trained = run_together(short, attempt, fit, inputs, batch_size=ctx.config.train.batch_size)
         return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}
 
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, share=share) | {
         "train": ctx.config.train.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"})
     }
-    label = f"race {name}, {share:.0%}"
-    return Stage(ctx=ctx, name="race", settings=chosen, inputs=[dataset, subset], body=body, label=label)
+    given, label = [dataset, subset, *([start] if start else [])], f"race {name}, {share:.0%}"
+    return Stage(ctx=ctx, name="race", settings=chosen, inputs=given, body=body, label=label)
 
 
 def _accuracy(ctx: Context, attempt: Attempt, dataset: Artifact) -> float:
