@@ -10,6 +10,7 @@ import pytest
 
 from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.errors import LiptError, TransientError
+from tests.conftest import free_port
 from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, serving
 
@@ -77,6 +78,13 @@ def test_a_run_that_never_arrived_is_an_error(server: type[Server]) -> None:
     with pytest.raises(TransientError, match="is unreachable"):
         Kubeflow(Answers(), "vision", patience_s=1).submit("tiny", {})
     assert server.posts == 1
+
+
+def test_an_address_where_nothing_listens_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KFP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(TransientError) as caught:
+        Kubeflow(Answers(), "vision", patience_s=0.1).state("x")
+    assert caught.value.message == "Kubeflow Pipelines is unreachable: [Errno 111] Connection refused"
 
 
 _DOWN = (503, {"kind": "Status", "message": 'no endpoints available for service "ml-pipeline"', "code": 503})

@@ -128,8 +128,16 @@ class Cluster:
             raise _translated(error, method, path) from None
         except (HTTPError, OSError) as error:
             raise TransientError(
-                f"the Kubernetes API server {self.host} is unreachable: {error}", "check the cluster, then try again"
+                f"the Kubernetes API server {self.host} is unreachable: {cause_of(error)}",
+                "check the cluster, then try again",
             ) from None
+
+
+def cause_of(error: Exception) -> str:
+    """The last part of what urllib3 says about a lost connection, such as `[Errno 111] Connection refused`; before it
+    stand pool, address and attempts."""
+    said = " ".join(str(getattr(error, "reason", None) or error).split())
+    return said.rpartition(": ")[2]
 
 
 def patient(seconds: float) -> Retrying:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TypeVar
 
-from lipt.adapters.cluster.api import PATIENCE_S, Api, MissingError, RefusedError, drawn_name, patient
+from lipt.adapters.cluster.api import PATIENCE_S, Api, MissingError, RefusedError, cause_of, drawn_name, patient
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import BOXES
@@ -193,7 +193,7 @@ def _call(function: Callable[[], T]) -> T:
         raise _translated(error) from None
     except (HTTPError, OSError) as error:
         raise TransientError(
-            f"Kubeflow Pipelines is unreachable: {' '.join(str(error).split())}",
+            f"Kubeflow Pipelines is unreachable: {cause_of(error)}",
             "set KFP_ENDPOINT, or check the cluster",
         ) from None
 
