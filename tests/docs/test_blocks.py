@@ -3,7 +3,7 @@
 - Python is executed; settings are loaded; commands of `lipt` are parsed by the command line itself. Those that need no
   cluster are also run (test_commands_run.py).
 - Commands of other programs are checked as far as they name files or targets of ours. The end-to-end tests (tests/e2e)
-  run their like on a cluster: `kubectl apply -k`, `kubectl create -f`, `lipt submit`, `status`, `logs` and `report`.
+  run the block of the README and those of the cluster pages that need neither Kubeflow nor a second store.
 """
 
 from __future__ import annotations
