@@ -284,7 +284,7 @@ spec:
 
 def test_a_full_disk(tmp_path: Path) -> None:
     """A pod that fills its scratch space is evicted, and repeated elsewhere; training goes on from its checkpoint."""
-    run = Run(tmp_path, "disk", {"train": {"epochs": 400, "checkpoint_s": 1.0}})
+    run = Run(tmp_path, "disk", {"train": {"epochs": 150, "checkpoint_s": 1.0}})
     pod = run.running(lambda: run.pods("train"), why="train")
     until(lambda: any(key.endswith("/checkpoint") for key in trained(run)), why="there is a checkpoint")
     signal("STOP", pod)  # the kubelet looks at the disk once a minute: training would be over by then
