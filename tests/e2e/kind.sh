@@ -2,7 +2,7 @@
 # The cluster that the end-to-end tests run on, made with kind. Another kind of cluster: a program with these verbs, named
 # by LIPT_E2E_CLUSTER.
 #
-# KIND_NODE_IMAGE: of the nodes, instead of kind's own choice. ARGO_VERSION: of Argo Workflows, such as v4.1.2.
+# KIND_NODE_IMAGE: of the nodes, instead of kind's own choice. ARGO_VERSION: of Argo Workflows, such as v3.7.14.
 #
 #   up                      start it, with Argo Workflows and two GPU workers; fine when it is up; prints its KUBECONFIG
 #   image TAG               build the image and give it to the nodes
@@ -12,8 +12,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 name=lipt-e2e
-argo=https://github.com/argoproj/argo-workflows/releases/download/v3.7.14/install.yaml
-argo="${argo/v3.7.14/${ARGO_VERSION:-v3.7.14}}"
+argo=https://github.com/argoproj/argo-workflows/releases/download/v4.1.2/install.yaml
+argo="${argo/v4.1.2/${ARGO_VERSION:-v4.1.2}}"
 export KUBECONFIG="${TMPDIR:-/tmp}/$name.kubeconfig"
 
 gpus() { # one `nvidia.com/gpu` per worker: counted and scheduled, no device behind it

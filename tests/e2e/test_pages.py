@@ -58,7 +58,7 @@ def test_people_and_pull_secrets(overlay: None) -> None:
     asked = ("--as=someone", "auth", "can-i")  # Argo's aggregate roles add the workflows, where they are installed
     for namespace, verb, kind, answer in (
         (NAMESPACE, "delete", "jobs.batch", "yes"),
-        ("lipt-store", "create", "pods/portforward", "yes"),
+        ("lipt-store", "list", "pods", "yes"),
         ("lipt-store", "get", "secrets", "no"),
         ("default", "list", "pods", "no"),
     ):

@@ -61,15 +61,22 @@ def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None
     assert [job["metadata"]["ownerReferences"][0]["name"] for job in jobs] == [run.workflow] * len(jobs)
 
 
+def test_shared_scoring_and_pretraining_choose_the_same_subset(tmp_path: Path, same: Any) -> None:
+    """Two pods share the jigsaws, and then the score blocks; every artifact is that of one pod alone."""
+    run = Run(tmp_path, "shared", nodes=2)
+    run.succeeds()
+    same(run)
+    workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
+    assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
+
+
 def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:
-    """Submitted one after the other: the second waits for the boxes and pods of the first. Two pods share the jigsaws,
-    and then the score blocks; every artifact is that of one pod alone."""
-    runs = [Run(tmp_path, "twins", nodes=2) for _ in range(2)]
+    """Submitted one after the other: the second waits for the boxes and pods of the first."""
+    runs = [Run(tmp_path, "twins"), Run(tmp_path, "twins")]
     for run in runs:
         run.succeeds()
         same(run)
-    workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for run in runs for pod in run.workers()]
-    assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
+    assert len([pod for run in runs for pod in run.workers()]) == 4
     logs = [run.logs() for run in runs]
     assert any("which does the same work" in log for log in logs)
     for box in ("initialise", "merge", "train ccs"):

@@ -12,7 +12,7 @@ from lipt.version import __version__
 
 #: Since this version, Jobs can retry each index separately by default.
 _OLDEST = (1, 29)
-_ARGO = "install Argo Workflows 3.7: manifests/README.md has the command"
+_ARGO = "install Argo Workflows: manifests/README.md has the command"
 
 
 def server(cluster: Api, engine: str, namespace: str) -> str:
