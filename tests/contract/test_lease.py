@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from lipt.adapters.store import open_store
+from lipt.runtime import lease
 from tests.programs import ROOT
 
 _TURNS = """
@@ -142,6 +145,31 @@ def test_a_suspended_process_leaves_its_work_to_the_one_that_took_over(start: St
     assert end_of(second) == "made {'count': 2}"
     assert line_of(first) == "demo another process has taken over"
     assert end_of(first) == "found {'count': 2}"
+
+
+def test_a_late_beat_does_not_bring_back_a_claim_that_was_removed(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rival removes the claim after the holder has looked for it and before the holder writes."""
+    store = open_store(location)
+    monkeypatch.setattr(lease, "BEAT_S", 0.02)
+    with lease.leased(store, "stage/key/lease", lambda text: None) as held:
+        size, looked = store.size, threading.Event()
+
+        def removed_after(key: str) -> int | None:
+            found = size(key)
+            store.delete(key)
+            looked.set()
+            return found
+
+        monkeypatch.setattr(store, "size", removed_after)
+        assert looked.wait(30)
+        while not store.list("stage/key/lease-"):  # the late beat
+            time.sleep(0.01)
+        monkeypatch.setattr(store, "size", size)
+        with pytest.raises(lease.LostLeaseError):
+            held.check()
+    assert store.list() == []
 
 
 def test_an_ended_stage_frees_its_lease(location: str, start: Start) -> None:

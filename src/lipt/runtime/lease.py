@@ -5,9 +5,10 @@ taken; otherwise the claim is withdrawn, and the process waits until all other c
 least one sees the claim of the other, so they never take the lease at the same time. This needs nothing of a store but
 that a listing shows what was written before.
 
-A holder renews its claim every `BEAT_S` seconds. A claim that does not change for `EXPIRE_S` seconds is removed: its
-process is dead. On the same machine this shows at once. A holder that was merely suspended finds its claim removed, and
-then leaves the work to the other.
+A holder writes a *beat* beside its claim every `BEAT_S` seconds. A claim whose beat does not change for `EXPIRE_S`
+seconds is removed: its process is dead. On the same machine this shows at once. A holder that was merely suspended
+finds its claim removed, and then leaves the work to the other. (Beats are objects of their own, because a late one must
+not bring back a claim that was removed.)
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lipt.errors import LiptError, printable
 
 #: Seconds between two renewals, and without one until others take over.
 BEAT_S, EXPIRE_S = 5.0, 30.0
+_BEAT = ".beat"
 _LONGEST_PAUSE_S = 5.0
 
 
@@ -41,7 +43,6 @@ class Lease:
 
     def __init__(self, store: Store, name: str) -> None:
         self._store, self.key = store, f"{name}-{uuid4().hex[:16]}"
-        self._beats = 0
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -55,21 +56,27 @@ class Lease:
             raise LostLeaseError
 
     def _claim(self) -> None:
-        document = {"machine": _machine(), "host": socket.gethostname(), "pid": os.getpid(), "beats": self._beats}
+        document = {"machine": _machine(), "host": socket.gethostname(), "pid": os.getpid()}
         self._store.write(self.key, json.dumps(document).encode(), kind="other")
-        self._beats += 1
 
     def _withdraw(self) -> None:
         with self._lock, suppress(LiptError):  # with the store away, it expires
             self._ended.set()
-            self._store.delete(self.key)
+            _remove(self._store, self.key)
 
     def _renew(self) -> None:
+        beats = 0
         while not self._ended.wait(BEAT_S):
             with suppress(LiptError), self._lock:  # a store that is away is away for the others, too
                 if self._ended.is_set() or self._store.size(self.key) is None:
                     return
-                self._claim()
+                beats += 1
+                self._store.write(self.key + _BEAT, b"%d" % beats, kind="other")
+
+
+def _remove(store: Store, claim: str) -> None:
+    store.delete(claim)
+    store.delete(claim + _BEAT)
 
 
 @contextmanager
@@ -104,23 +111,25 @@ class _Rivals:
     def __init__(self, store: Store, name: str, say: Callable[[str], None]) -> None:
         self._store, self._name, self._say = store, name, say
         self._seen: dict[str, tuple[bytes, float]] = {}
-        """Key -> (last contents, seconds for which they have not changed, as far as the store was there)."""
+        """Claim -> (its last beat, seconds for which it has not changed, as far as the store was there)."""
         self._told: set[str] = set()
         self.pause_s = 0.0
         """Seconds since the last look."""
 
     def alive(self, *, besides: str = "") -> bool:
         """Whether there are claims of living processes. Those of dead ones are removed."""
-        found = [key for key in self._store.list(f"{self._name}-") if key != besides]
+        found = [key for key in self._store.list(f"{self._name}-") if key != besides and not key.endswith(_BEAT)]
         return sum(map(self._is_alive, found)) > 0  # looks at all of them
 
     def _is_alive(self, key: str) -> bool:
         try:
-            data = self._store.read(key, kind="other")
+            data, beat = self._store.read(key, kind="other"), b""
+            with suppress(MissingObjectError):
+                beat = self._store.read(key + _BEAT, kind="other")
         except MissingObjectError:
             return False
-        before, quiet_s = self._seen.get(key, (data, 0.0))
-        self._seen[key] = data, quiet_s + self.pause_s if data == before else 0.0
+        before, quiet_s = self._seen.get(key, (beat, 0.0))
+        self._seen[key] = beat, quiet_s + self.pause_s if beat == before else 0.0
         try:
             claim = json.loads(data)
             who = printable(f"process {claim['pid']} on {claim['host']}")
@@ -136,7 +145,7 @@ class _Rivals:
                 self._told.add(key)
                 self._say(f"waits for {who}, which does the same work")
             return True
-        self._store.delete(key)
+        _remove(self._store, key)
         return False
 
 
