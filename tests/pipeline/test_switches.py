@@ -227,7 +227,7 @@ def test_large_images_with_a_torchvision_model(folder: Path, photographs: Path) 
             {
                 "data": {
                     "source": str(photographs),
-                    "image_size": 64,
+                    "image_size": 32,
                     "crop": "resized",
                     "flip": True,
                     "resident_mb": resident_mb,
