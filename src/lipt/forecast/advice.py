@@ -31,9 +31,9 @@ GAINS: Mapping[tuple[Way, float], str] = {
     ("theta_p", 0.01): "+6.4 ± 1.7",
     ("theta_p", 0.05): "+0.1 ± 7.0",
     ("trajectory", 0.01): "+9.2 ± 2.9",
-    ("trajectory", 0.05): "+3.5 ± 0.6",
-    ("trajectory", 0.1): "+4.2 ± 0.6",
-    ("trajectory", 0.3): "+0.2 ± 1.4",
+    ("trajectory", 0.05): "+4.5 ± 0.3",
+    ("trajectory", 0.1): "+4.2 ± 0.5",
+    ("trajectory", 0.3): "+0.1 ± 1.3",
     ("rs2", 0.01): "+10.7 ± 1.6",
 }
 #: From this share on, theta_p's scores chose no better than random.

@@ -80,7 +80,7 @@ def test_the_advice_keeps_to_the_limits(path: str) -> None:
 def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
     text = shown(path, "--storage", "0.00002")
     assert "scores of 10 epochs (dual)" in text
-    assert "+4.2 ± 0.6" in text
+    assert GAINS["trajectory", 0.1] in text
     assert "Measure on your data" in text
     settings = yaml.safe_load(text[text.index("select:") :])
     pasted = tmp_path / "pasted.yaml"
