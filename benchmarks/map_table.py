@@ -1,5 +1,7 @@
 """The table and the heat map of `benchmarks.map`: `python -m benchmarks.map_table RESULTS.jsonl [FIGURE.svg]`.
 
+With `--against EARLIER.jsonl` the table has the accuracies minus the earlier ones of the same seeds.
+
 Gains are test accuracy minus that of class-balanced random with the same seed, in points, with the 95 % interval of
 Student's t over the seeds. A gain whose interval excludes 0 is bold.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,27 +45,40 @@ def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> tuple[floa
     return statistics.mean(pairs), float(half), len(pairs)
 
 
-def markdown(found: dict[Cell, dict[int, float]]) -> str:
-    """A row per steps, rule and epochs of the scorer; a column per kept share."""
+def table(found: dict[Cell, dict[int, float]], entry: Callable[[Cell], str]) -> str:
+    """In Markdown: a row per steps, rule and epochs of the scorer; a column per kept share."""
     fractions = sorted({cell[1] for cell in found})
     head = ["steps", "rule", "epochs of the scorer", *(f"{fraction:.0%} kept" for fraction in fractions)]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for steps, rule, epochs in sorted({(cell[0], cell[2], cell[3]) for cell in found}):
-        cells = []
-        for fraction in fractions:
-            cell = steps, fraction, rule, epochs
-            if cell not in found:
-                cells.append("")
-            elif rule == "random":
-                cells.append(f"{statistics.mean(found[cell].values()):.1f} ({len(found[cell])})")
-            elif (measured := gain(found, cell)) is None:
-                cells.append("one seed")
-            else:
-                mean, half, seeds = measured
-                text = f"{mean:+.1f} ± {half:.1f} ({seeds})"
-                cells.append(f"**{text}**" if abs(mean) > half else text)
-        lines.append(f"| {steps:,} | {rule} | {epochs or ''} | {' | '.join(cells)} |")
+        cells = [(steps, fraction, rule, epochs) for fraction in fractions]
+        entries = [entry(cell) if cell in found else "" for cell in cells]
+        lines.append(f"| {steps:,} | {rule} | {epochs or ''} | {' | '.join(entries)} |")
     return "\n".join(lines)
+
+
+def gains(found: dict[Cell, dict[int, float]]) -> str:
+    """The accuracies of random and the gains of the others over them."""
+
+    def entry(cell: Cell) -> str:
+        if cell[2] == "random":
+            return f"{statistics.mean(found[cell].values()):.1f} ({len(found[cell])})"
+        return _difference(gain(found, cell))
+
+    return table(found, entry)
+
+
+def changes(found: dict[Cell, dict[int, float]], earlier: dict[Cell, dict[int, float]]) -> str:
+    """How much each accuracy is above an earlier measurement of the same cell and seeds."""
+    return table(found, lambda cell: _difference(paired(found[cell], earlier.get(cell, {}))))
+
+
+def _difference(measured: tuple[float, float, int] | None) -> str:
+    if measured is None:
+        return "one seed"
+    mean, half, seeds = measured
+    text = f"{mean:+.1f} ± {half:.1f} ({seeds})"
+    return f"**{text}**" if abs(mean) > half else text
 
 
 def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
@@ -101,9 +116,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("figure", type=Path, nargs="?")
+    parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
     found = accuracies(arguments.results.read_text(encoding="utf-8").splitlines())
-    print(markdown(found))
+    if arguments.against:
+        print(changes(found, accuracies(arguments.against.read_text(encoding="utf-8").splitlines())))
+    else:
+        print(gains(found))
     if arguments.figure:
         heat_map(found, arguments.figure)
 

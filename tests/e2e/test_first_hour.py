@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 from pathlib import Path
 
 from tests.docs.pages import blocks
@@ -47,10 +48,11 @@ def test_from_the_readme_to_a_report(tmp_path: Path) -> None:
 def followed(watch: str, name: str) -> str:
     """The last phase of a run, as the reader sees it; who would stop looking now."""
     with subprocess.Popen(f"exec {watch}", shell=True, stdout=subprocess.PIPE, text=True) as process:
-        killer = subprocess.Popen(["sh", "-c", f"sleep 900; kill {process.pid}"])
+        limit = threading.Timer(900, process.terminate)
+        limit.start()
         assert process.stdout
         phases = (words[1] for line in process.stdout if (words := line.split())[:1] == [name] and len(words) > 1)
         last = next((phase for phase in phases if phase in ("Succeeded", "Failed", "Error")), "")
         process.terminate()
-        killer.kill()
+        limit.cancel()
     return last

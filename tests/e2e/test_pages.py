@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.pages import script
-from tests.e2e.cluster import BUCKET, NAMESPACE, Run, kubectl, shell
+from tests.e2e.cluster import BUCKET, NAMESPACE, STORE, Run, kubectl, shell
 
 KUBEFLOW, CLUSTER = "docs/explanation/kubeflow.md", "docs/howto/cluster.md"
 
@@ -58,14 +58,14 @@ def test_people_and_pull_secrets(overlay: None) -> None:
     asked = ("--as=someone", "auth", "can-i")  # Argo's aggregate roles add the workflows, where they are installed
     for namespace, verb, kind, answer in (
         (NAMESPACE, "delete", "jobs.batch", "yes"),
-        ("lipt-store", "list", "pods", "yes"),
-        ("lipt-store", "get", "secrets", "no"),
+        (STORE, "list", "pods", "yes"),
+        (STORE, "get", "secrets", "no"),
         ("default", "list", "pods", "no"),
     ):
         assert kubectl(*asked, verb, kind, namespace=namespace, check=False).strip() == answer, (namespace, kind)
     shell(script(CLUSTER, "kubectl -n NAMESPACE patch serviceaccount", {"NAMESPACE": NAMESPACE, '"NAME"': '"pull"'}))
     account = json.loads(kubectl("get", "serviceaccount", "lipt-worker", "-o", "json"))
     assert account["imagePullSecrets"] == [{"name": "pull"}]
-    for namespace in (NAMESPACE, "lipt-store"):
+    for namespace in (NAMESPACE, STORE):
         kubectl("delete", "rolebinding", "lipt-users", namespace=namespace)
     kubectl("patch", "serviceaccount", "lipt-worker", "--type=merge", "-p", '{"imagePullSecrets": null}')

@@ -231,5 +231,5 @@ def test_race(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) 
     path = start("race")
     assert run(path, ["model.width=4", "score.epochs=2", "train.steps=20"]) == 1
     shown = capsys.readouterr().err
-    assert "race, 10% of the steps, validation accuracy: class-balanced random" in shown
+    assert "race, 10% of the steps, validation accuracy: Class-balanced random" in shown
     assert "race, 30% of the steps, validation accuracy:" in shown

@@ -121,8 +121,11 @@ def test_the_boxes_of_a_pipeline_race_as_one_process_does(
     assert len(finished.document.race) == 5
 
 
-def test_the_forecast_of_a_race(tmp_path: Path) -> None:
-    ctx = context(tmp_path, {"contestants": [{"algorithm": "dual"}], "rounds": [0.25]})
+@pytest.mark.parametrize("start", ["fresh", "continue"])
+def test_the_forecast_of_a_race(tmp_path: Path, start: str) -> None:
+    ctx = context(
+        tmp_path, {"contestants": [{"algorithm": "dual"}], "rounds": [0.25]}, train={"epochs": 8, "start": start}
+    )
     document = run_with_baseline(ctx)
     assert document is not None
     works = {work.stage: work for work in work_of(ctx, DataSize.stored(ctx))}
@@ -135,7 +138,7 @@ def test_the_forecast_of_a_race(tmp_path: Path) -> None:
     assert "<h2>The race</h2>" in page
     assert sum(row.won for row in document.race) == 1
     assert document.rows[0].reason == "it won the race of selections, on the validation images"
-    assert [row.label for row in document.race] == ["class-balanced random", "ccs", "dual"]
+    assert [row.label for row in document.race] == ["Class-balanced random", "ccs", "dual"]
     assert page.count(">won<") == 1
 
 

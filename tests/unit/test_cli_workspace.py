@@ -85,7 +85,7 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     ended = lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"))
     assert ended.returncode == 0, ended.stderr
     names = [run["run"] for run in runs_of(folder)]
-    assert all(f"class-balanced random [{name}]" in ended.stdout for name in names)
+    assert all(f"Class-balanced random [{name}]" in ended.stdout for name in names)
     page = Path(ended.stdout.splitlines()[-1]).read_text()
     assert "Yes: the data, the test images and the network are the same." in page
     rows = json.loads(lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]

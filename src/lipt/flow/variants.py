@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lipt.config import Config
-from lipt.runtime.algorithm import algorithm_label, algorithm_of
+from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_label, algorithm_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def variants(config: Config) -> dict[str, Variant]:
         "full": (f"Full data{fresh}", {"select": everything, "train": _ALL_DATA | {"epoch_fraction": None}}),
         "random": (f"Random subset{same}", {"select": _chosen_by("random"), "train": _RANDOM}),
         "stratified": (
-            f"Class-balanced random{same}",
+            f"{CLASS_BALANCED}{same}",
             {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
         "rs2": (

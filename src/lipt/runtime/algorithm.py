@@ -6,8 +6,8 @@ from lipt.config import Config, Contestant
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
 
-#: Algorithms that people know by another name.
-_NAMES = {"stratified": "class-balanced random"}
+#: The algorithm `stratified` as reports write it.
+CLASS_BALANCED = "Class-balanced random"
 
 
 def algorithm_of(config: Config) -> str:
@@ -17,10 +17,10 @@ def algorithm_of(config: Config) -> str:
 
 
 def algorithm_label(config: Config) -> str:
-    """The algorithm as reports write it: `herding`, or `auto (ccs)` if `auto` chose it."""
+    """The algorithm as reports write it: `herding`, `auto (ccs)` if `auto` chose it, or `Class-balanced random`."""
     configured, runs = config.select.algorithm, algorithm_of(config)
-    name = _NAMES.get(runs, runs)
-    return name if runs == configured else f"{configured} ({name})"
+    name = CLASS_BALANCED if runs == "stratified" else runs
+    return name if runs == configured else f"{configured} ({name.lower()})"
 
 
 def label_with_options(config: Config) -> str:

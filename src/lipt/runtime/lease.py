@@ -28,7 +28,7 @@ from uuid import uuid4
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.errors import LiptError, printable
 
-#: Seconds between two renewals, and without one until others take over.
+#: Seconds between two beats, and without one until others take over.
 BEAT_S, EXPIRE_S = 5.0, 30.0
 _BEAT = ".beat"
 _LONGEST_PAUSE_S = 5.0
@@ -64,7 +64,7 @@ class Lease:
             self._ended.set()
             _remove(self._store, self.key)
 
-    def _renew(self) -> None:
+    def _beat_on(self) -> None:
         beats = 0
         while not self._ended.wait(BEAT_S):
             with suppress(LiptError), self._lock:  # a store that is away is away for the others, too
@@ -92,7 +92,7 @@ def leased(store: Store, name: str, say: Callable[[str], None]) -> Iterator[Leas
         try:
             lease._claim()
             if not rivals.alive(besides=lease.key):
-                threading.Thread(target=lease._renew, daemon=True).start()
+                threading.Thread(target=lease._beat_on, daemon=True).start()
                 yield lease
                 return
         finally:

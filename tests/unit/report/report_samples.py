@@ -188,7 +188,7 @@ def comparison() -> list[Row]:
             "stratified",
             [0.763, 0.766, 0.764],
             "random",
-            label="class-balanced random",
+            label="Class-balanced random",
             stage_wall_s={"train": 283.0},
             data_bytes=15.4e6,
             model_bytes=44.7e6,

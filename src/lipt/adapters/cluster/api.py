@@ -134,8 +134,8 @@ class Cluster:
 
 
 def cause_of(error: Exception) -> str:
-    """The last part of what urllib3 says about a lost connection, such as `[Errno 111] Connection refused`; before it
-    stand pool, address and attempts."""
+    """The end of urllib3's message about a lost connection, such as `[Errno 111] Connection refused`. Its beginning
+    repeats the address and counts the attempts."""
     said = " ".join(str(getattr(error, "reason", None) or error).split())
     return said.rpartition(": ")[2]
 

@@ -1,0 +1,49 @@
+"""The error of a stage whose processes failed."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
+from lipt.runtime.processes.peers import Peers
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+#: By rank.
+Failures = dict[int, "ProcessFailure"]
+
+#: Signals that end a process that lost a partner, or one that the launcher stops because another failed.
+_FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
+
+
+def first_error(failures: Failures, processes: int, label: str, peers: Peers | None) -> LiptError:
+    """The one error that explains the others: an error with a known cause, else a kill, else the earliest.
+
+    A process that loses its partner fails, too. So the order of the failures says little. If no process here failed by
+    itself, it was one in another pod.
+    """
+    messages = [failure.error_file_data["message"] for failure in failures.values()]
+    told = [message for message in messages if isinstance(message, dict)]
+    died = {rank: failure.exitcode for rank, failure in failures.items()}
+    told.sort(key=lambda error: (not error["known"], error["follows"], error["time"]))
+    if told and told[0]["known"]:
+        classes: dict[int, type[LiptError]] = {2: UsageError, 3: TransientError}
+        return classes.get(told[0]["code"], RunError)(told[0]["message"], told[0]["remedy"])
+    killed = [(rank, signal.Signals(-code)) for rank, code in sorted(died.items()) if code < 0]
+    by_itself = [entry for entry in killed if entry[1] not in _FOLLOWS]
+    if peers and not by_itself and all(error["follows"] for error in told):
+        return peers.error()
+    killed = by_itself or ([] if told else killed)
+    if killed:
+        rank, number = killed[0]
+        memory = "; give it more memory if it ran out" if number == signal.SIGKILL else ""
+        return RunError(
+            f"{label}: process {rank} of {processes} was killed ({number.name})",
+            f"run the same command again, it continues where it stopped{memory}",
+        )
+    if told:
+        where = f"{label}: process {told[0]['rank']} of {processes}"
+        return UnexpectedError(f"{where}: {told[0]['message']}", told[0]["traceback"])
+    return RunError(f"{label}: process {min(died)} of {processes} ended with code {died[min(died)]}")
