@@ -78,12 +78,10 @@ def measures(attempt: Attempt, trainer: Trainer) -> Callable[[Trainer], None]:
 def follow(attempt: Attempt, trainer: Trainer) -> None:
     """Report the progress of each batch."""
 
-    def advance(done: int, count: int) -> None:
-        progress, epochs = trainer.progress, _epochs(trainer)
+    def advance(done: int, total: int) -> None:
+        progress = trainer.progress
         loss = f", loss {progress.loss[-1]:.3f}" if progress.loss else ""
-        attempt.shows(f"images, epoch {progress.epoch + 1} of {epochs}{loss}")(
-            progress.epoch * count + done, epochs * count
-        )
+        attempt.shows(f"images, epoch {progress.epoch + 1} of {_epochs(trainer)}{loss}")(done, total)
 
     trainer.advance = advance
 

@@ -98,7 +98,7 @@ class Trainer:
         self.device = device
         self.progress = TrainingProgress()
         self.advance: Callable[[int, int], None] = lambda _done, _total: None
-        """Called after each batch with (images done in this epoch, images of this epoch)."""
+        """Called after each batch with (images seen, images of the whole training as far as it is known)."""
         self.optimizer = SGD(model.parameters(), momentum=recipe.momentum, weight_decay=recipe.weight_decay)
 
     @property
@@ -138,6 +138,7 @@ class Trainer:
             before, total = self.progress.steps, recipe.steps
             sizes = sizes[: recipe.steps - self.progress.steps]
             rows_K = rows_K[: sum(sizes)]
+        expected = self.progress.images + round(len(rows_K) * (total - before) / len(sizes))
         if sizes[-1] < ranks.count:
             raise RunError(
                 f"a batch of {sizes[-1]} images cannot be divided over {ranks.count} processes", "use fewer processes"
@@ -180,7 +181,7 @@ class Trainer:
                 seen.append(observe(logits_PC.detach().float(), y_P))
             loss_sum += losses_P.detach().sum()
             done += part.size
-            self.advance(done, len(rows_K))
+            self.advance(self.progress.images + done, expected)
         hit_P = torch.cat(hits)
         if recorders:
             seen_N3 = torch.zeros(len(images), 3)

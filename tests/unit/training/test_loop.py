@@ -162,8 +162,12 @@ def test_steps_end_a_training_within_an_epoch(steps: int) -> None:
     rates: list[float] = []
     step = trainer.optimizer.step
     trainer.optimizer.step = lambda lr: (rates.append(lr), step(lr))[1]  # type: ignore[method-assign]
+    shown: list[tuple[int, int]] = []
+    trainer.advance = lambda done, total: shown.append((done, total))
     train(trainer, fixed(images))
     assert trainer.progress.steps == len(rates) == steps
+    assert shown[-1] == (trainer.progress.images, trainer.progress.images)
+    assert [total for _, total in shown] == pytest.approx([trainer.progress.images] * steps, abs=len(images) / 16)
     assert rates == pytest.approx([0.05 * 0.5 * (1 + math.cos(math.pi * done / steps)) for done in range(steps)])
 
 
