@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lipt.adapters.cluster import argo
-from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
+from lipt.adapters.cluster import api, argo
+from lipt.adapters.cluster.api import PATIENCE_S, Cluster, MissingError, Patience, UnreachableError, drawn_name
 from lipt.adapters.cluster.argo import Argo
 from lipt.config import parse_config
+from lipt.errors import LiptError, TransientError
+from tests.conftest import free_port
 from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
@@ -95,3 +98,27 @@ def test_the_last_attempt_of_a_box_has_the_reason() -> None:
     assert [box.phase for box in state.boxes] == ["Pending", "Pending", "Failed", "Pending", "Pending"]
     assert state.boxes[2].message == "no quorum"
     assert state.over
+
+
+def test_an_address_that_never_answered_is_given_up_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "FIRST_ANSWER_S", 0.1)
+    use_cluster(f"http://127.0.0.1:{free_port()}", tmp_path, monkeypatch)
+    started = time.monotonic()
+    with pytest.raises(TransientError, match="is unreachable"):
+        Cluster().get(JOBS)
+    assert time.monotonic() - started < PATIENCE_S / 4
+
+
+def test_one_that_has_answered_is_given_time() -> None:
+    """Even if its answer was that it cannot answer now."""
+    said: list[LiptError] = [TransientError("503")] + [UnreachableError("nothing")] * 3
+
+    def call() -> str:
+        if said:
+            raise said.pop(0)
+        return "answer"
+
+    assert Patience(0, 20)(call) == "answer"
+    said.append(UnreachableError("nothing"))
+    with pytest.raises(UnreachableError):
+        Patience(0, 20)(call)

@@ -81,9 +81,10 @@ def test_a_run_that_never_arrived_is_an_error(server: type[Server]) -> None:
 
 
 def test_an_address_where_nothing_listens_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipt.adapters.cluster.kubeflow.FIRST_ANSWER_S", 0.1)
     monkeypatch.setenv("KFP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(TransientError) as caught:
-        Kubeflow(Answers(), "vision", patience_s=0.1).state("x")
+        Kubeflow(Answers(), "vision").state("x")
     assert caught.value.message == "Kubeflow Pipelines is unreachable: [Errno 111] Connection refused"
 
 

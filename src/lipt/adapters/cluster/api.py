@@ -2,16 +2,20 @@
 
 import json
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
 from lipt.adapters.cluster.admission import reason_of, remedy_of
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 #: Seconds; an API server restarts in less time.
 PATIENCE_S = 120.0
+#: The same for an address that has never answered, and is probably wrong.
+FIRST_ANSWER_S = 10.0
+T = TypeVar("T")
 _MERGE = "application/merge-patch+json"
 
 
@@ -48,7 +52,8 @@ class Cluster:
         """Take the credentials of this pod, else those of the kubeconfig.
 
         Args:
-            patience_s: seconds for which failed calls are retried.
+            patience_s: seconds for which failed calls are retried. Outside of a cluster, calls before the first answer
+                are retried for at most `FIRST_ANSWER_S` seconds.
 
         Raises:
             UsageError: there are no credentials, or the client library is missing.
@@ -58,9 +63,11 @@ class Cluster:
             from kubernetes.config.config_exception import ConfigException
         except ImportError:
             raise UsageError("the Kubernetes client is not installed", "pip install 'lipt[kubeflow]'") from None
+        first_s = patience_s
         try:
             config.load_incluster_config()
         except ConfigException:
+            first_s = FIRST_ANSWER_S
             try:
                 config.load_kube_config()
             except (ConfigException, OSError) as error:
@@ -71,7 +78,7 @@ class Cluster:
         settings.retries = False  # `text` retries
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)
-        self._patience_s = patience_s
+        self._patience = Patience(first_s, patience_s)
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""
@@ -102,8 +109,7 @@ class Cluster:
 
     def request(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str:
         """The body of the answer."""
-        answer: str = patient(self._patience_s)(self._once, method, path, query or {}, body)
-        return answer
+        return self._patience(lambda: self._once(method, path, query or {}, body))
 
     def _once(self, method: str, path: str, query: dict[str, str], body: Any) -> str:
         from kubernetes.client import ApiException
@@ -127,7 +133,7 @@ class Cluster:
         except ApiException as error:
             raise _translated(error, method, path) from None
         except (HTTPError, OSError) as error:
-            raise TransientError(
+            raise UnreachableError(
                 f"the Kubernetes API server {self.host} is unreachable: {cause_of(error)}",
                 "check the cluster, then try again",
             ) from None
@@ -140,14 +146,39 @@ def cause_of(error: Exception) -> str:
     return said.rpartition(": ")[2]
 
 
-def patient(seconds: float) -> Retrying:
-    """Calls a function again while it raises TransientError, for that long; then that error is raised."""
-    return Retrying(
-        retry=retry_if_exception_type(TransientError),
-        wait=wait_random_exponential(multiplier=0.5, max=10),
-        stop=stop_after_delay(seconds),
-        reraise=True,
-    )
+class UnreachableError(TransientError):
+    """No answer came."""
+
+
+class Patience:
+    """Calls a function again while it raises TransientError, for a limited time; then that error is raised."""
+
+    def __init__(self, first_s: float, then_s: float) -> None:
+        """
+        Args:
+            first_s: seconds until the first answer, if `then_s` is not less.
+            then_s: seconds after an answer has come.
+        """
+        self._seconds, self._then_s = min(first_s, then_s), then_s
+
+    def __call__(self, function: Callable[[], T]) -> T:
+        def once() -> T:
+            try:
+                answer = function()
+            except UnreachableError:
+                raise
+            except LiptError:
+                self._seconds = self._then_s
+                raise
+            self._seconds = self._then_s
+            return answer
+
+        return Retrying(
+            retry=retry_if_exception_type(TransientError),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            stop=lambda state: (state.seconds_since_start or 0) >= self._seconds,
+            reraise=True,
+        )(once)
 
 
 def drawn_name(base: str) -> str:

@@ -9,7 +9,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TypeVar
 
-from lipt.adapters.cluster.api import PATIENCE_S, Api, MissingError, RefusedError, cause_of, drawn_name, patient
+from lipt.adapters.cluster.api import (
+    FIRST_ANSWER_S,
+    PATIENCE_S,
+    Api,
+    MissingError,
+    Patience,
+    RefusedError,
+    UnreachableError,
+    cause_of,
+    drawn_name,
+)
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import BOXES
@@ -29,8 +39,8 @@ _PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "
 class Kubeflow:
     """Kubeflow Pipelines, through the API server of the cluster or at KFP_ENDPOINT.
 
-    Questions are repeated for `patience_s` seconds while Kubeflow Pipelines is unreachable; changes are not, because
-    an answer that was lost does not tell whether they were made.
+    Questions are repeated for `patience_s` seconds while Kubeflow Pipelines is unreachable (at most `FIRST_ANSWER_S`
+    until it has answered once). Changes are not repeated: a lost answer does not tell whether they were made.
     """
 
     def __init__(self, cluster: Api, namespace: str, *, patience_s: float = PATIENCE_S) -> None:
@@ -38,9 +48,13 @@ class Kubeflow:
             import kfp
         except ImportError:
             raise UsageError("the Kubeflow client is not installed", "pip install 'lipt[kubeflow]'") from None
-        self.cluster, self.namespace, self._patience_s = cluster, namespace, patience_s
+        self.cluster, self.namespace = cluster, namespace
+        self._patience = Patience(FIRST_ANSWER_S, patience_s)
         self._specs: dict[tuple[str, str], dict[str, Any]] = {}
-        self.client = self._ask(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
+        connect = Patience(FIRST_ANSWER_S, FIRST_ANSWER_S)  # it may succeed without an answer
+        self.client = connect(
+            lambda: _call(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
+        )
 
     def parameters(self) -> dict[str, Any]:
         _, spec = self._version()
@@ -151,8 +165,7 @@ class Kubeflow:
         return found
 
     def _ask(self, question: Callable[[], T]) -> T:
-        answer: T = patient(self._patience_s)(_call, question)
-        return answer
+        return self._patience(lambda: _call(question))
 
     def _version(self) -> tuple[Any, dict[str, Any]]:
         """The newest version of the pipeline, and its specification."""
@@ -192,7 +205,7 @@ def _call(function: Callable[[], T]) -> T:
     except ApiException as error:
         raise _translated(error) from None
     except (HTTPError, OSError) as error:
-        raise TransientError(
+        raise UnreachableError(
             f"Kubeflow Pipelines is unreachable: {cause_of(error)}",
             "set KFP_ENDPOINT, or check the cluster",
         ) from None
