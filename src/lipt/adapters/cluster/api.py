@@ -147,7 +147,7 @@ def cause_of(error: Exception) -> str:
 
 
 class UnreachableError(TransientError):
-    """No answer came."""
+    """The API server of the cluster, or Kubeflow Pipelines, does not answer at all."""
 
 
 class Patience:
