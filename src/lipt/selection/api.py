@@ -131,19 +131,18 @@ def select(
         fraction=fraction,
         balanced=balanced,
         initial_I=initial_I,
-        generator=torch.Generator().manual_seed(seed),
+        seed=seed,
     )
     picks = found.function(task, **bound)
-    weights_K = (
-        torch.ones_like(picks.indices_K, dtype=torch.float32) if picks.weights_K is None else picks.weights_K.float()
-    )
+    device = picks.indices_K.device
+    weights_K = torch.ones(len(picks.indices_K), device=device) if picks.weights_K is None else picks.weights_K.float()
     unused = [UNUSED] if asked == AUTO and candidates.num_models and not needs.outputs else []
     return Selection(
         indices_K=picks.indices_K,
         weights_K=weights_K,
         scores_N=None if picks.scores_N is None else picks.scores_N.float(),
         labels_N=candidates.labels_N,
-        positions_N=torch.arange(len(candidates)),
+        positions_N=torch.from_numpy(np.arange(len(candidates))),
         algorithm=name,
         options=bound,
         fraction=fraction,
@@ -197,18 +196,16 @@ def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
 def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:
     """A remark if classes with candidates have no selected sample, initial ones included."""
     labels = candidates.labels_N.numpy(force=True)
-    taken_C = np.zeros(candidates.num_classes, dtype=bool)
-    for each in (indices_K, initial_I):
-        if each.numel():
-            taken_C[labels[each.numpy(force=True)]] = True
-    if taken_C.all():
+    taken_K = torch.cat([indices_K, initial_I]) if initial_I.numel() else indices_K
+    taken_C = np.bincount(labels.take(taken_K.numpy(force=True)), minlength=candidates.num_classes).tolist()
+    if all(taken_C):
         return []
-    there_C = np.array(candidates.class_sizes) > 0
-    lost = np.flatnonzero(there_C > taken_C).tolist()
+    sizes_C = candidates.class_sizes
+    lost = [label for label, (size, taken) in enumerate(zip(sizes_C, taken_C, strict=True)) if size and not taken]
     if not lost:
         return []
     named = ", ".join(map(str, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
-    share = f"{len(lost)} of {int(there_C.sum())} classes get none of the {len(indices_K)} samples"
+    share = f"{len(lost)} of {sum(map(bool, sizes_C))} classes get none of the {len(indices_K)} samples"
     return [f"{share}: {named}; raise the budget to train on them"]
 
 

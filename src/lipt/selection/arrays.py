@@ -21,7 +21,7 @@ View: TypeAlias = Any
 
 def view(x: Tensor) -> View:
     """The same memory as a numpy array on a CPU, where numpy has less overhead per operation; else the tensor."""
-    return x.numpy() if x.device.type == "cpu" else x
+    return x.numpy() if x.is_cpu else x
 
 
 def as_tensor(values: ArrayLike, what: str) -> Tensor:

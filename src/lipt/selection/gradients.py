@@ -58,7 +58,7 @@ def precision(outputs: Iterable[Outputs]) -> torch.dtype:
 def probabilities(logits_NC: Tensor) -> Tensor:
     """softmax(z) (N, C). Each row is bitwise independent of the others."""
     z_NC = as_float(logits_NC)
-    if z_NC.device.type != "cpu" or not few(z_NC):
+    if not z_NC.is_cpu or not few(z_NC):
         return z_NC.softmax(1)  # vectorised within a row
     p_CN = _exponentials(z_NC)
     p_CN /= add_up(p_CN)
@@ -88,13 +88,13 @@ def error_vectors(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
 def error_norms(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     """|delta_i| (N,), as the `lengths` of the error vectors."""
     z_NC = as_float(logits_NC)
-    if z_NC.device.type != "cpu" or not few(z_NC):
+    if not z_NC.is_cpu or not few(z_NC):
         return lengths(error_vectors(z_NC, labels_N))
     # With e = exp(z - max z), delta is e_c of the other classes and minus their sum, all divided by the sum of all.
     # So no probability is computed, and nothing is subtracted.
     e_CN, y_N = _exponentials(z_NC), labels_N.numpy()
     e_X, own_N = e_CN.reshape(-1), y_N * len(y_N) + np.arange(len(y_N))
-    all_N = e_X[own_N]
+    all_N = e_X.take(own_N)
     e_X[own_N] = 0
     others_N = add_up(e_CN)
     all_N += others_N

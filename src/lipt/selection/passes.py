@@ -11,22 +11,27 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
-from lipt.selection.arrays import view
 from lipt.selection.compressed import TopLogits
 from lipt.selection.rows import RowBuffer, row_blocks
 from lipt.selection.types import Candidates, Outputs
 
 
-def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None], name: str = "candidate") -> None:
+def each_block(
+    candidates: Candidates, visit: Callable[[int, Candidates], None], name: str = "candidate", *, check: bool = True
+) -> None:
     """Call `visit(position of the first sample, samples)` for every block, in order.
 
     It is no iterator, because a caller's loop variable would keep a block while the next one is read.
+
+    Args:
+        check: False = the caller checks outputs in memory, by `check_finite`. Blocks are checked in any case.
 
     Raises:
         RunError: logits or features are not finite; the message says "`name` sample" and its position.
     """
     if candidates.stored is None:
-        check_finite(candidates, name)
+        if check:
+            check_finite(candidates, name)
         visit(0, candidates)
         return
     start = 0
@@ -35,10 +40,15 @@ def each_block(candidates: Candidates, visit: Callable[[int, Candidates], None],
         start += size
 
 
-def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor]) -> Tensor:
-    """The results (N, ...) of `compute`. It maps a block to one row per sample, each independent of the others."""
+def per_sample(candidates: Candidates, compute: Callable[[Candidates], Tensor], *, check: bool = True) -> Tensor:
+    """The results (N, ...) of `compute`. It maps a block to one row per sample, each independent of the others.
+
+    Args:
+        check: as for `each_block`.
+    """
     if candidates.stored is None:
-        check_finite(candidates, "candidate")
+        if check:
+            check_finite(candidates, "candidate")
         return compute(candidates)
     results = RowBuffer(len(candidates))
     each_block(candidates, lambda start, block: results.put(start, {"": compute(block)}))
@@ -95,19 +105,14 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
     message names the first such sample, counted from `start`. Raise UsageError if the logits are probabilities."""
     for index, outputs in enumerate(candidates.outputs):
         logits = outputs.logits_NC
-        if start == 0 and not isinstance(logits, TopLogits):
+        stored_NX = logits.log_p_NT if isinstance(logits, TopLogits) else logits
+        if start == 0 and stored_NX is logits:
             _refuse_probabilities(logits[:_FIRST], name, index)
-        stored = {
-            "logits": logits.log_p_NT if isinstance(logits, TopLogits) else logits,
-            "features": outputs.features_ND,
-        }
-        for what, values_NX in stored.items():
-            limit = _largest(values_NX.dtype) if what == "features" else math.inf
-            if not values_NX.numel() or (what == "features" and float(outputs.lengths_N.max()) < limit):
-                continue  # no value exceeds the norm of its row
-            for block in row_blocks(*values_NX.shape):
-                if not _below(values_NX[block], limit):
-                    _refuse(values_NX[block], limit, what, name, start + block.start, index)
+        if stored_NX.numel() and not _proves_finite(stored_NX):
+            _check_blocks(stored_NX, math.inf, "logits", name, start, index)
+        features_ND = outputs.features_ND
+        if features_ND.numel() and not float(outputs.lengths_N.max()) < (limit := largest(features_ND.dtype)):
+            _check_blocks(features_ND, limit, "features", name, start, index)  # no value exceeds the norm of its row
 
 
 #: Rows that are looked at to tell probabilities from logits.
@@ -116,7 +121,7 @@ _FIRST = 32
 
 def _refuse_probabilities(logits_BC: Tensor, name: str, model: int) -> None:
     """Raise UsageError if no logit is negative and each row adds up to 1."""
-    if not logits_BC.numel() or logits_BC.shape[1] < 2 or bool((view(logits_BC.float()) < 0).any()):
+    if not logits_BC.numel() or logits_BC.shape[1] < 2 or float(logits_BC.min()) < 0:
         return
     rows_BC = logits_BC.double()
     if float((rows_BC.sum(1) - 1).abs().max()) < 0.01:  # half precision rounds
@@ -126,18 +131,25 @@ def _refuse_probabilities(logits_BC: Tensor, name: str, model: int) -> None:
         )
 
 
-def _below(values_BX: Tensor, limit: float) -> bool:
-    """Whether all absolute values are finite and below the limit."""
-    if values_BX.device.type == "cpu" and values_BX.is_contiguous() and values_BX.dtype in LARGEST:
-        flat_X = values_BX.numpy(force=True).reshape(-1)
-        with np.errstate(all="ignore"):
-            if float(np.dot(flat_X, flat_X)) < limit**2 / 2:  # twice as fast as aminmax
-                return True
-    # Twenty times faster than isfinite. A comparison with NaN is false.
-    return float(torch.stack(values_BX.aminmax()).abs().amax()) < limit
+def _proves_finite(values_NX: Tensor) -> bool:
+    """Whether the sum of all squares is finite, and so every value. Twice as fast as aminmax."""
+    if values_NX.dtype not in LARGEST or not values_NX.is_cpu or not values_NX.is_contiguous():
+        return False
+    flat_X = values_NX.numpy(force=True).reshape(-1)
+    with np.errstate(all="ignore"):
+        return math.isfinite(np.dot(flat_X, flat_X))
 
 
-def _largest(dtype: torch.dtype) -> float:
+def _check_blocks(values_NX: Tensor, limit: float, what: str, name: str, start: int, model: int) -> None:
+    """Raise RunError unless all values are finite and below the limit."""
+    for block in row_blocks(*values_NX.shape):
+        # Twenty times faster than isfinite. A comparison with NaN is false.
+        if not float(torch.stack(values_NX[block].aminmax()).abs().amax()) < limit:
+            _refuse(values_NX[block], limit, what, name, start + block.start, model)
+
+
+def largest(dtype: torch.dtype) -> float:
+    """The limit of `LARGEST` for features of this type."""
     return LARGEST[torch.float64 if dtype == torch.float64 else torch.float32]
 
 

@@ -49,8 +49,13 @@ class Task:
     balanced: bool
     initial_I: Tensor
     """Int64 (I,), ascending positions of already selected samples."""
-    generator: torch.Generator
-    """On the CPU, so that draws do not depend on the device."""
+    seed: int
+    """Of the draws."""
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        """On the CPU, so that draws do not depend on the device."""
+        return torch.Generator().manual_seed(self.seed)
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -82,6 +87,8 @@ class Picks:
     scores_N: Tensor | None = None
 
 
+#: Up to this number of scores, torch finds the highest faster than numpy.
+FEW = 2**14
 #: Gains whose relative difference is at most this are equal.
 TIE = 1e-6
 
@@ -191,6 +198,8 @@ def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, fea
 
 def top(task: Task, scores_N: Tensor) -> Picks:
     """The highest scores of every group; equal scores by lowest index."""
+    if not task.balanced:
+        return Picks(indices_K=highest(scores_N, task.budget), scores_N=scores_N)
     return per_group(task, lambda group: (highest(scores_N[group.rows], group.budget), None), scores_N)
 
 
@@ -198,11 +207,19 @@ def highest(scores_M: Tensor, k: int) -> Tensor:
     """Positions of the k highest scores (all, if there are fewer), highest first; equal scores by lowest position."""
     n = len(scores_M)
     k = min(k, n)
-    if scores_M.device.type != "cpu" or k == 0 or (k == n and scores_M.dtype != torch.float32):
+    if not scores_M.is_cpu or k == 0 or (k == n and scores_M.dtype != torch.float32):
         return torch.sort(scores_M, descending=True, stable=True).indices[:k]
-    scores = scores_M.numpy()
-    # Only these can be among the highest.
-    could_S = np.arange(n) if k == n else np.flatnonzero(scores >= np.partition(scores, n - k)[n - k])
+    scores, could_S = scores_M.numpy(), None
+    if n <= FEW and k < n:
+        top_T, at_T = scores_M.topk(k + 1)
+        top, at_K = top_T.numpy(), at_T[:k]
+        lower_K = top[1:] < top[:-1]
+        if lower_K.all():  # no two are equal
+            return at_K
+        if lower_K[-1]:
+            could_S = np.sort(at_K.numpy())
+    if could_S is None:  # only these can be among the highest
+        could_S = np.arange(n) if k == n else np.flatnonzero(scores >= np.partition(scores, n - k)[n - k])
     if scores.dtype != np.float32:
         return torch.from_numpy(could_S[(-scores[could_S]).argsort(kind="stable")[:k]])
     # Sorting integers that encode score and position is several times as fast as a stable argsort.

@@ -54,7 +54,7 @@ class RowBuffer:
 
 def as_slice(rows_M: Tensor) -> Tensor | slice:
     """A slice if the rows (ascending, distinct, on a CPU) are consecutive, so that indexing copies nothing."""
-    if rows_M.device.type != "cpu" or not (n := rows_M.shape[0]):
+    if not rows_M.is_cpu or not (n := rows_M.shape[0]):
         return rows_M
     rows = rows_M.numpy()
     first, last = int(rows[0]), int(rows[-1])
@@ -73,7 +73,7 @@ def members_by_class(labels_N: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     Args:
         sizes: of the classes.
     """
-    if labels_N.device.type != "cpu":
+    if not labels_N.is_cpu:
         order_N = labels_N.sort(stable=True).indices
     else:
         order_N = torch.from_numpy(by_class(labels_N.numpy(), len(sizes)))

@@ -22,7 +22,7 @@ Pick: TypeAlias = int | Tensor
 
 def large(like: Tensor, *shape: int) -> Tensor:
     """An empty tensor. On a CPU numpy allocates it in large pages, which are faster to fill and read."""
-    if like.device.type != "cpu":
+    if not like.is_cpu:
         return like.new_empty(shape)
     return torch.from_numpy(np.empty(shape, dtype=like[:0].numpy().dtype))
 

@@ -94,6 +94,8 @@ def of_table(table: pa.Table) -> dict[str, Any]:
 
 def check_notes(notes: Mapping[str, Any]) -> None:
     """Raise UsageError if `notes` are not JSON, or have the name of another entry of the provenance."""
+    if not notes:
+        return
     taken = sorted(_PROVENANCE.keys() & notes.keys())
     if taken:
         raise UsageError(f"note {taken[0]!r} is an entry of every provenance", "give it another name")

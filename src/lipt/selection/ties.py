@@ -30,7 +30,11 @@ def lowest_first(
     if not candidates.outputs:
         return picked_K
     features = [each.features_ND[:, :: max(1, each.num_features // FEW)] for each in candidates.outputs]
-    maybe_S = _shared(_prints([few[members_M] for few in features])).nonzero().flatten()
+    prints_M = _prints([few[members_M] for few in features])
+    ordered_M = prints_M.sort().values
+    if not bool((ordered_M[1:] == ordered_M[:-1]).any()):  # no two samples are equal
+        return picked_K
+    maybe_S = _shared(prints_M).nonzero().flatten()
     rows_S = members_M[maybe_S]
     width = 2 * sum(each.num_features + each.num_classes for each in candidates.outputs)
 

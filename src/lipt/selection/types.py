@@ -7,9 +7,9 @@ K chosen, M members of a group, V validation samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,15 @@ from lipt.selection.compressed import TopLogits
 from lipt.selection.norms import as_float, lengths
 from lipt.selection.rows import class_sizes, members_by_class, per_row
 from lipt.selection.trajectory import Trajectory
+
+T = TypeVar("T")
+
+
+def _unchecked(kind: type[T], **fields: object) -> T:
+    """A data class without the checks of its constructor, for values that have passed them."""
+    made = object.__new__(kind)
+    vars(made).update(fields)
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,23 +179,21 @@ class Candidates:
 
         def without(outputs: Sequence[Outputs]) -> list[Outputs]:
             return [
-                Outputs(
-                    logits_NC=each.logits_NC if logits else each.features_ND[:, :0],
-                    features_ND=each.features_ND if features else each.features_ND[:, :0],
+                _unchecked(
+                    Outputs,
+                    logits_NC=each.logits_NC if logits else each.features_ND.narrow(1, 0, 0),
+                    features_ND=each.features_ND if features else each.features_ND.narrow(1, 0, 0),
                 )
                 for each in outputs
             ]
 
-        same = copy(self)  # skips the checks of the constructor
-        for cached in ("class_sizes", "members"):
-            vars(same).pop(cached, None)
+        fields = {name: value for name, value in vars(self).items() if name not in ("class_sizes", "members")}
         if self.stored is None:
-            object.__setattr__(same, "outputs", without(self.outputs))
+            fields["outputs"] = without(self.outputs)
         else:
             read = self.stored.read
-            stored = replace(self.stored, read=lambda index: without(read(index)))
-            object.__setattr__(same, "stored", stored)
-        return same
+            fields["stored"] = replace(self.stored, read=lambda index: without(read(index)))
+        return _unchecked(type(self), **fields)
 
     @classmethod
     def of(

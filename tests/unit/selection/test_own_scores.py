@@ -8,7 +8,7 @@ import torch
 from selection_samples import make
 
 from lipt.errors import RunError, UsageError
-from lipt.selection import Candidates, select
+from lipt.selection import Candidates, registry, select
 from lipt.selection.registry import highest
 
 LABELS = np.arange(60) % 3
@@ -70,8 +70,13 @@ def test_what_is_wrong_with_scores() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
 @pytest.mark.parametrize("n", [1, 2, 50])
-def test_highest_is_a_stable_sort(dtype: torch.dtype, n: int) -> None:
-    scores = torch.randint(-3, 4, (n,), generator=torch.Generator().manual_seed(n)).to(dtype)
+@pytest.mark.parametrize("few", [0, 50])
+@pytest.mark.parametrize("values", [7, 30, 10**6])
+def test_highest_is_a_stable_sort(
+    dtype: torch.dtype, n: int, few: int, values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "FEW", few)
+    scores = (torch.randint(values, (n,), generator=torch.Generator().manual_seed(n)) - values // 2).to(dtype)
     expected = sorted(range(n), key=lambda row: (-scores[row], row))
-    for k in {0, 1, n // 2, n, n + 9}:
+    for k in {0, 1, *range(n // 2, n // 2 + 9), n, n + 9}:
         assert highest(scores, k).tolist() == expected[:k]

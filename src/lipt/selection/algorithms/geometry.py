@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -10,13 +11,13 @@ from torch import Tensor
 
 from lipt.selection.arrays import View, view
 from lipt.selection.gradients import joint_features
-from lipt.selection.norms import lengths, squarable
-from lipt.selection.passes import each_block, in_memory, per_sample
+from lipt.selection.norms import all_digits, few, lengths, squarable
+from lipt.selection.passes import check_finite, each_block, in_memory, largest, per_sample
 from lipt.selection.registry import Group, Picks, Task, per_group, register, top
-from lipt.selection.rows import block_rows, per_row
+from lipt.selection.rows import as_slice, block_rows, per_row, row_blocks
 from lipt.selection.shrinking import shrinking_greedy
 from lipt.selection.steps import Pick, features_first, leader, minimum, positions, product
-from lipt.selection.types import Candidates
+from lipt.selection.types import Candidates, Outputs
 
 #: Sums over up to this number of samples are in the precision of the features, longer ones in float64.
 PART = 512
@@ -66,11 +67,15 @@ def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> P
         return _middle_ranks(task)
     candidates = task.candidates
     means_CD = class_means(candidates)
-    distances_N = per_sample(candidates, lambda block: _distances_from(block, means_CD))
+    distances_N = per_sample(candidates, lambda block: _distances_from(block, means_CD), check=False)
+    if candidates.stored is None and not _within(means_CD, distances_N, candidates.outputs):
+        check_finite(candidates, "candidate")
     scores_N = torch.empty_like(distances_N)
     for rows_M in candidates.members:
         if len(rows_M):
-            scores_N[rows_M] = -_offsets(distances_N[rows_M])
+            rows = as_slice(rows_M)
+            rows = rows if isinstance(rows, slice) else view(rows)
+            view(scores_N)[rows] = -_offsets(view(distances_N)[rows])
     return top(task, scores_N)
 
 
@@ -91,8 +96,16 @@ def _middle_ranks(task: Task) -> Picks:
     return per_group(task, pick)
 
 
+def _within(means_CD: Tensor, distances_N: Tensor, outputs: Sequence[Outputs]) -> bool:
+    """True proves that all features are finite and small enough to be squared, as |h| <= |mean| + |h - mean|; far
+    cheaper than to read them all once more. NaN and infinities spread into the means."""
+    bound = float(torch.linalg.vector_norm(means_CD, dim=1).max()) + float(distances_N.max())
+    return 2 * len(outputs) * bound < min(largest(each.features_ND.dtype) for each in outputs)
+
+
 def class_means(candidates: Candidates) -> Tensor:
-    """Mean features (C, R D) of every class in float64; 0 for a class without members."""
+    """Mean features (C, R D) of every class in float64; 0 for a class without members. It does not check outputs that
+    are in memory."""
     labels_N, num_classes = candidates.labels_N, candidates.num_classes
     # The sum must not depend on the block size, so samples are added one by one to the sum of their part.
     size = max(PART, num_classes)
@@ -112,19 +125,33 @@ def class_means(candidates: Candidates) -> Tensor:
                 sums[0].add_(sums[1])
                 sums[1].zero_()
 
-    each_block(candidates, add)
+    each_block(candidates, add, check=False)
     return sums[0] / torch.bincount(labels_N, minlength=num_classes).clamp_min(1)[:, None]
 
 
 def _distances_from(block: Candidates, means_CD: Tensor) -> Tensor:
     """The distance (N,) of each sample to its class mean."""
     centres_CD = means_CD.to(joint_features(block.outputs, slice(0)).dtype)
+    labels_N = block.labels_N
 
-    def distances_B(rows: slice) -> Tensor:
-        centres_BD = centres_CD.index_select(0, block.labels_N[rows])
-        return lengths(centres_BD.sub_(joint_features(block.outputs, rows)))
+    def differences(rows: Tensor | slice) -> Tensor:
+        return centres_CD[labels_N[rows]].sub_(joint_features(block.outputs, rows))
 
-    return per_row(len(block), 16 * means_CD.shape[1], distances_B)  # small blocks, which stay in the cache
+    width = 16 * means_CD.shape[1]  # small blocks, which stay in the cache
+    if not labels_N.is_cpu or few(centres_CD):
+        return per_row(len(block), width, lambda rows: lengths(differences(rows)))
+    # As `lengths`, with fewer calls per block.
+    centres = centres_CD.numpy(force=True)
+    squares_N = np.empty(len(block), centres.dtype)
+    apart_BD = np.empty((min(len(block), block_rows(width)), centres.shape[1]), centres.dtype)
+    with np.errstate(all="ignore"):
+        for rows in row_blocks(len(block), width):
+            away_BD = apart_BD[: rows.stop - rows.start]
+            np.take(centres, labels_N[rows].numpy(), axis=0, out=away_BD, mode="clip")
+            np.subtract(away_BD, joint_features(block.outputs, rows).numpy(force=True), out=away_BD)
+            np.matmul(away_BD[:, None], away_BD[:, :, None], out=squares_N[rows, None, None])
+        lengths_N = torch.from_numpy(np.sqrt(squares_N, out=squares_N))
+    return all_digits(lengths_N, differences)
 
 
 def _features(task: Task, group: Group) -> Tensor:
@@ -217,11 +244,12 @@ class _Farthest:
         return 0.0
 
 
-def _offsets(values_M: Tensor) -> Tensor:
+def _offsets(values_M: View) -> View:
     """Distances to the median (for an even number, the mean of the middle two)."""
-    middle, cpu = [(len(values_M) - 1) // 2, len(values_M) // 2], values_M.device.type == "cpu"
-    ordered_M = torch.from_numpy(np.partition(values_M.numpy(), middle)) if cpu else values_M.sort().values
+    middle = [(len(values_M) - 1) // 2, len(values_M) // 2]
+    ordered_M = values_M.sort().values if isinstance(values_M, Tensor) else np.partition(values_M, middle)
     low, high = ordered_M[middle[0]], ordered_M[middle[1]]
-    offsets_M = (values_M - (low + high) / 2).abs()
+    offsets_M = abs(values_M - (low + high) / 2)
     # The middle two are equally far; rounding must not order them.
-    return offsets_M.where((values_M != low) & (values_M != high), (high - low) / 2)
+    offsets_M[(values_M == low) | (values_M == high)] = (high - low) / 2
+    return offsets_M

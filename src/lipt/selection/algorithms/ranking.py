@@ -18,6 +18,7 @@ from lipt.selection.trajectory import DIFFICULTIES, Trajectory, mean_difficulty
 from lipt.selection.types import Candidates, Outputs, check_scores
 
 Uncertainty = Literal["entropy", "margin", "least_confidence"]
+MEASURES = get_args(Uncertainty)
 Difficulty = Literal["el2n", "grand", "aum", "loss", "forgetting", "entropy", "margin", "least_confidence", "scores"]
 
 
@@ -94,7 +95,7 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
         return _forgetting_counts(candidates)
     if score == "scores":
         return check_scores(candidates)
-    if score in get_args(Uncertainty):
+    if score in MEASURES:
         return per_sample(candidates, lambda block: uncertainty_scores(block.outputs, score))
     return per_sample(candidates, lambda block: _mean_norms(block, of_gradients=score == "grand"))
 

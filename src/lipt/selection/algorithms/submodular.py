@@ -182,7 +182,7 @@ def _feature_distances(features_MD: Tensor, metric: str) -> RowsFrom:
     """Rows of 1 - cos or of the Euclidean distance."""
     if metric == "cosine":
         unit_MD = _unit(features_MD)
-        return lambda index_B, start: _dots(unit_MD, index_B, start).neg_().add_(1).clamp_min_(0)
+        return lambda index_B, start: _one_minus(_dots(unit_MD, index_B, start))
     x_MD = squarable(features_MD)
     x_MD = x_MD - x_MD.mean(0)
     norms_M = x_MD.square().sum(1)
@@ -194,6 +194,17 @@ def _dots(x_MD: Tensor, index_B: Tensor | None, start: int) -> Tensor:
     if index_B is None:  # numpy computes only half of a symmetric matrix
         return torch.from_numpy(np.matmul(x_MD.numpy(), x_MD.numpy().T))
     return x_MD[index_B] @ x_MD[start:].T
+
+
+def _one_minus(cosines_BM: Tensor) -> Tensor:
+    """max(0, 1 - cos), in place; on a CPU a few rows at a time, which stay in the cache."""
+    if not cosines_BM.is_cpu:
+        return cosines_BM.neg_().add_(1).clamp_min_(0)
+    cosines = cosines_BM.numpy()
+    for start in range(0, len(cosines), 8):
+        rows = cosines[start : start + 8]
+        np.maximum(np.subtract(1, rows, out=rows), 0, out=rows)
+    return cosines_BM
 
 
 def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor | None, start: int) -> Tensor:
