@@ -51,6 +51,9 @@ class Outputs:
             raise UsageError(
                 f"logits and features must be floating point, not {self.logits_NC.dtype}, {self.features_ND.dtype}"
             )
+        for name, values in (("logits_NC", self.logits_NC), ("features_ND", self.features_ND)):
+            if isinstance(values, Tensor) and values.requires_grad:  # a selection needs no gradients of its inputs
+                object.__setattr__(self, name, values.detach())
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> Outputs:

@@ -129,3 +129,20 @@ def test_half_precision_outputs_are_computed_in_float32(dtype: torch.dtype) -> N
     for algorithm in ("grand", "gradmatch", "craig", "glister", "herding"):
         chosen = [select(algorithm, candidates, fraction=0.3).indices_K.tolist() for candidates in (half, single)]
         assert chosen[0] == chosen[1], algorithm
+
+
+@pytest.mark.parametrize("algorithm", ["el2n", "moderate", "herding", "k_center", "facility_location", "craig"])
+def test_outputs_that_require_gradients_are_taken_as_numbers(algorithm: str) -> None:
+    plain = make(60)
+    (outputs,) = plain.outputs
+    tracked = Candidates(
+        labels_N=plain.labels_N,
+        num_classes=plain.num_classes,
+        outputs=[
+            Outputs(
+                logits_NC=outputs.logits_NC.clone().requires_grad_(),
+                features_ND=outputs.features_ND.clone().requires_grad_(),
+            )
+        ],
+    )
+    assert select(algorithm, tracked, fraction=0.2) == select(algorithm, plain, fraction=0.2)
