@@ -57,6 +57,7 @@ def test_zero_leaves_a_setting_to_the_configuration() -> None:
         ("select: 0.2", {"fraction": 0.1}, "config, line 1: select is 0.2"),
         ("[1]", {}, "config contains a list"),
         ("a: [", {}, "config is not YAML"),
+        ("# A file, pasted into a field of one line. train: {epochs: 3}", {}, "config contains only a comment"),
         ("", {"fraction": 2.0}, "pipeline parameters: select.fraction"),
         ("", {"fraction": 0.1, "epoch_fraction": 0.2}, "an epoch cannot draw more than is kept"),
     ],

@@ -106,6 +106,8 @@ def _changed(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
 
 def _settings(config: str) -> dict[str, Any]:
     document, lines = read_yaml(config, "config")
+    if document is None and config.strip():  # a form with one line per field makes one comment of a pasted file
+        raise UsageError("config contains only a comment", "write it in one line: {train: {epochs: 10}, …}")
     document = as_settings(document, "config")
     parse_config(document, origin="config", places={keys: f"config, line {line}" for keys, line in lines.items()})
     return document

@@ -84,6 +84,11 @@ def test_permanent_errors_are_answers_and_lost_pods_do_not_count() -> None:
     assert job()["spec"]["maxFailedIndexes"] == 2
 
 
+def test_a_repeat_with_fewer_pods_than_may_fail_is_a_valid_job() -> None:
+    """Kubernetes refuses a Job with more failed indexes than completions: then a lost jigsaw could not be repeated."""
+    assert job(completions=1, may_fail=2)["spec"]["maxFailedIndexes"] == 1
+
+
 def test_a_queued_job_starts_with_fewer_workers_but_a_training_needs_all() -> None:
     pods = PODS.model_copy(update={"queue": "team-a", "priority": "low"})
     swarm, training = job(pods), job(pods, together=True)

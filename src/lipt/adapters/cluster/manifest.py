@@ -182,7 +182,7 @@ def job_manifest(
             "completions": completions,
             "parallelism": completions,
             "backoffLimitPerIndex": _TRAINING_RETRIES if together else _RETRIES,
-            "maxFailedIndexes": may_fail,
+            "maxFailedIndexes": min(may_fail, completions),  # Kubernetes refuses more; a repeat has fewer pods
             **limit,
             "ttlSecondsAfterFinished": 24 * 3600,
             "podFailurePolicy": {
