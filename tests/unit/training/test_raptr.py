@@ -140,7 +140,8 @@ def test_a_step_leaves_skipped_blocks_as_they_are(name: str) -> None:
 
     def after_step(done: int, _count: int) -> None:
         nonlocal before
-        now, step, epoch = state(trainer), math.ceil(done / 20) - 1, trainer.progress.epoch
+        progress = trainer.progress
+        now, step, epoch = state(trainer), math.ceil((done - progress.images) / 20) - 1, progress.epoch
         share = torch.tensor([(epoch + step / steps) / 2], dtype=torch.float64)
         (runs_D,) = RAPTR.draw(len(subnetworks.blocks), 1, epoch, torch.tensor([step]), share)
         for block, runs in zip(subnetworks.blocks, runs_D.tolist(), strict=True):
