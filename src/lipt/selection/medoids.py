@@ -71,31 +71,42 @@ class _Cover:
 
 @dataclass(frozen=True)
 class Kept:
-    """`Rows` from a matrix in memory."""
+    """`Rows` from a matrix in memory.
 
-    distances_MM: Tensor
+    Args:
+        matrix_MM: the distances, or cosines: then the distance is 1 - cos.
+    """
+
+    matrix_MM: Tensor
+    cosines: bool = False
 
     def __call__(self, index_B: Tensor) -> Tensor:
-        return self.distances_MM[index_B]
+        rows_BM = self.matrix_MM[index_B]
+        return rows_BM.neg_().add_(1).clamp_min_(0) if self.cosines else rows_BM
 
 
-def one_by_one(distances_MM: Tensor, k: int, initial_I: Tensor) -> Tensor:
-    """As `lazy_greedy`, one candidate at a time: the fastest way if the distances are in the memory of a CPU."""
-    distances = distances_MM.numpy()
-    picks = initial_I.tolist() or [int(leader(distances.sum(1) * -1))]
+def one_by_one(kept: Kept, k: int, initial_I: Tensor) -> Tensor:
+    """As `lazy_greedy`, one candidate at a time: the fastest way if the matrix is in the memory of a CPU.
+
+    A constant more or less in all distances changes no gain. So cosines serve as they are: the nearest pick has the
+    largest one.
+    """
+    matrix = kept.matrix_MM.numpy()
+    nearer, sign = (np.maximum, 1) if kept.cosines else (np.minimum, -1)
+    picks = initial_I.tolist() or [int(leader(matrix.sum(1) * sign))]
     end = k + len(initial_I)
-    nearest_M = distances[picks].min(0)
-    saved_M, ones_M = np.empty_like(nearest_M), np.ones_like(nearest_M)
+    nearest_M = nearer.reduce(matrix[picks])
+    saved_M, signs_M = np.empty_like(nearest_M), np.full_like(nearest_M, sign)
 
     def gain(candidate: int) -> float:
-        np.minimum(nearest_M, distances[candidate], out=saved_M)
-        np.subtract(nearest_M, saved_M, out=saved_M)
-        return float(np.dot(saved_M, ones_M))  # faster than the sum
+        nearer(nearest_M, matrix[candidate], out=saved_M)
+        np.subtract(saved_M, nearest_M, out=saved_M)
+        return float(np.dot(saved_M, signs_M))  # faster than the sum
 
-    bounds_M = np.empty(len(distances))
-    for start in range(0, len(distances), 8):  # few enough for the cache
-        saved_BM = np.minimum(nearest_M, distances[start : start + 8])
-        bounds_M[start : start + 8] = np.dot(np.subtract(nearest_M, saved_BM, out=saved_BM), ones_M)
+    bounds_M = np.empty(len(matrix))
+    for start in range(0, len(matrix), 8):  # few enough for the cache
+        saved_BM = nearer(nearest_M, matrix[start : start + 8])
+        bounds_M[start : start + 8] = np.dot(np.subtract(saved_BM, nearest_M, out=saved_BM), signs_M)
     bounds_M[picks] = -1
     while len(picks) < end:
         best, fresh = 0.0, dict[int, float]()
@@ -109,7 +120,7 @@ def one_by_one(distances_MM: Tensor, k: int, initial_I: Tensor) -> Tensor:
         else:  # nothing left to gain: any free one
             picks.append(int((bounds_M >= 0).argmax()))
         bounds_M[picks[-1]] = -1
-        np.minimum(nearest_M, distances[picks[-1]], out=nearest_M)
+        nearer(nearest_M, matrix[picks[-1]], out=nearest_M)
     return torch.tensor(picks[len(initial_I) :])
 
 
@@ -117,7 +128,7 @@ def lazy_greedy(rows: Rows, k: int, n: int, initial_I: Tensor) -> Tensor:
     """Positions (k,) of the exact greedy: gains only shrink (submodularity), so old gains bound the new ones."""
     device = initial_I.device
     if isinstance(rows, Kept) and device.type == "cpu":
-        return one_by_one(rows.distances_MM, k, initial_I)
+        return one_by_one(rows, k, initial_I)
     start_P = initial_I if len(initial_I) else first_medoid(rows, n, device)
     cover = _Cover.start(rows, start_P, n)
     bounds_M = cover.gains(torch.arange(n, device=device))

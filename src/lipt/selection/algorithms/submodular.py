@@ -24,8 +24,8 @@ from lipt.selection.shrinking import shrinking_greedy
 from lipt.selection.steps import Pick, features_first, large, product
 
 Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
-#: Maps samples (B,) and a start to the distances (B, M) to all samples from `start` on. None = all samples, CPU only.
-RowsFrom = Callable[[Tensor | None, int], Tensor]
+#: Maps samples (B,) and a start to the distances (B, M) to all samples from `start` on.
+RowsFrom = Callable[[Tensor, int], Tensor]
 #: The largest number of samples whose distances are stored (1 GiB of float32). Above it, rows are recomputed.
 DENSE_LIMIT = 16384
 #: Above this number of samples, `auto` uses nearest neighbours only.
@@ -79,7 +79,11 @@ def facility_location(
 
     def pick(group: Group) -> tuple[Tensor, None]:
         features_MD = joint_features(task.candidates.outputs, group.members_M)
-        rows = _kept(_feature_distances(features_MD, metric), group, at_once=True)
+        if metric == "cosine" and features_MD.is_cpu and len(features_MD) <= DENSE_LIMIT:
+            unit = _unit(features_MD).numpy()
+            rows: Rows = Kept(torch.from_numpy(np.matmul(unit, unit.T)), cosines=True)  # numpy computes half of it
+        else:
+            rows = _kept(_feature_distances(features_MD, metric), group)
         return _medoids(rows, group, task, greedy, epsilon, neighbours), None
 
     return per_group(task, pick, compares="features")
@@ -170,8 +174,7 @@ def _gradient_distances(layers: list[LastLayer]) -> RowsFrom:
     """Rows of |g_b - g_i|, from two small matrix products per model."""
     norms_M = sum((layer.square_norms_N() for layer in layers), torch.zeros_like(layers[0].delta_NC[:, 0]))
 
-    def rows(index_B: Tensor | None, start: int) -> Tensor:
-        assert index_B is not None
+    def rows(index_B: Tensor, start: int) -> Tensor:
         first, *others = [layer.gram_BN(index_B, start) for layer in layers]
         return _distances(sum(others, first), norms_M, index_B, start)
 
@@ -182,49 +185,24 @@ def _feature_distances(features_MD: Tensor, metric: str) -> RowsFrom:
     """Rows of 1 - cos or of the Euclidean distance."""
     if metric == "cosine":
         unit_MD = _unit(features_MD)
-        return lambda index_B, start: _one_minus(_dots(unit_MD, index_B, start))
+        return lambda index_B, start: (unit_MD[index_B] @ unit_MD[start:].T).neg_().add_(1).clamp_min_(0)
     x_MD = squarable(features_MD)
     x_MD = x_MD - x_MD.mean(0)
     norms_M = x_MD.square().sum(1)
-    return lambda index_B, start: _distances(_dots(x_MD, index_B, start), norms_M, index_B, start)
+    return lambda index_B, start: _distances(x_MD[index_B] @ x_MD[start:].T, norms_M, index_B, start)
 
 
-def _dots(x_MD: Tensor, index_B: Tensor | None, start: int) -> Tensor:
-    """x_b . x_i."""
-    if index_B is None:  # numpy computes only half of a symmetric matrix
-        return torch.from_numpy(np.matmul(x_MD.numpy(), x_MD.numpy().T))
-    return x_MD[index_B] @ x_MD[start:].T
-
-
-def _one_minus(cosines_BM: Tensor) -> Tensor:
-    """max(0, 1 - cos), in place; on a CPU a few rows at a time, which stay in the cache."""
-    if not cosines_BM.is_cpu:
-        return cosines_BM.neg_().add_(1).clamp_min_(0)
-    cosines = cosines_BM.numpy()
-    for start in range(0, len(cosines), 8):
-        rows = cosines[start : start + 8]
-        np.maximum(np.subtract(1, rows, out=rows), 0, out=rows)
-    return cosines_BM
-
-
-def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor | None, start: int) -> Tensor:
+def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor, start: int) -> Tensor:
     """|x_b - x_i| from inner products, in place; exactly 0 between a sample and itself."""
-    own_B = norms_M if index_B is None else norms_M[index_B]
-    dots_BM.mul_(-2).add_(norms_M[start:]).add_(own_B[:, None]).clamp_min_(0).sqrt_()
-    return dots_BM.fill_diagonal_(0) if index_B is None else dots_BM.scatter_(1, (index_B - start)[:, None], 0.0)
+    dots_BM.mul_(-2).add_(norms_M[start:]).add_(norms_M[index_B][:, None]).clamp_min_(0).sqrt_()
+    return dots_BM.scatter_(1, (index_B - start)[:, None], 0.0)
 
 
-def _kept(rows: RowsFrom, group: Group, *, at_once: bool = False) -> Rows:
-    """The rows, kept in memory if there are at most `DENSE_LIMIT`.
-
-    Args:
-        at_once: whether `rows` can compute all of them in one call.
-    """
+def _kept(rows: RowsFrom, group: Group) -> Rows:
+    """The rows, kept in memory if there are at most `DENSE_LIMIT`."""
     n, device = len(group.members_M), group.members_M.device
     if n > DENSE_LIMIT:
         return lambda index_B: rows(index_B, 0)
-    if at_once and device.type == "cpu":
-        return Kept(rows(None, 0))
     kept_MM = large(rows(torch.zeros(1, dtype=torch.int64, device=device), 0), n, n)
     for block_B in blocks(n, device):
         start, end = int(block_B[0]), int(block_B[-1]) + 1
