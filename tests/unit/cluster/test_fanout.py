@@ -168,6 +168,35 @@ def test_after_the_quorum_a_worker_is_given_up_that_takes_a_multiple_of_the_othe
     assert handler.asked["deleted"] == 1
 
 
+class Last(Server):
+    """A Job of one pod: it runs for two looks, in which nothing is done yet, and then succeeds."""
+
+    completions = 1
+
+    def _status(self) -> dict[str, Any]:
+        if self.asked["job"] < 3:
+            return {"active": 1, "ready": self.asked["job"]}
+        return {"succeeded": 1, "completedIndexes": "0", "conditions": [{"type": "Complete", "status": "True"}]}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        started = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+        state = {"running": {"startedAt": started}}
+        status = {"phase": "Running", "containerStatuses": [{"state": state}]}
+        return [{"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": status}]
+
+
+def test_a_repeat_of_one_lost_worker_waits_for_it_though_the_quorum_is_met_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No finished pod tells what is slow, and Kubernetes leaves out the number of succeeded pods while it is 0."""
+    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Last,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        assert start(completions=1, quorum=0, say=lambda _text: None) == {}
+    assert handler.asked["job"] == 3
+
+
 def test_a_job_that_does_not_change_is_looked_at_less_and_less() -> None:
     assert [pause_s(quiet_s) for quiet_s in (0, 10, 60, 86_400)] == [1, 1, 3, 10]
 

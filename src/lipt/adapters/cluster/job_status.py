@@ -53,7 +53,8 @@ def all_slow(job: dict[str, Any], pods: list[dict[str, Any]], grace: float) -> b
             took.append(_seconds(pod))
         elif pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
             running.append(_seconds(pod))
-    left = job["spec"]["completions"] - status["succeeded"] - len(indexes(status.get("failedIndexes", "")))
+    over = status.get("succeeded", 0) + len(indexes(status.get("failedIndexes", "")))  # none yet: the key is missing
+    left = job["spec"]["completions"] - over
     late = max(_LEAST_GRACE_S, grace * median(took)) if took else math.inf
     return bool(0 < left <= sum(seconds > late for seconds in running))
 
