@@ -98,6 +98,19 @@ def test_an_algorithm_that_needs_no_model_passes_through_all_boxes(tmp_path: Pat
     assert bodies.train()["kept_fraction"] == 0.05
 
 
+def test_a_repeated_run_does_not_claim_the_work_of_the_boxes_before(tmp_path: Path) -> None:
+    """The last box finds its own work finished, but cannot tell who did the work of the other boxes."""
+    for _ in range(2):
+        bodies = Bodies(tmp_path, str(tmp_path / "workspace"), algorithm="random", random_baseline=False)
+        bodies.pretrain()
+        bodies.merge()
+        bodies.train()
+    report = Path(bodies.report.path).read_text()
+    assert "Cost of each stage" in report
+    assert "earlier runs" not in report
+    assert ">this run<" not in report
+
+
 def test_wrong_settings_end_the_first_box_in_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bodies = Bodies(tmp_path, str(tmp_path / "workspace"))
     with pytest.raises(SystemExit) as caught:

@@ -66,7 +66,9 @@ def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine =
     """Write the report to `report_key`. If this run made no artifact, the existing report is kept."""
     artifacts = _all_artifacts(entries)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
-    ledger = [_ledger_row(ctx, artifact, costs[artifact.ref]) for artifact in artifacts]
+    # Under an engine the boxes before this process did the rest: it cannot know which of their work this run did.
+    reused = ctx.workspace.reused if engine == "local" else set()
+    ledger = [_ledger_row(artifact, costs[artifact.ref], earlier=artifact.ref in reused) for artifact in artifacts]
     if (stored := _stored(ctx, [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
     from lipt.report.html_page import render  # imports matplotlib: a second
@@ -225,7 +227,7 @@ def _curve(entry: Entry) -> doc.Curve:
     )
 
 
-def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
+def _ledger_row(artifact: Artifact, cost: Cost, *, earlier: bool) -> doc.LedgerRow:
     worker = artifact.settings.get("index", artifact.settings.get("run") or None)
     traffic = {
         f"{kind}_{verb}": getattr(cost, verb).get(kind, 0)
@@ -238,7 +240,7 @@ def _ledger_row(ctx: Context, artifact: Artifact, cost: Cost) -> doc.LedgerRow:
         ref=artifact.ref,
         stage=artifact.stage,
         worker=worker,
-        earlier=artifact.ref in ctx.workspace.reused,
+        earlier=earlier,
         wall_s=cost.wall_s,
         ended=cost.ended,
         flops=cost.flops,
