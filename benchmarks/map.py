@@ -52,6 +52,8 @@ RULES: dict[str, tuple[str, dict[str, Any], str]] = {
     "herding": ("herding", {}, "outputs"),
     "moderate": ("moderate", {}, "outputs"),
     "k_center": ("k_center", {}, "outputs"),
+    "prototypes": ("prototypes", {}, "outputs"),
+    "prototypes, easy": ("prototypes", {"keep": "easy"}, "outputs"),
     "ccs el2n, last epoch": ("ccs", {"score": "el2n"}, "outputs"),
 }
 

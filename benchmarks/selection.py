@@ -244,7 +244,7 @@ def main() -> None:
     for part in parser.parse_args().part or PARTS:
         PARTS[part]()
         if part == "rivals":
-            rivals(("grand", "el2n", "moderate", "ccs"), 50_000, 5_000, slow=False)
+            rivals(("grand", "el2n", "moderate", "prototypes", "ccs"), 50_000, 5_000, slow=False)
 
 
 if __name__ == "__main__":

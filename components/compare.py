@@ -52,7 +52,8 @@ def compare(
                 epochs=epochs,
                 seeds=seeds,
                 profile=profile,
-            )
+            ),
+            engine="kubeflow",
         )
         metrics.metadata.update(end.figures())
         save(report, end.html)

@@ -35,7 +35,7 @@ def test_the_same_artifacts_in_a_bucket_and_in_a_folder(s3: str, tmp_path: Path)
 
 
 def test_a_data_set_ingested_once_serves_other_workspaces(s3: str, tmp_path: Path) -> None:
-    data = parse_config({"data": {"source": "digits", "chunk_mb": 0.5}}).data
+    data = parse_config({"data": {"source": "digits", "chunk_mb": 0.5, "thumbnails": 5}}).data
     write_chunks(data, open_store(f"{s3}/digits"), Reporter(), "ingest")
     context = tiny_context(tmp_path, {"data": {"source": f"{s3}/digits"}, "train": {"epochs": 1}})
     document = run_with_baseline(context)
@@ -44,4 +44,9 @@ def test_a_data_set_ingested_once_serves_other_workspaces(s3: str, tmp_path: Pat
     assert ingested.data_written == 0
     worker = next(row for row in document.ledger if row.stage == "pretrain")
     assert worker.data_read > 0
+    proxied = {"data": {"source": f"{s3}/digits", "thumbnails": 5}, "score": {"proxy": {"width": 2, "image_size": 5}}}
+    document = run_with_baseline(tiny_context(tmp_path, proxied | {"train": {"epochs": 1}}))
+    assert document is not None
+    small = next(row for row in document.ledger if row.stage == "pretrain")
+    assert 0 < small.data_read < worker.data_read / 10  # thumbnails
     assert DatasetFiles(open_store(f"{s3}/digits")).get("manifest.json") is not None

@@ -70,6 +70,29 @@ def test_shared_scoring_and_pretraining_choose_the_same_subset(tmp_path: Path, s
     assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
 
 
+def test_pods_share_scorers_and_a_race(tmp_path: Path) -> None:
+    """Two disjoint models, one per pod; then a race of two subsets, one per pod."""
+    changes = {
+        "score": {"model": "trajectory", "runs": 2, "epochs": 2, "disjoint": True, "block_images": 2048},
+        "select": {"race": {"rounds": [0.5]}},
+        "train": {"random_baseline": False},
+    }
+    run = Run(tmp_path, "scorers", changes, nodes=2)
+    run.succeeds()
+    workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
+    assert sorted(workers) == ["initialise", "initialise", "race", "race"]
+    with store() as client:
+        names = [str(entry.object_name) for entry in client.list_objects(BUCKET, prefix="scorers/", recursive=True)]
+        records = {key: json.loads(read(client, key)) for key in names if key.endswith("/artifact.json")}
+    models = [record for key, record in records.items() if "/initialise/" in key]
+    assert [record["summary"]["images"] for record in models] == [2 * 647] * 2  # two epochs on half of 1,294 candidates
+    steps = {
+        stage: [record["summary"]["steps"] for key, record in records.items() if f"/{stage}/" in key]
+        for stage in ("race", "train")
+    }
+    assert steps == {"race": [6, 6], "train": [12]}
+
+
 def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:
     """Submitted one after the other: the second waits for the boxes and pods of the first."""
     runs = [Run(tmp_path, "twins"), Run(tmp_path, "twins")]

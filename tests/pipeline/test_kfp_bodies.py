@@ -9,6 +9,7 @@ import pytest
 from kfp import dsl
 
 from components.dispatch import dispatch
+from components.ingest import ingest
 from components.merge import merge
 from components.pretrain import pretrain
 from components.select import select
@@ -109,6 +110,25 @@ def test_a_repeated_run_does_not_claim_the_work_of_the_boxes_before(tmp_path: Pa
     assert "Cost of each stage" in report
     assert "earlier runs" not in report
     assert ">this run<" not in report
+
+
+def test_a_box_without_work_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bodies = Bodies(tmp_path, str(tmp_path / "workspace"))
+    bodies.pretrain()
+    capsys.readouterr()
+    bodies.pretrain()
+    assert capsys.readouterr().err.splitlines()[-1] == "pretrain          up to date  3 of 3"
+    bodies = Bodies(tmp_path, str(tmp_path / "workspace"), algorithm="random", random_baseline=False)
+    bodies.pretrain()
+    bodies.merge()
+    assert capsys.readouterr().err.splitlines()[-2:] == ["nothing to do: these settings need no swarm"] * 2
+
+
+def test_the_box_that_ingests_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset = dsl.Dataset(uri=str(tmp_path / "dataset"))
+    settings = {"data": "digits", "store": str(tmp_path / "store"), "chunk_mb": 0.5, "shuffle_seed": 0, "config": ""}
+    ingest.python_func(**settings, dataset=dataset)
+    assert capsys.readouterr().err.endswith(" s  train 1,438  test 359  classes 10\n")
 
 
 def test_wrong_settings_end_the_first_box_in_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

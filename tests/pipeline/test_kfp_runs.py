@@ -159,5 +159,8 @@ def test_compare_takes_what_is_there_and_shows_every_row(finished: Finished, tmp
     _, figures = run.artifact("compare", "metrics")
     assert {name for name in figures if name.endswith("_accuracy")} == {"random_accuracy", "theta_star_accuracy"}
     assert figures["accuracy"] == document_of(finished).rows[0].accuracy[0]
+    page, _ = run.artifact("compare", "report")
+    assert "engine kubeflow" in page
+    assert "by earlier runs" in page  # one box does the whole comparison, so it knows what it found finished
     new = {key.split("/")[0] for key in set(finished.workspace.store.list()) - before}
     assert new <= {"reports", "score", "select", "train", "evaluate"}  # the swarm was there

@@ -101,12 +101,13 @@ def test_the_boxes_of_a_pipeline_race_as_one_process_does(
     ran: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, outcome = ran
-    address = dispatch_box(context(tmp_path).config, engine="argo", image="lipt:0", cpu="1", memory="1Gi")
+    address = dispatch_box(context(tmp_path).config, engine="argo", image="lipt:0", cpu="1", memory="1Gi", nodes=2)
     assert pretrain_box(address) == (0, 0)
     assert merge_box(address) is None
     done: list[list[int]] = []
 
     def spread(_spec: Any, where: str, _ctx: Context, stage: str, items: list[int], **_more: Any) -> dict[int, str]:
+        assert stage == "race"  # one block of scores is no work to share
         done.append(list(items))
         worker(where, stage, items[:1])  # the pod of the others is lost
         return dict.fromkeys(items[1:], "lost")
@@ -119,6 +120,28 @@ def test_the_boxes_of_a_pipeline_race_as_one_process_does(
     assert subset.settings["select"] == outcome.subset.settings["select"]
     assert ctx.workspace.get(finished.model or "").files == outcome.trained.model.files
     assert len(finished.document.race) == 5
+
+
+@pytest.mark.parametrize(("algorithm", "shared"), [("dual", False), ("herding", True)])
+def test_pods_share_blocks_of_scores_only_if_images_go_through_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, shared: bool
+) -> None:
+    """DUAL reads the trajectory, herding the outputs of the network."""
+    ctx = tiny_context(
+        tmp_path, {"select": {"algorithm": algorithm, "fraction": 0.2}, "score": {**SCORE, "block_images": 100}}
+    )
+    address = dispatch_box(ctx.config, engine="argo", image="lipt:0", cpu="1", memory="1Gi", nodes=2)
+    done: list[str] = []
+
+    def spread(*arguments: Any, **_more: Any) -> dict[int, str]:
+        done.append(arguments[3])
+        return {}
+
+    monkeypatch.setattr("lipt.pods.boxes.spread", spread)
+    subset = select_box(address, None)
+    works = {work.stage: work for work in work_of(ctx, DataSize.stored(ctx))}
+    assert works["score"].parts == sum(ref.startswith("score/") for ref in subset.inputs) > 1
+    assert (done == ["score"], works["score"].spreads) == (shared, shared)
 
 
 @pytest.mark.parametrize("start", ["fresh", "continue"])

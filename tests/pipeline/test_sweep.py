@@ -79,6 +79,25 @@ def test_a_sweep_shares_stages_and_continues(
         assert point["gain"]["mean"] == pytest.approx(sum(gains) / 2)
         assert point["gain"]["half_width"] is None  # two seeds are too few
 
+    # It has no report, but its artifacts are not garbage: not those of a point, nor what they were made from.
+    unused = ["gc", "--days", "0", "--dry-run", "-o", "json"]
+    main(unused)
+    assert json.loads(capsys.readouterr().out)["artifacts"] == []
+    notes = sorted(Path("runs/sweeps").iterdir())
+    assert len(notes) == 4
+    kept = notes[0].read_bytes()
+    for note in notes[:2]:
+        note.unlink()
+    main(unused)
+    listed = {entry["ref"].partition("/")[0] for entry in json.loads(capsys.readouterr().out)["artifacts"]}
+    assert {"train", "evaluate"} <= listed
+    assert "ingest" not in listed  # the other points need it, too
+    notes[0].write_bytes(kept[:-1])
+    with pytest.raises(SystemExit) as end:
+        main(unused)
+    assert end.value.code == 1
+    assert f"{notes[0].name} is damaged" in capsys.readouterr().err
+
     # The same sweep without an interruption makes the same artifacts.
     main(["sweep", str(sweep), "--set", "workspace=straight", "--results", "straight.jsonl"])
     assert digests(Workspace("runs")) == digests(Workspace("straight"))

@@ -112,6 +112,8 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
         ),
         ("train.first_losses=trajectory", "train.first_losses needs train.draw: infobatch or ordered"),
         ("train={draw: infobatch, first_losses: trajectory}", "trajectory needs score.model: trajectory"),
+        ("score={model: trajectory, disjoint: true, runs: 1}", "score.disjoint needs score.model: trajectory and"),
+        ("score={disjoint: true}", "score.disjoint needs score.model: trajectory and score.runs: 2 or more"),
         ("train.prune_probability=1", "train.prune_probability is 1; it should be less than 1"),
         ("train.lr=.inf", "train.lr is inf; it should be a finite number"),
         ("data.crop=resized", "data.crop: resized needs data.image_size, the side of the crops: 224 for ImageNet"),

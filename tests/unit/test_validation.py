@@ -42,6 +42,11 @@ WRONG = [
     ("train.epoch_fraction=0.0001", UsageError, "train.epoch_fraction: 0.0001 of 1,294 candidates are 0 images"),
     ("train.raptr={fixed_first: 3, fixed_last: 2}", UsageError, "train.raptr: the network has 5 blocks"),
     ("initialise={batch_size: 1000, raptr: {}}", UsageError, "initialise.raptr.keep: 4 stages need as many steps"),
+    (
+        "score={model: trajectory, runs: 41, epochs: 2, disjoint: true}",
+        RunError,
+        "41 models with a batch of 32 candidates each need 1,312 candidates, the data set has 1,294",
+    ),
     ("train={epochs: 3, batch_size: 130, raptr: {}}", UsageError, "or more; the training has 3"),
     ("train={steps: 2, raptr: {}}", UsageError, "or more; the training has 2"),
 ]
@@ -53,6 +58,15 @@ def changed(setting: str) -> dict[str, Any]:
     for key in reversed(path.split(".")):
         nested = {key: nested}
     return dict(nested)
+
+
+def test_auto_does_not_choose_by_disjoint_models(tmp_path: Path) -> None:
+    score = {"model": "trajectory", "runs": 3, "epochs": 2, "disjoint": True}
+    ctx = tiny_context(tmp_path, {"score": score, "select": {"algorithm": "auto"}})
+    with pytest.raises(UsageError, match=r"auto would be dual here, which gained nothing from score\.disjoint"):
+        check_run(ctx)
+    random = override(ctx.config, {"select": {"fraction": 0.5}})  # auto is class-balanced random there
+    check_run(Context.of(random))
 
 
 @pytest.mark.parametrize(("setting", "kind", "message"), WRONG, ids=[setting for setting, *_ in WRONG])

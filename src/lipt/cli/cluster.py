@@ -148,13 +148,19 @@ def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
     if follow:
         _follow(cluster, address, box)
         return
-    workflow = address.client(cluster).workflow(address.run)
-    found = pod_logs(cluster, address.namespace, workflow, box=box)
+    engine = address.client(cluster)
+    found = list(pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box))
     if output == "json":
-        print_json([{"box": of, "pod": name, "log": text} for of, name, text in found])
-        return
-    for of, name, text in found:
-        click.echo(f"== {name} ({of})\n{text}", nl=not text.endswith("\n"))
+        print_json([{"box": each.box, "pod": each.pod, "log": each.log} for each in found])
+    else:
+        for each in found:
+            text = each.log or ("(it has ended without output)" if each.over else "(no output yet)")
+            click.echo(f"== {each.pod} ({each.box})\n{text}", nl=not text.endswith("\n"))
+    if not found:
+        whose = f"box {box} of {handle}" if box else handle
+        over = engine.state(address.run).over
+        why = "its pods were deleted, or none has started" if over else "no pod has started yet"
+        click.echo(f"lipt: {whose} has no logs: {why}\n  -> lipt status {handle} shows the boxes", err=True)
 
 
 def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
@@ -163,11 +169,12 @@ def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
     while not over:
         over = engine.state(address.run).over  # first, so that the last round sees the ends of all logs
         with suppress(MissingError):  # not started yet
-            for of, name, text in pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box):
-                new, shown[name] = text.removeprefix(shown.get(name, "")), text
+            for each in pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box):
+                new, shown[each.pod] = each.log.removeprefix(shown.get(each.pod, "")), each.log
                 if new:
-                    click.echo(f"== {name} ({of})\n{new}" if name != last else new, nl=not new.endswith("\n"))
-                    last = name
+                    head = f"== {each.pod} ({each.box})\n" if each.pod != last else ""
+                    click.echo(f"{head}{new}", nl=not new.endswith("\n"))
+                    last = each.pod
         if not over:
             time.sleep(_POLL_S)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import click
 
 from lipt.adapters.cluster import preflight
-from lipt.adapters.cluster.api import Cluster
+from lipt.adapters.cluster.api import Cluster, UnreachableError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.preflight import UnknownError
@@ -104,10 +104,38 @@ def _check_cluster(
         findings["cluster"] = True, preflight.server(cluster, engine, namespace)
     except LiptError as error:
         return findings | {"cluster": (False, str(error))}
+    try:
+        _ask_cluster(findings, config, cluster, engine, namespace, given)
+    except UnreachableError as error:
+        findings["cluster"] = False, str(error)
+    return findings
+
+
+def _ask_cluster(
+    findings: dict[str, CheckResult],
+    config: Config,
+    cluster: Cluster,
+    engine: str,
+    namespace: str,
+    given: dict[str, Any],
+) -> None:
+    """Do the checks that ask the API server, and add their findings.
+
+    Args:
+        given: fields of `Pods` that the user set.
+
+    Raises:
+        UnreachableError: it does not answer any more, so the checks that are left would wait for it in vain.
+    """
     parameters: dict[str, Any] = {}
 
     def pipeline() -> str:
-        text, found = preflight.pipeline(cluster, engine, namespace)
+        try:
+            text, found = preflight.pipeline(cluster, engine, namespace)
+        except UnreachableError as error:
+            if engine == "kubeflow":  # its own server is down; the API server may still answer
+                raise RunError(error.message, error.remedy) from None
+            raise
         parameters.update(found)
         return text
 
@@ -124,11 +152,10 @@ def _check_cluster(
     findings["pod"] = None, "skipped: fix the settings first"
     if findings["settings"][0]:
         findings["pod"] = _run_check(preflight.pod, site, workspace=config.workspace, data=config.data.source)
-    return findings
 
 
-#: A run waits longer for an API server that restarts.
-_PATIENCE_S = 10.0
+#: The other commands wait longer, for an API server that restarts.
+_PATIENCE_S = 3.0
 
 
 def _run_check(check: Callable[P, str], *args: P.args, **kwargs: P.kwargs) -> CheckResult:
@@ -136,6 +163,8 @@ def _run_check(check: Callable[P, str], *args: P.args, **kwargs: P.kwargs) -> Ch
         return True, check(*args, **kwargs)
     except UnknownError as error:
         return None, str(error)
+    except UnreachableError:
+        raise
     except LiptError as error:
         return False, str(error)
 

@@ -23,9 +23,21 @@ from lipt.cli.verbose import is_quiet
 @click.option(
     "--test-fraction", type=float, default=0.2, show_default=True, help="Test share if the source has no test split."
 )
+@click.option(
+    "--thumbnails",
+    type=click.IntRange(min=1),
+    help="Also write every image with its shorter side at most this many pixels, as the setting `data.thumbnails`.",
+)
 @output_option
 def ingest(
-    source: str, destination: str, kind: str, seed: int, chunk_mb: float, test_fraction: float, output: str
+    source: str,
+    destination: str,
+    kind: str,
+    seed: int,
+    chunk_mb: float,
+    test_fraction: float,
+    thumbnails: int | None,
+    output: str,
 ) -> None:
     """Write SOURCE into a chunk store at DESTINATION (a folder or s3://bucket/prefix). Set `data.source` to it.
 
@@ -37,7 +49,7 @@ def ingest(
     from lipt.runtime.dataset import open_apart
     from lipt.stages.ingest import write_chunks
 
-    layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction}
+    layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction, "thumbnails": thumbnails}
     data = parse_config({"data": {"source": source, "format": kind, **layout}}, origin="lipt ingest").data
     store, reporter = open_store(destination), make_reporter(quiet=is_quiet())
     reporter.started("ingest")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from lipt.adapters.cluster.api import Cluster
-from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, RunState
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.runs import Handle
 from lipt.adapters.cluster.runs_store import open_store_of_runs
@@ -65,17 +65,23 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     """
     remote = run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     workspace, below, name = run.rstrip("/").rpartition("/reports/")
+    state = None
     if below and not remote and not run.endswith((".yaml", ".yml")):
         store, folder = open_store(workspace), f"reports/{name}"
     elif remote:
-        store, folder = _report_of_handle(run, overrides, stack)
+        state, store, folder = _report_of_handle(run, overrides, stack)
     else:
         config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
     try:
         return Found(read_report(store, folder), store, folder, remote)
     except MissingObjectError:
-        raise RunError(f"{store.uri} has no report of {run}", "run it first: lipt run") from None
+        if state:
+            raise _without_report(run, state, store) from None
+        raise RunError(
+            f"{store.uri} has no report of {run}",
+            f"run it first: lipt run; lipt ls {store.uri.removeprefix('file://')} lists the finished runs",
+        ) from None
 
 
 @click.command()
@@ -106,18 +112,36 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     show_report(document, str(page), output)
 
 
-def _report_of_handle(handle: str, overrides: tuple[str, ...], stack: ExitStack) -> tuple[Store, str]:
-    """The store of a run on a cluster, and the folder of its report."""
+def _report_of_handle(handle: str, overrides: tuple[str, ...], stack: ExitStack) -> tuple[RunState, Store, str]:
+    """The state of a run on a cluster, its store, and the folder of its report."""
     if overrides:
         raise UsageError("--set cannot change a finished run", "remove --set")
     address = Handle.parse(handle)
     cluster = Cluster()
-    parameters = address.client(cluster).state(address.run).parameters
+    state = address.client(cluster).state(address.run)
+    parameters = state.parameters
+    if "workspace" not in parameters:
+        raise RunError(
+            f"{handle} writes no report: it is no run of the pipelines lipt or lipt-compare",
+            f"name such a run; `lipt status {handle}` shows this one",
+        )
     settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
     config = configure(str(parameters.get("config") or ""), **settings)
     s3 = str(parameters.get("s3") or Pods.model_fields["s3"].default)
     opened = open_store_of_runs(cluster, address.namespace, s3, config.workspace)
-    return stack.enter_context(opened), report_folder(config)
+    return state, stack.enter_context(opened), report_folder(config)
+
+
+def _without_report(handle: str, state: RunState, store: Store) -> RunError:
+    """Why a run on a cluster has no report in the store of its workspace."""
+    if not state.over:
+        return RunError(f"{handle} has no report yet: it has not ended", f"wait for it: lipt status {handle} --wait")
+    if state.phase == "Failed":
+        return RunError(f"{handle} failed before it wrote a report", f"lipt status {handle} gives the reason")
+    return RunError(
+        f"{handle} has succeeded, but {store.uri} has no report of it",
+        "it was removed, LIPT_S3_ENDPOINT leads to another store, or the run used another version of lipt",
+    )
 
 
 def show_report(document: Document, location: str, output: str) -> None:

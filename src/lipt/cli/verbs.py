@@ -44,7 +44,7 @@ VERBS: dict[str, dict[str, Verb]] = {
             "lipt export photos.yaml --to list.txt",
         ),
         "ls": Verb("workspace", "List the finished runs of a workspace.", "lipt ls runs"),
-        "gc": Verb("workspace", "Remove artifacts that no report of a workspace refers to.", "lipt gc runs --dry-run"),
+        "gc": Verb("workspace", "Remove artifacts that no report and no sweep refers to.", "lipt gc runs --dry-run"),
     },
     "Data and selection": {
         "ingest": Verb("ingest", "Write images into a chunk store.", "lipt ingest photos store"),

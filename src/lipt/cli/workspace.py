@@ -57,10 +57,11 @@ def ls(workspace: str, output: str) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option
 def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> None:
-    """List the artifacts that no report of WORKSPACE (default: runs) refers to, ask, and remove them.
+    """List the artifacts that no report and no sweep of WORKSPACE (default: runs) refers to, ask, and remove them.
 
-    Unfinished runs and sweeps have no report, so their artifacts are listed once they are older than --days. Unfinished
-    artifacts are never listed.
+    A run refers to its artifacts when it has ended, a sweep after each point. Until then they are listed once they are
+    older than --days. Unfinished artifacts are never listed. To give up a run or a sweep, first delete its folder in
+    WORKSPACE/reports or its files in WORKSPACE/sweeps.
     """
     place = Workspace(workspace)
     unused = list_unused(place, days=days)

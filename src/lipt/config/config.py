@@ -51,6 +51,26 @@ class Config(Section):
         }
         return self.model_copy(update=changes)
 
+    @property
+    def thumbnails_to_score(self) -> int | None:
+        """The `data.thumbnails` that the stages up to the scores read; None: they read the images themselves."""
+        proxy = self.score.proxy
+        return self.data.thumbnails if proxy and proxy.image_size else None
+
+    @model_validator(mode="after")
+    def _thumbnails_serve_the_proxy(self) -> Self:
+        proxy, side = self.score.proxy, self.thumbnails_to_score
+        if proxy and proxy.image_size and side:
+            resized = self.data.crop == "resized"  # the centre is 224 of 256 pixels
+            needed = round(proxy.image_size * 256 / 224) if resized else proxy.image_size
+            if side < needed:
+                with_crops = " with data.crop: resized" if resized else ""
+                raise ValueError(
+                    f"data.thumbnails ({side}) is too small for score.proxy.image_size ({proxy.image_size})"
+                    f"{with_crops}: it should be {needed} or more, or null"
+                )
+        return self
+
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
         drawn = self.train.epoch_fraction
@@ -65,6 +85,8 @@ class Config(Section):
                 f"train.draw: ordered draws train.epoch_fraction / train.top_share = {among:.3g} of the candidates, "
                 f"more than select.fraction ({self.select.fraction:g}) keeps"
             )
+        if self.score.disjoint and (self.score.model != "trajectory" or self.score.runs < 2):
+            raise ValueError("score.disjoint needs score.model: trajectory and score.runs: 2 or more")
         if self.train.first_losses == "trajectory" and not (self.score.model == "trajectory" and self.score.epochs):
             raise ValueError("train.first_losses: trajectory needs score.model: trajectory and score.epochs above 0")
         if self.train.steps is None and self.train.reselect_every >= self.train.epochs:

@@ -46,6 +46,9 @@ class Data(Section):
     """Pixels by which training images are shifted at most, with `crop: pad`; 0: no shift."""
     flip: bool = True
     """Mirror half of the training images."""
+    thumbnails: int | None = Field(None, gt=0, le=8192)
+    """Also ingest every image with its shorter side at most this many pixels. A `score.proxy` with an `image_size`
+    then reads these files instead of the images. null: no thumbnails."""
     resident_mb: float = Field(4096.0, ge=0)
     """Image sets up to this decoded size are held in memory; larger ones are streamed from the store. With
     `crop: resized`, training images are held as files, if the files have at most this size."""
@@ -183,6 +186,10 @@ class Score(Section):
     """A smaller network in place of `model` for theta_*, the jigsaws, theta_p and the classic models; null: none."""
     runs: int = Field(10, gt=0, le=1000)
     """Number of models with `model: classic` or `trajectory`."""
+    disjoint: bool = False
+    """With `model: trajectory`: divide the candidates among the `runs` models. Each trains on its own part alone, from
+    the same initial weights, and records that part. All models together then cost as much as one, and worker pods
+    train them at the same time."""
     epochs: int = Field(1, ge=0)
     """Epochs per model with `model: classic` or `trajectory`."""
     block_images: PositiveInt = 65536
@@ -197,6 +204,13 @@ class Score(Section):
     def has_own_models(self) -> bool:
         """Whether `runs` models are trained for the scores alone, in place of theta_* and the jigsaws."""
         return self.model in ("classic", "trajectory")
+
+    @property
+    def trajectories(self) -> int:
+        """The number of trajectories that are recorded of each candidate."""
+        if self.model != "trajectory" or not self.epochs:
+            return 0
+        return 1 if self.disjoint else self.runs
 
 
 class Select(Section):

@@ -83,6 +83,13 @@ def image_to_store(data: bytes, name: str) -> tuple[bytes, str]:
         raise RunError(f"{name} is not a readable image: {error}", remedy) from error
 
 
+def resize_shorter(image: Image.Image, side: int) -> Image.Image:
+    """Shorter side to `side` pixels, bilinear and antialiased; the aspect ratio stays."""
+    scale = side / min(image.size)
+    width, height = (max(side, round(length * scale)) for length in image.size)
+    return image.resize((width, height), Image.Resampling.BILINEAR)
+
+
 def encode_png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")

@@ -7,7 +7,7 @@ from lipt.flow.graph import Outcome, run, with_config
 from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import Variant, baseline_of
-from lipt.report.document import Document
+from lipt.report.document import Document, Engine
 from lipt.runtime.context import Context
 
 
@@ -34,7 +34,7 @@ def run_entries(selected: Outcome, beside: tuple[Variant, Outcome] | None) -> li
     return entries
 
 
-def run_comparison(ctx: Context) -> Document | None:
+def run_comparison(ctx: Context, *, engine: Engine = "local") -> Document | None:
     """Run every variant under every seed, and write the report. Variants share artifacts with equal keys.
 
     Returns None on a dry run.
@@ -43,7 +43,7 @@ def run_comparison(ctx: Context) -> Document | None:
         LiptError: a variant is unknown or invalid; see `check_comparison`.
     """
     entries = run_variants(ctx, check_comparison(ctx))
-    return None if ctx.dry_run else write_report(ctx, entries)
+    return None if ctx.dry_run else write_report(ctx, entries, engine=engine)
 
 
 def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:

@@ -80,8 +80,9 @@ def _model(outcome: Outcome) -> str:
         return "It needs no model."
     epochs = "1 epoch" if (n := config.score.epochs) == 1 else f"{n} epochs"
     own = format_count(config.score.runs, "short training")
+    apart = ", each on its own part of the candidates," if config.score.disjoint else ""
     return {
-        "trajectory": f"It reads what {own} of {epochs} said about each candidate, epoch by epoch.",
+        "trajectory": f"It reads what {own} of {epochs}{apart} said about each candidate, epoch by epoch.",
         "classic": f"It looks at the outputs of models from {own} of {epochs}.",
     }.get(config.score.model) or _pretrained(config)
 

@@ -10,7 +10,7 @@ from lipt.config import Data
 from lipt.data.chunks import Dataset, num_test_samples
 from lipt.data.shards import count_validation
 from lipt.data.sources import Listing, open_source, recognise
-from lipt.stages.ingest import is_chunk_store
+from lipt.stages.ingest import find_thumbnails, is_chunk_store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,10 @@ class Facts:
         """
         side = (data.image_size, data.image_size) if data.image_size else None
         if is_chunk_store(data):
-            manifest = Dataset(DatasetFiles(open_store(data.source)).read).manifest
+            store = open_store(data.source)
+            manifest = Dataset(DatasetFiles(store).read).manifest
+            if data.thumbnails:
+                find_thumbnails(store, manifest, data.thumbnails)
             return cls(train=manifest.splits["train"].count, classes=len(manifest.classes), size=side)
         found = recognise(data.source, data.format).published
         if found is None:

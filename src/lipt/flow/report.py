@@ -62,12 +62,18 @@ class Entry:
         return cls(name=variant.name, label=variant.label, role=role, outcomes=tuple(outcomes))
 
 
-def write_report(ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine = "local") -> doc.Document:
-    """Write the report to `report_key`. If this run made no artifact, the existing report is kept."""
-    artifacts = _all_artifacts(entries)
+def write_report(
+    ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine = "local", whole: bool = True
+) -> doc.Document:
+    """Write the report to `report_key`. If this run made no artifact, the existing report is kept.
+
+    Args:
+        whole: this process did the whole run. If other boxes did a part of it, this process cannot know which of their
+            work belongs to this run, and which to earlier ones.
+    """
+    artifacts = all_artifacts(entries)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
-    # Under an engine the boxes before this process did the rest: it cannot know which of their work this run did.
-    reused = ctx.workspace.reused if engine == "local" else set()
+    reused = ctx.workspace.reused if whole else set()
     ledger = [_ledger_row(artifact, costs[artifact.ref], earlier=artifact.ref in reused) for artifact in artifacts]
     if (stored := _stored(ctx, [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
@@ -114,7 +120,7 @@ def _seeds(entries: Sequence[Entry]) -> list[int]:
 
 def rows_of(ctx: Context, entries: Sequence[Entry]) -> list[doc.Row]:
     """The rows of a comparison, without a report."""
-    costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in _all_artifacts(entries)}
+    costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in all_artifacts(entries)}
     epoch_flops = _epoch_flops(entries, costs)
     return [_row(entry, costs, epoch_flops) for entry in entries]
 
@@ -139,7 +145,7 @@ def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
         return subset_view(ctx, attempt, outcome)
 
 
-def _all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
+def all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
     """Every artifact once, in the order in which they were made."""
     unique: dict[str, Artifact] = {}
     for entry in entries:

@@ -1,21 +1,28 @@
-"""The finished runs of a workspace, and the artifacts that no report refers to."""
+"""The finished runs of a workspace, and the artifacts that no report or sweep refers to."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
+from pydantic import TypeAdapter, ValidationError
+
 from lipt.adapters.store import MissingObjectError
+from lipt.config import Config
 from lipt.errors import IntegrityError, RunError
-from lipt.flow.address import read_report
+from lipt.flow.address import read_report, run_id
 from lipt.pipeline import STAGES
 from lipt.report.document import Document
-from lipt.runtime.artifact import CHUNKS, MARKER, owner_of
+from lipt.runtime.artifact import CHUNKS, MARKER, Artifact, canonical_json, owner_of
 from lipt.runtime.workspace import Workspace
 
 _REPORT = "/report.json"
+#: Folder of the lists of references that the points of sweeps leave, which have no report.
+_SWEEPS = "sweeps/"
+_REFS = TypeAdapter(list[str])
 _DAY_S = 86_400.0
 
 
@@ -34,7 +41,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Unused:
-    """A finished artifact that no report refers to."""
+    """A finished artifact that no report or sweep refers to."""
 
     ref: str
     num_bytes: int
@@ -51,7 +58,7 @@ def list_runs(workspace: Workspace) -> tuple[list[Run], list[IntegrityError]]:
         except IntegrityError as error:
             unread.append(error)
             continue
-        refs = _reached(workspace, document)
+        refs = _reached(workspace, _refs(document))
         row = next((row for row in document.rows if row.role == "selected"), document.rows[0])
         found.append(
             Run(
@@ -66,20 +73,22 @@ def list_runs(workspace: Workspace) -> tuple[list[Run], list[IntegrityError]]:
 
 
 def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
-    """The finished artifacts that no report refers to, directly or through its inputs.
+    """The finished artifacts that no report or sweep refers to, directly or through its inputs.
 
     Args:
         days: younger artifacts are left out, because an unfinished run may need them.
 
     Raises:
-        RunError: the workspace has no report, so it is unknown which artifacts are needed.
-        IntegrityError: a report cannot be read, so it is unknown which artifacts it refers to.
+        RunError: the workspace has no report and no sweep, so it is unknown which artifacts are needed.
+        IntegrityError: a report or a sweep's list cannot be read, so it is unknown which artifacts it refers to.
     """
-    reached = set().union(
-        *(_reached(workspace, read_report(workspace.store, folder)) for folder in _folders(workspace))
-    )
+    named = [_refs(read_report(workspace.store, folder)) for folder in _folders(workspace)]
+    named += [_read_list(workspace, key) for key in workspace.store.list(_SWEEPS)]
+    reached = _reached(workspace, itertools.chain.from_iterable(named))
     if not reached:
-        raise RunError(f"{workspace.store.uri} has no report, so every artifact may be needed", "finish a run first")
+        raise RunError(
+            f"{workspace.store.uri} has no report and no sweep, so every artifact may be needed", "finish a run first"
+        )
     found = []
     for ref, num_bytes in _sizes(workspace).items():
         if ref in reached or workspace.store.size(f"{ref}/{MARKER}") is None:
@@ -98,14 +107,33 @@ def remove(workspace: Workspace, unused: Iterable[Unused]) -> None:
             workspace.store.delete(key)
 
 
+def note_point(workspace: Workspace, config: Config, artifacts: Iterable[Artifact]) -> None:
+    """Note the artifacts of a finished point of a sweep, so that they count as used: it has no report."""
+    refs = [artifact.ref for artifact in artifacts]
+    workspace.store.write(f"{_SWEEPS}{run_id(config)}.json", canonical_json(refs), kind="other")
+
+
+def _read_list(workspace: Workspace, key: str) -> list[str]:
+    """The references that `note_point` wrote."""
+    try:
+        return _REFS.validate_json(workspace.store.read(key, kind="other"))
+    except ValidationError:
+        what = f"{workspace.store.uri}/{key} is damaged, so it is unknown which artifacts its sweep needs"
+        raise IntegrityError(what, "run the sweep again, or delete this file") from None
+
+
+def _refs(document: Document) -> list[str]:
+    return [row.ref for row in document.ledger]
+
+
 def _folders(workspace: Workspace) -> list[str]:
     """The folders of the reports."""
     return [key.removesuffix(_REPORT) for key in workspace.store.list("reports/") if key.endswith(_REPORT)]
 
 
-def _reached(workspace: Workspace, document: Document) -> set[str]:
-    """References of the artifacts of a report, and of all that they were made from. Lost ones count too."""
-    reached, ahead = set[str](), [row.ref for row in document.ledger]
+def _reached(workspace: Workspace, refs: Iterable[str]) -> set[str]:
+    """These references, and those of all that their artifacts were made from. Lost ones count too."""
+    reached, ahead = set[str](), list(refs)
     while ahead:
         ref = ahead.pop()
         if ref in reached:

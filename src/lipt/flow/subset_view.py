@@ -32,6 +32,7 @@ _SCORES = {
     "entropy": "entropy of the prediction",
     "margin": "second minus first probability",
     "moderate": "closeness to the median distance",
+    "prototypes": "cosine distance to the prototype, negative with keep: easy",
     "least_confidence": "1 − first probability",
 }
 

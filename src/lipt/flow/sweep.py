@@ -7,7 +7,8 @@ from dataclasses import replace
 from lipt.config import Config, Point
 from lipt.errors import LiptError
 from lipt.flow.compare import run_variants
-from lipt.flow.report import rows_of
+from lipt.flow.report import all_artifacts, rows_of
+from lipt.flow.runs import note_point
 from lipt.flow.validation import check_comparison
 from lipt.progress import Reporter
 from lipt.report.sweep import Result
@@ -30,6 +31,7 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
         own = replace(ctx, config=point.config)
         entries = run_variants(own, check_comparison(own))
         results.append(Result(point=dict(point.values), rows=rows_of(own, entries)))
+        note_point(own.workspace, own.config, all_artifacts(entries))
         save(results)
     return results
 

@@ -128,6 +128,13 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
     except LiptError as error:
         yield error
         return
+    scoring, batch_size = config.score, config.initialise.batch_size
+    if scoring.disjoint and candidates < scoring.runs * batch_size:
+        yield RunError(
+            f"score.disjoint: {scoring.runs} models with a batch of {batch_size} candidates each need "
+            f"{scoring.runs * batch_size:,} candidates, the data set has {candidates:,}",
+            "lower score.runs or initialise.batch_size",
+        )
     dispatch = config.dispatch
     if has_swarm(config):
         size = dispatch.batches * dispatch.batch_size
@@ -231,7 +238,7 @@ def _try_selection(config: Config) -> None:
     needs = needs_of(config)
     swarm = config.dispatch.jigsaws if scoring.model == "jigsaws" else 1
     models = scoring.runs if scoring.has_own_models else swarm
-    epochs = scoring.epochs if scoring.model == "trajectory" else 0
+    recorded = min(scoring.trajectories, _MOST_MODELS)
     counts = [min(models, _MOST_MODELS) if needs.outputs or needs.trajectory else 0]
     if config.train.reselect_every:
         if not needs.outputs and needs.trajectory:
@@ -240,13 +247,13 @@ def _try_selection(config: Config) -> None:
             )
         counts.append(1)
     for count in counts:
-        if count < needs.models and not (needs.trajectory and epochs):
+        if count < needs.models and not (needs.trajectory and recorded):
             raise UsageError(
                 f"select.algorithm: {settings.algorithm} needs the outputs of {needs.models} models or more, "
                 f"but there is only {count}",
                 "set score.model: jigsaws" if not config.train.reselect_every else "set train.reselect_every: 0",
             )
-        samples = _samples(count, epochs=epochs)
+        samples = _samples(count, epochs=scoring.epochs, trajectories=recorded)
         try:
             apply(settings, samples, samples if needs.validation else None, seed=0)
         except UsageError as error:
@@ -260,7 +267,7 @@ def _try_selection(config: Config) -> None:
 _MOST_MODELS = 1000
 
 
-def _samples(models: int, *, epochs: int) -> Candidates:
+def _samples(models: int, *, epochs: int, trajectories: int) -> Candidates:
     """24 synthetic samples of two classes."""
     generator = torch.Generator().manual_seed(0)
     labels_N = torch.arange(24) % 2
@@ -272,7 +279,7 @@ def _samples(models: int, *, epochs: int) -> Candidates:
         labels_N=labels_N,
         num_classes=2,
         outputs=[outputs] * models,
-        trajectories=[Trajectory(p_NT=p_NT, error_NT=1 - p_NT, margin_NT=p_NT - 0.5)] * models if epochs else (),
+        trajectories=[Trajectory(p_NT=p_NT, error_NT=1 - p_NT, margin_NT=p_NT - 0.5)] * trajectories,
     )
 
 

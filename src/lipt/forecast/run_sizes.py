@@ -90,20 +90,20 @@ class RunSizes:
 
     @cached_property
     def label_bytes(self) -> float:
-        """Bytes stored per image besides its outputs: the label, the trajectories of all models."""
-        recorded = scoring_needs(self.config).trajectory
-        return 8 + recorded * self.scorers * EPOCH_BYTES * self.config.score.epochs
+        """Bytes stored per image besides its outputs: the label, and the trajectories if the algorithm reads them."""
+        return 8 + scoring_needs(self.config).trajectory * self.trajectory_bytes
 
-    @cached_property
-    def recorded_bytes(self) -> float:
-        """Bytes of the trajectories that give the first losses."""
-        reads = self.config.train.first_losses == "trajectory"
-        return reads * self.scorers * EPOCH_BYTES * self.config.score.epochs * self.data.candidates
+    @property
+    def trajectory_bytes(self) -> float:
+        """Bytes of the trajectories of one image."""
+        return self.config.score.trajectories * EPOCH_BYTES * self.config.score.epochs
 
     @cached_property
     def output_bytes(self) -> float:
-        """Bytes of the stored outputs of one image."""
+        """Bytes of the stored outputs of one image; 0 if the algorithm reads none."""
         settings, classes = self.config.score, self.data.classes
+        if not scoring_needs(self.config).outputs:
+            return 0
         each = {"fp32": 4, "bf16": 2}[settings.stored_precision]
         logits = each * classes
         if settings.top_classes:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from lipt.adapters.store import DatasetFiles, Store, open_store
 from lipt.config import Config, Data
-from lipt.data.chunks import Dataset
+from lipt.data.chunks import Dataset, thumbnails_folder
 from lipt.data.chunks.manifest import MANIFEST
 from lipt.data.images import image_shape, stream
 from lipt.errors import UsageError
+from lipt.runtime.artifact import thumbnails_ref
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import split_positions
 from lipt.runtime.network import new_model
@@ -22,8 +23,19 @@ from lipt.training.raptr import block_flops, has_batchnorm, skippable_blocks
 
 #: Measured bytes: an index row on disk with a file name; the overhead of each tensor in a file of weights.
 _INDEX_ROW, _TENSOR_HEADER = 16, 84
+#: Measured bytes of a square thumbnail, and per pixel: CIFAR-10 at 8 to 32 pixels.
+_THUMBNAIL, _THUMBNAIL_PIXEL = 100, 2.2
 #: Measured bytes of a jigsaw's delta: per kept weight (bf16, zstd), per weight (pattern of zeros), per tensor.
 _DELTA_KEPT, _DELTA_WEIGHT, _DELTA_TENSOR = 1.31, 0.19, 73
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThumbnailSize:
+    """Bytes of thumbnails; each field as in `DataSize`."""
+
+    span_bytes: float
+    chunk_bytes: float
+    index_bytes: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +56,8 @@ class DataSize:
     """The index of the training split, and the manifest."""
     names_bytes: float
     """Bytes to read for the names of the images: the index once more."""
+    thumbnails: ThumbnailSize | None = None
+    """With `data.thumbnails`."""
 
     @classmethod
     def stored(cls, ctx: Context) -> DataSize:
@@ -52,7 +66,7 @@ class DataSize:
         Raises:
             UsageError: the data set is not ingested yet.
         """
-        store = _store_of(ctx)
+        store, side = _store_of(ctx), ctx.config.data.thumbnails
         data = Dataset(DatasetFiles(store).read)
         train = data.manifest.splits["train"]
         first = stream(data, "train", np.zeros(1, np.int64), image_size=ctx.config.data.image_size, crops=None)
@@ -61,11 +75,10 @@ class DataSize:
             test=data.manifest.splits["test"].count,
             candidates=len(split_positions(ctx, data)[1]),
             classes=len(data.manifest.classes),
-            span_bytes=float(data.index("train").size.mean()),
-            chunk_bytes=sum(chunk.size for chunk in train.chunks) / len(train.chunks),
             side=max(image_shape(first)[1:]),
-            index_bytes=sum(store.size(file) or 0 for file in (MANIFEST, train.index.file)),
             names_bytes=(store.size(train.index.file) or 0) if data.manifest.format_version > 1 else 0,
+            thumbnails=ThumbnailSize(**_bytes_of(_store_of(ctx, side))) if side else None,
+            **_bytes_of(store),
         )
 
     @classmethod
@@ -81,17 +94,32 @@ class DataSize:
         """
         if config.data.image_size is None:
             raise UsageError("the size of an image in pixels is unknown", "--set data.image_size=PX")
+        span_bytes, chunk_bytes, side = image_kb * 1000 + 2048, config.data.chunk_mb * 1e6, config.data.thumbnails
+        thumbnails = None
+        if side is not None:
+            small = _THUMBNAIL + _THUMBNAIL_PIXEL * side**2
+            share = small / span_bytes
+            thumbnails = ThumbnailSize(
+                span_bytes=small, chunk_bytes=share * chunk_bytes, index_bytes=_INDEX_ROW * images
+            )
         return cls(
             train=images,
             test=max(1, images // 20),
             candidates=images - round(config.data.validation_fraction * images),
             classes=classes,
-            span_bytes=image_kb * 1000 + 2048,
-            chunk_bytes=config.data.chunk_mb * 1e6,
+            span_bytes=span_bytes,
+            chunk_bytes=chunk_bytes,
             side=config.data.image_size,
             index_bytes=_INDEX_ROW * images,
             names_bytes=_INDEX_ROW * images,
+            thumbnails=thumbnails,
         )
+
+    def to_score(self, config: Config) -> DataSize:
+        """The data that the stages up to the scores read: the thumbnails, if there are any for `score.proxy`."""
+        if config.thumbnails_to_score is None or self.thumbnails is None:
+            return self
+        return replace(self, **asdict(self.thumbnails))
 
     def seen_as(self, settings: Data) -> DataSize:
         """The same data with images of `data.image_size`."""
@@ -103,10 +131,22 @@ def stored_dataset(ctx: Context) -> Dataset:
     return Dataset(DatasetFiles(_store_of(ctx)).read)
 
 
-def _store_of(ctx: Context) -> Store:
+def _bytes_of(store: Store) -> dict[str, float]:
+    """The fields of `ThumbnailSize` for a data set."""
+    data = Dataset(DatasetFiles(store).read)
+    train = data.manifest.splits["train"]
+    return {
+        "span_bytes": float(data.index("train").size.mean()),
+        "chunk_bytes": sum(chunk.size for chunk in train.chunks) / len(train.chunks),
+        "index_bytes": sum(store.size(file) or 0 for file in (MANIFEST, train.index.file)),
+    }
+
+
+def _store_of(ctx: Context, thumbnails: int | None = None) -> Store:
+    """Where the data set lies, or its thumbnails of that size."""
     source = ctx.config.data.source
     if is_chunk_store(ctx.config.data):
-        return open_store(source)
+        return open_store(f"{source}/{thumbnails_folder(thumbnails)}" if thumbnails else source)
     found = ingest(ctx).find()
     if found is None:
         raise UsageError(
@@ -114,6 +154,8 @@ def _store_of(ctx: Context) -> Store:
             "run `lipt stage ingest CONFIG` first, or give: --images N --image-kb KB --classes C "
             "--set data.image_size=PX",
         )
+    if thumbnails:
+        found = ctx.artifact(thumbnails_ref(found, thumbnails))
     return ctx.workspace.store.metered().at(str(found.summary["location"]))
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from lipt.flow.graph import needs_models, trains_models
 from lipt.forecast.merging import merge_images
 from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
-from lipt.forecast.sizes import DataSize
+from lipt.forecast.sizes import DataSize, ThumbnailSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
 from lipt.runtime.algorithm import field_sizes, scoring_needs
@@ -27,12 +27,12 @@ _MERGE_STATES, _FORWARD_BATCH = 8, 128
 def work_of(ctx: Context, data: DataSize) -> list[Work]:
     """All stages of a run, in order. FLOPs are exact except for the merge, whose search depends on its results."""
     config, run = ctx.config, _Run.of(ctx, data)
-    scorer = run if config.score.proxy is None else _Run.of(ctx.of_scorer(), data)
+    scorer = run if config.score.proxy is None else _Run.of(ctx.of_scorer(), data.to_score(config))
     works = [] if is_chunk_store(config.data) else [run.ingest()]
     if trains_models(config):
         works.append(scorer.initialise())
     if run.swarm:
-        works += [run.dispatch(), scorer.pretrain(), *scorer.merges()]
+        works += [scorer.dispatch(), scorer.pretrain(), *scorer.merges()]
     if needs_models(config):
         works.append(scorer.score())
     race = [run.race()] if config.select.race else []
@@ -44,27 +44,32 @@ class _Run(RunSizes):
 
     def ingest(self) -> Work:
         images = self.data.train + self.data.test
-        stored, index = images * self.data.span_bytes, images / self.data.train * self.data.index_bytes
+        small = self.data.thumbnails
+        copies: list[DataSize | ThumbnailSize] = [self.data] if small is None else [self.data, small]
+        stored = images * sum(copy.span_bytes for copy in copies)
+        index = images / self.data.train * sum(copy.index_bytes for copy in copies)
         return Work(
             stage="ingest",
             items=images,
-            decoded=images,
+            decoded=images * len(copies),
             written={"data": stored, "other": 2 * index},
-            requests=4 * stored / self.data.chunk_bytes,
-            memory_bytes=self.memory + self.data.chunk_bytes,
+            requests=4 * sum(images * copy.span_bytes / copy.chunk_bytes for copy in copies),
+            memory_bytes=self.memory + sum(copy.chunk_bytes for copy in copies),
         )
 
     def initialise(self) -> Work:
-        own, images = self.config.score.has_own_models, self.data.candidates
+        own = self.config.score.has_own_models
         settings, runs = self.config.initialise, self.config.score.runs if own else 1
+        images = self.data.candidates / (runs if self.config.score.disjoint else 1)  # the mean of all parts
+        largest = math.ceil(images)
         epochs, streams = (self.config.score if own else settings).epochs, self.streams_training(images)
         looked = images * (epochs if streams else 1)
         seeds = [derive(self.config.seed, "initialise", run) for run in range(runs)]
         saved = fmean(
-            self.saved_flops(settings.raptr, seed, images=images, batch_size=settings.batch_size, epochs=epochs)
+            self.saved_flops(settings.raptr, seed, images=largest, batch_size=settings.batch_size, epochs=epochs)
             for seed in seeds
         )
-        recalibrated = self.recalibrated(settings.raptr, images) * self.net.forward
+        recalibrated = self.recalibrated(settings.raptr, largest) * self.net.forward
         return Work(
             stage="initialise",
             parts=runs,
@@ -155,11 +160,14 @@ class _Run(RunSizes):
         blocks = math.ceil(candidates / size) + math.ceil((self.scored - candidates) / size)
         images = self.scored / blocks  # per block, on average
         streams = self.streams(min(size, self.scored))
-        forwards = scoring_needs(self.config).outputs
+        needs = scoring_needs(self.config)
+        forwards, recorded = needs.outputs, needs.trajectory * self.trajectory_bytes * candidates
         looked = forwards * images * (self.scorers if streams else 1)
         ensemble = self.config.score.model == "jigsaws" and self.swarm
-        weights = self.net.file_bytes if self.scorers == 1 or ensemble else 0
-        models = self.scorers * (self.net.delta_bytes if ensemble else self.net.file_bytes * (self.scorers > 1))
+        weights = forwards * self.net.file_bytes if self.scorers == 1 or ensemble else 0
+        models = (
+            forwards * self.scorers * (self.net.delta_bytes if ensemble else self.net.file_bytes * (self.scorers > 1))
+        )
         return Work(
             stage="score",
             parts=blocks,
@@ -167,7 +175,7 @@ class _Run(RunSizes):
             steps=forwards * self.scorers * math.ceil(images / _FORWARD_BATCH),
             decoded=looked,
             streams=streams,
-            read={"data": looked * self.data.span_bytes, "model": models},
+            read={"data": looked * self.data.span_bytes, "model": models, "other": recorded},
             written={"other": images * (self.label_bytes + self.output_bytes)},
             once={"model": weights, "other": self.data.index_bytes},
             requests=self.requests(looked / self.scorers if streams else looked, streams=streams),
@@ -238,6 +246,7 @@ class _Run(RunSizes):
         seen = [images if self.streams_training(source) else source for source in sources]
         looked = sum(seen) / runs + again * self.streams_training(sources[0])
         held = max(map(self.training_memory, sources))
+        losses = (settings.first_losses == "trajectory") * self.trajectory_bytes * candidates
         # One request for each image without a selected neighbour.
         alone = [
             count * min(1.0, 1 - source / candidates + 1 / RUN_IMAGES)
@@ -253,7 +262,7 @@ class _Run(RunSizes):
             gradient_bytes=self.net.state_bytes,
             flops=images * self.net.both - saved + forwarded * self.net.forward,
             steps=steps,
-            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes + self.recorded_bytes / runs},
+            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes + losses / runs},
             written={"model": self.net.file_bytes},
             requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},

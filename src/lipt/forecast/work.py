@@ -40,5 +40,5 @@ class Work:
 
     @property
     def spreads(self) -> bool:
-        """Whether worker pods can share its parts."""
-        return self.stage in SPREAD
+        """Whether worker pods can share its parts. Without FLOPs there is nothing worth a pod: see `select_box`."""
+        return self.stage in SPREAD and self.flops > 0

@@ -11,6 +11,7 @@ The pretrain box only waits for them, so this file imports torch in the boxes th
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +29,7 @@ from lipt.pods.training import context
 from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.report.document import Engine
+from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.stage import Stage
@@ -75,20 +77,20 @@ def ingest_box(config: Config, location: str) -> dict[str, Any]:
     """Ingest images into a chunk store at `location`; returns its key figures."""
     from lipt.stages.ingest import write_chunks
 
-    reporter = Reporter()
+    reporter, started = Reporter(), time.monotonic()
     reporter.started("ingest")
     manifest = write_chunks(config.data, open_store(location), reporter, "ingest")
-    reporter.close()
     counts = {name: split.count for name, split in manifest.splits.items()}
+    reporter.done("ingest", time.monotonic() - started, counts | {"classes": len(manifest.classes)})
     return {"digest": manifest.digest, "name": manifest.name, "num_classes": len(manifest.classes), **counts}
 
 
-def compare_box(config: Config) -> RunOutputs:
+def compare_box(config: Config, *, engine: Engine) -> RunOutputs:
     """Run a configuration and all baselines under several seeds."""
     from lipt.flow.compare import run_comparison
 
     ctx = Context.of(config)
-    document = run_comparison(ctx)
+    document = run_comparison(ctx, engine=engine)
     assert document is not None  # not a dry run
     return RunOutputs(document=document, workspace=ctx.workspace.store.uri, config=config)
 
@@ -134,6 +136,9 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     return spec_of(prepare(ctx, train_in_pods)).save()
 
 
+_NO_SWARM = "nothing to do: these settings need no swarm"
+
+
 def pretrain_box(address: str) -> tuple[int, int]:
     """Box 2: train the jigsaws in worker pods. Returns the numbers of (arrived, expected) jigsaws.
 
@@ -141,6 +146,7 @@ def pretrain_box(address: str) -> tuple[int, int]:
     """
     spec, ctx, prepared = open_run(address)
     if prepared.shards is None:
+        ctx.reporter.say(_NO_SWARM)
         return 0, 0
     count = ctx.config.dispatch.jigsaws
 
@@ -161,6 +167,7 @@ def merge_box(address: str) -> Artifact | None:
     """Box 3: merge the jigsaws that arrived into theta_p; None without a swarm."""
     spec, ctx, prepared = open_run(address)
     if prepared.shards is None:
+        ctx.reporter.say(_NO_SWARM)
         return None
     from lipt.flow.graph import merge_jigsaws
     from lipt.stages.group import group
@@ -190,8 +197,9 @@ def select_box(address: str, merged: str | None) -> Artifact:
 
     spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
-    if spec.pods and spec.pods.nodes > 1:
-        scoring = Scoring.of(ctx, prepared, theta)
+    scoring = Scoring.of(ctx, prepared, theta)
+    # One block is no more work for this box than for a pod; without a forward pass there is nothing to share.
+    if spec.pods and spec.pods.nodes > 1 and scoring.blocks > 1 and scoring_needs(ctx.config).outputs:
 
         def block(index: int) -> Stage:
             return scoring.stage(ctx, index)
@@ -229,7 +237,7 @@ def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
             beside = baseline, train_and_evaluate(other, prepared, random, theta, jigsaws=jigsaws)
         else:
             beside = baseline, train_and_evaluate(other, bare, random)
-    document = write_report(ctx, run_entries(selected, beside), engine=spec.engine)
+    document = write_report(ctx, run_entries(selected, beside), engine=spec.engine, whole=False)
     confusion = selected.trained.evaluation.summary["confusion"]
     return RunOutputs(
         document=document,

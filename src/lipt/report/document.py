@@ -187,7 +187,7 @@ class LedgerRow(_Model):
     stage: str
     worker: Count | None = None
     earlier: bool = False
-    """An earlier run finished it; this one reused it. Only known on one machine: a box does not know who did what."""
+    """An earlier run finished it; this one reused it. Only known if one process did the whole run."""
     wall_s: Amount = 0.0
     ended: Amount = 0.0
     """Seconds since 1970; 0 if unknown."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from lipt.config import Config, Contestant
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
+from lipt.selection.auto import AUTO
 
 #: The algorithm `stratified` as reports write it.
 CLASS_BALANCED = "Class-balanced random"
@@ -88,8 +89,14 @@ def _scoring_needs(config: Config) -> Requirements:
 def check_trajectory(config: Config) -> None:
     """
     Raises:
-        UsageError: an algorithm reads a trajectory, but the configuration records none, or too few epochs.
+        UsageError: an algorithm reads a trajectory, but the configuration records none, or too few epochs; or `auto`
+            would choose by disjoint models.
     """
+    if config.score.disjoint and config.select.algorithm == AUTO and algorithm_of(config) == "dual":
+        raise UsageError(
+            "select.algorithm: auto would be dual here, which gained nothing from score.disjoint",
+            "set select.algorithm: ccs",
+        )
     for each in contestants(config):
         needs, scoring, name = needs_of(each), each.score, each.select.algorithm
         if not needs.trajectory:

@@ -95,7 +95,13 @@ class Artifact:
 def owner_of(artifact: Artifact) -> str | None:
     """The artifact that holds the chunks of a data set; None if they lie elsewhere, or if it is no data set."""
     location = str(artifact.summary.get("location", ""))
-    return location.rpartition("/")[0] if location.startswith(f"{CHUNKS}/") else None
+    return "/".join(location.split("/")[:2]) if location.startswith(f"{CHUNKS}/") else None
+
+
+def thumbnails_ref(dataset: Artifact, side: int) -> str:
+    """The address of a data set's thumbnails."""
+    settings = {"digest": dataset.settings["digest"], "thumbnails": side}
+    return f"{dataset.stage}/{key_of(dataset.stage, settings, [])}"
 
 
 def canonical_json(document: Any) -> bytes:

@@ -12,7 +12,7 @@ from lipt.config import Config
 from lipt.errors import UsageError
 from lipt.progress import Reporter
 from lipt.rng import derive
-from lipt.runtime.artifact import Artifact
+from lipt.runtime.artifact import Artifact, thumbnails_ref
 from lipt.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -95,6 +95,13 @@ class Context:
         """The context of the stages up to the scores, with `score.proxy` in place of the trained network."""
         config = self.config.of_scorer()
         return self if config is self.config else replace(self, config=config)
+
+    def data_of_scorer(self, dataset: Artifact) -> Artifact:
+        """The data set that the stages up to the scores read: the thumbnails, if there are any for `score.proxy`."""
+        side = self.config.thumbnails_to_score
+        if side is None or not dataset.summary:  # no summary: a dry run on data that were never ingested
+            return dataset
+        return self.artifact(thumbnails_ref(dataset, side))
 
     def seed(self, *names: str | int) -> int:
         """The seed of a stage."""

@@ -23,7 +23,8 @@ from lipt.selection.types import Candidates, Requirements
 #: The algorithms, for editors and type checkers.
 AlgorithmName: TypeAlias = Literal[
     "auto", "aum", "ccs", "craig", "dual", "dyn_unc", "el2n", "facility_location", "forgetting", "glister", "gradmatch",
-    "grand", "graph_cut", "herding", "k_center", "moderate", "random", "scores", "stratified", "uncertainty",
+    "grand", "graph_cut", "herding", "k_center", "moderate", "prototypes", "random", "scores", "stratified",
+    "uncertainty",
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from lipt.runtime.dataset import crops_of, open_dataset, split_positions
 
 def dispatch(ctx: Context, dataset: Artifact) -> Stage:
     """Draw the shards. Files: the byte ranges of each worker's samples, so that a worker reads only those."""
-    settings = ctx.config.dispatch
+    settings, dataset = ctx.config.dispatch, ctx.data_of_scorer(dataset)
 
     def body(attempt: Attempt) -> dict[str, Any]:
         data = open_dataset(attempt, dataset)

@@ -18,7 +18,7 @@ def group(
     The soup is evaluated on the search images only; `merge` evaluates the result on more. If no
     jigsaw improves on theta_*, the result is theta_* itself, and the file is almost empty.
     """
-    ctx = ctx.of_scorer()
+    ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
 
     def body(attempt: Attempt) -> dict[str, Any]:
         shard = min(by_index(jigsaws))

@@ -3,6 +3,8 @@
     chunks/KEY    KEY depends on the source's fingerprint: a changed file makes a new artifact
     ingest/KEY    KEY depends on the digest of the chunks' contents: all other stages start from it
 
+With `data.thumbnails` there is a second `ingest/KEY`, of the thumbnails. They lie in a folder beside their chunks.
+
 If images were only copied or touched, they are read again, but the digest stays the same. No later stage is repeated.
 """
 
@@ -15,10 +17,10 @@ from typing import Any
 
 from lipt.adapters.store import DatasetFiles, Store, open_store
 from lipt.config import Data
-from lipt.data.chunks import MANIFEST, ChunkInfo, Dataset, Manifest, write_dataset
+from lipt.data.chunks import MANIFEST, ChunkInfo, Dataset, Manifest, thumbnails_are_of, thumbnails_folder, write_dataset
 from lipt.data.sources import Source, open_source
 from lipt.data.sources.base import describe_left_out
-from lipt.errors import DamagedDataError
+from lipt.errors import DamagedDataError, UsageError
 from lipt.progress import Reporter
 from lipt.runtime import Attempt, Context, Stage
 from lipt.runtime.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
@@ -27,6 +29,8 @@ from lipt.runtime.dataset import listing, open_apart
 _INGEST = "ingest"
 #: The folder of the chunks, below an artifact.
 _STORE = "store"
+#: The key of the thumbnails in a summary, and of their size in settings.
+_THUMBNAILS = "thumbnails"
 
 
 def ingest(ctx: Context) -> Ingest:
@@ -47,22 +51,25 @@ class Ingest:
             LiptError: see `make`.
         """
         if is_chunk_store(self.ctx.config.data):
-            return _named_store(self.ctx)[0].find()
+            return _stage(self.ctx, _named_store(self.ctx)[0]).find()
         chunks = _chunks(self.ctx).find()
-        return _dataset(chunks.summary) if chunks else None
+        return _datasets(chunks.summary)[0] if chunks else None
 
     def make(self) -> Artifact:
         """The data set; ingests it if it does not exist.
 
         Raises:
-            UsageError: images and workspace overlap.
-            DamagedDataError: files of the chunk store that `data.source` names are missing.
+            UsageError: images and workspace overlap, or the chunk store that `data.source` names has no such
+                thumbnails.
+            DamagedDataError: files of that chunk store are missing.
         """
         ctx = self.ctx
         if is_chunk_store(ctx.config.data):
-            stage, summary = _named_store(ctx)
-            _place(ctx, _dataset(summary))
-            return stage.make()
+            named = _named_store(ctx)
+            for each in named:
+                _place(ctx, each)
+            made = [_stage(ctx, each).make() for each in named]
+            return made[0]
         stage = _chunks(ctx)
         before = stage.find()
         if before and not ctx.dry_run and not _has_chunks(ctx, before):  # they belonged to another artifact; now lost
@@ -70,26 +77,68 @@ class Ingest:
         written = stage.make()
         if not written.summary:  # a dry run on data that were never ingested
             return written
-        found, made = _dataset(written.summary), written.ref not in ctx.workspace.reused
-        if not ctx.dry_run and (made or ctx.workspace.find(found.ref) is None):
-            ctx.workspace.cost(written)  # raises if the cost file is damaged
-            cost = ctx.workspace.store.read(f"{written.ref}/{COST}", kind="other")
-            ctx.workspace.store.write(f"{found.ref}/{COST}", cost, kind="other")
-            ctx.workspace.store.delete(f"{found.ref}/{DAMAGED}")
-            ctx.workspace.store.write(f"{found.ref}/{MARKER}", found.to_json(), kind="other")
-        _place(ctx, found)
-        ctx.workspace.note(found, made=made)
-        return found
+        is_new = written.ref not in ctx.workspace.reused
+        datasets = _datasets(written.summary)
+        for found in datasets:
+            if not ctx.dry_run and (is_new or ctx.workspace.find(found.ref) is None):
+                ctx.workspace.cost(written)  # raises if the cost file is damaged
+                cost = ctx.workspace.store.read(f"{written.ref}/{COST}", kind="other")
+                ctx.workspace.store.write(f"{found.ref}/{COST}", cost, kind="other")
+                ctx.workspace.store.delete(f"{found.ref}/{DAMAGED}")
+                ctx.workspace.store.write(f"{found.ref}/{MARKER}", found.to_json(), kind="other")
+            _place(ctx, found)
+            ctx.workspace.note(found, made=is_new)
+        return datasets[0]
 
 
-def _named_store(ctx: Context) -> tuple[Stage, dict[str, Any]]:
-    """The data set in the chunk store that `data.source` names, and its summary."""
-    store = open_store(ctx.config.data.source)
+def _named_store(ctx: Context) -> list[Artifact]:
+    """The data set in the chunk store that `data.source` names, and its thumbnails if they are asked for."""
+    store, side = open_store(ctx.config.data.source), ctx.config.data.thumbnails
     manifest = Dataset(DatasetFiles(store).read).manifest
     check_complete(store, manifest)
-    summary, settings = _summary(manifest, store.uri), {"digest": manifest.digest}
-    stage = Stage(ctx=ctx, name=_INGEST, settings=settings, inputs=[], body=lambda _attempt: summary, label=_INGEST)
-    return stage, summary
+    summary = _summary(manifest, store.uri)
+    if side is not None:
+        small = find_thumbnails(store, manifest, side)
+        check_complete(store.at(thumbnails_folder(side)), small)
+        summary |= _with_thumbnails(small, store.uri, side)
+    return _datasets(summary)
+
+
+def find_thumbnails(store: Store, images: Manifest, side: int) -> Manifest:
+    """The thumbnails of a chunk store.
+
+    Args:
+        images: the manifest of the chunk store.
+        side: `data.thumbnails`.
+
+    Raises:
+        UsageError: there are none of that size.
+        DamagedDataError: they are of another data set.
+    """
+    folder = thumbnails_folder(side)
+    found = DatasetFiles(store).get(f"{folder}/{MANIFEST}")
+    if found is None:
+        raise UsageError(
+            f"{store.uri} has no thumbnails of {side} pixels",
+            f"ingest again into this place with `--thumbnails {side}`, or set data.thumbnails to null",
+        )
+    thumbnails = Manifest.from_json(found)
+    if not thumbnails_are_of(thumbnails, images):
+        raise DamagedDataError(
+            f"the thumbnails in {store.uri}/{folder} belong to another data set",
+            f"ingest again into this place with `--thumbnails {side}`",
+        )
+    return thumbnails
+
+
+def _stage(ctx: Context, dataset: Artifact) -> Stage:
+    """The stage that records a data set of an existing chunk store."""
+
+    def body(_attempt: Attempt) -> dict[str, Any]:
+        return dataset.summary
+
+    label = _THUMBNAILS if _THUMBNAILS in dataset.settings else _INGEST
+    return Stage(ctx=ctx, name=_INGEST, settings=dataset.settings, inputs=[], body=body, label=label)
 
 
 def _chunks(ctx: Context) -> Stage:
@@ -101,6 +150,9 @@ def _chunks(ctx: Context) -> Stage:
         "shuffle_seed": data.shuffle_seed,
         "test_fraction": data.test_fraction,
     }
+    side = data.thumbnails
+    if side is not None:
+        settings["thumbnails"] = side
 
     def body(attempt: Attempt) -> dict[str, Any]:
         location, source = f"{attempt.ref}/{_STORE}", open_source(data.source, data.format)
@@ -108,13 +160,17 @@ def _chunks(ctx: Context) -> Stage:
         _drop_damaged_manifest(store)
         marked = attempt.store.size(f"{attempt.ref}/{DAMAGED}") is not None
         manifest = write_chunks(data, store, attempt.reporter, attempt.label, source, verify=marked)
-        left_out = {"left_out": dict(source.left_out)}
+        summary = _summary(manifest, location)
         if elsewhere := _same_elsewhere(ctx, manifest, attempt.ref):
             for file in (MANIFEST, *_files(manifest)):  # manifest first: without it, the rest is no data set
                 store.delete(file)
-            return elsewhere.summary | left_out
-        attempt.files[f"{_STORE}/"] = File(sha256=manifest.digest, num_bytes=sum(store.sizes().values()))
-        return _summary(manifest, location) | left_out
+            summary = elsewhere.summary
+        if side is not None:
+            small = find_thumbnails(attempt.open(location), manifest, side)
+            summary = summary | _with_thumbnails(small, location, side)
+        if sizes := store.sizes():
+            attempt.files[f"{_STORE}/"] = File(sha256=manifest.digest, num_bytes=sum(sizes.values()))
+        return summary | {"left_out": dict(source.left_out)}
 
     return Stage(ctx=ctx, name=CHUNKS, settings=settings, inputs=[], body=body, label=_INGEST)
 
@@ -148,6 +204,7 @@ def write_chunks(
         say=reporter.say,
         seed=data.shuffle_seed,
         chunk_bytes=round(data.chunk_mb * 1e6),
+        thumbnails=data.thumbnails,
         test_fraction=data.test_fraction,
         progress=lambda done, total: reporter.advance(label, done, total, "images"),
     )
@@ -185,9 +242,17 @@ def is_chunk_store(data: Data) -> bool:
     return "://" in data.source or (Path(data.source) / MANIFEST).is_file()
 
 
-def _dataset(summary: dict[str, Any]) -> Artifact:
-    """The `ingest` artifact of a data set."""
-    settings = {"digest": summary["digest"]}
+def _datasets(summary: dict[str, Any]) -> list[Artifact]:
+    """The `ingest` artifact of a data set, and that of its thumbnails if the summary names them."""
+    images = {name: value for name, value in summary.items() if name != _THUMBNAILS}
+    found = [_dataset({"digest": summary["digest"]}, images)]
+    if thumbnails := summary.get(_THUMBNAILS):
+        settings = {"digest": summary["digest"], _THUMBNAILS: thumbnails["side"]}
+        found.append(_dataset(settings, thumbnails["summary"]))
+    return found
+
+
+def _dataset(settings: dict[str, Any], summary: dict[str, Any]) -> Artifact:
     key = key_of(_INGEST, settings, [])
     return Artifact(stage=_INGEST, key=key, inputs=(), settings=settings, files={}, summary=summary)
 
@@ -200,7 +265,7 @@ def _place(ctx: Context, dataset: Artifact) -> None:
 
 def _same_elsewhere(ctx: Context, manifest: Manifest, ref: str) -> Artifact | None:
     """The same data set, if the workspace already holds its chunks in another artifact than `ref`."""
-    found = ctx.workspace.find(_dataset({"digest": manifest.digest}).ref)
+    found = ctx.workspace.find(_dataset({"digest": manifest.digest}, {}).ref)
     if found is None or owner_of(found) in (None, ref) or not _has_chunks(ctx, found):
         return None
     return found
@@ -227,3 +292,8 @@ def _summary(manifest: Manifest, location: str) -> dict[str, Any]:
         "train": manifest.splits["train"].count,
         "test": manifest.splits["test"].count,
     }
+
+
+def _with_thumbnails(manifest: Manifest, location: str, side: int) -> dict[str, Any]:
+    """What the summary of a data set says of its thumbnails."""
+    return {_THUMBNAILS: {"side": side, "summary": _summary(manifest, f"{location}/{thumbnails_folder(side)}")}}

@@ -1,6 +1,12 @@
 """Initialise: train theta_* on all candidates for a few epochs (Ro et al., ICML 2023)."""
 
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
 from lipt.data.images import image_shape
+from lipt.data.shards import Positions
 from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.checkpoint import resumable
@@ -12,7 +18,7 @@ from lipt.training.dynamics import Dynamics
 from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.networks import train_flops_per_image
 from lipt.training.raptr import recalibrate, saved_flops
-from lipt.training.tensor_files import pack, state_of
+from lipt.training.tensor_files import State, pack, state_of, unpack
 
 DYNAMICS = "dynamics.safetensors"
 
@@ -20,9 +26,9 @@ DYNAMICS = "dynamics.safetensors"
 def initialise(ctx: Context, dataset: Artifact, *, index: int = 0) -> Stage:
     """Train theta_* on all candidates for a few epochs; with models of `score.runs`, model `index`.
 
-    Files: the weights, and the trajectory of every candidate. Several GPUs share each batch.
+    Files: the weights, and the trajectory of the candidates that the model trains on. Several GPUs share each batch.
     """
-    ctx = ctx.of_scorer()
+    ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
     settings = ctx.config.initialise
 
     def body(attempt: Attempt) -> Summary:
@@ -38,6 +44,8 @@ def initialise(ctx: Context, dataset: Artifact, *, index: int = 0) -> Stage:
         raptr=settings.raptr and settings.raptr.model_dump(mode="json"),
         run=index,
     )
+    if ctx.config.score.disjoint:  # one of several parts of the candidates
+        chosen |= {"parts": ctx.config.score.runs}
     label = f"initialise[{index}]" if ctx.config.score.has_own_models else "initialise"
     return Stage(ctx=ctx, name="initialise", settings=chosen, inputs=[dataset], body=body, label=label)
 
@@ -51,9 +59,10 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
     settings, dataset = ctx.config.initialise, inputs["dataset"]
     assert dataset is not None
     data = open_dataset(attempt, dataset)
-    _, candidates = split_positions(ctx, data)
+    candidates = _own(ctx, split_positions(ctx, data)[1], run)
     images = training_images(ctx, data, candidates, processes)
-    model = new_model(ctx, len(data.manifest.classes), ctx.seed("initialise", run))
+    first = 0 if ctx.config.score.disjoint else run  # parts are compared: their models start from the same weights
+    model = new_model(ctx, len(data.manifest.classes), ctx.seed("initialise", first))
     recipe = Recipe(
         epochs=_epochs(ctx),
         batch_size=settings.batch_size,
@@ -91,3 +100,23 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         "losses": progress.loss,
         "accuracies": progress.accuracy,
     }
+
+
+def _own(ctx: Context, candidates: Positions, run: int) -> Positions:
+    """The candidates that model `run` trains on. A part is a window of the stratified order."""
+    settings = ctx.config.score
+    return np.array_split(candidates, settings.runs)[run] if settings.disjoint else candidates
+
+
+def trajectories_of(attempt: Attempt, models: Sequence[Artifact]) -> list[State]:
+    """What these models recorded of all candidates, `Dynamics.tensors` (N, T) each; one for all if they are disjoint.
+
+    Args:
+        models: artifacts of `initialise`, in the order of their index.
+    """
+    recorded = [
+        unpack(attempt.read(model, DYNAMICS, kind="other"), origin=f"{model.ref}/{DYNAMICS}") for model in models
+    ]
+    if not attempt.ctx.config.score.disjoint:
+        return recorded
+    return [{name: torch.cat([part[name] for part in recorded]) for name in recorded[0]}]

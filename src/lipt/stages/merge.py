@@ -49,7 +49,7 @@ def merge(
             f"merge.groups is {ctx.config.merge.groups}, but {len(groups)} soups of groups were given",
             "above 1, pass the references that `lipt stage group` prints; otherwise pass none",
         )
-    present, ctx = by_index(jigsaws), ctx.of_scorer()
+    present, ctx, dataset = by_index(jigsaws), ctx.of_scorer(), ctx.data_of_scorer(dataset)
 
     def body(attempt: Attempt) -> dict[str, Any]:
         soup = merged_soup(ctx, attempt, dataset, theta, shards, groups or jigsaws, shard=min(present), confirm=True)

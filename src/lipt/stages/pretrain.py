@@ -25,7 +25,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         shards: the artifact of `dispatch`: for each shard the byte ranges of its images in the chunks.
         index: of the jigsaw, and so of its shard.
     """
-    ctx = ctx.of_scorer()
+    ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
 
     def body(attempt: Attempt) -> dict[str, Any]:
         # Imported here, so that the box that waits for the jigsaws, and only asks which are there, imports no torch.

@@ -15,7 +15,7 @@ from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import new_model, read_weights
 from lipt.selection import Candidates, Outputs, StoredOutputs, Trajectory
 from lipt.selection.compressed import TopLogits
-from lipt.stages.initialise import DYNAMICS
+from lipt.stages.initialise import trajectories_of
 from lipt.stages.pretrain import DELTA
 from lipt.training.forward import outputs_of
 from lipt.training.networks import on_device, train_flops_per_image
@@ -61,10 +61,10 @@ def score(
         base: theta_*, which jigsaws are stored relative to.
         index: index of the block in `blocks`.
 
-    Files: for each model its logits and penultimate features, or its trajectory; the labels. Rows are in the order of
+    Files: for each model its logits and penultimate features; the trajectories; the labels. Rows are in the order of
     the split.
     """
-    ctx = ctx.of_scorer()
+    ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
     block, reads = blocks(ctx, dataset)[index], scoring_needs(ctx.config)
 
     def body(attempt: Attempt) -> dict[str, Any]:
@@ -107,9 +107,8 @@ def score(
 
 
 def _cut_trajectories(attempt: Attempt, models: Sequence[Artifact], block: Block) -> None:
-    """Store the rows of a block from the trajectory of each model."""
-    for number, artifact in enumerate(models):
-        recorded = unpack(attempt.read(artifact, DYNAMICS, kind="other"), origin=f"{artifact.ref}/{DYNAMICS}")
+    """Store the rows of a block from each trajectory."""
+    for number, recorded in enumerate(trajectories_of(attempt, models)):
         part = {name: tensor[block.start : block.stop].clone() for name, tensor in recorded.items()}
         attempt.put(_trajectory(number), pack(part), kind="other")
 
@@ -132,8 +131,8 @@ def _label(ctx: Context, block: Block) -> str:
     return f"score{of}" if whole else f"score{of} {block.start:,}"
 
 
-def _trajectory(model: int) -> str:
-    return f"trajectory-{model}.safetensors"
+def _trajectory(number: int) -> str:
+    return f"trajectory-{number}.safetensors"
 
 
 def _outputs(model: int) -> str:
@@ -160,8 +159,8 @@ def read_scores(attempt: Attempt, scores: Sequence[Artifact], of: str) -> Candid
 
     trajectories = []
     if of == "candidates" and parts[0].settings["stored"]["trajectory"]:
-        for model in range(models):
-            recorded = [tensors(part, _trajectory(model)) for part in parts]
+        for number in range(sum(_trajectory(model) in parts[0].files for model in range(models))):
+            recorded = [tensors(part, _trajectory(number)) for part in parts]
             trajectories.append(Trajectory.of({name: torch.cat([r[name] for r in recorded]) for name in recorded[0]}))
     stored = StoredOutputs(models=models, sizes=[int(part.summary["images"]) for part in parts], read=read)
     return Candidates(

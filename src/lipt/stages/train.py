@@ -21,7 +21,7 @@ from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, read_weight
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.selection import Candidates
-from lipt.stages.initialise import DYNAMICS
+from lipt.stages.initialise import trajectories_of
 from lipt.stages.select import StoredSubset, apply, read_subset
 from lipt.training.distributed import Ranks
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
@@ -161,7 +161,7 @@ def _draws(ctx: Context, attempt: Attempt, inputs: Inputs, rows_K: Tensor, count
     first_K = torch.full((len(rows_K),), torch.nan)
     recorded = [model for name, model in inputs.items() if model is not None and name.startswith(_RECORDED)]
     if recorded:
-        seen = [unpack(attempt.read(model, DYNAMICS, kind="other"), origin=model.ref)["p"][:, -1] for model in recorded]
+        seen = [each["p"][:, -1] for each in trajectories_of(attempt, recorded)]
         first_K = torch.stack([losses(p_N[rows_K]) for p_N in seen]).mean(0)
     if settings.draw == "infobatch":
         return InfoBatch(first_K, probability=settings.prune_probability)

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from lipt.errors import UsageError, did_you_mean
 from lipt.rng import global_seed
 from lipt.training.flops import CountFlops
-from lipt.training.onednn import without_strided_1x1
+from lipt.training.onednn import guard_convolutions
 from lipt.training.user_model import build_user_model
 from lipt.training.vision_transformer import VisionTransformer
 
@@ -223,7 +223,7 @@ def shapes_only() -> Iterator[None]:
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """Move the model to `device`, with channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
     if device.type == "cpu":
-        without_strided_1x1(model)
+        guard_convolutions(model)
     return model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 

@@ -150,6 +150,7 @@ def test_constant_and_duplicate_rows_give_distinct_picks(algorithm: str, constan
         "forgetting",
         "scores",
         "moderate",
+        "prototypes",
         "craig",
         "facility_location",
     }:
@@ -194,10 +195,21 @@ def test_scores_do_not_depend_on_how_the_pass_was_batched(algorithm: str, cut: i
     torch.testing.assert_close(scores[0], torch.cat([s for s in scores[1:] if s is not None]), rtol=1e-5, atol=1e-7)
 
 
-GREEDY = ["herding", "graph_cut", "gradmatch", "craig", "facility_location", "k_center", "glister", "moderate", "grand"]
-
-
-@pytest.mark.parametrize("algorithm", GREEDY)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "herding",
+        "graph_cut",
+        "gradmatch",
+        "craig",
+        "facility_location",
+        "k_center",
+        "glister",
+        "moderate",
+        "prototypes",
+        "grand",
+    ],
+)
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 999), dtype=st.sampled_from([torch.float32, torch.float64]), balanced=st.booleans())
 def test_of_equal_samples_the_lowest_is_picked_first(

@@ -23,7 +23,10 @@ class JsonHandler(BaseHTTPRequestHandler):
         return document
 
     def answer(self, document: dict[str, Any], status: int = 200) -> None:
-        body = json.dumps(document).encode()
+        self.answer_text(json.dumps(document), status)
+
+    def answer_text(self, text: str, status: int = 200) -> None:
+        body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -1,7 +1,8 @@
-"""`lipt logs -f`, `status --wait` and `cancel` against a server that answers as Kubernetes with Argo does."""
+"""`lipt logs`, `status --wait`, `cancel` and `report` against a server that answers as Kubernetes with Argo does."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ class Server(JsonHandler):
     """A run of one pod. It ends after `rounds` looks at its state, or when it is stopped."""
 
     rounds: int
+    end: str
+    parameters: dict[str, str]
+    pod: dict[str, str]
+    """Status of the pod; empty: it is gone."""
+    log: str | None
     change: dict[str, Any] | None
     deleted: list[str]
 
@@ -29,17 +35,19 @@ class Server(JsonHandler):
         mine, cls = parse_qs(url.query).get("labelSelector") == [LABEL], type(self)
         if url.path == RUN:
             cls.rounds -= 1
-            phase = "Succeeded" if cls.rounds < 0 else "Running"
-            self.answer({"spec": {}, "status": {"phase": phase}})
+            parameters = [{"name": name, "value": value} for name, value in self.parameters.items()]
+            phase = self.end if cls.rounds < 0 else "Running"
+            self.answer({"spec": {"arguments": {"parameters": parameters}}, "status": {"phase": phase}})
         elif url.path.endswith("/jobs"):
             self.answer({"items": [{"metadata": {"name": "tiny-1-pretrain"}}]})
         elif url.path.endswith("/log"):
-            self.answer({"lines": "first" if self.rounds > 0 else "first second"})
+            log = json.dumps({"lines": "first" if self.rounds > 0 else "first second"})
+            self.answer_text(log if self.log is None else self.log)
         else:
             labels = {"app.kubernetes.io/component": "select"}
             metadata = {"name": "pod-a", "creationTimestamp": "1", "labels": labels}
-            pod = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {}}
-            self.answer({"items": [pod] if mine else []})
+            pod = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": self.pod}
+            self.answer({"items": [pod] if mine and self.pod else []})
 
     def do_DELETE(self) -> None:
         self.deleted.append(self.path.rsplit("/", 1)[1])
@@ -52,7 +60,8 @@ class Server(JsonHandler):
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
-    handler = type("Handler", (Server,), {"rounds": 1, "change": None, "deleted": []})
+    run = {"rounds": 1, "end": "Succeeded", "parameters": {}, "pod": {"phase": "Running"}, "log": None}
+    handler = type("Handler", (Server,), run | {"change": None, "deleted": []})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
@@ -69,6 +78,29 @@ def test_logs_are_followed_until_the_run_ends(server: type[Server]) -> None:
     assert lipt("logs", "-f", HANDLE, "-o", "json").returncode == 2
 
 
+_ENGINE = 'time="2026-11-23T13:02:57.809Z" level=info msg="capturing logs" argo=true\n'
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"), [("Succeeded", "(it has ended without output)"), ("Running", "(no output yet)")]
+)
+def test_a_pod_that_printed_nothing_says_so(server: type[Server], phase: str, said: str) -> None:
+    server.pod, server.log = {"phase": phase}, _ENGINE
+    assert lipt("logs", HANDLE).stdout == f"== pod-a (select)\n{said}\n"
+    assert json.loads(lipt("logs", HANDLE, "-o", "json").stdout) == [{"box": "select", "pod": "pod-a", "log": ""}]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "why"), [(0, "its pods were deleted, or none has started"), (9, "no pod has started yet")]
+)
+def test_a_run_without_pods_has_no_logs(server: type[Server], rounds: int, why: str) -> None:
+    server.rounds, server.pod = rounds, {}
+    ended = lipt("logs", HANDLE)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert ended.stderr == f"lipt: {HANDLE} has no logs: {why}\n  -> lipt status {HANDLE} shows the boxes\n"
+    assert f"box merge of {HANDLE} has no logs: {why}" in lipt("logs", HANDLE, "--box", "merge").stderr
+
+
 def test_status_waits_for_the_end(server: type[Server]) -> None:
     server.rounds = 2
     assert lipt("status", HANDLE, "--wait").stdout.splitlines()[-1] == "Succeeded"
@@ -82,3 +114,35 @@ def test_cancel_stops_a_run_that_has_not_ended(server: type[Server]) -> None:
     server.change = None
     assert lipt("cancel", HANDLE).stdout == f"{HANDLE} has ended already: Succeeded\n"
     assert server.change is None
+
+
+@pytest.mark.parametrize(
+    ("rounds", "end", "why", "remedy"),
+    [
+        (1, "", "has no report yet: it has not ended", "wait for it: lipt status argo/vision/tiny-1 --wait"),
+        (0, "Failed", "failed before it wrote a report", "lipt status argo/vision/tiny-1 gives the reason"),
+        (0, "Succeeded", "has succeeded, but {} has no report of it", "it was removed, LIPT_S3_ENDPOINT leads to"),
+    ],
+)
+def test_a_run_without_a_report(
+    server: type[Server], tmp_path: Path, rounds: int, end: str, why: str, remedy: str
+) -> None:
+    server.rounds, server.end, server.parameters = rounds, end, {"workspace": str(tmp_path / "runs")}
+    ended = lipt("report", HANDLE)
+    said, todo = ended.stderr.splitlines()
+    assert ended.returncode == 1
+    assert said == f"lipt: {HANDLE} {why.format((tmp_path / 'runs').as_uri())}"
+    assert todo.startswith(f"  -> {remedy}")
+
+
+def test_a_run_of_another_pipeline_has_no_report(server: type[Server]) -> None:
+    server.rounds, server.parameters = 0, {"message": "hello"}
+    ended = lipt("report", HANDLE)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"lipt: {HANDLE} writes no report: it is no run of the pipelines lipt or")
+
+
+def test_a_report_that_is_not_there_is_no_reason_to_run(tmp_path: Path) -> None:
+    ended = lipt("report", f"{tmp_path}/runs/reports/tiny-1")
+    assert ended.returncode == 1
+    assert f"lipt ls {tmp_path}/runs lists the finished runs" in ended.stderr

@@ -170,6 +170,65 @@ def test_a_failed_run_names_the_reason_that_its_workflow_has(server: type[Server
     assert state.message == "exceeded quota"
 
 
+_DRIVER = """\
+time="2026-11-24T03:02:57.809Z" level=info msg="capturing logs" argo=true
+I1124 03:02:57.838765      14 main.go:67] Setting log level to: '1'
+F1124 03:02:58.019000      14 main.go:79] KFP driver: driver.RootDAG(pipelineName=lipt) failed: no parameter fraction
+time="2026-11-24T03:02:59.441Z" level=info msg="sub-process exited" argo=true error="<nil>"
+"""
+_BOX = """\
+Traceback (most recent call last):
+ModuleNotFoundError: No module named 'lipt'
+F1124 03:05:19.000000      14 main.go:58] failed to execute component: exit status 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "log", "reason"),
+    [
+        (
+            "t(0).root-driver(0)",
+            "main: Error",
+            _DRIVER,
+            "KFP driver: driver.RootDAG(pipelineName=lipt) failed: no parameter fraction",
+        ),
+        ("t(0).root(0).merge-driver(0)", "main: Error (exit code 1)", _DRIVER.replace("no parameter", "x" * 600), None),
+        (
+            "t(0).root(0).merge(0).executor(0)",
+            "main: Error (exit code 1)",
+            _BOX,
+            "ModuleNotFoundError: No module named 'lipt'",
+        ),
+        ("t(0).root-driver(0)", "main: Error", "", ""),
+    ],
+)
+def test_a_failure_without_a_message_has_the_last_error_of_the_log(
+    server: type[Server], name: str, said: str, log: str, reason: str | None
+) -> None:
+    node = _node(name, "Failed", said) | {"id": "t-1"}
+    metadata = {"name": "t-driver-1", "annotations": {"workflows.argoproj.io/node-id": "t-1"}}
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    pods = "/api/v1/namespaces/vision/pods"
+    cluster = Answers(
+        {
+            _WORKFLOWS: {"items": [{"metadata": {"name": "t"}, "status": {"nodes": {"0": node}}}]},
+            pods: {"items": [{"metadata": metadata, "status": {"containerStatuses": [ended]}}]},
+            f"{pods}/t-driver-1/log": log,
+        }
+    )
+    server.runs.append(_FAILED)
+    state = Kubeflow(cluster, "vision").state("ours")
+    told = state.message or state.boxes[2].message
+    if reason is None:  # a long one is cut at its beginning
+        assert told.startswith("main: Error (exit code 1): … xxx")
+        assert told.endswith("x fraction")
+    else:
+        assert told == f"main: Error (exit code 1){f': {reason}' if reason else ''}"
+    cluster.documents[pods] = {"items": []}  # deleted since
+    state = Kubeflow(cluster, "vision").state("ours")
+    assert (state.message or state.boxes[2].message) == said
+
+
 def test_a_cancelled_run_is_called_so(server: type[Server]) -> None:
     nodes = {"0": _node("t(0).root(0).merge(0).executor(0)", "Failed", "Step exceeded its deadline")}
     workflow = {"metadata": {"name": "t"}, "spec": {"activeDeadlineSeconds": 0}, "status": {"nodes": nodes}}

@@ -77,8 +77,13 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         {"data": CROPS, "train": {"epochs": 3}},
         {"data": CROPS | {"resident_mb": 0.02}, "train": {"epochs": 3}},
         {"score": {"model": "classic", "runs": 2}, "select": {"algorithm": "grand"}},
+        {
+            "score": {"model": "trajectory", "runs": 3, "epochs": 2, "disjoint": True},
+            "select": {"algorithm": "el2n"},
+        },
         {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
         {"score": {"proxy": {"width": 2, "image_size": 16}}},
+        {"score": {"proxy": {"width": 2, "image_size": 5}}, "data": {"thumbnails": 5}},
         {"initialise": {"epochs": 2, "raptr": {"keep": [0.2, 1]}}, "train": {"raptr": {"rescale": "inverse_sqrt"}}},
         {
             "select": {"algorithm": "glister"},
@@ -98,8 +103,10 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         "crops",
         "crops-streamed",
         "classic",
+        "disjoint",
         "reselect",
         "proxy",
+        "thumbnails",
         "raptr",
         "raptr-reselect",
     ],
@@ -120,9 +127,18 @@ def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None
         assert read == pytest.approx(work.parts * work.read.get("data", 0), rel=near, abs=6000), stage
     read = sum(cost.read["other"] for cost in costs["select"])  # the index may have been fetched by an earlier stage
     assert read == pytest.approx(works["select"].read["other"], rel=0.02, abs=works["select"].once["other"] + 3000)
+    stored = sum(cost.written["data"] for cost in costs["ingest"])
+    assert stored == pytest.approx(works["ingest"].written["data"], rel=0.01)
     if "score" in works:
         written = sum(cost.written["other"] for cost in costs["score"])
         assert written == pytest.approx(works["score"].parts * works["score"].written["other"], rel=0.01)
+        for kind in ("model", "other"):
+            read = sum(cost.read[kind] for cost in costs["score"])
+            work = works["score"]
+            once = work.once.get(kind, 0)  # an earlier stage may have fetched it
+            assert read == pytest.approx(work.parts * work.read.get(kind, 0), rel=0.02, abs=work.parts * once + 3000), (
+                kind
+            )
 
 
 @pytest.mark.parametrize("resident_mb", [100, 0.02], ids=["held", "streamed"])

@@ -27,7 +27,9 @@ def broken(what: str, value: float, sample: int = 7) -> Candidates:
     return Candidates(labels_N=candidates.labels_N, num_classes=3, outputs=[candidates.outputs[0], Outputs(**outputs)])
 
 
-@pytest.mark.parametrize("algorithm", ["herding", "k_center", "graph_cut", "facility_location", "moderate", "craig"])
+@pytest.mark.parametrize(
+    "algorithm", ["herding", "k_center", "graph_cut", "facility_location", "moderate", "prototypes", "craig"]
+)
 def test_features_whose_squares_overflow_are_refused(algorithm: str) -> None:
     """In float32 1e20 squared is infinite: herding returned the same sample twice, in silence."""
     candidates = make(20, 3, dtype=torch.float32)
@@ -131,7 +133,9 @@ def test_half_precision_outputs_are_computed_in_float32(dtype: torch.dtype) -> N
         assert chosen[0] == chosen[1], algorithm
 
 
-@pytest.mark.parametrize("algorithm", ["el2n", "moderate", "herding", "k_center", "facility_location", "craig"])
+@pytest.mark.parametrize(
+    "algorithm", ["el2n", "moderate", "herding", "k_center", "facility_location", "prototypes", "craig"]
+)
 def test_outputs_that_require_gradients_are_taken_as_numbers(algorithm: str) -> None:
     plain = make(60)
     (outputs,) = plain.outputs

@@ -14,7 +14,7 @@ from lipt.selection.algorithms.geometry import farthest_first
 from lipt.selection.algorithms.submodular import cut
 
 
-@pytest.mark.parametrize("algorithm", ["grand", "el2n", "moderate", "herding", "k_center", "graph_cut"])
+@pytest.mark.parametrize("algorithm", ["grand", "el2n", "moderate", "herding", "k_center", "graph_cut", "prototypes"])
 def test_the_engine_picks_what_factored_numpy_picks(algorithm: str) -> None:
     candidates = one_class(200, d=12)
     (outputs,) = candidates.outputs

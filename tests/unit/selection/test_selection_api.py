@@ -21,6 +21,8 @@ from lipt.errors import LiptError, UsageError
 from lipt.selection import ALGORITHMS, Candidates, Outputs, Requirements, Selection, requirements, resolve, select
 from lipt.selection.registry import shares
 
+OF_FEATURES = ["herding", "k_center", "graph_cut", "facility_location", "moderate", "prototypes"]
+
 
 def test_requirements_say_what_to_compute() -> None:
     needs = {name: requirements(name, 0.01) for name in ALGORITHMS}
@@ -32,6 +34,7 @@ def test_requirements_say_what_to_compute() -> None:
     assert needs["scores"] == Requirements(scores=True)
     assert needs["glister"] == Requirements(models=1, logits=True, features=True, validation=True)
     assert needs["moderate"] == Requirements(models=1, features=True, passes=2)
+    assert needs["prototypes"] == Requirements(models=1, features=True)
     assert needs["dual"].models == 2
     by_score = {score: requirements("ccs", 0.01, {"score": score}) for score in ("el2n", "grand", "margin")}
     assert {score: (each.models, each.features) for score, each in by_score.items()} == {
@@ -120,6 +123,8 @@ def test_notes_that_cannot_be_stored(notes: dict[Any, Any], message: str) -> Non
         ("gradmatch", {"per": "sample"}, "is not one of class, class_gradient, batch"),
         ("craig", {"epsilon": 0.0}, "epsilon must be in"),
         ("graph_cut", {"lam": -0.1}, "lam must not be negative"),
+        ("prototypes", {"clusters": 0}, "prototypes: clusters must be at least 1, not 0"),
+        ("prototypes", {"keep": "medium"}, "is not one of hard, easy"),
         ("dual", {"window": 3}, "window must be between 2 and the number of models, 2"),
         ("dual", {"c_d": 0.0}, "must be positive"),
     ],
@@ -218,7 +223,7 @@ def test_auto_says_that_it_did_not_look() -> None:
     assert not select("stratified", candidates, fraction=0.1).remarks
 
 
-@pytest.mark.parametrize("algorithm", ["herding", "k_center", "graph_cut", "facility_location", "moderate"])
+@pytest.mark.parametrize("algorithm", OF_FEATURES)
 @pytest.mark.parametrize("power", [36, -36])
 def test_the_scale_of_the_features_does_not_matter(algorithm: str, power: int) -> None:
     candidates = make(60, 3, dtype=torch.float32)

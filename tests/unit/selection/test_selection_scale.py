@@ -94,6 +94,7 @@ def test_values_that_are_not_finite_are_found_in_any_block(monkeypatch: pytest.M
         ("gradmatch", {}),
         ("craig", {"greedy": "stochastic"}),
         ("facility_location", {}),
+        ("prototypes", {}),
         ("glister", {}),
     ],
 )

@@ -21,6 +21,7 @@ OF_FEATURES = [
     ("facility_location", {"metric": "euclidean"}),
     ("moderate", {}),
     ("moderate", {"variant": "authors"}),
+    ("prototypes", {}),
 ]
 
 

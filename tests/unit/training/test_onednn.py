@@ -1,4 +1,4 @@
-"""The guard against oneDNN's weight gradient of strided 1x1 convolutions, which writes outside of its workspace."""
+"""The guard against two bugs in oneDNN's weight gradients of strided convolutions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lipt.training.networks import build_model, on_device, train_flops_per_image
-from lipt.training.onednn import without_strided_1x1
+from lipt.training.onednn import guard_convolutions
 from tests.programs import run_python
 
 CPU = torch.device("cpu")
@@ -69,8 +69,8 @@ def strides_of_1x1(model: nn.Module) -> set[tuple[int, ...]]:
 def test_same_outputs_and_gradients(make: Callable[[], nn.Module], side: int) -> None:
     plain = make().double()
     guarded = copy.deepcopy(plain)
-    without_strided_1x1(guarded)
-    without_strided_1x1(guarded)
+    guard_convolutions(guarded)
+    guard_convolutions(guarded)
     assert all(conv.stride[-1] == 1 for conv in guarded.modules() if isinstance(conv, nn.Conv1d | nn.Conv2d))
     x = torch.randn(3, 4, side, side, dtype=torch.float64)
     for network in (guarded, copy.deepcopy(guarded)):
@@ -79,12 +79,53 @@ def test_same_outputs_and_gradients(make: Callable[[], nn.Module], side: int) ->
 
 
 @pytest.mark.parametrize("options", [{"padding": 1}, {"kernel_size": 3}, {"stride": 1}])
-def test_other_convolutions_are_left_alone(options: dict[str, Any]) -> None:
+def test_other_convolutions_keep_their_stride(options: dict[str, Any]) -> None:
     conv = nn.Conv2d(4, 6, **{"kernel_size": 1, "stride": 2} | options)
     stride = conv.stride
-    without_strided_1x1(conv)
+    guard_convolutions(conv)
     assert conv.stride == stride
-    assert not conv._forward_pre_hooks
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding": 1},
+        {"padding": 2},  # a zero at the right would add a column to the output of some widths
+        {"padding": 1, "stride": 3},
+        {"padding": 1, "stride": (1, 4)},
+        {"kernel_size": 5, "padding": 2},
+        {"kernel_size": 7, "padding": 3},
+        {"padding": 2, "dilation": 2},
+        {"padding": 1, "padding_mode": "replicate"},
+    ],
+    ids=str,
+)
+def test_narrow_inputs_give_the_same(options: dict[str, Any], width: int) -> None:
+    plain = nn.Conv2d(4, 6, **{"kernel_size": 3, "stride": 2} | options).double()
+    guarded = copy.deepcopy(plain)
+    guard_convolutions(guarded)
+    guard_convolutions(guarded)
+    assert len(guarded._forward_pre_hooks) == 1
+    x = torch.randn(3, 4, 3, width, dtype=torch.float64)
+    for ours, theirs in zip(gradients(guarded, x), gradients(plain, x), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (3, 3), (5, 2), (7, 2)])
+def test_weights_that_meet_only_padding_get_no_gradient(kernel: int, stride: int) -> None:
+    """In bfloat16 oneDNN leaves there what was in memory before; NaN fills the memory here."""
+    for _ in range(5):
+        conv = on_device(nn.Conv2d(16, 32, kernel, stride, kernel // 2, bias=False), CPU)
+        x = torch.randn(32, 16, 1, 1).contiguous(memory_format=torch.channels_last)
+        dirt = [torch.full((conv.weight.numel() + extra,), torch.nan) for extra in range(8)]
+        del dirt
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            conv(x).float().sum().backward()
+        assert conv.weight.grad is not None
+        middle = kernel // 2
+        assert conv.weight.grad[..., middle, middle].abs().sum() > 0
+        assert conv.weight.grad.abs().sum() == conv.weight.grad[..., middle, middle].abs().sum()
 
 
 @pytest.mark.parametrize("name", ["resnet18", "wrn28_10", "torchvision.resnet18", "torchvision.wide_resnet50_2"])
@@ -92,7 +133,7 @@ def test_no_network_on_the_cpu_keeps_a_strided_1x1_convolution(name: str) -> Non
     with torch.device("meta"):
         plain = build_model(name, num_classes=4, seed=0)
     guarded = copy.deepcopy(plain)
-    without_strided_1x1(guarded)
+    guard_convolutions(guarded)
     assert (2, 2) in strides_of_1x1(plain)
     assert strides_of_1x1(guarded) == {(1, 1)}
     assert list(guarded.state_dict()) == list(plain.state_dict())

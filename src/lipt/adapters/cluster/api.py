@@ -15,6 +15,8 @@ from lipt.errors import LiptError, RunError, TransientError, UsageError
 PATIENCE_S = 120.0
 #: The same for an address that has never answered, and is probably wrong.
 FIRST_ANSWER_S = 10.0
+#: Seconds within which a connection must stand.
+_CONNECT_S = 10.0
 T = TypeVar("T")
 _MERGE = "application/merge-patch+json"
 
@@ -79,6 +81,7 @@ class Cluster:
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)
         self._patience = Patience(first_s, patience_s)
+        self._connect_s = min(_CONNECT_S, patience_s)
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""
@@ -127,7 +130,7 @@ class Cluster:
                 body=body,
                 auth_settings=["BearerToken"],
                 _preload_content=False,
-                _request_timeout=(10, 60),
+                _request_timeout=(self._connect_s, 60),
             )[0]
             return str(answer.data.decode("utf-8", "replace"))
         except ApiException as error:
@@ -175,7 +178,7 @@ class Patience:
 
         return Retrying(
             retry=retry_if_exception_type(TransientError),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
+            wait=lambda state: wait_random_exponential(multiplier=0.5, max=min(10, self._seconds / 3))(state),
             stop=lambda state: (state.seconds_since_start or 0) >= self._seconds,
             reraise=True,
         )(once)

@@ -21,6 +21,7 @@ from lipt.adapters.cluster.api import (
     drawn_name,
 )
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
+from lipt.adapters.cluster.last_words import with_reason
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import BOXES
 from lipt.version import __version__
@@ -133,7 +134,9 @@ class Kubeflow:
         nodes = workflow.get("status", {}).get("nodes", {}).values()
         pods = [node for node in nodes if node["type"] == "Pod" and node.get("message")]
         pods.sort(key=lambda node: str(node.get("startedAt")))
-        return {_box_of(node["name"], boxes): node["message"] for node in pods if node["phase"] != "Succeeded"}
+        last = {_box_of(node["name"], boxes): node for node in pods if node["phase"] != "Succeeded"}
+        name = str(workflow["metadata"]["name"])
+        return {box: with_reason(self.cluster, self.namespace, name, node) for box, node in last.items()}
 
     def cancel(self, run: str) -> None:
         if self._ask(lambda: self.client.get_run(run)).state != "CANCELING":  # it refuses to end a run twice

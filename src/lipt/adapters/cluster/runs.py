@@ -54,8 +54,19 @@ class Handle:
         return engine_client(self.engine, cluster, self.namespace)
 
 
-def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[tuple[str, str, str]]:
-    """(box, pod, what the pod printed) of a run's boxes and workers, by start.
+@dataclass(frozen=True, kw_only=True)
+class PodLog:
+    """What a pod of a run has printed."""
+
+    box: str
+    pod: str
+    log: str
+    over: bool
+    """The pod has ended, so no more will come."""
+
+
+def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[PodLog]:
+    """The logs of a run's boxes and workers, by start.
 
     Args:
         box: only this box and its workers.
@@ -77,7 +88,7 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
             )
         except LiptError as error:  # it waits for a node, or its node is lost
             text = f"({error.message})\n"
-        yield of, name, printed(text)
+        yield PodLog(box=of, pod=name, log=printed(text), over=pod["status"].get("phase") in ("Succeeded", "Failed"))
 
 
 #: In the reason of pods that no node takes.

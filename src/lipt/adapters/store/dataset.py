@@ -4,7 +4,9 @@ from lipt.adapters.store.base import Kind, MissingObjectError, Store
 
 
 class DatasetFiles:
-    """`read`, `put`, `get` and `delete` a data set's files. Chunks (`.tar`) count as data, the rest as other."""
+    """`read`, `put`, `get` and `delete` a data set's files. Chunks (`.tar`, thumbnails `.bin`) count as data, the rest
+    as other.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -27,4 +29,4 @@ class DatasetFiles:
 
 
 def _kind(file: str) -> Kind:
-    return "data" if file.endswith(".tar") else "other"
+    return "data" if file.endswith((".tar", ".bin")) else "other"

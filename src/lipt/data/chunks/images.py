@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lipt.data.chunks.parallel import ordered_map
 from lipt.data.chunks.reading import Ints, Sample
-from lipt.data.decoding import decode_stored
+from lipt.data.decoding import decode_stored, resize_shorter
 from lipt.errors import RunError
 
 _THREADS = 8  # at most
@@ -91,10 +91,9 @@ def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
 
 def _fit(image: Image.Image, side: int) -> Image.Image:
     """Shorter side to `side`, then the central square."""
-    scale = side / min(image.size)
-    width, height = (max(side, round(length * scale)) for length in image.size)
-    left, top = (width - side) // 2, (height - side) // 2
-    return image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + side, top + side))
+    image = resize_shorter(image, side)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return image.crop((left, top, left + side, top + side))
 
 
 def _tensor(image: Image.Image) -> Tensor:

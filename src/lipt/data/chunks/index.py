@@ -20,6 +20,7 @@ from lipt.errors import DamagedDataError
 _BLOCK = 512  # tar pads headers and contents to this many bytes
 END_OF_TAR = bytes(2 * _BLOCK)
 _SOURCE = "source"
+_PNG = b"\x89PNG"
 _REMEDY = "restore the file, or delete the data set and ingest it again"
 
 _COLUMNS: dict[str, np.dtype[Any]] = {
@@ -159,8 +160,10 @@ def unpack_image(span: memoryview) -> tuple[bytes, str]:
     """(image, extension) from the bytes of a sample, whose crc32 the caller has checked.
 
     Raises:
-        DamagedDataError: the bytes are not a tar member.
+        DamagedDataError: the bytes are neither a tar member nor a PNG file.
     """
+    if span[:4] == _PNG:  # a thumbnail; the name in a tar header begins with a digit
+        return bytes(span), "png"
     try:
         name = bytes(span[:100]).rstrip(b"\0").decode()
         size = int(bytes(span[124:135]), 8)  # the header's size field: 11 octal digits

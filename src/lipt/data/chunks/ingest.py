@@ -3,8 +3,6 @@
 A `Journal` records the finished chunks, so that an interrupted call can continue.
 """
 
-import hashlib
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lipt.data.chunks.index import END_OF_TAR, Index, pack_sample
-from lipt.data.chunks.journal import Journal, chunk_file, occupied
-from lipt.data.chunks.manifest import MANIFEST, ChunkInfo, IndexInfo, Manifest, SplitInfo, canonical_digest
+from lipt.data.chunks.copies import Copy, Original, Part, has_thumbnails, images_copy, thumbnails_copy
+from lipt.data.chunks.journal import Journal, occupied
+from lipt.data.chunks.manifest import MANIFEST, ChunkInfo, Manifest, SplitInfo, canonical_digest
 from lipt.data.chunks.parallel import ordered_map
 from lipt.data.sources.base import Source
 from lipt.errors import RunError
@@ -43,13 +41,14 @@ def write_dataset(
     seed: int,
     test_fraction: float,
     chunk_bytes: int = 64_000_000,
+    thumbnails: int | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     get: Callable[[str], bytes | None] = lambda _file: None,
     delete: Callable[[str], None] = lambda _file: None,
     present: Callable[[ChunkInfo], bool] = lambda _chunk: True,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Manifest:
-    """Write `source` as a data set; one chunk is in memory at a time.
+    """Write `source` as a data set, in one pass over its images; one chunk is in memory at a time.
 
     If a call with `get` and `delete` is killed, the same call continues after the last finished chunk and writes the
     same bytes; if the source has changed, it starts again. If the data set is complete, the call returns its manifest.
@@ -60,6 +59,8 @@ def write_dataset(
         seed: fixes the global order, and the test split if the source has none.
         test_fraction: share of each class that becomes the test split if the source has none.
         chunk_bytes: a chunk ends with the sample that reaches this size.
+        thumbnails: also write the images with at most this many pixels on the shorter side, as a data set of its own
+            in the folder `thumbnails-SIDE`. It has the same order.
         progress: called with (samples done, all samples), at least after each chunk.
         get: returns the contents of a file, None if there is no such file.
         delete: removes a file.
@@ -71,34 +72,40 @@ def write_dataset(
         RunError: the source is unreadable, or a class is too small to be divided into training and test data.
     """
     recipe, fingerprint = _recipe(source, seed, chunk_bytes, test_fraction), source.fingerprint()
-    journal = Journal(put, get, delete, present, say, canonical_digest(recipe), fingerprint)
-    existing = get(MANIFEST)
-    if existing is not None:
-        manifest = Manifest.from_json(existing)
-        if (manifest.recipe, manifest.fingerprint) != (recipe, fingerprint):
+    images = images_copy(Journal(put, get, delete, present, say, canonical_digest(recipe), fingerprint), recipe)
+    small = None if thumbnails is None else thumbnails_copy(images, thumbnails)
+    copies = [images] if small is None else [images, small]
+    if (existing := images.manifest()) is not None:
+        if (existing.recipe, existing.fingerprint) != (recipe, fingerprint):
             raise occupied(MANIFEST, "a data set of other data or with other settings")
-        journal.remove(manifest.splits)
-        if journal.holds(manifest.splits):
-            return manifest
+        for copy in copies:
+            copy.journal.remove(existing.splits)
+        if images.journal.holds(existing.splits) and (small is None or has_thumbnails(small, existing)):
+            return existing
         delete(MANIFEST)
     splits = _order_splits(source, seed, test_fraction)
     total, done = sum(len(rows.rows_N) for rows in splits.values()), 0
-    infos = {}
+    infos: list[dict[str, SplitInfo]] = [{} for _ in copies]
     for split, rows in splits.items():
-        parts = []
+        written = []
 
         def within(count: int, before: int = done) -> None:
             progress(before + count, total)
 
-        for part in _write_chunks(source, split, rows, journal, chunk_bytes, within):
-            parts.append(part)
-            done += part[0].count
+        for parts in _write_chunks(source, split, rows, copies, chunk_bytes, within):
+            written.append(parts)
+            done += parts[0][0].count
             progress(done, total)
-        infos[split] = _write_index(split, parts, len(source.classes), put)
-    classes = tuple(source.classes)
-    manifest = Manifest(name=source.name, classes=classes, splits=infos, recipe=recipe, fingerprint=fingerprint)
-    put(MANIFEST, manifest.to_json())
-    journal.remove(infos)
+        for copy, info, parts in zip(copies, infos, zip(*written, strict=True), strict=True):
+            info[split] = copy.write_index(split, parts, len(source.classes))
+    about: dict[str, Any] = {"name": source.name, "classes": tuple(source.classes), "fingerprint": fingerprint}
+    manifest = Manifest(splits=infos[0], recipe=recipe, **about)
+    if small is not None:
+        made = Manifest(splits=infos[1], recipe=small.recipe | {"of": manifest.digest}, **about)
+        small.journal.put(MANIFEST, made.to_json())
+    put(MANIFEST, manifest.to_json())  # last: it makes the whole complete
+    for copy in copies:
+        copy.journal.remove(infos[0])
     return manifest
 
 
@@ -167,74 +174,68 @@ def num_test_samples(count: int, fraction: float, name: str) -> int:
 
 
 def _write_chunks(
-    source: Source, split: str, rows: _OrderedSplit, journal: Journal, chunk_bytes: int, progress: Callable[[int], None]
-) -> Iterator[tuple[ChunkInfo, Index]]:
-    """The chunks of a split with their index rows: first those that an interrupted ingest finished, then new ones.
+    source: Source,
+    split: str,
+    rows: _OrderedSplit,
+    copies: Sequence[Copy],
+    chunk_bytes: int,
+    progress: Callable[[int], None],
+) -> Iterator[tuple[Part, ...]]:
+    """The chunks of a split, one part per copy: first those that an interrupted ingest finished, then new ones.
 
-    `progress` is called with the number of samples done in this split, also within a chunk.
+    A chunk of every copy holds the same samples. `progress` is called with the number of samples done in this split,
+    also within a chunk.
     """
     done = 0
     number = 0
-    while (part := journal.recorded(split, number)) is not None:
-        yield part
-        done, number = done + part[0].count, number + 1
-    journal.discard(split, number)
-
-    def pack(position: int) -> bytes:
-        image, ext = source.read(rows.source_split, int(rows.rows_N[position]))
-        return pack_sample(f"{position:08d}", image, ext, int(rows.labels_N[position]))
-
+    while found := _recorded(copies, split, number):
+        yield found
+        done, number = done + found[0][0].count, number + 1
+    for copy in copies:
+        copy.journal.discard(split, number)
     count, names = len(rows.rows_N), source.names[rows.source_split]
-    with closing(ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)) as spans:
+
+    def pack(position: int) -> list[bytes]:
+        row = int(rows.rows_N[position])
+        sample = Original(
+            f"{position:08d}", *source.read(rows.source_split, row), int(rows.labels_N[position]), names[row]
+        )
+        return [copy.pack(sample) for copy in copies]
+
+    with closing(ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)) as packed:
         while done < count:
-            data, entries = _fill(_counted(spans, done, progress), number, rows.labels_N[done:], chunk_bytes)
-            index = Index.from_rows(entries, [names[row] for row in rows.rows_N[done : done + len(entries)]])
-            file = chunk_file(split, number)
-            journal.put(file, data)
-            chunk = ChunkInfo(file, len(data), hashlib.sha256(data).hexdigest(), len(index))
-            journal.record(split, number, chunk, index)
-            yield chunk, index
-            done, number = done + chunk.count, number + 1
+            spans = _fill(_counted(packed, done, progress), chunk_bytes)
+            here = slice(done, done + len(spans))
+            labels, named = rows.labels_N[here].tolist(), [names[row] for row in rows.rows_N[here]]
+            # The images last: what an interruption leaves of the others is then written again.
+            parts = [
+                copy.write_chunk(split, number, [each[which] for each in spans], labels, named)
+                for which, copy in reversed([*enumerate(copies)])
+            ]
+            yield tuple(reversed(parts))
+            done, number = here.stop, number + 1
 
 
-def _counted(spans: Iterator[bytes], done: int, progress: Callable[[int], None]) -> Iterator[bytes]:
-    for count, span in enumerate(spans, done + 1):
-        yield span
+def _recorded(copies: Sequence[Copy], split: str, number: int) -> tuple[Part, ...]:
+    """A chunk that an interrupted ingest has finished, of every copy; empty if one is missing."""
+    parts = [copy.journal.recorded(split, number) for copy in copies]
+    found = tuple(part for part in parts if part is not None)
+    return found if len(found) == len(copies) else ()
+
+
+def _counted(packed: Iterator[list[bytes]], done: int, progress: Callable[[int], None]) -> Iterator[list[bytes]]:
+    for count, spans in enumerate(packed, done + 1):
+        yield spans
         if count % _READ_AHEAD == 0:
             progress(count)
 
 
-def _fill(
-    spans: Iterator[bytes], number: int, labels_N: npt.NDArray[np.int64], chunk_bytes: int
-) -> tuple[bytes, list[tuple[int, int, int, int, int]]]:
-    """The next chunk: its bytes and its index rows.
-
-    Args:
-        spans: the samples that are still to be written, in order.
-        labels_N: their labels.
-    """
-    content: list[bytes] = []
-    entries: list[tuple[int, int, int, int, int]] = []
-    offset = 0
-    for span in spans:
-        entries.append((number, offset, len(span), int(labels_N[len(entries)]), zlib.crc32(span)))
-        content.append(span)
-        offset += len(span)
-        if offset >= chunk_bytes:
+def _fill(packed: Iterator[list[bytes]], chunk_bytes: int) -> list[list[bytes]]:
+    """The samples of the next chunk: their bytes in each copy. Those in the first copy end the chunk."""
+    spans, size = [], 0
+    for each in packed:
+        spans.append(each)
+        size += len(each[0])
+        if size >= chunk_bytes:
             break
-    return b"".join([*content, END_OF_TAR]), entries
-
-
-def _write_index(
-    split: str, parts: list[tuple[ChunkInfo, Index]], num_classes: int, put: Callable[[str, bytes], None]
-) -> SplitInfo:
-    index = Index.concatenate([rows for _, rows in parts])
-    data = index.to_parquet()
-    file = f"{split}.index.parquet"
-    put(file, data)
-    return SplitInfo(
-        count=len(index),
-        class_counts=tuple(np.bincount(index.label, minlength=num_classes).tolist()),
-        chunks=tuple(chunk for chunk, _ in parts),
-        index=IndexInfo(file, hashlib.sha256(data).hexdigest()),
-    )
+    return spans

@@ -1,9 +1,11 @@
 """The place where a data set is written, and the journal from which an interrupted ingest continues."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from lipt.data.chunks.index import Index, check_sha256, read_table
 from lipt.data.chunks.manifest import ChunkInfo, SplitInfo
@@ -17,6 +19,9 @@ class Journal:
     """One part file for each finished chunk: the chunk's index rows, with a note on the chunk and its origin.
 
     The five functions are those of `write_dataset`.
+
+    Attributes:
+        suffix: of the chunks' names.
     """
 
     put: Callable[[str, bytes], None]
@@ -26,6 +31,24 @@ class Journal:
     say: Callable[[str], None]
     recipe_digest: str
     fingerprint: str
+    suffix: str = ".tar"
+
+    def below(self, folder: str, recipe_digest: str, suffix: str) -> Journal:
+        """The journal of another data set, in a folder of the same place."""
+        return Journal(
+            put=lambda file, data: self.put(f"{folder}/{file}", data),
+            get=lambda file: self.get(f"{folder}/{file}"),
+            delete=lambda file: self.delete(f"{folder}/{file}"),
+            present=lambda chunk: self.present(replace(chunk, file=f"{folder}/{chunk.file}")),
+            say=self.say,
+            recipe_digest=recipe_digest,
+            fingerprint=self.fingerprint,
+            suffix=suffix,
+        )
+
+    def chunk_file(self, split: str, number: int) -> str:
+        """The name of a chunk."""
+        return f"{split}-{number:05d}{self.suffix}"
 
     def record(self, split: str, number: int, chunk: ChunkInfo, rows: Index) -> None:
         """Note that chunk `number` of a split is written."""
@@ -66,7 +89,7 @@ class Journal:
             last += 1
         for unused in reversed(range(number, last)):
             self.delete(_part_file(split, unused))
-            self.delete(chunk_file(split, unused))
+            self.delete(self.chunk_file(split, unused))
 
     def remove(self, splits: dict[str, SplitInfo]) -> None:
         """Remove all part files, the first one last: if this is interrupted, a repeated call finds it and continues."""
@@ -84,11 +107,6 @@ class Journal:
             if index is None or hashlib.sha256(index).hexdigest() != split.index.sha256:
                 return False
         return all(self.present(chunk) for split in splits.values() for chunk in split.chunks)
-
-
-def chunk_file(split: str, number: int) -> str:
-    """The name of a chunk."""
-    return f"{split}-{number:05d}.tar"
 
 
 def _part_file(split: str, number: int) -> str:
