@@ -8,7 +8,9 @@ import pytest
 
 from lipt.cli import main
 from lipt.flow.paper import NAMES, PaperSweep, Profile
+from lipt.flow.sweep import check_points
 from lipt.report.sweep import Result, to_lines
+from lipt.runtime.context import Context
 from tests.unit.report.report_samples import row
 
 
@@ -67,6 +69,12 @@ def test_the_cpu_profile_trains_on_whole_batches() -> None:
         for point in PaperSweep.load(name).sweep("cpu").points:
             kept = round(point.config.select.fraction * candidates)
             assert kept % point.config.train.batch_size == 0 or kept < 32, point
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_point_of_the_cpu_profile_can_run(name: str) -> None:
+    points = PaperSweep.load(name).sweep("cpu").points
+    check_points(Context.of(points[0].config), points)
 
 
 def drawn(folder: Path, name: str) -> tuple[str, str]:

@@ -279,7 +279,7 @@ def _samples(models: int, *, epochs: int, trajectories: int) -> Candidates:
         labels_N=labels_N,
         num_classes=2,
         outputs=[outputs] * models,
-        trajectories=[Trajectory(p_NT=p_NT, error_NT=1 - p_NT, margin_NT=p_NT - 0.5)] * trajectories,
+        trajectories=[Trajectory(p_NT=p_NT, error_NT=1 - p_NT, margin_NT=p_NT - 0.5) for _ in range(trajectories)],
     )
 
 
