@@ -23,8 +23,8 @@ from lipt.runtime.context import Context
 _NOTES = (
     "gain: points above a random subset of the same size, on CIFAR-10 with small networks; docs/results.md has the "
     "tables. Measure on your data with `lipt compare`.",
-    "The hours of a trajectory are spent once. It pays if many trainings use one subset, or if the scores are there "
-    "already. Otherwise spend the hours on more steps.",
+    "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
+    "image of the subset 100 times or more. Otherwise spend them on more steps.",
 )
 #: Columns, the most important first.
 _IMPORTANCE = ("stored", "GPU hours", "gain", "steps", "read", "of them scoring")
@@ -54,7 +54,7 @@ def show_advice(
     found = options(config, data, predict, storage_bytes=storage)
     advice = advise(found, storage_bytes=storage, gpu_hours=gpu_hours)
     if output == "json":
-        listed = [asdict(each) | {"gain": each.gain, "settings": each.settings} for each in found]
+        listed = [asdict(each) | {"gain": each.gain} for each in found]
         best = advice.option
         chosen = {"way": best.way, "share": best.share, "settings": best.settings} if best else None
         print_json({"options": listed, "advice": chosen, "why": advice.why})

@@ -16,14 +16,16 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
+from lipt.training.networks import default_width
 
-Way = Literal["random", "theta_p", "trajectory", "rs2"]
+Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
 SHARES = (0.01, 0.05, 0.1, 0.3)
 LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
     "theta_p": "scores of theta_p (ccs)",
-    "trajectory": "scores of 10 epochs (dual)",
+    "proxy": "10 epochs, half width (ccs)",
+    "trajectory": "10 epochs (dual)",
     "rs2": "fresh draws (RS2)",
 }
 #: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share.
@@ -38,6 +40,9 @@ GAINS: Mapping[tuple[Way, float], str] = {
 }
 #: From this share on, theta_p's scores chose no better than random.
 THETA_P_PAYS_BELOW = 0.05
+#: Where the scores of a proxy beat a random subset that was trained longer, for the FLOPs of the scores: if the training
+#: sees each kept image this often, up to this share.
+PROXY_PAYS_FROM_PASSES, PROXY_PAYS_UNTIL = 100, 0.1
 
 _PLAIN_TRAIN = {
     "epoch_fraction": None,
@@ -61,19 +66,18 @@ class Option:
     read_bytes: float
     """Images that travel from the store, scoring included."""
     steps: float
+    passes: float
+    """How often the training sees each image of `share`."""
     gpu_hours: float
     scoring_hours: float
     """The part of `gpu_hours` before the main training."""
+    settings: Mapping[str, Any]
+    """The settings of this option, section by section."""
 
     @property
     def gain(self) -> str:
         """The measured gain; empty if there is none."""
         return GAINS.get((self.way, self.share), "")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of this option, section by section."""
-        return settings_of(self.way, self.share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,19 +88,35 @@ class Advice:
     why: str
 
 
-def settings_of(way: Way, share: float) -> dict[str, Any]:
-    """The settings of a way at a share, section by section."""
+def proxy_width(config: Config) -> int | None:
+    """Half the width of the network; None if its width is fixed. Only proxies of convolutional networks were measured."""
+    model = config.model
+    width = None if model.name == "vit_small" else default_width(model.name)
+    return width and (model.width or width) // 2 or None
+
+
+def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, Any]:
+    """The settings of a way at a share, section by section.
+
+    Args:
+        proxy: the width of the proxy, with the way `proxy`.
+    """
     if way == "rs2":
         select = {"algorithm": "random", "fraction": 1.0}
         return {"select": select} | ({"train": {"epoch_fraction": share}} if share < 1 else {})
-    algorithm = {"random": "stratified", "theta_p": "ccs", "trajectory": "dual"}[way]
-    scores = {"theta_p": {"model": "merged"}, "trajectory": {"model": "trajectory", "runs": 1, "epochs": 10}}
+    algorithm = {"random": "stratified", "theta_p": "ccs", "proxy": "ccs", "trajectory": "dual"}[way]
+    trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": 10}
+    scores: dict[Way, dict[str, Any]] = {
+        "theta_p": {"model": "merged"},
+        "proxy": trajectory | {"proxy": {"width": proxy}},
+        "trajectory": trajectory,
+    }
     return {"select": {"algorithm": algorithm, "fraction": share}} | ({"score": scores[way]} if way in scores else {})
 
 
 def configured(config: Config, way: Way, share: float) -> Config:
     """The configuration with the settings of a way, without a baseline, a race and other draws."""
-    changes = settings_of(way, share)
+    changes = settings_of(way, share, proxy_width(config))
     select = {"options": {}, "race": None} | changes["select"]
     return override(config, changes | {"select": select, "train": _PLAIN_TRAIN | changes.get("train", {})})
 
@@ -124,9 +144,8 @@ def options(
             f"{format_budget(max(given))} of {data.candidates:,} candidates are fewer than {data.classes} classes",
             "with so few images, train on all of them",
         )
-    return [
-        _option(configured(config, way, share), data, predict, way, share) for share in sorted(shares) for way in LABELS
-    ]
+    ways = [way for way in LABELS if way != "proxy" or proxy_width(config)]
+    return [_option(config, data, predict, way, share) for share in sorted(shares) for way in ways]
 
 
 def held_share(data: DataSize, storage_bytes: float) -> float:
@@ -145,22 +164,26 @@ def _option(
     way: Way,
     share: float,
 ) -> Option:
-    works, stages = predict(config)
+    own = configured(config, way, share)
+    works, stages = predict(own)
     (training,) = (work for work in works if work.stage == "train")
+    drawn = round(share * data.candidates)
     return Option(
         way=way,
         share=share,
-        stored_bytes=config.select.fraction * data.candidates * data.span_bytes,
+        stored_bytes=own.select.fraction * data.candidates * data.span_bytes,
         read_bytes=sum(stage.read["data"] for stage in stages),
         steps=training.steps,
+        passes=own.train.epochs if own.train.steps is None else own.train.steps * own.train.batch_size / drawn,
+        settings=settings_of(way, share, proxy_width(config)),
         gpu_hours=sum(stage.gpu_hours for stage in stages),
         scoring_hours=sum(stage.gpu_hours for stage in stages if stage.stage not in ("train", "evaluate")),
     )
 
 
 def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: float | None) -> Advice:
-    """The option to take. Never a trajectory: in our measurements, a single run gained more from the same FLOPs as
-    additional steps.
+    """The option to take. A trajectory only of a proxy, and in a long training: in our measurements, a single run gained
+    more from the same FLOPs as additional steps otherwise.
 
     Args:
         storage_bytes: room for the kept images; None: any.
@@ -176,6 +199,14 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
+    if "proxy" in ways and THETA_P_PAYS_BELOW <= largest <= PROXY_PAYS_UNTIL:
+        passes = ways["proxy"].passes
+        if passes >= PROXY_PAYS_FROM_PASSES:
+            why = (
+                f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a training "
+                "these scores were worth more than their FLOPs as additional steps"
+            )
+            return Advice(option=ways["proxy"], why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
     why = "the largest share that fits; scores of theta_p beat a random subset at 1 %, and no longer at 5 %"
     return Advice(option=ways[way], why=why)

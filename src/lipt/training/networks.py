@@ -150,6 +150,11 @@ def check_model_name(name: str) -> None:
         )
 
 
+def default_width(name: str) -> int | None:
+    """Channels of the first stage if `model.width` is null; None: the network has a fixed width."""
+    return _BUILDERS[name][1] if name in _BUILDERS else None
+
+
 def build_model(
     name: str, *, num_classes: int, seed: int, width: int | None = None, classifier: str | None = None
 ) -> nn.Module:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from lipt.cli import cli
 from lipt.config import load_config
 from lipt.errors import UsageError
-from lipt.forecast.advice import GAINS, SHARES, configured, settings_of
+from lipt.forecast.advice import GAINS, SHARES, configured, proxy_width, settings_of
 from lipt.runtime.context import Context
 from tests.tiny import TINY
 
@@ -40,9 +40,9 @@ def advised(path: str, *options: str) -> dict[str, Any]:
 def test_each_option_costs_what_a_plan_of_its_settings_says(path: str, tmp_path: Path) -> None:
     options = advised(path)["options"]
     assert {(each["way"], each["share"]) for each in options} == {
-        (way, share) for way in ("random", "theta_p", "trajectory", "rs2") for share in SHARES
+        (way, share) for way in ("random", "theta_p", "proxy", "trajectory", "rs2") for share in SHARES
     }
-    for each in options[-4:]:
+    for each in options[-5:]:
         config = configured(load_config(path), each["way"], each["share"])
         alone = tmp_path / "alone.yaml"
         alone.write_text(yaml.safe_dump(config.model_dump(mode="json")))
@@ -53,6 +53,7 @@ def test_each_option_costs_what_a_plan_of_its_settings_says(path: str, tmp_path:
     assert stored["random", 0.1] == pytest.approx(0.1 * stored["rs2", 0.1])
     scoring = {each["way"]: each["scoring_hours"] for each in options if each["share"] == 0.3}
     assert scoring["random"] == scoring["rs2"] == 0
+    assert scoring["trajectory"] > scoring["proxy"] > 0
     assert scoring["trajectory"] > scoring["theta_p"] > 0
 
 
@@ -77,9 +78,29 @@ def test_the_advice_keeps_to_the_limits(path: str) -> None:
     assert "nothing fits" in nothing["why"]
 
 
+def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) -> None:
+    config = load_config(path)
+    whole = next(each["stored_bytes"] for each in advised(path)["options"] if each["way"] == "rs2")
+    limit = str(0.0512 * whole / 1e9)
+    short = advised(path, "--storage", limit, "--set", "train.epochs=99")
+    assert (short["advice"]["way"], short["advice"]["share"]) == ("random", 0.051)
+    long = advised(path, "--storage", limit, "--set", "train.epochs=101")
+    width = (config.model.width or 64) // 2
+    assert long["advice"]["settings"] == settings_of("proxy", 0.051, width)
+    assert long["advice"]["settings"]["score"]["proxy"] == {"width": width}
+    assert "sees each image 101 times" in long["why"]
+    wide = advised(path, "--storage", str(0.2 * whole / 1e9), "--set", "train.epochs=101")
+    assert wide["advice"]["way"] == "random"  # not measured above 10 %
+
+
+@pytest.mark.parametrize("name", ["vit_small", "torchvision.resnet18"])
+def test_no_proxy_of_networks_without_a_measured_one(name: str) -> None:
+    assert proxy_width(load_config(None, [f"model={{name: {name}, width: null}}"])) is None
+
+
 def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
     text = shown(path, "--storage", "0.00002")
-    assert "scores of 10 epochs (dual)" in text
+    assert "10 epochs (dual)" in text
     assert GAINS["trajectory", 0.1] in text
     assert "Measure on your data" in text
     settings = yaml.safe_load(text[text.index("select:") :])
