@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lipt.flow.address import report_key
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import Outcome, has_swarm, merge_jigsaws, prepare, run
 from lipt.flow.variants import baseline_of
+from lipt.flow.variants import variants as variants_of
 from lipt.ledger import Cost
 from lipt.report.costs import spent
 from lipt.report.document import Document
@@ -256,6 +258,34 @@ def test_compare_shares_what_variants_have_in_common(tmp_path: Path) -> None:
     assert sum(key.startswith("initialise/") for key in digests(Workspace(str(tmp_path)))) == 3
     with pytest.raises(UsageError, match="did you mean 'random'"):
         run_comparison(tiny_context(tmp_path, {"compare": {"variants": ["randon", "lipt"]}}))
+
+
+def test_a_longer_random_training_takes_the_flops_of_the_choice(tmp_path: Path) -> None:
+    variants = ["stratified", "random-longer", "lipt"]
+    ctx = tiny_context(
+        tmp_path,
+        {"compare": {"seeds": [0, 1], "variants": variants}, "select": {"algorithm": "ccs"}, "train": {"epochs": 2}},
+    )
+    document = run_comparison(ctx)
+    assert document is not None
+    rows = {row.name: row for row in document.rows}
+    longer, ours, random = rows["random-longer"], rows["lipt"], rows["stratified"]
+    assert (longer.role, longer.kept_fraction, longer.seeds) == ("longer", ours.kept_fraction, ours.seeds)
+    assert (longer.steps or 0) > 2 * (random.steps or 0)
+    step = (random.flops or 0) / (random.steps or 1)  # with its share of the evaluation: an upper bound
+    assert longer.flops == pytest.approx(ours.flops, abs=step)
+    assert any("With the FLOPs of the choice as more steps" in each for each in judge(document.rows).sentences)
+    # What costs nothing has no such row, nor has a choice whose cost is also the start of the training.
+    assert "random-longer" not in variants_of(override(ctx.config, {"select": {"algorithm": "stratified"}}))
+    assert "random-longer" not in variants_of(override(ctx.config, {"train": {"start": "continue"}}))
+
+
+def test_a_dry_run_does_not_count_the_steps_of_a_longer_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ctx = tiny_context(tmp_path, {"compare": {"seeds": [0]}, "select": {"algorithm": "ccs"}})
+    assert run_comparison(replace(ctx, dry_run=True)) is None
+    assert "random-longer: its number of steps is known when lipt has run" in capsys.readouterr().err
 
 
 def test_stage_functions_are_pure_in_their_inputs(finished: tuple[Path, Document]) -> None:

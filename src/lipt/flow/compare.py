@@ -6,7 +6,7 @@ from dataclasses import replace
 from lipt.flow.graph import Outcome, run, with_config
 from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
-from lipt.flow.variants import Variant, baseline_of
+from lipt.flow.variants import LONGER, Variant, baseline_of
 from lipt.report.document import Document, Engine
 from lipt.runtime.context import Context
 
@@ -47,12 +47,26 @@ def run_comparison(ctx: Context, *, engine: Engine = "local") -> Document | None
 
 
 def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
-    """Run these variants under every seed."""
-    entries = []
-    for variant in variants:
+    """Run these variants under every seed; `lipt` is one of them."""
+    entries: dict[str, Entry] = {}
+    for variant in sorted(variants, key=lambda each: each.name == LONGER):  # last: it needs the cost of the choice
+        if variant.name == LONGER and ctx.dry_run:
+            ctx.reporter.say(f"-- {variant.name}: its number of steps is known when lipt has run")
+            continue
         outcomes = []
-        for seed in ctx.config.compare.seeds:
+        for number, seed in enumerate(ctx.config.compare.seeds):
             ctx.reporter.say(f"-- {variant.name}, seed {seed}")
-            outcomes.append(run(with_config(ctx, variant.changes | {"seed": seed})))
-        entries.append(Entry.of(variant, outcomes))
-    return entries
+            changes = variant.changes | {"seed": seed}
+            if variant.name == LONGER:
+                steps = _steps_for_its_cost(ctx, entries["lipt"].outcomes[number])
+                changes |= {"train": changes["train"] | {"steps": steps}}
+            outcomes.append(run(with_config(ctx, changes)))
+        entries[variant.name] = Entry.of(variant, outcomes)
+    return [entries[variant.name] for variant in variants if variant.name in entries]
+
+
+def _steps_for_its_cost(ctx: Context, chosen: Outcome) -> int:
+    """The steps of the main training, and those that take as many FLOPs as all stages before it."""
+    spent = sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice())
+    trained, steps = ctx.workspace.cost(chosen.trained.model).flops, int(chosen.trained.model.summary["steps"])
+    return steps + round(spent * steps / trained)

@@ -57,11 +57,15 @@ class Outcome:
     failures: dict[int, str] = field(default_factory=dict)
     """Error message of each lost jigsaw, by index."""
 
-    def artifacts(self) -> list[Artifact]:
-        """All artifacts except the data set, in the order in which they were made."""
+    def choice(self) -> list[Artifact]:
+        """All artifacts between the data set and the main training, in the order in which they were made."""
         optional = [self.prepared.shards, *self.jigsaws, *self.groups, self.merged, *self.scores]
         made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
-        return [*made, self.subset, *self.race.values(), self.trained.model, self.trained.evaluation]
+        return [*made, self.subset, *self.race.values()]
+
+    def artifacts(self) -> list[Artifact]:
+        """All artifacts except the data set, in the order in which they were made."""
+        return [*self.choice(), self.trained.model, self.trained.evaluation]
 
 
 def needs_models(config: Config) -> bool:

@@ -18,7 +18,7 @@ from lipt.flow.merge_view import merge_view
 from lipt.flow.provenance_view import links_view, provenance_view
 from lipt.flow.race_view import race_rows
 from lipt.flow.subset_view import chosen_names, subset_view
-from lipt.flow.variants import Variant
+from lipt.flow.variants import LONGER, Variant
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
@@ -41,6 +41,7 @@ _ROLES: dict[str, doc.Role] = {
     "lipt": "selected",
     "random": "random",
     "stratified": "random",
+    LONGER: "longer",
     "full": "full",
     "classic-grand": "classic",
 }

@@ -4,7 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lipt.config import Config
-from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_label, algorithm_of
+from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_label, algorithm_of, scoring_needs
+
+#: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
+LONGER = "random-longer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,8 @@ def variants(config: Config) -> dict[str, Variant]:
     """The variants of a comparison, by name.
 
     RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on. All others
-    start as the configuration does (`train.start`), so that they differ only in their subsets.
+    start as the configuration does (`train.start`), so that they differ only in their subsets. One is trained for more
+    steps, which together take as many FLOPs as the choice.
     """
     same, fresh = (", continued", ", from random weights") if config.train.start == "continue" else ("", "")
     per_epoch = config.train.epoch_fraction or config.select.fraction
@@ -72,6 +76,10 @@ def variants(config: Config) -> dict[str, Variant]:
         "random": (f"Random subset{same}", {"select": _chosen_by("random"), "train": _RANDOM}),
         "stratified": (
             f"{CLASS_BALANCED}{same}",
+            {"select": _chosen_by("stratified"), "train": _RANDOM},
+        ),
+        LONGER: (
+            f"{CLASS_BALANCED}, with the cost of the choice as more steps",
             {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
         "rs2": (
@@ -91,4 +99,7 @@ def variants(config: Config) -> dict[str, Variant]:
         "best-single": (f"Best single jigsaw, {algorithm_label(config)}", {"merge": {"method": "best_single"}}),
         "lipt": (f"LiPT, {algorithm_label(config)}", {}),
     }
+    needs = scoring_needs(config)
+    if config.train.start == "continue" or not (needs.outputs or needs.trajectory or config.select.race):
+        del rows[LONGER]  # the choice costs nothing, or what it costs is also the start of the training
     return {name: Variant(name=name, label=label, changes=changes) for name, (label, changes) in rows.items()}

@@ -40,8 +40,8 @@ GAINS: Mapping[tuple[Way, float], str] = {
 }
 #: From this share on, theta_p's scores chose no better than random.
 THETA_P_PAYS_BELOW = 0.05
-#: Where the scores of a proxy beat a random subset that was trained longer, for the FLOPs of the scores: if the training
-#: sees each kept image this often, up to this share.
+#: Where the scores of a proxy beat a random subset that got their FLOPs as more steps: if the training sees each kept
+#: image this often, up to this share.
 PROXY_PAYS_FROM_PASSES, PROXY_PAYS_UNTIL = 100, 0.1
 
 _PLAIN_TRAIN = {
@@ -89,10 +89,10 @@ class Advice:
 
 
 def proxy_width(config: Config) -> int | None:
-    """Half the width of the network; None if its width is fixed. Only proxies of convolutional networks were measured."""
+    """Half the width of the network; None if its width is fixed, or if no proxy of such a network was measured."""
     model = config.model
     width = None if model.name == "vit_small" else default_width(model.name)
-    return width and (model.width or width) // 2 or None
+    return (model.width or width) // 2 if width and model.width != 1 else None
 
 
 def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, Any]:
@@ -182,8 +182,8 @@ def _option(
 
 
 def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: float | None) -> Advice:
-    """The option to take. A trajectory only of a proxy, and in a long training: in our measurements, a single run gained
-    more from the same FLOPs as additional steps otherwise.
+    """The option to take. A trajectory only of a proxy, and only in a long training: otherwise a single run gained more
+    from the same FLOPs as more steps in our measurements.
 
     Args:
         storage_bytes: room for the kept images; None: any.
@@ -203,8 +203,8 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
         passes = ways["proxy"].passes
         if passes >= PROXY_PAYS_FROM_PASSES:
             why = (
-                f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a training "
-                "these scores were worth more than their FLOPs as additional steps"
+                f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a "
+                "training these scores were worth more than their FLOPs as more steps"
             )
             return Advice(option=ways["proxy"], why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"

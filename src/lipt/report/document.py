@@ -15,8 +15,9 @@ from lipt.report.certainty import ScoreCheck
 from lipt.report.fields import PLAIN, Amount, Count, Key, Measured, Share, require
 
 Engine = Literal["local", "kubeflow", "argo"]
-Role = Literal["selected", "random", "full", "classic", "other"]
-"""The role of a row in the verdict, which judges the selected one; "random" is a random fixed subset."""
+Role = Literal["selected", "random", "longer", "full", "classic", "other"]
+"""The role of a row in the verdict, which judges the selected one. "random" is a random fixed subset, "longer" one that
+is trained longer, for the FLOPs of the choice."""
 
 
 class _Model(BaseModel):

@@ -73,7 +73,8 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         headline = f"Unknown: no random baseline has the budgets of {row.label} ({_budgets(row)})."
         return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
     delta = difference(row, random)
-    sentences = [_evidence(row, random, delta), *_price_over_random(row, random), *sentences]
+    price = [*_price_over_random(row, random), *_against_longer(row, others)]
+    sentences = [_evidence(row, random, delta), *price, *sentences]
     return Verdict(headline=_headline(row, random, delta), level=delta.level, sentences=sentences)
 
 
@@ -164,6 +165,24 @@ def _price_over_random(row: Row, random: Row) -> Iterator[str]:
     ratios = list(_ratios(row, random))
     if ratios:
         yield f"Selection is not free: compared with {random.label} it takes {_join(ratios)}."
+
+
+def _against_longer(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Whether the choice is worth its FLOPs: compared with random that spends them on more steps."""
+    for longer in (other for other in others if other.role == "longer"):
+        delta = difference(row, longer)
+        steps = f"{format_whole(longer.steps or 0)} instead of {format_whole(row.steps or 0)}"
+        meaning = {
+            "wins": "the choice is worth its FLOPs",
+            "loses": "the steps are worth more than the choice",
+            "tie": f"{delta.num_seeds} seeds cannot tell which is worth more",
+            "unknown": "both are at chance" if delta.at_chance else f"{_seeds(delta)} not enough to tell",
+        }[delta.level]
+        yield (
+            f"With the FLOPs of the choice as more steps ({steps}), a class-balanced random subset reaches "
+            f"{format_percent(mean_accuracy(longer))}; {row.label} is {format_points(delta.mean)} points from it: "
+            f"{meaning}."
+        )
 
 
 def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:

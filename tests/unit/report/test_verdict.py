@@ -157,6 +157,27 @@ def test_what_pays_and_what_was_saved_is_named():
     assert "theta_* alone, no swarm −0.37 points (within the noise of 3 seeds)" in text
 
 
+@pytest.mark.parametrize(
+    ("longer", "said"),
+    [
+        ([0.740, 0.742, 0.741], "the choice is worth its FLOPs"),
+        ([0.800, 0.802, 0.801], "the steps are worth more than the choice"),
+        ([0.700, 0.790, 0.770], "3 seeds cannot tell which is worth more"),
+    ],
+)
+def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
+    rows = [
+        row("lipt", [0.781, 0.787, 0.784], "selected"),
+        row("random", [0.75] * 3, "random"),
+        row("longer", longer, "longer", steps=3_000, epochs=84, images=375_000),
+    ]
+    verdict = judge(rows)
+    assert verdict.headline.startswith("lipt beats random, +3.40 points")  # only rows of equal budgets are ranked
+    (sentence,) = (each for each in verdict.sentences if "FLOPs of the choice" in each)
+    assert "(3,000 instead of 1,080), a class-balanced random subset reaches" in sentence
+    assert sentence.endswith(f"{said}.")
+
+
 def test_a_pool_and_its_budgets_are_named_separately():
     headline = _judge([0.9], [0.1], kept_fraction=0.3).headline
     assert "30 % of the data kept, 10 % trained on per epoch" in headline
