@@ -219,4 +219,4 @@ def test_doctor_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         main(["doctor", str(path), "--set", "select.options.bta=1"])
     assert "FAIL  selection  algorithm ccs has no option 'bta'" in capsys.readouterr().out
     main(["doctor", str(path)])
-    assert "ok    comparison 10 variants, 3 seeds" in capsys.readouterr().out
+    assert "ok    comparison 11 variants, 3 seeds" in capsys.readouterr().out

@@ -22,12 +22,11 @@ from lipt.flow.variants import LONGER, Variant
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
-from lipt.report.numbers import format_budget
 from lipt.runtime import Attempt, Context
-from lipt.runtime.algorithm import algorithm_label, algorithm_of
+from lipt.runtime.algorithm import algorithm_label, algorithm_of, reason_of_auto
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.dataset import open_dataset
-from lipt.selection.auto import AUTO, PAYS_UNTIL, TRAJECTORY_PAYS_UNTIL
+from lipt.selection.auto import AUTO
 
 _ORIGIN = {
     "merged": "LiPT",
@@ -211,17 +210,11 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
 
 
 def _reason(outcome: Outcome) -> str:
-    """Why a race or `auto` chose a random subset; empty if they did not."""
+    """Why a race or `auto` chose this algorithm; empty if they did not."""
     config = outcome.config
     if outcome.race:
         return "it won the race of selections, on the validation images"
-    if config.select.algorithm != AUTO or algorithm_of(config) not in ("random", "stratified"):
-        return ""
-    limit = TRAJECTORY_PAYS_UNTIL if config.score.model == "trajectory" else PAYS_UNTIL
-    return (
-        f"auto takes a random subset above {format_budget(limit)} of the data, because no algorithm that needs a "
-        "model did better there in our measurements"
-    )
+    return reason_of_auto(config) if config.select.algorithm == AUTO else ""
 
 
 def _curve(entry: Entry) -> doc.Curve:

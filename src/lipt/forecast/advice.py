@@ -16,6 +16,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
+from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS
 from lipt.training.networks import default_width
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
@@ -30,12 +31,8 @@ LABELS: Mapping[Way, str] = {
 }
 #: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share.
 GAINS: Mapping[tuple[Way, float], str] = {
-    ("theta_p", 0.01): "+6.4 ± 1.7",
-    ("theta_p", 0.05): "+0.1 ± 7.0",
-    ("trajectory", 0.01): "+9.2 ± 2.9",
-    ("trajectory", 0.05): "+4.5 ± 0.3",
-    ("trajectory", 0.1): "+4.2 ± 0.5",
-    ("trajectory", 0.3): "+0.1 ± 1.3",
+    **{("theta_p", share): gain for share, gain in THETA_P_GAINS.items()},
+    **{("trajectory", share): gain for share, gain in DUAL_GAINS[500].items()},
     ("rs2", 0.01): "+10.7 ± 1.6",
 }
 #: From this share on, theta_p's scores chose no better than random.

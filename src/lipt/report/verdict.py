@@ -67,14 +67,14 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         *_against_classic(row, others),
     ]
     if row.algorithm in ("random", "stratified"):
-        sentences = [*_why_random(row), _accuracy(row), *sentences, *_instead(row)]
+        sentences = [*_why(row), _accuracy(row), *sentences, *_instead(row)]
         return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences)
     if random is None:
         headline = f"Unknown: no random baseline has the budgets of {row.label} ({_budgets(row)})."
         return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
     delta = difference(row, random)
     price = [*_price_over_random(row, random), *_against_longer(row, others)]
-    sentences = [_evidence(row, random, delta), *price, *sentences]
+    sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
     return Verdict(headline=_headline(row, random, delta), level=delta.level, sentences=sentences)
 
 
@@ -103,7 +103,7 @@ def _random_headline(row: Row) -> str:
     return f"{row.label} is all of the data ({_budgets(row)}): nothing is selected."
 
 
-def _why_random(row: Row) -> Iterator[str]:
+def _why(row: Row) -> Iterator[str]:
     if row.reason:
         yield f"Why: {row.reason}."
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from lipt.config import Config, Contestant
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
-from lipt.selection.auto import AUTO
+from lipt.selection.auto import AUTO, auto_reason
 
 #: The algorithm `stratified` as reports write it.
 CLASS_BALANCED = "Class-balanced random"
@@ -15,6 +15,11 @@ def algorithm_of(config: Config) -> str:
     """The algorithm that runs: the configured one, or the one that `auto` chooses."""
     settings = config.select
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
+
+
+def reason_of_auto(config: Config) -> str:
+    """Why `auto` chooses this algorithm, with the measured gain."""
+    return auto_reason(config.select.fraction, balanced=config.select.balanced, epochs=_recorded(config))
 
 
 def algorithm_label(config: Config) -> str:

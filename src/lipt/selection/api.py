@@ -137,7 +137,8 @@ def select(
     picks = found.function(task, **bound)
     device = picks.indices_K.device
     weights_K = torch.ones(len(picks.indices_K), device=device) if picks.weights_K is None else picks.weights_K.float()
-    unused = [UNUSED] if asked == AUTO and candidates.num_models and not needs.outputs else []
+    used = needs.outputs or needs.trajectory
+    unused = [UNUSED] if asked == AUTO and candidates.num_models and not used else []
     return Selection(
         indices_K=picks.indices_K,
         weights_K=weights_K,
