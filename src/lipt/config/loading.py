@@ -1,7 +1,7 @@
 """From YAML to validated settings. Every mistake is one error that names the setting and where it was set.
 
-A profile replaces the defaults that differ in a published protocol. A user's settings always override the profile. Whoever
-writes `train.epochs` also overrides a profile's `train.steps`.
+A profile replaces the defaults that differ in a published protocol. A user's settings always override the profile.
+`train.epochs` also overrides the `train.steps` of a profile.
 """
 
 from typing import Any

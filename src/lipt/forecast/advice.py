@@ -15,7 +15,7 @@ from lipt.errors import UsageError
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
-from lipt.report.numbers import format_budget, format_bytes, format_number
+from lipt.report.numbers import format_budget, format_bytes, format_hours
 from lipt.training.networks import default_width
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
@@ -40,8 +40,8 @@ GAINS: Mapping[tuple[Way, float], str] = {
 }
 #: From this share on, theta_p's scores chose no better than random.
 THETA_P_PAYS_BELOW = 0.05
-#: Where the scores of a proxy beat a random subset that was trained longer, for the FLOPs of the scores: if the training
-#: sees each kept image this often, up to this share.
+#: Where the scores of a proxy beat a random subset that was trained longer, for the FLOPs of the scores: if the
+#: training sees each kept image this often, up to this share.
 PROXY_PAYS_FROM_PASSES, PROXY_PAYS_UNTIL = 100, 0.1
 
 _PLAIN_TRAIN = {
@@ -89,10 +89,10 @@ class Advice:
 
 
 def proxy_width(config: Config) -> int | None:
-    """Half the width of the network; None if its width is fixed. Only proxies of convolutional networks were measured."""
+    """Half the width of the network; None if its width is fixed. Only convolutional proxies were measured."""
     model = config.model
     width = None if model.name == "vit_small" else default_width(model.name)
-    return width and (model.width or width) // 2 or None
+    return (width and (model.width or width) // 2) or None
 
 
 def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, Any]:
@@ -182,8 +182,8 @@ def _option(
 
 
 def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: float | None) -> Advice:
-    """The option to take. A trajectory only of a proxy, and in a long training: in our measurements, a single run gained
-    more from the same FLOPs as additional steps otherwise.
+    """The option to take. A trajectory only of a proxy, and in a long training: in our measurements, a single run
+    gained more from the same FLOPs as additional steps otherwise.
 
     Args:
         storage_bytes: room for the kept images; None: any.
@@ -192,7 +192,7 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
     fits = [each for each in found if _fits(each, storage_bytes, gpu_hours)]
     if not fits:
         least = min(found, key=lambda each: (each.stored_bytes, each.gpu_hours))
-        need = f"{format_bytes(least.stored_bytes)} and {format_number(least.gpu_hours)} GPU hours"
+        need = f"{format_bytes(least.stored_bytes)} and {format_hours(least.gpu_hours)} GPU hours"
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
     if drawn := [each for each in fits if each.way == "rs2"]:
         why = "all images fit; fresh draws need no scores, and gained the most where they were measured, at 1 and 5 %"
@@ -203,8 +203,8 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
         passes = ways["proxy"].passes
         if passes >= PROXY_PAYS_FROM_PASSES:
             why = (
-                f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a training "
-                "these scores were worth more than their FLOPs as additional steps"
+                f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a "
+                "training these scores were worth more than their FLOPs as additional steps"
             )
             return Advice(option=ways["proxy"], why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
