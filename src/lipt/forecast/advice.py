@@ -15,7 +15,7 @@ from lipt.errors import UsageError
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
-from lipt.report.numbers import format_budget, format_bytes, format_number
+from lipt.report.numbers import format_budget, format_bytes, format_hours
 from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS
 from lipt.training.networks import default_width
 
@@ -189,7 +189,7 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
     fits = [each for each in found if _fits(each, storage_bytes, gpu_hours)]
     if not fits:
         least = min(found, key=lambda each: (each.stored_bytes, each.gpu_hours))
-        need = f"{format_bytes(least.stored_bytes)} and {format_number(least.gpu_hours)} GPU hours"
+        need = f"{format_bytes(least.stored_bytes)} and {format_hours(least.gpu_hours)} GPU hours"
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
     if drawn := [each for each in fits if each.way == "rs2"]:
         why = "all images fit; fresh draws need no scores, and gained the most where they were measured, at 1 and 5 %"
