@@ -21,7 +21,7 @@ from lipt.training.networks import default_width
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
-SHARES = (0.01, 0.05, 0.1, 0.3)
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
     "theta_p": "scores of theta_p (ccs)",
@@ -192,7 +192,7 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
         need = f"{format_bytes(least.stored_bytes)} and {format_hours(least.gpu_hours)} GPU hours"
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
     if drawn := [each for each in fits if each.way == "rs2"]:
-        why = "all images fit; fresh draws need no scores, and gained the most where they were measured, at 1 and 5 %"
+        why = "all images fit; fresh draws need no scores, and in our measurements were worth as much or more per FLOP"
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
