@@ -157,7 +157,8 @@ class Merge(Section):
     """Number of groups to merge in parallel; their soups are then merged with equal weight. 1: merge all jigsaws at
     once. With dozens of jigsaws, about the square root of `dispatch.jigsaws` is fastest."""
     quorum: Fraction = Field(0.5, gt=0, le=1)
-    """The merge runs if at least this share of the jigsaws arrived."""
+    """The merge runs if at least this share of the jigsaws arrived. The same share of the models of `score.runs` must
+    arrive; with `score.disjoint`, all of them."""
 
 
 class Proxy(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import yaml
@@ -140,6 +140,8 @@ class RunSpec:
     engine: Engine
     pods: Pods | None = None
     """Resources and placement of worker pods; None if the run starts none."""
+    failures: dict[int, str] = field(default_factory=dict)
+    """Error message of each lost model of `score.runs`, by index."""
 
     def save(self) -> str:
         """Write it to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
@@ -150,7 +152,8 @@ class RunSpec:
         """Read it; raises as `load_spec`."""
         document = load_spec(address)
         pods = Pods(**document["pods"]) if document["pods"] else None
-        return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods})
+        failures = {int(index): why for index, why in document.get("failures", {}).items()}
+        return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods, "failures": failures})
 
 
 _FOLDER = "specs"
