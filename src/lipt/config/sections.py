@@ -235,8 +235,9 @@ class Train(Section):
     epochs: PositiveInt = 200
     """Passes over the subset, or over what `epoch_fraction` draws from it."""
     steps: PositiveInt | None = None
-    """Optimiser steps in place of `epochs`: runs with equal steps and batches see equally many images, whatever they
-    keep. The last epoch may end early."""
+    """Optimiser steps in place of `epochs`: runs with equal steps and `batch_size` see about equally many images,
+    whatever they keep. (The batches of an epoch are equal up to one image, so they can be a little smaller.) The last
+    epoch may end early."""
     epoch_fraction: Fraction | None = Field(None, gt=0, le=1)
     """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
     draw: Literal["uniform", "infobatch", "ordered"] = "uniform"
