@@ -37,9 +37,9 @@ GAINS: Mapping[tuple[Way, float], str] = {
 }
 #: From this share on, theta_p's scores chose no better than random.
 THETA_P_PAYS_BELOW = 0.05
-#: Where the scores of a proxy beat a random subset that got their FLOPs as more steps: if the training sees each kept
-#: image this often, up to this share.
-PROXY_PAYS_FROM_PASSES, PROXY_PAYS_UNTIL = 100, 0.1
+#: Where the scores of a proxy beat a random subset that got their FLOPs as more steps: shares around the measured 5 %,
+#: if the training sees each kept image this often.
+PROXY_PAYS, PROXY_PAYS_FROM_PASSES = (0.03, 0.07), 100
 
 _PLAIN_TRAIN = {
     "epoch_fraction": None,
@@ -196,7 +196,7 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
-    if "proxy" in ways and THETA_P_PAYS_BELOW <= largest <= PROXY_PAYS_UNTIL:
+    if "proxy" in ways and PROXY_PAYS[0] <= largest <= PROXY_PAYS[1]:
         passes = ways["proxy"].passes
         if passes >= PROXY_PAYS_FROM_PASSES:
             why = (

@@ -92,7 +92,7 @@ def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) ->
     assert long["advice"]["settings"]["score"]["proxy"] == {"width": width}
     assert "sees each image 101 times" in long["why"]
     wide = advised(path, "--storage", str(0.2 * whole / 1e9), "--set", "train.epochs=101")
-    assert wide["advice"]["way"] == "random"  # not measured above 10 %
+    assert wide["advice"]["way"] == "random"  # measured at 5 %
 
 
 @pytest.mark.parametrize("name", ["vit_small", "torchvision.resnet18"])
