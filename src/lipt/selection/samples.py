@@ -34,7 +34,7 @@ def loader_of(
         _check_order(data)
         return data
     if not length_of(data):
-        raise UsageError("the data set is empty")
+        raise UsageError("the data set is empty", "hand over at least one sample")
     _picture_and_label(data[0])  # fail in this process, not in a worker
     return DataLoader(data, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
 
