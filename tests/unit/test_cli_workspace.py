@@ -90,6 +90,16 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     assert "Yes: the data, the test images and the network are the same." in page
     rows = json.loads(lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]
     assert [row["seeds"] for row in rows] == [[0], [1]]
+    for name in names:
+        assert f'<a href="file://{folder}/runs/reports/{name}/report.html">{name}</a>' in page
+    assert "No comparison shows a difference." in ended.stdout
+
+
+def test_a_run_that_is_named_twice_is_shown_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    once, twice = (lipt("report", *[str(folder / "a.yaml")] * times).stdout for times in (1, 2))
+    assert once == twice
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_runs_on_other_data_are_shown_but_not_compared(
