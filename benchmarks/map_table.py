@@ -1,6 +1,7 @@
 """The table and the heat map of `benchmarks.map`: `python -m benchmarks.map_table RESULTS.jsonl [FIGURE.svg]`.
 
-With `--against EARLIER.jsonl` the table has the accuracies minus the earlier ones of the same seeds.
+With `--against EARLIER.jsonl` the table has the accuracies minus the earlier ones of the same seeds. With
+`--random-steps N` the gains are over random that was trained for N steps.
 
 Gains are test accuracy minus that of class-balanced random with the same seed, in points, with the 95 % interval of
 Student's t over the seeds. A gain whose interval excludes 0 is bold.
@@ -25,15 +26,23 @@ def accuracies(lines: Iterable[str]) -> dict[Cell, dict[int, float]]:
     """Test accuracy in % by cell and seed."""
     found: dict[Cell, dict[int, float]] = {}
     for line in map(json.loads, lines):
-        cell = line["steps"], line["fraction"], line["rule"], line["epochs"]
+        proxy = line.get("proxy")
+        scorer = f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
+        cell = line["steps"], line["fraction"], line["rule"] + scorer, line["epochs"]
         found.setdefault(cell, {})[line["seed"]] = 100 * line["accuracy"]
     return found
 
 
-def gain(found: dict[Cell, dict[int, float]], cell: Cell) -> tuple[float, float, int] | None:
-    """Mean gain over random, half its 95 % interval, seeds; None with fewer than two seeds."""
+def gain(
+    found: dict[Cell, dict[int, float]], cell: Cell, random_steps: int | None = None
+) -> tuple[float, float, int] | None:
+    """Mean gain over random, half its 95 % interval, seeds; None with fewer than two seeds.
+
+    Args:
+        random_steps: of the random row; None: as many as the cell.
+    """
     steps, fraction, *_ = cell
-    return paired(found[cell], found.get((steps, fraction, "random", 0), {}))
+    return paired(found[cell], found.get((random_steps or steps, fraction, "random", 0), {}))
 
 
 def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> tuple[float, float, int] | None:
@@ -57,13 +66,13 @@ def table(found: dict[Cell, dict[int, float]], entry: Callable[[Cell], str]) -> 
     return "\n".join(lines)
 
 
-def gains(found: dict[Cell, dict[int, float]]) -> str:
-    """The accuracies of random and the gains of the others over them."""
+def gains(found: dict[Cell, dict[int, float]], random_steps: int | None = None) -> str:
+    """The accuracies of random and the gains of the others over them; `random_steps` as in `gain`."""
 
     def entry(cell: Cell) -> str:
         if cell[2] == "random":
             return f"{statistics.mean(found[cell].values()):.1f} ({len(found[cell])})"
-        return _difference(gain(found, cell))
+        return _difference(gain(found, cell, random_steps))
 
     return table(found, entry)
 
@@ -116,13 +125,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("figure", type=Path, nargs="?")
+    parser.add_argument("--random-steps", type=int)
     parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
     found = accuracies(arguments.results.read_text(encoding="utf-8").splitlines())
     if arguments.against:
         print(changes(found, accuracies(arguments.against.read_text(encoding="utf-8").splitlines())))
     else:
-        print(gains(found))
+        print(gains(found, arguments.random_steps))
     if arguments.figure:
         heat_map(found, arguments.figure)
 

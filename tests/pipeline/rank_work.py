@@ -6,15 +6,18 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from lipt.errors import TransientError
+from lipt.errors import RunError, TransientError
+from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.processes.child import ProcessGroup
 from lipt.runtime.stage import Stage
+from lipt.stages.initialise import initialise
 
 
 def unreachable(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
@@ -54,6 +57,21 @@ def misshapen(ctx: Context, *, index: int) -> Stage:
 def immense(ctx: Context, *, index: int) -> Stage:
     """Part 1 needs more memory than there is."""
     return _part(ctx, index, lambda: torch.empty(10**15))
+
+
+#: Environment variable: the indices of the models that `fragile` loses, with commas between.
+LOST_MODELS = "LIPT_TEST_LOST_MODELS"
+
+
+def fragile(ctx: Context, dataset: Artifact, *, index: int = 0) -> Stage:
+    """`initialise`, of which some models are lost."""
+    stage = initialise(ctx, dataset, index=index)
+    lost = str(index) in os.environ[LOST_MODELS].split(",")
+    return replace(stage, body=lambda _attempt: _fail(index)) if lost else stage
+
+
+def _fail(index: int) -> dict[str, Any]:
+    raise RunError(f"GPU {index} failed", "run again")
 
 
 def _part(ctx: Context, index: int, fail: Callable[[], object]) -> Stage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import Outcome, run
+from lipt.progress import Reporter
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import open_dataset, split_positions
@@ -120,6 +122,31 @@ def test_interrupted_after_each_checkpoint_it_ends_bit_identical(
             interruptions += 1
     assert 3 <= interruptions < 20
     assert digests(again.workspace) == digests(straight.workspace)
+
+
+@pytest.mark.parametrize(("draw", "where"), [("infobatch", " (13 of 52 steps)"), ("uniform", " of 4")])
+def test_a_resumed_training_names_only_a_total_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: str, where: str
+) -> None:
+    """52 steps are four epochs of 13, and more of them if losses make epochs shorter."""
+    train, said = {"draw": draw, "steps": 52, "checkpoint_s": 0}, StringIO()
+    config = tiny_context(tmp_path, {"select": {"algorithm": "random", "fraction": 0.3}, "train": train}).config
+    ctx = Context.of(config, Reporter(said))
+    save = Attempt.save_checkpoint
+
+    def interrupted(self: Attempt, data: bytes) -> None:
+        save(self, data)
+        if self.label.startswith("train"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Attempt, "save_checkpoint", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(ctx)
+    monkeypatch.setattr(Attempt, "save_checkpoint", save)
+    outcome = run(ctx)
+    epochs = len(outcome.trained.model.summary["losses"])
+    assert epochs > 4 if draw == "infobatch" else epochs == 4
+    assert f"continues after epoch 1{where}, from its checkpoint" in said.getvalue()
 
 
 def test_the_report_names_the_draw(folder: Path) -> None:

@@ -87,6 +87,10 @@ def test_engines_without_types_hand_over_text() -> None:
         {"model": {"width": 8}, "train": {"epoch_fraction": 0.05}, "select": {"options": {"beta": 0.3}}},
         {"name": "x", "data": {"flip": False}, "merge": {"method": "uniform"}, "seed": 5, "device": "cpu"},
         {"pretrain": {"density": [0.5, 0.6]}, "select": {"algorithm": "random"}, "compare": {"seeds": [1]}},
+        {"profile": "ccs"},
+        {"profile": "ccs", "train": {"epochs": 3}},
+        {"profile": "ccs", "train": {"epochs": 200}},
+        {"profile": "ccs", "train": {"epochs": 3, "steps": 40_000}},
     ],
 )
 def test_a_configuration_survives_its_way_through_parameters(document: dict[str, Any]) -> None:

@@ -12,10 +12,12 @@ from lipt.errors import UsageError
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import Outcome, run
 from lipt.flow.race import ahead
-from lipt.flow.validation import check_run
+from lipt.flow.validation import check_from_afar, check_run
 from lipt.forecast.calibration import measured
 from lipt.forecast.sizes import DataSize
+from lipt.forecast.speed import rates_here
 from lipt.forecast.stages import work_of
+from lipt.forecast.time import Machine, forecast
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
 from lipt.pods.workers import open_run, worker
 from lipt.progress import Reporter
@@ -165,6 +167,25 @@ def test_the_forecast_of_a_race(tmp_path: Path, start: str) -> None:
     assert page.count(">won<") == 1
 
 
+@pytest.mark.parametrize("proxy", [None, {"width": 2}])
+def test_the_forecast_predicts_a_race_as_fast_as_the_main_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: dict[str, Any] | None
+) -> None:
+    monkeypatch.setattr("lipt.forecast.speed._LASTS_S", 0.01)
+    ctx = context(tmp_path, score={**SCORE, "proxy": proxy}, data={"image_size": 8})
+    data = DataSize.described(ctx.config, images=1500, image_kb=1, classes=10)
+    works = work_of(ctx, data)
+    rates, setups = rates_here(ctx, data, [work.stage for work in works])
+    store = {"latency_ms": 0, "store_gbps": 1e9, "node_gbps": 1e9}
+    machine = Machine(rates=rates, decode_s={"crop": 0, "whole": 0}, **store)
+    predicted = {stage.stage: stage for stage in forecast(works, machine, ctx.config, data.side)}
+    work = {work.stage: work for work in works}
+    assert rates["race"] == rates["train"] != machine.gpu_tflops
+    assert setups["race"].part_s == setups["train"].part_s > 0
+    per_flop = {name: predicted[name].wall_s / work[name].parts / work[name].flops for name in ("race", "train")}
+    assert per_flop["race"] == pytest.approx(per_flop["train"], rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("race", "message"),
     [
@@ -179,6 +200,20 @@ def test_a_wrong_race_is_refused_before_anything_runs(tmp_path: Path, race: dict
     with pytest.raises(UsageError, match=message):
         check_run(context(tmp_path, race))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "stratified"])
+def test_a_race_of_one_is_refused(tmp_path: Path, algorithm: str) -> None:
+    """At 30 % and without a trajectory `auto` is class-balanced random, which takes part anyway."""
+    alone = {"select": {"algorithm": algorithm, "fraction": 0.3, "race": {}}}
+    ctx = tiny_context(tmp_path, alone)
+    for check in (lambda: check_run(ctx), lambda: check_from_afar(ctx.config)):
+        with pytest.raises(UsageError, match=r"select\.race: class-balanced random would race alone") as caught:
+            check()
+        assert "select.race.contestants" in caught.value.remedy
+    assert not list(tmp_path.iterdir())
+    alone["select"]["race"] = {"contestants": [{"algorithm": "herding"}]}
+    check_run(tiny_context(tmp_path, alone))
 
 
 def test_a_contestant_without_what_it_reads_is_refused(tmp_path: Path) -> None:

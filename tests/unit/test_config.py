@@ -50,6 +50,20 @@ def test_profiles_know_how_long_the_papers_score_and_train(
     assert parse_config({"profile": profile, "train": {"steps": 7}}).train.steps == 7
 
 
+@pytest.mark.parametrize("profile", ["ccs", "dual"])
+def test_epochs_that_the_user_writes_override_the_steps_of_a_profile(profile: str) -> None:
+    mine = parse_config({"profile": profile, "train": {"epochs": 3}})
+    assert (mine.train.epochs, mine.train.steps) == (3, None)
+    assert load_config(None, [f"profile={profile}", "train.epochs=3"]) == mine
+    assert override(mine, {"seed": 1}).train == mine.train
+    assert override(parse_config({"train": {"epochs": 3}}), {"profile": profile}).train == mine.train
+    theirs = parse_config({"profile": profile})
+    assert override(theirs, {"train": {"epochs": 3}}) == mine
+    both = parse_config({"profile": profile, "train": {"epochs": 3, "steps": 7}})
+    assert (both.train.steps, override(both, {"train": {"epochs": 4}}).train.steps) == (7, 7)
+    assert parse_config(theirs.model_dump(mode="json")) == theirs
+
+
 def test_overrides_are_yaml_and_nest() -> None:
     config = load_config(
         None, ["select.fraction=0.05", "pretrain.density=[0.5, 0.6]", "train.epoch_fraction=null", "name=x"]

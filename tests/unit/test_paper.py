@@ -98,7 +98,10 @@ def test_a_table_is_drawn_again_from_its_results(tmp_path: Path, capsys: pytest.
     page, picture = drawn(tmp_path, "b1")
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == [f"{tmp_path}/b1-cpu.md", f"{tmp_path}/b1-cpu.svg"]
-    assert "| 0.05 | LiPT | 61.6 | 70.0 ± 0.0 | 51.0 ± 1.0 | 70.0 ± 0.0 | 3 | **+19.0 ± 2.5** | – |" in page
+    assert (
+        "| 0.05 | LiPT | 61.6 | 70.0 ± 0.0 | 51.0 ± 1.0 | 70.0 ± 0.0 | 3 | **+19.0 ± 2.5** | 1,080 | 135,000 | – |"
+        in page
+    )
     assert "| LiPT beats ten classic runs | **+10.0 ± 0.0** | 4 | 3 | yes |" in page
     assert picture.count("<svg") == 1
     assert drawn(tmp_path, "b1") == (page, picture)

@@ -122,12 +122,28 @@ def test_the_table_pairs_by_seed_and_shows_the_numbers_of_the_paper() -> None:
     lines = table(RESULTS, lambda point: numbers.get(point["scorer"])).splitlines()
     heads, first, second = ([cell.strip() for cell in lines[i].split("|")[1:-1]] for i in (0, 2, 3))
     assert heads == ["select.fraction", "scorer", "paper", "ours", "random", "RS2", "n", "ours − random",
-                     "pre-training in epochs"]  # fmt: skip
+                     "steps", "images seen", "pre-training in epochs"]  # fmt: skip
     half = 100 * 4.303 * stdev([0.02, 0.01, 0.03]) / math.sqrt(3)
     assert first[:7] == ["0.1", "swarm", "61.6", "52.0 ± 2.0", "50.0 ± 1.0", "50.0 ± 1.0", "3"]
-    assert first[7:] == [f"+2.0 ± {half:.1f}", "1.5"]  # 2.0 ± 2.5: not told apart
+    assert first[7:] == [f"+2.0 ± {half:.1f}", "1,080", "135,000", "1.5"]  # 2.0 ± 2.5: not told apart
     assert second[2] == "–"
     assert second[7].startswith("**−10.0 ± 2.5")
+
+
+def test_the_table_shows_how_long_each_row_trained() -> None:
+    """Rows that trained as long as ours are not repeated; without the amounts there is no column."""
+    same, other = ({"steps": 1200.0, "images": images} for images in (38_400, 30_000.4))
+    rows = [
+        row("stratified", [0.5], "random", **same),
+        row("rs2", [0.5], **other),
+        row("lipt", [0.5], "selected", **same),
+    ]
+    lines = table([Result(point={"scorer": "swarm"}, rows=rows)]).splitlines()
+    heads, cells = ([cell.strip() for cell in lines[i].split("|")[1:-1]] for i in (0, 2))
+    shown = dict(zip(heads, cells, strict=True))
+    assert (shown["steps"], shown["images seen"]) == ("1,200", "38,400 (RS2 30,000)")
+    unknown = [each.model_copy(update={"steps": None, "images": None}) for each in rows]
+    assert "steps" not in table([Result(point={"scorer": "swarm"}, rows=unknown)])
 
 
 def test_a_text_of_the_paper_adds_seconds_and_operations() -> None:

@@ -1,6 +1,7 @@
 """From YAML to validated settings. Every mistake is one error that names the setting and where it was set.
 
 A profile replaces the defaults that differ in a published protocol. A user's settings always override the profile.
+`train.epochs` also overrides the `train.steps` of a profile.
 """
 
 from typing import Any
@@ -54,6 +55,8 @@ def parse_config(document: dict[str, Any], *, origin: str = "configuration", pla
     """
     profile = document.get("profile", "robust")
     base = PROFILES.get(profile if isinstance(profile, str) else "", {})
+    if _counts_epochs(document):
+        base = _without(base, _steps_of(base))
     try:
         return Config.model_validate(overlay(base, document))
     except ValidationError as error:
@@ -129,10 +132,24 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
 
     If `profile` changes, the values of the new profile replace those of the old one. Written settings stay.
     """
-    written = config.model_dump(mode="json", exclude_unset=True)
+    written, profile = config.model_dump(mode="json", exclude_unset=True), PROFILES[config.profile]
     if changes.get("profile", config.profile) != config.profile:
-        written = _without(written, PROFILES[config.profile])
+        written = _without(written, profile)
+    elif _counts_epochs(changes):
+        written = _without(written, _steps_of(profile))
     return parse_config(overlay(written, changes))
+
+
+def _counts_epochs(document: dict[str, Any]) -> bool:
+    """Whether it sets the length of the training in epochs, and not in steps."""
+    train = document.get("train")
+    return isinstance(train, dict) and "epochs" in train and "steps" not in train
+
+
+def _steps_of(profile: dict[str, Any]) -> dict[str, Any]:
+    """The part of a profile that sets the length of the training in steps."""
+    train = profile.get("train", {})
+    return {"train": {"steps": train["steps"]}} if "steps" in train else {}
 
 
 def _override(text: str) -> tuple[tuple[str, ...], Any]:

@@ -157,7 +157,8 @@ class Merge(Section):
     """Number of groups to merge in parallel; their soups are then merged with equal weight. 1: merge all jigsaws at
     once. With dozens of jigsaws, about the square root of `dispatch.jigsaws` is fastest."""
     quorum: Fraction = Field(0.5, gt=0, le=1)
-    """The merge runs if at least this share of the jigsaws arrived."""
+    """The merge runs if at least this share of the jigsaws arrived. The same share of the models of `score.runs` must
+    arrive; with `score.disjoint`, all of them."""
 
 
 class Proxy(Section):
@@ -234,8 +235,9 @@ class Train(Section):
     epochs: PositiveInt = 200
     """Passes over the subset, or over what `epoch_fraction` draws from it."""
     steps: PositiveInt | None = None
-    """Optimiser steps in place of `epochs`: runs with equal steps and batches see equally many images, whatever they
-    keep. The last epoch may end early."""
+    """Optimiser steps in place of `epochs`: runs with equal steps and `batch_size` see about equally many images,
+    whatever they keep. (The batches of an epoch are equal up to one image, so they can be a little smaller.) The last
+    epoch may end early."""
     epoch_fraction: Fraction | None = Field(None, gt=0, le=1)
     """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
     draw: Literal["uniform", "infobatch", "ordered"] = "uniform"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lipt.flow.graph import Outcome, run, with_config
+from lipt.flow.graph import Outcome, run, trains_models, with_config
 from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import LONGER, Variant, baseline_of
@@ -20,8 +20,9 @@ def run_with_baseline(ctx: Context) -> Document | None:
     selected = run(ctx)
     beside, baseline = None, baseline_of(selected.config)
     if baseline:
-        own = replace(ctx, config=selected.config)
-        beside = baseline, run(with_config(own, baseline.changes))
+        other = with_config(replace(ctx, config=selected.config), baseline.changes)
+        # Not prepared again: if a lost model arrived now, the baseline could start from another one.
+        beside = baseline, run(other, selected.prepared if trains_models(other.config) else None)
     return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside))
 
 

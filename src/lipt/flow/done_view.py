@@ -109,7 +109,8 @@ def _model(outcome: Outcome) -> str:
     if not needs_models(config):
         return "It needs no model."
     epochs = "1 epoch" if (n := config.score.epochs) == 1 else f"{n} epochs"
-    own = format_count(config.score.runs, "short training")
+    lost = f"{len(outcome.prepared.initial)} of " if outcome.prepared.failures else ""
+    own = lost + format_count(config.score.runs, "short training")
     apart = ", each on its own part of the candidates," if config.score.disjoint else ""
     return {
         "trajectory": f"It reads what {own} of {epochs}{apart} said about each candidate, epoch by epoch.",

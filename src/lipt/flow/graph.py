@@ -8,6 +8,7 @@ A bracket is a box of the pipeline and one function here. A pod calls one of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from lipt.flow.race import Elsewhere, Race, nowhere, of_winner
 from lipt.runtime import Artifact, Context, Stage
 from lipt.runtime.algorithm import check_trajectory, scoring_needs
 from lipt.runtime.processes.parent import count_processes
-from lipt.runtime.processes.parts import Made, make_parts
+from lipt.runtime.processes.parts import Made, make_in_turn, make_parts
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
 from lipt.stages.group import group
@@ -93,6 +94,9 @@ def prepare(
 
     Args:
         train_elsewhere: trains models of `score.runs`, given by index, in worker pods. What it leaves is trained here.
+
+    Raises:
+        RunError: fewer models of `score.runs` than the quorum arrived.
     """
     check_trajectory(ctx.config)
     dataset = ingest(ctx).make()
@@ -104,11 +108,45 @@ def prepare(
     if len(indices) > 1:
         train_elsewhere(dataset, list(indices))
     on_several_nodes = ctx.pods is not None and ctx.config.train.nodes > 1
+    may_fail = len(indices) - _models_needed(ctx.config)
+    lost: dict[int, RunError] = {}
     if not on_several_nodes and 1 < count_processes(ctx) <= len(indices):  # each process trains whole models
-        initial = _all(train_models(ctx, dataset, indices))
-    else:  # all processes share each batch
-        initial = [initialise(ctx, dataset, index=index).make() for index in indices]
-    return Prepared(dataset=dataset, initial=tuple(initial), shards=shards)
+        made, lost = train_models(ctx, dataset, indices)
+    elif may_fail:  # here and below, all processes share each batch
+        made, lost = make_in_turn(ctx, initialise, dict.fromkeys(indices, (dataset,)), may_fail=may_fail)
+    else:
+        made = {index: initialise(ctx, dataset, index=index).make() for index in indices}
+    for index, error in lost.items():
+        ctx.reporter.say(f"initialise[{index}] lost: {error.message}")
+    _check_models(ctx.config, made, lost)
+    failures = {index: error.message for index, error in lost.items()}
+    return Prepared(dataset=dataset, initial=tuple(made.values()), shards=shards, failures=failures)
+
+
+def _models_needed(config: Config) -> int:
+    """Number of models that must arrive: 1 for theta_*, all disjoint models, else the quorum of `score.runs`."""
+    runs = config.score.runs if config.score.has_own_models else 1
+    if config.score.disjoint:
+        return runs
+    return max(math.ceil(config.merge.quorum * runs), min(scoring_needs(config).models, runs))
+
+
+def _check_models(config: Config, made: Mapping[int, Artifact], lost: Mapping[int, RunError]) -> None:
+    """
+    Raises:
+        RunError: fewer models of `score.runs` than needed arrived; names the lost ones.
+    """
+    needed, runs = _models_needed(config), config.score.runs
+    if not lost or len(made) >= needed:
+        return
+    first, error = next(iter(lost.items()))
+    if needed == runs:
+        raise error
+    raise RunError(
+        f"{len(made)} of {runs} models of score.runs arrived, the quorum is {needed}; "
+        f"lost: {', '.join(map(str, lost))} (model {first}: {error.message})",
+        "run again: only the missing ones are trained; or lower merge.quorum",
+    )
 
 
 def train_models(ctx: Context, dataset: Artifact, indices: Iterable[int]) -> Made:
@@ -181,7 +219,7 @@ def score_and_select(
 
 
 def start_of(config: Config, prepared: Prepared, merged: Artifact | None) -> Artifact | None:
-    """The model from which the main training starts; None: random weights."""
+    """The model from which the main training starts: theta_p, or the first that arrived; None: random weights."""
     return (merged or prepared.initial[0]) if config.train.start == "continue" else None
 
 
@@ -258,13 +296,16 @@ def train_and_evaluate(
     )
 
 
-def run(ctx: Context) -> Outcome:
+def run(ctx: Context, prepared: Prepared | None = None) -> Outcome:
     """Run all boxes of one configuration, one after the other.
 
+    Args:
+        prepared: what the first box of an earlier run made; None: run it, which tries lost models again.
+
     Raises:
-        RunError: a stage failed, or fewer jigsaws than the quorum arrived.
+        RunError: a stage failed, or fewer jigsaws or models of `score.runs` than the quorum arrived.
     """
-    prepared = prepare(ctx)
+    prepared = prepared or prepare(ctx)
     jigsaws: dict[int, Artifact] = {}
     lost: dict[int, RunError] = {}
     merged = None

@@ -1,6 +1,6 @@
 """The artifacts of the first box, for the other boxes. Imports no torch, for the sake of boxes that only wait."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lipt.runtime import Artifact
 
@@ -11,9 +11,11 @@ class Prepared:
 
     dataset: Artifact
     initial: tuple[Artifact, ...] = ()
-    """theta_*, or the R models that only score."""
+    """theta_*, or those of the R models that only score that arrived, by ascending index."""
     shards: Artifact | None = None
     """None without a swarm."""
+    failures: dict[int, str] = field(default_factory=dict)
+    """Error message of each lost model of `score.runs`, by index."""
 
     @property
     def swarm(self) -> tuple[Artifact, Artifact, Artifact]:

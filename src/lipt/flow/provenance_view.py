@@ -46,17 +46,18 @@ def links_view(ctx: Context, outcome: Outcome, beside: Collection[str]) -> list[
     return found
 
 
-def provenance_view(ctx: Context, first: Outcome, seeds: Sequence[int]) -> doc.Provenance:
+def provenance_view(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequence[int]) -> doc.Provenance:
     """Configuration, versions, digests and machine of a run.
 
     Args:
-        first: the outcome that the report describes.
+        outcomes: of all rows and seeds, beginning with the one that the report describes.
     """
+    first = outcomes[0]
     digests = {"dataset": str(first.prepared.dataset.summary["digest"])}
     for name, artifact in (("theta_p", first.merged), ("subset", first.subset), ("model", first.trained.model)):
         if artifact is not None:
             digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
-    notes = [f"jigsaw {index} was lost: {message}" for index, message in first.failures.items()]
+    notes = list(dict.fromkeys(note for outcome in outcomes for note in _lost(outcome, len(seeds) > 1)))
     return doc.Provenance(
         config_yaml=yaml.safe_dump(ctx.config.model_dump(mode="json"), sort_keys=False),
         versions=_versions(),
@@ -70,6 +71,17 @@ def provenance_view(ctx: Context, first: Outcome, seeds: Sequence[int]) -> doc.P
             "platform": platform.platform(),
         },
     )
+
+
+def _lost(outcome: Outcome, several_seeds: bool) -> list[str]:
+    """A sentence for each lost jigsaw, and for each lost model of `score.runs`."""
+    config = outcome.config
+    seed = f"seed {config.seed}: " if several_seeds else ""
+    model = f"{seed}{config.score.model} model"
+    return [
+        *(f"{seed}jigsaw {index} was lost: {message}" for index, message in outcome.failures.items()),
+        *(f"{model} {index} was lost: {message}" for index, message in outcome.prepared.failures.items()),
+    ]
 
 
 def _versions() -> dict[str, str]:

@@ -80,10 +80,11 @@ def write_report(
     from lipt.report.html_page import render  # imports matplotlib: a second
 
     entries = sorted(entries, key=lambda entry: entry.role != "selected")
-    selected, *others = entries
-    first = selected.outcomes[0]
+    others = entries[1:]
+    outcomes = [outcome for entry in entries for outcome in entry.outcomes]
+    first = outcomes[0]
     attempt = Attempt(ctx=ctx, ref="reports", label="report")
-    epoch_flops, provenance = _epoch_flops(entries, costs), provenance_view(ctx, first, _seeds(entries))
+    epoch_flops, provenance = _epoch_flops(entries, costs), provenance_view(ctx, outcomes, _seeds(entries))
     files = {"config.yaml": provenance.config_yaml.encode()}
     if names := chosen_names(attempt, first.subset):
         files["chosen.txt"] = names

@@ -112,6 +112,7 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
     for check in (
         lambda: check_format(config.data.format),
         lambda: check_trajectory(config),
+        lambda: _check_race(config),
         lambda: _try_selections(config),
     ):
         if (error := _error_of(check)) is not None:
@@ -221,6 +222,21 @@ def _variant_problems(config: Config, name: str, changes: dict[str, Any], facts:
     except UsageError as error:
         found = [error]
     return [type(problem)(f"{name}: {problem.message}", problem.remedy) for problem in found]
+
+
+def _check_race(config: Config) -> None:
+    """
+    Raises:
+        UsageError: a race with a single contestant.
+    """
+    field = contestants(config)
+    if config.select.race and len(field) == 1:
+        name, runs = config.select.algorithm, field[0].select.algorithm
+        why = f"; select.algorithm: {name} is {runs} here" if name != runs else ""
+        raise UsageError(
+            f"select.race: class-balanced random would race alone{why}",
+            "add another selection to select.race.contestants, or set select.race: null",
+        )
 
 
 def _try_selections(config: Config) -> None:

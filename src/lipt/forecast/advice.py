@@ -15,13 +15,13 @@ from lipt.errors import UsageError
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
-from lipt.report.numbers import format_budget, format_bytes, format_number
+from lipt.report.numbers import format_budget, format_bytes, format_hours
 from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS
 from lipt.training.networks import default_width
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
-SHARES = (0.01, 0.05, 0.1, 0.3)
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
     "theta_p": "scores of theta_p (ccs)",
@@ -37,9 +37,9 @@ GAINS: Mapping[tuple[Way, float], str] = {
 }
 #: From this share on, theta_p's scores chose no better than random.
 THETA_P_PAYS_BELOW = 0.05
-#: Where the scores of a proxy beat a random subset that got their FLOPs as more steps: if the training sees each kept
-#: image this often, up to this share.
-PROXY_PAYS_FROM_PASSES, PROXY_PAYS_UNTIL = 100, 0.1
+#: Where the scores of a proxy beat a random subset that got their FLOPs as more steps: shares around the measured 5 %,
+#: if the training sees each kept image this often.
+PROXY_PAYS, PROXY_PAYS_FROM_PASSES = (0.03, 0.07), 100
 
 _PLAIN_TRAIN = {
     "epoch_fraction": None,
@@ -189,14 +189,14 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
     fits = [each for each in found if _fits(each, storage_bytes, gpu_hours)]
     if not fits:
         least = min(found, key=lambda each: (each.stored_bytes, each.gpu_hours))
-        need = f"{format_bytes(least.stored_bytes)} and {format_number(least.gpu_hours)} GPU hours"
+        need = f"{format_bytes(least.stored_bytes)} and {format_hours(least.gpu_hours)} GPU hours"
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
     if drawn := [each for each in fits if each.way == "rs2"]:
-        why = "all images fit; fresh draws need no scores, and gained the most where they were measured, at 1 and 5 %"
+        why = "all images fit; fresh draws need no scores, and in our measurements were worth as much or more per FLOP"
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
-    if "proxy" in ways and THETA_P_PAYS_BELOW <= largest <= PROXY_PAYS_UNTIL:
+    if "proxy" in ways and PROXY_PAYS[0] <= largest <= PROXY_PAYS[1]:
         passes = ways["proxy"].passes
         if passes >= PROXY_PAYS_FROM_PASSES:
             why = (

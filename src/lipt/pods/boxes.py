@@ -120,6 +120,7 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
             shards=prepared.shards.ref if prepared.shards else None,
             engine=engine,
             pods=parsed,
+            failures=prepared.failures,
         )
 
     def train_in_pods(dataset: Artifact, indices: list[int]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import yaml
 
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
-from lipt.config import PROFILES, Config, as_settings, parse_config, read_yaml
+from lipt.config import PROFILES, Config, Train, as_settings, parse_config, read_yaml
 from lipt.errors import IntegrityError, UsageError
 from lipt.report.document import Engine
 
@@ -38,6 +38,7 @@ PARAMETERS: dict[str, tuple[str, type]] = {
 }
 #: Parameters for which 0 means "not set", because engines have no null for numbers.
 UNSET_IF_ZERO = {"width", "epoch_fraction"}
+_EPOCHS = Train().epochs
 
 
 def configure(config: str, **parameters: Any) -> Config:
@@ -64,6 +65,8 @@ def configure(config: str, **parameters: Any) -> Config:
             found = (settings.get(section, {}) if section else settings).get(key, value)
             if found != value:
                 conflicts.append(f"parameter {name} is {value!r}, {origin} says {PARAMETERS[name][0]}: {found!r}")
+        if name == "epochs" and value == _EPOCHS:
+            continue  # engines also pass a default, and only epochs that somebody wrote override a profile's steps
         (document.setdefault(section, {}) if section else document)[key] = value
     if conflicts:
         raise UsageError("; ".join(conflicts), "set it once, in the parameter")
@@ -77,7 +80,8 @@ def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
         names: the parameters of the pipeline. All other settings go into `config` as YAML.
     """
     document = config.model_dump(mode="json")
-    rest = _changed(document, parse_config({"profile": config.profile}).model_dump(mode="json"))
+    epochs = {"train": {"epochs": config.train.epochs}} if config.train.epochs != _EPOCHS else {}
+    rest = _changed(document, parse_config({"profile": config.profile} | epochs).model_dump(mode="json"))
     parameters = {}
     for name in names:
         if name not in PARAMETERS:
@@ -136,6 +140,8 @@ class RunSpec:
     engine: Engine
     pods: Pods | None = None
     """Resources and placement of worker pods; None if the run starts none."""
+    failures: dict[int, str] = field(default_factory=dict)
+    """Error message of each lost model of `score.runs`, by index."""
 
     def save(self) -> str:
         """Write it to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
@@ -146,7 +152,8 @@ class RunSpec:
         """Read it; raises as `load_spec`."""
         document = load_spec(address)
         pods = Pods(**document["pods"]) if document["pods"] else None
-        return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods})
+        failures = {int(index): why for index, why in document.get("failures", {}).items()}
+        return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods, "failures": failures})
 
 
 _FOLDER = "specs"

@@ -41,6 +41,7 @@ def open_run(address: str) -> tuple[RunSpec, Context, Prepared]:
         dataset=get(spec.dataset),
         initial=tuple(map(get, spec.initial)),
         shards=get(spec.shards) if spec.shards else None,
+        failures=spec.failures,
     )
     return spec, ctx, prepared
 

@@ -1,5 +1,7 @@
 """Numbers for people: at most three significant digits, a unit, and a dash for what was not measured."""
 
+import math
+
 DASH = "–"
 MINUS = "−"
 
@@ -18,6 +20,13 @@ def format_number(value: float) -> str:
     digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_hours(hours: float) -> str:
+    """1.306 -> "1.31", 0.0003712 -> "0.00037": small numbers keep two significant digits, without an exponent."""
+    if not 0 < hours < 0.095:
+        return format_number(hours)
+    return f"{hours:.{1 - math.floor(math.log10(hours))}f}".rstrip("0")
 
 
 def format_bytes(num_bytes: float | None) -> str:

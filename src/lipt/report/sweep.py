@@ -12,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lipt.errors import IntegrityError, in_one_line
 from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
-from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds
+from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds, format_whole
 from lipt.report.significance import Difference, deviation, difference, mean_accuracy
 
 #: Headings of the usual rows; other rows are called by their names.
 _HEADINGS = {"lipt": "ours", "stratified": "random", "rs2": "RS2"}
+#: Fields of a row -> headings.
+_BUDGETS = {"steps": "steps", "images": "images seen"}
 _VERDICTS = {"wins": "yes", "loses": "no, reversed", "tie": "not told apart", "unknown": "too few seeds"}
 
 
@@ -71,8 +73,9 @@ def read_lines(text: str, origin: str) -> list[Result]:
 
 
 def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None) -> str:
-    """A row per point, as Markdown: axes, paper's number, ours, other rows, seeds, gain over random.
+    """A row per point, as Markdown: axes, paper's number, ours, other rows, seeds, gain over random, costs.
 
+    Steps and images are those of our main training; rows that trained for longer or shorter follow in brackets.
     Accuracies are in %, mean ± standard deviation over the seeds. The gain is in points with its 95 % interval, paired
     by seed (Student's t); bold if the interval excludes 0.
 
@@ -84,8 +87,12 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
     numbers = [paper(result.point) for result in results]
     in_paper, in_seconds = any(number is not None for number in numbers), any(isinstance(n, str) for n in numbers)
     head = [*axes, *(["paper"] * in_paper), "ours", *(_HEADINGS.get(name, name) for name in others), "n"]
+    budgets = [
+        name for name in ("steps", "images") if any(getattr(result.ours, name) is not None for result in results)
+    ]
     head += [
         "ours − random",
+        *(_BUDGETS[name] for name in budgets),
         "pre-training in epochs",
         *(["seconds before + in the main training", "FLOPs"] * in_seconds),
     ]
@@ -96,7 +103,8 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
         if in_paper:
             cells.append(DASH if number is None else number if isinstance(number, str) else f"{number:.1f}")
         cells += [_accuracy(ours), *(_accuracy(result.row(name)) for name in others), str(len(ours.seeds))]
-        cells += [_gain(gain), DASH if ours.pretrain_cost is None else f"{ours.pretrain_cost:.1f}"]
+        cells += [_gain(gain), *(_budget(result, name) for name in budgets)]
+        cells += [DASH if ours.pretrain_cost is None else f"{ours.pretrain_cost:.1f}"]
         if in_seconds:
             cells += [_seconds(ours), format_flops(ours.flops)]
         lines.append(cells)
@@ -113,6 +121,14 @@ def _accuracy(row: Row | None) -> str:
         return DASH
     sd = deviation(row)
     return f"{100 * mean_accuracy(row):.1f}" + ("" if sd is None else f" ± {100 * sd:.1f}")
+
+
+def _budget(result: Result, name: str) -> str:
+    """Our steps or images, and in brackets those of the rows that had others: "100 (RS2 90)"."""
+    own = format_whole(getattr(result.ours, name))
+    amounts = {_HEADINGS.get(row.name, row.name): format_whole(getattr(row, name)) for row in result.rows}
+    others = ", ".join(f"{heading} {amount}" for heading, amount in amounts.items() if amount not in (own, DASH))
+    return f"{own} ({others})" if others else own
 
 
 def _gain(gain: Difference | None) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Sequence
+from itertools import zip_longest
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -12,7 +13,7 @@ from lipt.report.certainty import all_statements
 from lipt.report.comparison import COLUMNS, comparison_groups, stage_names
 from lipt.report.costs import spent_sentence
 from lipt.report.document import Document, Row
-from lipt.report.numbers import format_seconds
+from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
 from lipt.report.verdict import Verdict
 
 #: Wider than any table.
@@ -27,12 +28,19 @@ Build = Callable[[Collection[str]], Table]
 
 
 def print_report(document: Document, verdict: Verdict, *, whole: bool) -> None:
-    """Print the comparison, the wall-clock of each stage and the verdict on stdout; `whole` as for `print_table`."""
+    """Print the comparison, the wall-clock of each stage, the race and the verdict on stdout.
+
+    Args:
+        whole: as for `print_table`.
+    """
     rows = document.rows
     print_table(lambda shown: comparison_table(rows, shown), column_importance(), whole=whole)
     print()
     print_table(lambda shown: stage_table(rows, shown), stage_importance(rows), whole=whole)
     print()
+    if document.race:
+        print_table(lambda shown: race_table(document, shown), race_importance(document), whole=whole)
+        print()
     if sentence := spent_sentence(document.ledger):
         print_text(Text(f"{sentence}\n"))
     print_text(verdict_text(verdict))
@@ -126,6 +134,34 @@ def stage_table(rows: Sequence[Row], shown: Collection[str] | None = None) -> Ta
     for row in rows:
         table.add_row(Text(row.label), *(format_seconds(row.stage_wall_s.get(stage)) for stage in stages))
     return table
+
+
+def race_importance(document: Document) -> list[str]:
+    """The result of the race and its rounds, the last round first."""
+    return ["result", *reversed(_rounds(document))]
+
+
+def race_table(document: Document, shown: Collection[str] | None = None) -> Table:
+    """Validation accuracy of each contestant after each round, and who won.
+
+    Args:
+        shown: rounds and `result`; None for all.
+    """
+    rounds = _rounds(document)
+    kept = [heading for heading in (*rounds, "result") if shown is None or heading in shown]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("race, validation accuracy")
+    for heading in kept:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in document.race:
+        reached = zip_longest(rounds, map(format_percent, row.accuracies), fillvalue=DASH)
+        cells = dict(reached) | {"result": "won" if row.won else DASH}
+        table.add_row(Text(row.label, style="bold" if row.won else ""), *(cells[heading] for heading in kept))
+    return table
+
+
+def _rounds(document: Document) -> list[str]:
+    return [f"{format_budget(share)} of the steps" for share in document.race_rounds]
 
 
 def verdict_text(verdict: Verdict) -> Text:

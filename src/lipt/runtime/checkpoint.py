@@ -41,9 +41,11 @@ def resumable(
     data = ranks.broadcast((attempt.load_checkpoint() if ranks.rank == 0 else None) or b"")
     if data:
         _restore(data, attempt, trainer, dynamics, restore_extra)
-        epochs = f"{trainer.progress.epoch} of {_epochs(trainer)}"
         if ranks.rank == 0:
-            attempt.reporter.say(f"{attempt.label:<16}  continues after epoch {epochs}, from its checkpoint")
+            done, recipe = trainer.progress, trainer.recipe
+            steps = f" ({done.steps:,} of {recipe.steps:,} steps)" if recipe.steps and recipe.short_epochs else ""
+            after = f"{_epoch(trainer, done.epoch)}{steps}"
+            attempt.reporter.say(f"{attempt.label:<16}  continues after {after}, from its checkpoint")
     if os.environ.get("LOCAL_RANK", "0") == "0":  # in each pod: its progress shows that it does not hang
         follow(attempt, trainer)
     last, measure = time.monotonic(), measures(attempt, trainer)
@@ -81,15 +83,15 @@ def follow(attempt: Attempt, trainer: Trainer) -> None:
     def advance(done: int, total: int) -> None:
         progress = trainer.progress
         loss = f", loss {progress.loss[-1]:.3f}" if progress.loss else ""
-        attempt.shows(f"images, epoch {progress.epoch + 1} of {_epochs(trainer)}{loss}")(done, total)
+        attempt.shows(f"images, {_epoch(trainer, progress.epoch + 1)}{loss}")(done, total)
 
     trainer.advance = advance
 
 
-def _epochs(trainer: Trainer) -> int:
-    """Epochs of the training as far as they are known: with a budget of steps, short epochs make it more."""
-    progress = trainer.progress
-    return max(trainer.recipe.epochs, progress.epoch + (trainer.done < 1))
+def _epoch(trainer: Trainer, epoch: int) -> str:
+    """An epoch of all epochs, if their number is known: it may depend on losses of later epochs."""
+    recipe = trainer.recipe
+    return f"epoch {epoch}" if recipe.steps and recipe.short_epochs else f"epoch {epoch} of {recipe.epochs}"
 
 
 def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:

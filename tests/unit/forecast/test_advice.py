@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_the_advice_keeps_to_the_limits(path: str) -> None:
     assert cheap["advice"]["settings"] == settings_of("rs2", 0.1)
     nothing = advised(path, "--gpu-hours", "1e-9")
     assert nothing["advice"] is None
-    assert "nothing fits" in nothing["why"]
+    assert re.search(r"nothing fits.* and 0\.\d*[1-9]\d* GPU hours", nothing["why"])
 
 
 def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) -> None:
@@ -91,7 +92,7 @@ def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) ->
     assert long["advice"]["settings"]["score"]["proxy"] == {"width": width}
     assert "sees each image 101 times" in long["why"]
     wide = advised(path, "--storage", str(0.2 * whole / 1e9), "--set", "train.epochs=101")
-    assert wide["advice"]["way"] == "random"  # not measured above 10 %
+    assert wide["advice"]["way"] == "random"  # measured at 5 %
 
 
 @pytest.mark.parametrize("name", ["vit_small", "torchvision.resnet18"])

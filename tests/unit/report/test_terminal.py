@@ -12,10 +12,13 @@ from rich.console import Console
 from lipt.config import parse_config
 from lipt.flow.address import report_key
 from lipt.report.comparison import COLUMNS, comparison_groups
+from lipt.report.document import RaceRow
 from lipt.report.terminal import (
     column_importance,
     comparison_table,
     fitted,
+    print_report,
+    race_importance,
     stage_importance,
     stage_table,
     verdict_text,
@@ -88,6 +91,26 @@ def test_stages_stand_in_the_order_run_whatever_the_first_row_skipped() -> None:
     long = row("lipt", [0.5], "selected", stage_wall_s={"initialise": 3.0, "merge": 4.0, "select": 1.0, "train": 2.0})
     table = stage_table([short, long])
     assert [column.header for column in table.columns] == ["wall-clock", "initialise", "merge", "select", "train"]
+
+
+def test_the_race_names_its_rounds_and_its_winner(capsys: pytest.CaptureFixture[str]) -> None:
+    race = [
+        RaceRow(label="Class-balanced random", accuracies=[0.41]),
+        RaceRow(label="ccs (score: aum)", accuracies=[0.55, 0.6234], won=True),
+    ]
+    raced = document(race=race, race_rounds=[0.1, 0.3])
+    assert race_importance(raced) == ["result", "30 % of the steps", "10 % of the steps"]
+    print_report(raced, judge(raced.rows), whole=True)
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("race"))
+    assert [" ".join(line.split()) for line in lines[start : start + 4]] == [
+        "race, validation accuracy 10 % of the steps 30 % of the steps result",
+        "Class-balanced random 41.00 % – –",
+        "ccs (score: aum) 55.00 % 62.34 % won",
+        "",
+    ]
+    print_report(document(), judge(raced.rows), whole=True)
+    assert "race" not in capsys.readouterr().out
 
 
 def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def make_parts(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
         for artifact in made.values():
             ctx.workspace.note(artifact, made=True)
     rest = {index: inputs for index, inputs in parts.items() if index not in made and index not in failed}
-    found, lost = _make(ctx, stage, rest)
+    found, lost = make_in_turn(ctx, stage, rest)
     return dict(sorted((made | found).items())), dict(sorted((failed | lost).items()))
 
 
@@ -59,7 +59,7 @@ def share(ctx: Context, processes: ProcessGroup, *, stage: str, parts: Mapping[s
     """Make the share of this process. Returns the results of all processes."""
     own = list(parts)[processes.ranks.rank :: processes.ranks.count]
     inputs = {int(index): tuple(_artifacts(ctx, given) for given in parts[index]) for index in own}
-    made, failed = _make(replace(ctx, shared=processes.folder), resolve_name(stage), inputs)
+    made, failed = make_in_turn(replace(ctx, shared=processes.folder), resolve_name(stage), inputs)
     did = {
         "made": {index: artifact.ref for index, artifact in made.items()},
         "failed": {index: [error.message, error.remedy] for index, error in failed.items()},
@@ -68,9 +68,17 @@ def share(ctx: Context, processes: ProcessGroup, *, stage: str, parts: Mapping[s
     return {key: {index: found for answer in answers for index, found in answer[key].items()} for key in did}
 
 
-def _make(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
-    made, failed = {}, {}
+def make_in_turn(ctx: Context, stage: Maker, parts: Mapping[int, Given], *, may_fail: int | None = None) -> Made:
+    """Make parts one after the other; the processes of each stage may share its batches.
+
+    Args:
+        may_fail: once more parts than this are lost, the rest is not tried; None: try all.
+    """
+    made: dict[int, Artifact] = {}
+    failed: dict[int, RunError] = {}
     for index, inputs in parts.items():
+        if may_fail is not None and len(failed) > may_fail:
+            break
         try:
             made[index] = stage(ctx, *inputs, index=index).make()
         except RunError as error:
