@@ -169,9 +169,12 @@ def test_completion_knows_the_verbs() -> None:
         ("lipt run --set precis", ["precision=auto", "precision=fp32", "precision=bf16"]),
         ("lipt run --set score.proxy.w", ["score.proxy.width="]),
         ("lipt select --algorithm herd", ["herding"]),
+        ("lipt run --set model.name=torchvision.r", ["model.name=torchvision.resnet18"]),
+        ("lipt init your", ["your-folder", "your-model"]),
+        ("lipt pipeline export ma", ["manifests"]),
     ],
 )
-def test_completion_knows_settings_and_algorithms(line: str, offered: list[str]) -> None:
+def test_completion_knows_settings_and_names(line: str, offered: list[str]) -> None:
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
     ended = lipt(_LIPT_COMPLETE="bash_complete", **words)
     assert ended.stdout.split() == [f"plain,{name}" for name in offered]
