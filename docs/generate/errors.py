@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -82,25 +83,18 @@ def text() -> str:
 
 def messages() -> Iterator[Message]:
     """Every call in the source that makes an error for the user."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        module = ".".join(["lipt", *path.relative_to(SOURCE).with_suffix("").parts])
-        constants = {
-            target.id: node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and (code := _code(node, module)) is not None:
+    for module, tree in _trees().items():
+        constants = _constants(module)
+        for node, function in _calls(tree):
+            asks = function is not None and function.name == "require"  # it passes on what its callers say
+            if not asks and (code := _code(node, module)) is not None:
                 given = [*node.args, *(keyword.value for keyword in node.keywords)]
                 wanted = given[_FIRST.get(_name(node), 0) if module.startswith(_OWN) else 0 :]
-                cause, remedy = (*(_plain(each, constants) for each in wanted[:2]), "", "")[:2]
-                key = module.split(".")[1], _name(node)
-                yield Message(module, cause, _REMEDIES.get(key, "" if remedy == _COMPUTED else remedy), code)
+                cause = _plain(wanted[0], constants)
+                yield Message(module, cause, _remedy_of(node, wanted[1:], module, function), code)
 
 
+Function = ast.FunctionDef | None
 _COMPUTED = "…"
 #: Rooms with ways of their own to raise an error, the position of the message there, and the remedy added later.
 _OWN = ("lipt.selection", "lipt.config")
@@ -109,6 +103,115 @@ _REMEDIES = {
     ("config", "ValueError"): "see `lipt config show` for all settings",
     ("config", "RefusedError"): "correct that line",
 }
+#: Remedies that functions put together.
+_MADE = {
+    "did_you_mean": "did you mean …? or choose from: …",
+    "remedy_of": "what helps against that reason, such as `kubectl -n … describe quota`, which shows what is used",
+    "join": "the remedies of those errors",
+    "partition": "the remedy of that check",
+}
+_PASSED_ON = "the remedy of that error"
+
+
+def _remedy_of(node: ast.Call, wanted: list[ast.expr], module: str, function: Function) -> str:
+    """The remedy of the error that a call makes, "" if it gives none."""
+    if _name(node) == "UnexpectedError":
+        return errors.UnexpectedError("").remedy
+    if isinstance(node.args[0], ast.Starred):
+        return _PASSED_ON
+    fixed = _REMEDIES.get((module.split(".")[1], _name(node)))
+    return fixed or (_resolved(wanted[0], module, function) if wanted else "")
+
+
+def _resolved(node: ast.expr, module: str, function: Function) -> str:
+    """As `_plain`, and what is computed is looked up in the source: names, dictionaries, arguments of the callers."""
+    match node:
+        case ast.Name(name):
+            places = _values(name, node.lineno, module, function)
+            found = [_resolved(value, where, scope) for value, where, scope in places]
+        case ast.Subscript(ast.Name(name)):
+            found = _entries(name, module)
+        case ast.Call(ast.Attribute(ast.Name(name), "get"), [_, default]):
+            found = [*_entries(name, module), _resolved(default, module, function)]
+        case ast.Call(ast.Attribute(pattern, "format")):
+            found = [re.sub(r"\{\w*\}", _COMPUTED, _resolved(pattern, module, function))]
+        case ast.Call():
+            found = [_MADE.get(_name(node), _COMPUTED)]
+        case ast.Attribute(_, "remedy"):
+            found = [_PASSED_ON]
+        case ast.BoolOp():
+            found = [_resolved(value, module, function) for value in node.values]
+        case ast.IfExp():
+            found = [_resolved(value, module, function) for value in (node.body, node.orelse)]
+        case _:
+            found = [_plain(node, _constants(module))]
+    return "; or ".join(dict.fromkeys(text for text in found if text.strip(_COMPUTED))) or _COMPUTED
+
+
+def _values(name: str, line: int, module: str, function: Function) -> Iterator[tuple[ast.expr, str, Function]]:
+    """What a name can stand for on a line, with the place of each: a local variable, a parameter, or a constant."""
+    nodes = [node for node in ast.walk(function) if getattr(node, "lineno", line) < line] if function else []
+    assigned = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Assign) and name in re.findall(r"\w+", ast.unparse(node.targets[0]))
+    ]
+    if assigned:
+        yield max(assigned, key=lambda node: node.lineno).value, module, function
+    for node in nodes:
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Tuple) and isinstance(node.iter, ast.Tuple):
+            names = [ast.unparse(each) for each in node.target.elts]
+            for row in node.iter.elts if name in names else ():
+                yield getattr(row, "elts", [])[names.index(name)], module, function
+    parameters = [each.arg for each in (*function.args.args, *function.args.kwonlyargs)] if function else []
+    if function and name in parameters:
+        for where, tree in _trees().items():
+            for call, scope in _calls(tree):
+                given = dict(zip(parameters, call.args, strict=False))
+                given |= {each.arg: each.value for each in call.keywords if each.arg}
+                if _name(call) == function.name and name in given:
+                    yield given[name], where, scope
+    elif (constant := _constants(module).get(name)) is not None:
+        yield constant, module, None
+
+
+def _entries(name: str, module: str) -> list[str]:
+    """The values of a dictionary of texts, a constant of the module."""
+    found = _constants(module).get(name)
+    return [_plain(value, {}) for value in found.values] if isinstance(found, ast.Dict) else []
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    """Every module of the source."""
+    return {
+        ".".join(["lipt", *path.relative_to(SOURCE).with_suffix("").parts]): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+
+
+@cache
+def _constants(module: str) -> dict[str, ast.expr]:
+    """The constants of a module, and those that it imports."""
+    found: dict[str, ast.expr] = {}
+    for node in _trees()[module].body:
+        if isinstance(node, ast.ImportFrom) and node.module in _trees():
+            theirs = _constants(node.module)
+            found |= {each.name: theirs[each.name] for each in node.names if each.name in theirs}
+        elif isinstance(node, ast.Assign):
+            found |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, Function]]:
+    """Every call of a module, with the innermost function around it."""
+    waiting: list[tuple[ast.AST, Function]] = [(tree, None)]
+    while waiting:
+        node, function = waiting.pop()
+        if isinstance(node, ast.Call):
+            yield node, function
+        inside = node if isinstance(node, ast.FunctionDef) else function
+        waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
 def _classes() -> dict[str, type[errors.LiptError]]:
@@ -127,7 +230,8 @@ def _classes() -> dict[str, type[errors.LiptError]]:
 def _code(node: ast.Call, module: str) -> int | None:
     """The exit code of the error that a call makes; None if it makes none."""
     name = _name(node)
-    if name == "require" or (module.startswith("lipt.config") and name in ("ValueError", "RefusedError")):
+    own = ("require",) if module.startswith("lipt.selection") else ("ValueError", "RefusedError")
+    if name in own and module.startswith(_OWN):
         return errors.UsageError.exit_code
     kind = _classes().get(name)
     return kind.exit_code if kind and node.args else None

@@ -14,7 +14,10 @@ _ROOT = Path(__file__).parents[2]
 PAGE = _ROOT / "docs/reference/examples.md"
 _HEAD = """# Examples
 
-`make reference` writes this page. `lipt init NAME` writes an example into the current folder. A test runs each one.
+`make reference` writes this page. `lipt init NAME` writes an example into the current folder.
+
+A test runs each example that needs no cluster, on few images. Of `several-nodes`, `kubectl` and `kubeflow` it checks only
+the parameters that they send.
 
 | NAME | what it shows |
 |---|---|

@@ -33,6 +33,22 @@ def test_every_error_has_a_place_on_the_page() -> None:
     assert {message.module for message in errors.messages() if not message.module.startswith(rooms)} == set()
 
 
+def test_every_error_has_a_remedy() -> None:
+    found = list(errors.messages())
+    assert [each for each in found if not each.remedy.strip(" …")] == []
+    page = errors.PAGE.read_text(encoding="utf-8").partition("## Every message")[2]
+    assert len(re.findall(r"^\|", page, re.MULTILINE)) > 300
+    assert re.findall(r"^.*\| *\|.*$", page, re.MULTILINE) == []
+
+
+def test_a_computed_remedy_is_looked_up_in_the_source() -> None:
+    by_cause = {each.cause: each.remedy for each in errors.messages()}
+    assert by_cause["…: no class folders"].startswith("sort ")  # a local variable
+    assert by_cause["… is for lipt …, but this is lipt …"].startswith("kubectl apply ")  # an argument of the callers
+    assert "manifests/overlays/kubeflow" in by_cause["ServiceAccount … may not …"]
+    assert by_cause["no command …"].startswith("did you mean …?")
+
+
 def test_every_exit_code_is_listed() -> None:
     page = errors.PAGE.read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))

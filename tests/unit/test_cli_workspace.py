@@ -90,6 +90,16 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     assert "Yes: the data, the test images and the network are the same." in page
     rows = json.loads(lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]
     assert [row["seeds"] for row in rows] == [[0], [1]]
+    for name in names:
+        assert f'<a href="file://{folder}/runs/reports/{name}/report.html">{name}</a>' in page
+    assert "No comparison shows a difference." in ended.stdout
+
+
+def test_a_run_that_is_named_twice_is_shown_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    once, twice = (lipt("report", *[str(folder / "a.yaml")] * times).stdout for times in (1, 2))
+    assert once == twice
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_runs_on_other_data_are_shown_but_not_compared(
@@ -159,9 +169,12 @@ def test_completion_knows_the_verbs() -> None:
         ("lipt run --set precis", ["precision=auto", "precision=fp32", "precision=bf16"]),
         ("lipt run --set score.proxy.w", ["score.proxy.width="]),
         ("lipt select --algorithm herd", ["herding"]),
+        ("lipt run --set model.name=torchvision.r", ["model.name=torchvision.resnet18"]),
+        ("lipt init your", ["your-folder", "your-model"]),
+        ("lipt pipeline export ma", ["manifests"]),
     ],
 )
-def test_completion_knows_settings_and_algorithms(line: str, offered: list[str]) -> None:
+def test_completion_knows_settings_and_names(line: str, offered: list[str]) -> None:
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
     ended = lipt(_LIPT_COMPLETE="bash_complete", **words)
     assert ended.stdout.split() == [f"plain,{name}" for name in offered]

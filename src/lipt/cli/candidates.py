@@ -1,4 +1,4 @@
-"""What the shell offers when the user presses the tab key: settings, their values, algorithms."""
+"""What the shell offers when the user presses the tab key: settings, their values, algorithms, networks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ def algorithms(_context: click.Context, _option: click.Parameter, begun: str) ->
     return [name for name in ("auto", *sorted(ALGORITHMS)) if name.startswith(begun)]
 
 
+def networks(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    """Names of LiPT's own networks that begin like this."""
+    from lipt.training.networks import model_names
+
+    return [name for name in model_names() if name.startswith(begun)]
+
+
 def settings(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
     """`a.b=` of each setting that begins like this; `a.b=value` if it is the only one and its values can be listed."""
     from lipt.config import Config
@@ -25,7 +32,8 @@ def settings(context: click.Context, option: click.Parameter, begun: str) -> lis
     names = [each for each in values if each == name] if equals else [each for each in values if each.startswith(name)]
     if len(names) != 1:
         return [f"{each}=" for each in names]
-    known = algorithms(context, option, value) if names == ["select.algorithm"] else values[names[0]]
+    named = {"select.algorithm": algorithms, "model.name": networks}.get(names[0])
+    known = named(context, option, value) if named else values[names[0]]
     return [f"{names[0]}={each}" for each in known if each.startswith(value)] or [f"{names[0]}="] * (not equals)
 
 

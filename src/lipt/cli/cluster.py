@@ -54,7 +54,7 @@ def submit(
     """Start CONFIG on a cluster. Prints only the handle of the run; with --wait, then its state box by box.
 
     \b
-    lipt submit examples/01-quickstart.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
+    lipt submit photos.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
     """
     config = load_config(config_path, list(overrides))
     for what in check_submittable(config):

@@ -242,7 +242,7 @@ def _comparison(config: Config) -> str:
     try:
         chosen = check_comparison(Context.of(config))
     except LiptError as error:
-        raise UnknownError(f"`lipt compare` would fail: {error}") from None
+        raise UnknownError(f"`lipt compare` would fail: {error.message}", error.remedy) from None
     return f"{len(chosen)} variants, {len(config.compare.seeds)} seeds"
 
 

@@ -7,14 +7,22 @@ import click
 from lipt.cli.packaged import copy_out, is_named, packaged
 
 
+def _examples() -> dict[str, Path]:
+    return {path.stem.partition("-")[2]: path for path in sorted(packaged("examples").glob("[0-9]*"))}
+
+
+def _candidates(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    return [name for name in _examples() if name.startswith(begun)]
+
+
 @click.command()
-@click.argument("example", required=False)
+@click.argument("example", required=False, shell_complete=_candidates)
 def init(example: str | None) -> None:
     """Write an example into the current folder. Without EXAMPLE, list them.
 
     lipt init quickstart
     """
-    examples = {path.stem.partition("-")[2]: path for path in sorted(packaged("examples").glob("[0-9]*"))}
+    examples = _examples()
     if is_named(example, {name: _first_sentence(path) for name, path in examples.items()}, "example"):
         source = examples[str(example)]
         copy_out(source, Path(source.name))

@@ -15,13 +15,17 @@ _EXPORTS = {
 }
 
 
+def _candidates(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    return [name for name in _EXPORTS if name.startswith(begun)]
+
+
 @click.group()
 def pipeline() -> None:
     """Compiled pipelines and manifests."""
 
 
 @pipeline.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_candidates)
 def export(name: str | None) -> None:
     """Write a compiled pipeline, or the manifests, into the current folder. Without NAME, list them.
 

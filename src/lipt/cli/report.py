@@ -97,7 +97,8 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     LIPT_S3_ENDPOINT names one.
     """
     with ExitStack() as stack:
-        found = [find_report(run, overrides, stack) for run in runs]
+        reports = [find_report(run, overrides, stack) for run in runs]
+        found = list({each.location: each for each in reports}.values())  # a run that is named twice counts once
         copy = found[0].rendered() if len(found) == 1 else ""
     if copy:
         (one,) = found
@@ -108,7 +109,8 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
 
     document = side_by_side([each.document for each in found])
     page = Path(f"{document.run_id}.html")
-    page.write_text(render(document), encoding="utf-8")
+    pages = {each.document.run_id: each.location for each in found}
+    page.write_text(render(document, pages=pages), encoding="utf-8")
     show_report(document, str(page), output)
 
 

@@ -61,8 +61,38 @@ def _choice(outcome: Outcome) -> str:
     name = algorithm_of(config)
     return (
         f"{count:,} of the {candidates:,} candidates ({format_budget(config.select.fraction)}), by the algorithm "
-        f"{name}. Its rule: {describe(name).picks.replace('`', '')}.{_how_chosen(outcome)} {_model(outcome)}"
+        f"{name}. {_rule(name, config)}{_how_chosen(outcome)} {_model(outcome)}"
     )
+
+
+#: What an algorithm does, for a reader who does not know it.
+_RULES = {
+    "aum": "It keeps the images that a training tells apart from other classes worst.",
+    "ccs": "It leaves out the hardest images, then picks evenly from easy to hard.",
+    "craig": "It keeps images whose gradients stand for those of many others, with weights.",
+    "dual": "It draws images at random, more often those that are hard and on which the predictions vary.",
+    "dyn_unc": "It keeps the images on which the predictions of a training vary most.",
+    "el2n": "It keeps the images with the largest errors.",
+    "facility_location": "It keeps images that stand for many similar ones.",
+    "forgetting": "It keeps the images that a training learned and forgot most often.",
+    "glister": "It keeps the images that promise to lower the loss on the validation images most.",
+    "gradmatch": "It keeps images, with weights, whose gradients add up to the gradient of all.",
+    "grand": "It keeps the images with the largest gradients.",
+    "graph_cut": "It keeps images that resemble many others, but not each other.",
+    "herding": "It keeps images whose mean stays close to the mean of all.",
+    "k_center": "It keeps images that are far from each other.",
+    "moderate": "It keeps images at the median distance from the centre of their class.",
+    "random": "It draws at random, whatever the class.",
+    "stratified": "It draws at random within each class.",
+    "uncertainty": "It keeps the images of which the model is least certain.",
+}
+
+
+def _rule(name: str, config: Config) -> str:
+    """What the algorithm does, in plain words where there are some."""
+    if name == "ccs" and config.select.options.get("beta") == 0:
+        return "It picks evenly from easy to hard images."
+    return _RULES.get(name) or f"Its rule: {describe(name).picks.replace('`', '')}."
 
 
 def _how_chosen(outcome: Outcome) -> str:

@@ -277,8 +277,9 @@ def _paper_accounting(ctx: Context, attempt: Attempt, outcome: Outcome, costs: d
             selection_epochs=measured("score", "select"),
             main_epochs=measured("train"),
         ),
-        note=f"Classic pre-training: {classic}. The paper counts one read of the data per epoch. Here, data that fit "
-        "in memory are read once, and the bytes that the store client transferred are counted.",
+        note=f"The paper's classic pre-training is that of {'GradMatch' if classic == 'gradmatch' else 'GraNd'}. The "
+        "paper counts one read of the data per epoch. Here, data that fit in memory are read once, and the bytes that "
+        "the store client transferred are counted.",
     )
 
 

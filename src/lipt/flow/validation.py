@@ -272,8 +272,6 @@ def _try_selection(config: Config) -> None:
         samples = _samples(count, epochs=scoring.epochs, trajectories=recorded)
         try:
             apply(settings, samples, samples if needs.validation else None, seed=0)
-        except UsageError as error:
-            raise UsageError(error.message, error.remedy or "correct select.options") from error
         except (RuntimeError, ValueError, OverflowError) as error:  # an option so extreme that numbers overflow
             why = f"select.options: {settings.algorithm} does not work with {settings.options}: {in_one_line(error)}"
             raise UsageError(why, "choose less extreme values") from error

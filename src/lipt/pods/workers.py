@@ -58,7 +58,8 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
     theta = ctx.workspace.get(merged) if merged else None
     _, lost = _WORK[stage](ctx, prepared, items, theta)
     if lost:
-        raise RunError("; ".join(f"{stage}[{item}]: {error.message}" for item, error in lost.items()))
+        remedy = "; ".join(dict.fromkeys(error.remedy for error in lost.values()))
+        raise RunError("; ".join(f"{stage}[{item}]: {error.message}" for item, error in lost.items()), remedy)
 
 
 def _jigsaws(ctx: Context, prepared: Prepared, items: Sequence[int], _theta: Artifact | None) -> Made:

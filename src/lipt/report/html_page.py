@@ -1,10 +1,11 @@
 """The report: one self-contained HTML file without scripts, fetches or clocks."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -42,17 +43,19 @@ _MAX_MONTAGE_BASE64 = 500_000
 _TINY_PX = 64
 
 
-def render(document: Document, *, framed: bool = False) -> str:
+def render(document: Document, *, framed: bool = False, pages: Mapping[str, str] | None = None) -> str:
     """The page as text; the same document gives the same bytes.
 
     Args:
         framed: for an iframe with `srcdoc`, as Kubeflow shows it. There links to sections need a base, because they
             would lead to the page around it.
+        pages: run -> path or address of its own report, on a page of several runs.
     """
     seeds, by_seed = seed_accuracies(document.rows)
     context = {
         "document": document,
         "framed": framed,
+        "pages": {run: (page, _link(page)) for run, page in (pages or {}).items()},
         "contents": dict(_contents(document)),
         "date": _date(document.created),
         "local": document.workspace.startswith("file://"),
@@ -112,6 +115,11 @@ def _contents(document: Document) -> list[tuple[str, str]]:
         ("provenance", "Provenance", document.provenance != Provenance()),
     )
     return [(name, heading) for name, heading, there in parts if there]
+
+
+def _link(page: str) -> str | None:
+    """The link to a report in a folder; a browser cannot open one in an object store."""
+    return None if "://" in page else Path(page).absolute().as_uri()
 
 
 def _date(created: str) -> str:

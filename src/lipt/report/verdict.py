@@ -5,6 +5,7 @@ and equal epochs. If budgets differ, the sentence says so. "Beats" and "better" 
 (`significance`). With fewer seeds, or at chance, the verdict gives the difference and says that it proves nothing.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -31,6 +32,8 @@ from lipt.report.significance import (
     strongest_random,
 )
 
+#: `MIN_SEEDS` show only large differences.
+_ADVISED_SEEDS = 5
 Level = Literal["wins", "loses", "tie", "mixed", "unknown"]
 
 
@@ -53,7 +56,9 @@ def judge(rows: Sequence[Row]) -> Verdict:
         return verdicts[0]
     levels = [verdict.level for verdict in verdicts]
     sentences = [sentence for verdict in verdicts for sentence in (verdict.headline, *verdict.sentences)]
-    headline = f"Beats random in {levels.count('wins')} of {len(levels)} comparisons at equal budgets."
+    headline = "No comparison shows a difference."
+    if not {"tie", "unknown"}.issuperset(levels):
+        headline = f"Beats random in {levels.count('wins')} of {len(levels)} comparisons at equal budgets."
     return Verdict(headline=headline, level=levels[0] if len(set(levels)) == 1 else "mixed", sentences=sentences)
 
 
@@ -70,7 +75,7 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         sentences = [*_why(row), _accuracy(row), *sentences, *_instead(row)]
         return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences)
     if random is None:
-        headline = f"Unknown: no random baseline has the budgets of {row.label} ({_budgets(row)})."
+        headline = f"Unknown: no random baseline has the budgets of {row.label}: {_shares(row)}, {_length(row)}."
         return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
     delta = difference(row, random)
     price = [*_price_over_random(row, random), *_against_longer(row, others)]
@@ -79,12 +84,12 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
 
 
 def _headline(row: Row, random: Row, delta: Difference) -> str:
-    points, budgets = format_points(delta.mean), _budgets(row)
+    points, shares = format_points(delta.mean), _shares(row)
     if delta.at_chance:
-        return f"{row.label} and {random.label} are both at chance at {budgets}: the comparison says nothing."
+        return f"{row.label} and {random.label} are both at chance at {shares}: the comparison says nothing."
     if delta.level == "unknown":
         return (
-            f"{row.label}: {points} points against {random.label} at {budgets}; "
+            f"{row.label}: {points} points against {random.label} at {shares}; "
             f"{_seeds(delta)} not enough to tell which is better."
         )
     claim = {
@@ -92,15 +97,15 @@ def _headline(row: Row, random: Row, delta: Difference) -> str:
         "loses": f"{row.label} does not beat {random.label}: it is worse",
         "tie": f"{row.label} does not measurably beat {random.label}",
     }[delta.level]
-    return f"{claim}, {points} points at {budgets}."
+    return f"{claim}, {points} points at {shares}."
 
 
 def _random_headline(row: Row) -> str:
     if row.kept_fraction < 1:
-        return f"{row.label} is a random subset ({_budgets(row)}): no model chose it."
+        return f"{row.label} is a random subset ({_shares(row)}): no model chose it."
     if row.epoch_fraction < 1:
-        return f"{row.label} draws afresh in each epoch ({_budgets(row)}): nothing is selected."
-    return f"{row.label} is all of the data ({_budgets(row)}): nothing is selected."
+        return f"{row.label} draws afresh in each epoch ({_shares(row)}): nothing is selected."
+    return f"{row.label} trains on all of the data: nothing is selected."
 
 
 def _why(row: Row) -> Iterator[str]:
@@ -124,27 +129,26 @@ def _seeds(delta: Difference) -> str:
     return {0: "no common seed is", 1: "one seed is"}.get(delta.num_seeds, f"{delta.num_seeds} seeds are")
 
 
-def _budgets(row: Row) -> str:
+def _shares(row: Row) -> str:
     kept, per_epoch = format_budget(row.kept_fraction), format_trained(row.epoch_fraction, row.draw)
-    if kept == per_epoch:
-        return f"{kept} of the data, kept and trained on for {_length(row)}"
-    return f"{kept} of the data kept, {per_epoch} trained on per epoch, {_length(row)}"
+    return f"{kept} of the data" + (f" kept, {per_epoch} trained on per epoch" if kept != per_epoch else "")
 
 
 def _length(row: Row) -> str:
     if row.steps is None:
         return format_count(row.epochs, "epoch")
     steps = "1 step" if row.steps == 1 else f"{format_whole(row.steps)} steps"
-    return f"{format_count(row.epochs, 'epoch')} / {steps} / {format_whole(row.images)} images"
+    return f"{format_count(row.epochs, 'epoch')} ({steps}, {format_whole(row.images)} images)"
 
 
 def _accuracy(row: Row) -> str:
-    return f"{row.label} reaches {format_percent(mean_accuracy(row))}."
+    return f"{row.label} reaches {format_percent(mean_accuracy(row))} after {_length(row)}."
 
 
 def _evidence(row: Row, random: Row, delta: Difference) -> str:
     """The two accuracies, the interval, and the evidence that the seeds give."""
-    numbers = f"{format_percent(mean_accuracy(row))} against {format_percent(mean_accuracy(random))}"
+    ours, theirs = (format_percent(mean_accuracy(each)) for each in (row, random))
+    numbers = f"{ours} against {theirs} after {_length(row)}"
     if delta.at_chance:
         return (
             f"{numbers}; always predicting the most frequent class is right for {format_percent(row.chance)} of the "
@@ -154,7 +158,7 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
         return (
             f"{numbers}; the {row.num_test_images:,} test images alone allow an error of "
             f"±{100 * delta.test_half_width:.2f} points, and another seed draws other weights and splits. To find out, "
-            f"run `lipt compare` with {MIN_SEEDS} or more seeds in compare.seeds."
+            f"run lipt compare with {_ADVISED_SEEDS} or more seeds in compare.seeds."
         )
     low, high = (format_points(delta.mean + sign * delta.half_width) for sign in (-1, 1))
     return f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)."
@@ -193,6 +197,10 @@ def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
 
 
 def _rival(other: Row, row: Row) -> str:
+    return f"{other.label} {_difference(other, row)}"
+
+
+def _difference(other: Row, row: Row) -> str:
     delta = difference(other, row)
     meaning = {
         "wins": " (better)",
@@ -200,17 +208,18 @@ def _rival(other: Row, row: Row) -> str:
         "tie": f" (within the noise of {delta.num_seeds} seeds)",
         "unknown": " (both at chance)" if delta.at_chance else "",
     }[delta.level]
-    return f"{other.label} {format_points(delta.mean)} points{meaning}"
+    return f"{format_points(delta.mean)} points{meaning}"
 
 
 def _at_same_epoch_budget(row: Row, others: Sequence[Row]) -> Iterator[str]:
-    """Methods that train on as much per epoch but keep more (or less) data: equal compute, different data."""
+    """Methods that train on as much per epoch but keep more (or less) data: equal compute, different data; the best
+    one first."""
     rivals = [other for other in others if same_epoch_budget(row, other) and not same_budgets(row, other)]
     rivals.sort(key=mean_accuracy, reverse=True)
-    if rivals:
-        parts = [f"{_rival(other, row)} from {format_budget(other.kept_fraction)} of the data" for other in rivals]
-        own = format_budget(row.kept_fraction)
-        yield f"With equal training per epoch, but {row.label} keeping {own} of the data: {_join(parts)}."
+    for other in rivals:
+        name = re.sub(r":[^\[]*(?= \[|$)", "", other.label)  # without its explanation, with its run
+        kept = format_budget(other.kept_fraction)
+        yield f"{name} keeps {kept} of the data and trains on as many images per epoch: {_difference(other, row)}."
 
 
 def _against_full(row: Row, others: Sequence[Row]) -> Iterator[str]:

@@ -63,7 +63,7 @@ def checked(algorithm: str, options: Mapping[str, Any]) -> AlgorithmName:
         UsageError: no such algorithm or option, or a value of the wrong type.
     """
     if algorithm == AUTO:
-        require(not options, "algorithm auto takes no options; name the algorithm to set them")
+        require(not options, "algorithm auto takes no options", "name the algorithm to set its options")
     else:
         bind_options(algorithm, registry.lookup(algorithm).function, options)
     return cast(AlgorithmName, algorithm)
@@ -103,7 +103,7 @@ def select(
     """
     asked, name = checked(algorithm, options), str(algorithm)
     seed, balanced = _seed(plain(seed)), bool(plain(balanced))
-    require(len(candidates) > 0, "there are no candidates to select from")
+    require(len(candidates) > 0, "there are no candidates to select from", "hand over at least one sample")
     budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
     if asked == AUTO:
         epochs = min((each.epochs for each in candidates.trajectories), default=0)
@@ -162,16 +162,26 @@ def _initial(
     n, device = len(candidates), candidates.labels_N.device
     if initial is None or not as_tensor(initial, "initial").numel():
         return torch.empty(0, dtype=torch.int64, device=device)
-    require(needs.initial, f"algorithm {algorithm} takes no initial samples: leave them out of the candidates")
+    require(needs.initial, f"algorithm {algorithm} takes no initial samples", "leave them out of the candidates")
     initial_I = as_integers(initial, "initial", "hand over positions in the candidates").to(device)
-    require(initial_I.ndim == 1, f"initial must be positions (I,), not {tuple(initial_I.shape)}")
+    require(
+        initial_I.ndim == 1,
+        f"initial must be positions (I,), not {tuple(initial_I.shape)}",
+        "hand over one list of positions",
+    )
     outside_K = initial_I[(initial_I < 0) | (initial_I >= n)]
     require(
-        not len(outside_K), f"initial: position {int(outside_K[0]) if len(outside_K) else ''} is outside 0..{n - 1}"
+        not len(outside_K),
+        f"initial: position {int(outside_K[0]) if len(outside_K) else ''} is outside 0..{n - 1}",
+        "positions count the candidates from 0",
     )
     distinct_I: Tensor = initial_I.unique()
     free = n - len(distinct_I)
-    require(budget <= free, f"{budget:,} samples cannot be picked: {free:,} candidates are not in initial")
+    require(
+        budget <= free,
+        f"{budget:,} samples cannot be picked: {free:,} candidates are not in initial",
+        "lower the budget, or shorten initial",
+    )
     return distinct_I
 
 
@@ -180,14 +190,26 @@ def _budget(fraction: Any, k: Any, n: int) -> tuple[int, float]:
     if (fraction is None) == (k is None):
         raise UsageError("the budget is either a fraction or a number k", "give one of the two, such as fraction=0.05")
     if k is None:
-        require(_is(fraction, (int, float)) and 0 < fraction <= 1, f"fraction must be in (0, 1], not {fraction!r}")
+        require(
+            _is(fraction, (int, float)) and 0 < fraction <= 1,
+            f"fraction must be in (0, 1], not {fraction!r}",
+            "pass a share, such as fraction=0.05; a number of samples is k",
+        )
         return max(1, round(fraction * n)), float(fraction)
-    require(_is(k, int) and 1 <= k <= n, f"k must be an integer from 1 to the number of candidates, {n:,}, not {k!r}")
+    require(
+        _is(k, int) and 1 <= k <= n,
+        f"k must be an integer from 1 to the number of candidates, {n:,}, not {k!r}",
+        f"pass a number in that range, such as k={min(n, 100)}; a share is fraction",
+    )
     return k, k / n
 
 
 def _seed(seed: Any) -> int:
-    require(_is(seed, int) and -(2**63) <= seed < 2**64, f"seed must be an integer of 64 bits, not {seed!r}")
+    require(
+        _is(seed, int) and -(2**63) <= seed < 2**64,
+        f"seed must be an integer of 64 bits, not {seed!r}",
+        "pass a whole number, such as seed=0",
+    )
     return int(seed)
 
 
@@ -215,10 +237,18 @@ def _judges(candidates: Candidates, validation: Candidates | None) -> Candidates
     """The validation samples with all their outputs in memory, if there are any."""
     if validation is None:
         return None
-    require(len(validation) > 0, "the validation set is empty")
+    require(
+        len(validation) > 0,
+        "the validation set is empty",
+        "hand over at least one validation sample, or none at all: validation=None",
+    )
     validation = in_memory(validation.looked_at(logits=True, features=True), "validation")
     shapes = [
         [(o.logits_NC.shape[1], o.features_ND.shape[1]) for o in each.outputs] for each in (candidates, validation)
     ]
-    require(shapes[0] == shapes[1], "validation and candidates must be scored by the same models")
+    require(
+        shapes[0] == shapes[1],
+        "validation and candidates must be scored by the same models",
+        "score both with the same models, and hand over the same outputs of both",
+    )
     return validation

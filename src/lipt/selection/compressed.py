@@ -43,7 +43,10 @@ class TopLogits:
         n, kept = self.classes_NT.shape
         shapes = (tuple(self.log_p_NT.shape), tuple(self.log_rest_N.shape), tuple(self.error_N.shape))
         if shapes != ((n, kept), (n,), (n,)) or kept > self.num_classes:
-            raise UsageError(f"{kept} of {self.num_classes} classes of {n} samples are kept; got values of {shapes}")
+            raise UsageError(
+                f"{kept} of {self.num_classes} classes of {n} samples are kept; got values of {shapes}",
+                "hand over the tensors as `compress` made them, or compress the logits again",
+            )
 
     @classmethod
     def compress(cls, logits_NC: Tensor, labels_N: Tensor, top: int) -> TopLogits:
@@ -53,9 +56,11 @@ class TopLogits:
             UsageError: top < 1, or the numbers of labels and rows differ.
         """
         if top < 1:
-            raise UsageError(f"at least 1 class must be kept besides the label, not {top}")
+            raise UsageError(f"at least 1 class must be kept besides the label, not {top}", "pass 1 or more")
         if len(labels_N) != len(logits_NC):
-            raise UsageError(f"{len(labels_N)} labels for {len(logits_NC)} rows of logits")
+            raise UsageError(
+                f"{len(labels_N)} labels for {len(logits_NC)} rows of logits", "hand over one label per row"
+            )
         n, num_classes = logits_NC.shape
         compressed = RowBuffer(n)
         for block in row_blocks(n, 4 * num_classes):  # float64, twice

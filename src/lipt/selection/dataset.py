@@ -61,7 +61,7 @@ def score_dataset(
     image = images_and_labels(next(iter(loader)))[0][0]
     models = [model] if isinstance(model, nn.Module) else list(model)
     if not models:
-        raise UsageError("there is no model to score with")
+        raise UsageError("there is no model to score with", "hand over at least one model")
     with rows_in(to) as rows:
         labels_N = rows.new("labels", (length_of(loader.dataset),), torch.int64)
         passes = []

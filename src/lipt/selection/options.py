@@ -27,7 +27,10 @@ def bind_options(name: str, function: Callable[..., Any], options: Mapping[str, 
             remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
             raise UsageError(f"algorithm {name} has no option {key!r}", remedy)
         if not _fits(value, hints[key]):
-            raise UsageError(f"option {key} of {name}: {value!r} is not {_describe(hints[key])}")
+            raise UsageError(
+                f"option {key} of {name}: {value!r} is not {_describe(hints[key])}",
+                f"lipt.describe({name!r}) explains the options",
+            )
     return defaults | options
 
 

@@ -82,7 +82,10 @@ def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candid
     outputs = candidates.stored.read(index)
     own_N = candidates.scores_N
     if len(outputs) != candidates.num_models:
-        raise UsageError(f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}")
+        raise UsageError(
+            f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}",
+            "StoredOutputs.models must be the number of outputs that read(i) returns",
+        )
     block = replace(
         candidates,
         labels_N=candidates.labels_N[rows],

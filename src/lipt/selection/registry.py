@@ -179,10 +179,10 @@ def shares(total: int, sizes: Sequence[int]) -> list[int]:
     return parts
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise UsageError with this message unless the condition holds."""
+def require(condition: bool, message: str, remedy: str) -> None:
+    """Raise UsageError with this message and remedy unless the condition holds."""
     if not condition:
-        raise UsageError(message)
+        raise UsageError(message, remedy)
 
 
 def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, features: bool) -> None:
@@ -250,7 +250,11 @@ def stochastic_size(n: int, k: int, epsilon: float) -> int:
     Raises:
         UsageError: epsilon outside (0, 1).
     """
-    require(0 < epsilon < 1, f"epsilon must be in (0, 1), not {epsilon}")
+    require(
+        0 < epsilon < 1,
+        f"epsilon must be in (0, 1), not {epsilon}",
+        "pass a small number above 0, such as epsilon=0.01",
+    )
     return max(1, math.ceil(n / k * math.log(1 / epsilon)))
 
 

@@ -205,7 +205,10 @@ class Selection:
             UsageError: `num_samples` is below 1, or all weights are 0.
         """
         if num_samples is not None and num_samples < 1:
-            raise UsageError(f"num_samples must be at least 1, not {num_samples}")
+            raise UsageError(
+                f"num_samples must be at least 1, not {num_samples}",
+                "pass 1 or more, or None for the size of the subset",
+            )
         weights_K = self.normalised_weights()
         return WeightedRandomSampler(weights_K.tolist(), num_samples or len(weights_K), generator=generator)
 

@@ -34,7 +34,7 @@ def loader_of(
         _check_order(data)
         return data
     if not length_of(data):
-        raise UsageError("the data set is empty")
+        raise UsageError("the data set is empty", "hand over at least one sample")
     _picture_and_label(data[0])  # fail in this process, not in a worker
     return DataLoader(data, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
 
@@ -59,8 +59,15 @@ class _Collate:
 
     def __call__(self, samples: list[Any]) -> tuple[Tensor, Any]:
         pairs = [_picture_and_label(sample) for sample in samples]
-        images = [_as_image(self.transform(x) if self.transform else x) for x, _ in pairs]
+        given = [self.transform(x) if self.transform else x for x, _ in pairs]
+        images = [_as_image(x) for x in given]
         shapes = {tuple(image.shape) for image in images}
+        if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1:  # such as grey and coloured pictures
+            modes = {getattr(x, "mode", f"{image.shape[0]} channels") for x, image in zip(given, images, strict=True)}
+            raise UsageError(
+                f"images have different modes: {', '.join(sorted(modes))}",
+                'convert them with transform=, such as lambda image: image.convert("RGB")',
+            )
         if len(shapes) > 1:
             raise UsageError(f"images have different sizes: {sorted(shapes)[:2]}", "resize them with transform=")
         return torch.stack(images), [label for _, label in pairs]

@@ -34,11 +34,17 @@ class Trajectory:
     def __post_init__(self) -> None:
         shapes = {tuple(tensor.shape) for tensor in self.tensors().values()}
         if len(shapes) > 1 or self.p_NT.ndim != 2 or not self.epochs:
-            raise UsageError(f"a trajectory is three arrays (N, T) with T >= 1, not {sorted(shapes)}")
+            raise UsageError(
+                f"a trajectory is three arrays (N, T) with T >= 1, not {sorted(shapes)}",
+                "hand over p, error and margin, each with a row per sample and a column per epoch",
+            )
         for name, tensor in self.tensors().items():
             wrong_K = tensor.isnan().any(1).nonzero().flatten()
             if len(wrong_K):
-                raise RunError(f"{name} in the trajectory of sample {int(wrong_K[0])} is NaN")
+                raise RunError(
+                    f"{name} in the trajectory of sample {int(wrong_K[0])} is NaN",
+                    "the training that recorded it diverged: lower its learning rate, record again",
+                )
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Trajectory:

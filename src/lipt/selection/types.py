@@ -45,11 +45,13 @@ class Outputs:
         if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != shapes[1][0]:
             raise UsageError(
                 "logits and features must be (N, C) and (N, D) of the same N; "
-                f"got logits {shapes[0]}, features {shapes[1]}"
+                f"got logits {shapes[0]}, features {shapes[1]}",
+                "hand over one row per sample in both; (N, 0) stands for unknown outputs",
             )
         if not (self.logits_NC.dtype.is_floating_point and self.features_ND.dtype.is_floating_point):
             raise UsageError(
-                f"logits and features must be floating point, not {self.logits_NC.dtype}, {self.features_ND.dtype}"
+                f"logits and features must be floating point, not {self.logits_NC.dtype}, {self.features_ND.dtype}",
+                "convert them with .float()",
             )
         for name, values in (("logits_NC", self.logits_NC), ("features_ND", self.features_ND)):
             if isinstance(values, Tensor) and values.requires_grad:  # a selection needs no gradients of its inputs
@@ -128,32 +130,49 @@ class Candidates:
     def __post_init__(self) -> None:
         labels_N = self.labels_N
         if labels_N.ndim != 1 or labels_N.dtype != torch.int64:
-            raise UsageError(f"labels must be int64 (N,), not {labels_N.dtype} {tuple(labels_N.shape)}")
+            raise UsageError(
+                f"labels must be int64 (N,), not {labels_N.dtype} {tuple(labels_N.shape)}",
+                "hand over one class number per sample: labels.long()",
+            )
         if len(labels_N) and not 0 <= int(labels_N.min()) <= int(labels_N.max()) < self.num_classes:
             first = int(((labels_N < 0) | (labels_N >= self.num_classes)).nonzero()[0])
-            raise UsageError(f"label {int(labels_N[first])} of sample {first} is outside 0..{self.num_classes - 1}")
+            raise UsageError(
+                f"label {int(labels_N[first])} of sample {first} is outside 0..{self.num_classes - 1}",
+                "number the classes from 0, or raise num_classes",
+            )
         for index, outputs in enumerate(self.outputs):
             if tuple(outputs.logits_NC.shape) not in ((len(labels_N), self.num_classes), (len(labels_N), 0)):
                 expected = (len(labels_N), self.num_classes)
                 raise UsageError(
-                    f"logits of model {index} have shape {tuple(outputs.logits_NC.shape)}, expected {expected}"
+                    f"logits of model {index} have shape {tuple(outputs.logits_NC.shape)}, expected {expected}",
+                    "hand over one row per label and one column per class",
                 )
             if {outputs.logits_NC.device, outputs.features_ND.device} != {labels_N.device}:
-                raise UsageError(f"labels and the outputs of model {index} are on different devices")
+                raise UsageError(
+                    f"labels and the outputs of model {index} are on different devices", "move them to one device"
+                )
         if self.stored is not None and (self.outputs or sum(self.stored.sizes) != len(labels_N)):
             raise UsageError(
                 f"outputs of {sum(self.stored.sizes)} samples are stored, {len(self.outputs)} more are in memory; "
-                f"there are {len(labels_N)} labels"
+                f"there are {len(labels_N)} labels",
+                "hand over either stored outputs of all samples, or outputs in memory",
             )
         if self.forgetting_N is not None and self.forgetting_N.shape != labels_N.shape:
-            raise UsageError(f"{len(self.forgetting_N)} forgetting counts for {len(labels_N)} candidates")
+            raise UsageError(
+                f"{len(self.forgetting_N)} forgetting counts for {len(labels_N)} candidates",
+                "hand over one count per candidate",
+            )
         for index, trajectory in enumerate(self.trajectories):
             if len(trajectory) != len(labels_N):
                 raise UsageError(
-                    f"trajectory {index} covers {len(trajectory)} samples; there are {len(labels_N)} labels"
+                    f"trajectory {index} covers {len(trajectory)} samples; there are {len(labels_N)} labels",
+                    "hand over one row per label",
                 )
         if self.scores_N is not None and self.scores_N.shape != labels_N.shape:
-            raise UsageError(f"scores have shape {tuple(self.scores_N.shape)}, expected {tuple(labels_N.shape)}")
+            raise UsageError(
+                f"scores have shape {tuple(self.scores_N.shape)}, expected {tuple(labels_N.shape)}",
+                "hand over one score per candidate",
+            )
 
     def __len__(self) -> int:
         return self.labels_N.shape[0]

@@ -114,6 +114,14 @@ def test_hostile_names_are_text():
 def test_labels_of_figures_are_one_short_line():
     assert shorten("a\nb\x07c") == "a b c"
     assert shorten("x" * 100, limit=5) == "xxxx…"
+    runs = [f"LiPT, auto (ccs) [quickstart-{digest}]" for digest in ("8c857717", "2b857717")]
+    assert [shorten(run) for run in runs] == [
+        "LiPT, auto… [quickstart-8c857717]",
+        "LiPT, auto… [quickstart-2b857717]",
+    ]
+    long = shorten(f"LiPT [{'long-' * 20}8c857717]")
+    assert long.endswith("-8c857717]")
+    assert len(long) <= 34
 
 
 def test_colours_of_figures_follow_the_page(page):

@@ -242,7 +242,7 @@ def test_mini_batches_give_exactly_the_budget(n: int, k: int, batch_size: int, s
 
 def test_mini_batch_gradients_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lipt.selection.algorithms.gradmatch.DENSE_BYTES", 1000)
-    with pytest.raises(UsageError, match=r"15 mini-batch gradients of 36 numbers .*choose larger batches"):
+    with pytest.raises(UsageError, match=r"15 mini-batch gradients of 36 numbers .*\n  -> choose a larger batch"):
         run("gradmatch", one_class(60, 8, 4), 12, per="batch", batch_size=4)
 
 

@@ -126,7 +126,7 @@ def test_a_class_that_is_covered_already_is_not_missing() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "initial", "message"),
     [
-        ("el2n", [1], "algorithm el2n takes no initial samples: leave them out of the candidates"),
+        ("el2n", [1], r"algorithm el2n takes no initial samples\n  -> leave them out of the candidates"),
         ("herding", [1, 30], r"initial: position 30 is outside 0..29"),
         ("herding", [-1], r"initial: position -1 is outside 0..29"),
         ("herding", [0.5], "initial must be integers, not torch.float64"),

@@ -97,6 +97,8 @@ def doubled(picture: Image.Image) -> Tensor:
     ("data", "message"),
     [
         (Listed([{"image": torch.zeros(3, 8, 8), "name": "a"}]), "a sample is a dict of image, name"),
+        (Listed([(Image.new("L", (8, 8)), 0), (Image.new("RGB", (8, 8)), 1)]), "images have different modes: L, RGB"),
+        (Listed([(torch.zeros(1, 8, 8), 0), (torch.zeros(3, 8, 8), 1)]), "different modes: 1 channels, 3 channels"),
         (
             Listed([(Image.new("RGB", (8, 8)), 0), (Image.new("RGB", (9, 8)), 1)]),
             "images have different sizes: [(3, 8, 8), (3, 8, 9)]",

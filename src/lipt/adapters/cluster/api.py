@@ -226,7 +226,7 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
             "grant the permission: docs/howto/cluster.md lists all of them with reasons",
         )
     if error.status == 409 and method == "POST":
-        return _ExistsError(f"already in the cluster: {message}")
+        return _ExistsError(f"already in the cluster: {message}", "delete it, or choose another name")
     if error.status in (400, 409, 422):
         return UsageError(f"the cluster rejects {method} {path}: {message}", "correct that value")
     return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")

@@ -104,7 +104,7 @@ def run_job(
         if job_status.is_over(found):  # ended in an earlier attempt; its results are in the workspace
             cluster.delete(path)
             _until_gone(cluster, path)
-            raise MissingError(path)
+            raise MissingError(f"{path} has ended", "create it again")
         say(f"{name}: continues with job {job['metadata']['name']}")
         cluster.patch(path, {"spec": {"activeDeadlineSeconds": job["spec"].get("activeDeadlineSeconds")}})
     except MissingError:

@@ -228,7 +228,9 @@ def _translated(error: Any) -> LiptError:
         return UsageError(f"Kubeflow Pipelines rejects it: {text}", "correct that value")
     if error.status == 429 or error.status >= 500:
         return TransientError(f"Kubeflow Pipelines answers {error.status}: {text}", "try again")
-    return RunError(f"Kubeflow Pipelines answers {error.status}: {text}")
+    return RunError(
+        f"Kubeflow Pipelines answers {error.status}: {text}", "see the log of deployment/ml-pipeline for this request"
+    )
 
 
 def _message(error: Any) -> str:

@@ -46,4 +46,6 @@ def first_error(failures: Failures, processes: int, label: str, peers: Peers | N
     if told:
         where = f"{label}: process {told[0]['rank']} of {processes}"
         return UnexpectedError(f"{where}: {told[0]['message']}", told[0]["traceback"])
-    return RunError(f"{label}: process {min(died)} of {processes} ended with code {died[min(died)]}")
+    return RunError(
+        f"{label}: process {min(died)} of {processes} ended with code {died[min(died)]}", "see its last lines above"
+    )

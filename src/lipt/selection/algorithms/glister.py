@@ -43,8 +43,8 @@ def glister(
         rounds: of `r_greedy`.
         epsilon: of `stochastic`.
     """
-    require(eta is None or eta >= 0, f"glister: eta must not be negative, not {eta}")
-    require(rounds >= 1, f"glister: rounds must be at least 1, not {rounds}")
+    require(eta is None or eta >= 0, f"glister: eta must not be negative, not {eta}", "pass 0 or more")
+    require(rounds >= 1, f"glister: rounds must be at least 1, not {rounds}", "pass 1 or more")
     judges = task.candidates if task.validation is None else task.validation
     members = judges.members
     everyone_V = torch.arange(len(judges), device=judges.labels_N.device)

@@ -53,8 +53,8 @@ def gradmatch(
     Raises:
         UsageError: an option out of range, mini-batch gradients beyond 4 GiB, or a problem larger than the memory.
     """
-    require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}")
-    require(batch_size >= 1, f"gradmatch: batch_size must be at least 1, not {batch_size}")
+    require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}", "pass 0 or more")
+    require(batch_size >= 1, f"gradmatch: batch_size must be at least 1, not {batch_size}", "pass 1 or more")
     outputs = task.candidates.outputs
     parts = [_mini_batches(task, group, batch_size) if per == "batch" else None for group in task.groups]
     sizes = [_size(group, own) for group, own in zip(task.groups, parts, strict=True)]
@@ -127,7 +127,8 @@ def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None,
     require(
         8 * len(parts) * numbers <= DENSE_BYTES,
         f"gradmatch: {len(parts):,} mini-batch gradients of {numbers:,} numbers do not fit into {DENSE_BYTES >> 30} "
-        "GiB; choose larger batches, or per: class",
+        "GiB",
+        "choose a larger batch_size, or per: class",
     )
     dense = []
     for layer in layers:

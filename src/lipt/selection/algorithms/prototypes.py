@@ -44,7 +44,11 @@ def prototypes(task: Task, *, keep: Literal["hard", "easy"] = "hard", clusters: 
             factor of ten. There are never more prototypes than samples with different directions.
     """
     count = task.candidates.num_classes if clusters is None else clusters
-    require(count >= 1, f"prototypes: clusters must be at least 1, not {clusters}")
+    require(
+        count >= 1,
+        f"prototypes: clusters must be at least 1, not {clusters}",
+        "pass 1 or more, or None for the number of classes",
+    )
     directions = Directions.of(task.candidates.outputs)
     distances_N = distances(directions, *k_means(directions, count, task.generator))
     return top(task, distances_N if keep == "hard" else -distances_N)

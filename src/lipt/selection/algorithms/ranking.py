@@ -112,7 +112,10 @@ def _forgetting_counts(candidates: Candidates) -> Tensor:
         raise UsageError("forgetting counts are missing", "record a trajectory while the scoring model trains")
     wrong_K = (~(counts_N >= 0)).nonzero().flatten()  # NaN compares false
     if len(wrong_K):
-        raise RunError(f"forgetting count of sample {int(wrong_K[0])} is {float(counts_N[wrong_K[0]])}")
+        raise RunError(
+            f"forgetting count of sample {int(wrong_K[0])} is {float(counts_N[wrong_K[0]])}",
+            "counts are 0 or more; for a sample that was never learned pass inf",
+        )
     return as_float(counts_N)
 
 

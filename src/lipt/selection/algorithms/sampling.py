@@ -72,8 +72,12 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
         strata: number of equally wide score ranges that share the budget; at most one per sample of the budget.
     """
     dropped = default_beta(task.fraction) if beta is None else beta
-    require(0 <= dropped < 1, f"ccs: beta must be in [0, 1), not {beta}")
-    require(strata >= 1, f"ccs: strata must be at least 1, not {strata}")
+    require(
+        0 <= dropped < 1,
+        f"ccs: beta must be in [0, 1), not {beta}",
+        "pass the share to drop, such as beta=0.1, or None",
+    )
+    require(strata >= 1, f"ccs: strata must be at least 1, not {strata}", "pass 1 or more")
     scores_N = difficulty(task.candidates, score)
 
     def pick(group: Group) -> tuple[Tensor, None]:
@@ -106,7 +110,7 @@ def dual(
         c_d: larger for simpler data; the paper uses 5.5 (CIFAR-10), 4 (CIFAR-100), 11 (ImageNet).
         concentration: C of the paper.
     """
-    require(c_d > 0 and concentration > 0, "dual: c_d and concentration must be positive")
+    require(c_d > 0 and concentration > 0, "dual: c_d and concentration must be positive", "pass numbers above 0")
     mean_N, scores_N = _dual_scores(task.candidates, window).unbind(1)
     if sampling == "beta":
         anchor = mean_N[highest(scores_N, 10)].mean()
@@ -133,10 +137,10 @@ def dyn_unc(task: Task, *, window: int = 10) -> Picks:
         window: J, epochs per window; at most the epochs of the trajectory, 2 or more.
     """
     trajectories = task.candidates.trajectories
-    require(len(trajectories) > 0, "dyn_unc needs a trajectory: record one while the scoring model trains")
-    require(window >= 2, f"dyn_unc: window must be at least 2, not {window}")
+    require(len(trajectories) > 0, "dyn_unc needs a trajectory", "record one while the scoring model trains")
+    require(window >= 2, f"dyn_unc: window must be at least 2, not {window}", "pass 2 or more")
     width = min(window, *(each.epochs for each in trajectories))
-    require(width >= 2, "dyn_unc needs a trajectory of at least two epochs")
+    require(width >= 2, "dyn_unc needs a trajectory of at least two epochs", "record two epochs or more")
     return top(task, sum_of(variability(each.p_NT, width)[1].mean(1) for each in trajectories) / len(trajectories))
 
 
@@ -144,9 +148,13 @@ def _dual_scores(candidates: Candidates, window: int | None) -> Tensor:
     """The columns of `dual_scores` (N, 2), over the epochs of each trajectory and averaged, or over the models."""
     count = min((each.epochs for each in candidates.trajectories), default=candidates.num_models)
     what = "epochs" if candidates.trajectories else "models"
-    require(count > 1, f"dual needs at least 2 {what}, there is {count}")
+    require(count > 1, f"dual needs at least 2 {what}, there is {count}", f"score with more {what}")
     width = count if window is None else window
-    require(2 <= width <= count, f"dual: window must be between 2 and the number of {what}, {count}; not {window}")
+    require(
+        2 <= width <= count,
+        f"dual: window must be between 2 and the number of {what}, {count}; not {window}",
+        "pass a number in that range, or None for all",
+    )
     if candidates.trajectories:
         scores = [dual_scores(each.p_NT, width) for each in candidates.trajectories]
         return sum_of(scores) / len(scores)

@@ -101,7 +101,7 @@ def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
     Args:
         lam: weight of redundancy; up to .5 every pick adds value.
     """
-    require(lam >= 0, f"graph_cut: lam must not be negative, not {lam}")
+    require(lam >= 0, f"graph_cut: lam must not be negative, not {lam}", "pass 0 or more")
 
     def pick(group: Group) -> tuple[Tensor, None]:
         unit_MD = _unit(joint_features(task.candidates.outputs, group.members_M))
@@ -160,7 +160,7 @@ class _Cut:
 
 
 def _medoids(rows: Rows, group: Group, task: Task, greedy: Greedy, epsilon: float, neighbours: int) -> Tensor:
-    require(neighbours >= 1, f"neighbours must be at least 1, not {neighbours}")
+    require(neighbours >= 1, f"neighbours must be at least 1, not {neighbours}", "pass 1 or more")
     n, k, initial_I = len(group.members_M), group.budget, group.initial_I
     size = stochastic_size(n, k, epsilon)
     if greedy == "stochastic":

@@ -24,14 +24,14 @@ def nodes(site: Site) -> str:
     troubles = "".join(f"; {_name(node)}: {', '.join(_troubles(node))}" for node in found if _troubles(node))
     if not able:
         tolerate = _tolerating(ready, pods.tolerations)
-        steps: list[tuple[list[Any], str, str]] = [
+        for left, why, remedy in (
             (candidates, f"none has {pods.gpus} allocatable {GPU}", "-p gpus=N, or the device plugin"),
             (selected, f"none of them has the labels {json.dumps(pods.node_selector)}", "-p node_selector='{…}'"),
             (ready, "they are not healthy", "kubectl describe node"),
-            ([], f"taints keep it away: {_written(ready, pods.tolerations)}", tolerate),
-        ]
-        why, remedy = next((why, remedy) for left, why, remedy in steps if not left)
-        raise RunError(f"no node of {len(found)} takes {what}: {why}{troubles}", remedy)
+            (able, f"taints keep it away: {_written(ready, pods.tolerations)}", tolerate),
+        ):
+            if not left:
+                raise RunError(f"no node of {len(found)} takes {what}: {why}{troubles}", remedy)
     text = f"{len(able)} of {len(found)} nodes take {what}{troubles}"
     if pods.gpus or not with_gpus:
         return text
