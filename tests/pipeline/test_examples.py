@@ -233,3 +233,12 @@ def test_race(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr().err
     assert "race, 10% of the steps, validation accuracy: Class-balanced random" in shown
     assert "race, 30% of the steps, validation accuracy:" in shown
+
+
+def test_long_training(start: Callable[[str], Path]) -> None:
+    path = start("long-training")
+    photos = ["initialise.batch_size=8", "train.batch_size=8", "select.fraction=0.2"]
+    assert run(path, [*photos, "model.width=4", "score.proxy.width=2", "score.epochs=2", "train.steps=4"]) == 1
+    report = verdict(path.parent)
+    assert [row["name"] for row in report["rows"]] == ["lipt", "stratified", "random-longer"]
+    assert report["rows"][2]["steps"] > report["rows"][1]["steps"] == report["rows"][0]["steps"]
