@@ -16,8 +16,8 @@ _HEAD = """# Examples
 
 `make reference` writes this page. `lipt init NAME` writes an example into the current folder.
 
-A test runs each example that needs no cluster, on few images. Of `several-nodes`, `kubectl` and `kubeflow` it checks only
-the parameters that they send.
+A test runs each example that needs no cluster, on few images. Of `several-nodes`, `kubectl` and `kubeflow` it checks
+only the parameters that they send.
 
 | NAME | what it shows |
 |---|---|
