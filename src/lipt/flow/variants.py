@@ -79,7 +79,7 @@ def variants(config: Config) -> dict[str, Variant]:
             {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
         LONGER: (
-            f"{CLASS_BALANCED}, with the cost of the choice as more steps",
+            f"{CLASS_BALANCED} with the cost of the choice as more steps",
             {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
         "rs2": (

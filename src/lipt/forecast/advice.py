@@ -33,6 +33,7 @@ LABELS: Mapping[Way, str] = {
 GAINS: Mapping[tuple[Way, float], str] = {
     **{("theta_p", share): gain for share, gain in THETA_P_GAINS.items()},
     **{("trajectory", share): gain for share, gain in DUAL_GAINS[500].items()},
+    ("proxy", 0.05): "+6.6 ± 3.1",
     ("rs2", 0.01): "+10.7 ± 1.6",
 }
 #: From this share on, theta_p's scores chose no better than random.
