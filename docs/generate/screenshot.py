@@ -12,7 +12,7 @@ from PIL import Image
 
 PICTURE = Path(__file__).parents[1] / "figures/report.png"
 _ROOT = Path(__file__).parents[2]
-_WIDTH, _HEIGHT, _SCALE = 1100, 950, 1.5
+_WIDTH, _HEIGHT, _SCALE = 1100, 980, 1.5
 
 
 def main() -> None:

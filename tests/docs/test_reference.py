@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from docs.generate import errors
+from docs.generate import commands, errors
 from docs.generate.__main__ import GENERATORS
 from lipt.cli import cli
 
@@ -47,6 +47,11 @@ def test_a_computed_remedy_is_looked_up_in_the_source() -> None:
     assert by_cause["… is for lipt …, but this is lipt …"].startswith("kubectl apply ")  # an argument of the callers
     assert "manifests/overlays/kubeflow" in by_cause["ServiceAccount … may not …"]
     assert by_cause["no command …"].startswith("did you mean …?")
+
+
+def test_every_line_of_help_fits_into_80_columns() -> None:
+    shown = commands.text().split("\n## ", 1)[1]  # the head is prose
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
 def test_every_exit_code_is_listed() -> None:

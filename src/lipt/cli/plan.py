@@ -86,7 +86,8 @@ def plan(
 
     \b
     lipt plan big.yaml --calibrate small.yaml --calibrate wider.yaml
-    lipt plan big.yaml --engine argo --nodes 100 -m gpu_tflops=80 --images 100000000 --set data.image_size=224
+    lipt plan big.yaml --engine argo --nodes 100 -m gpu_tflops=80 \\
+      --images 100000000 --set data.image_size=224
     lipt plan photos.yaml --advise --storage 0.5 --gpu-hours 2
     """
     if not advise and (storage or gpu_hours):

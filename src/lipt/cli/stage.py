@@ -32,7 +32,8 @@ def stage(
 
     \b
     lipt stage initialise CONFIG --in dataset=ingest/0123456789abcdef
-    lipt stage merge CONFIG --in dataset=… --in theta=… --in shards=… --in jigsaws=… --in jigsaws=…
+    lipt stage merge CONFIG --in dataset=… --in theta=… --in shards=… \\
+      --in jigsaws=… --in jigsaws=…
     """
     from lipt.stages import STAGES, stage_function
 

@@ -63,7 +63,7 @@ class _Collate:
         images = [_as_image(x) for x in given]
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1:  # such as grey and coloured pictures
-            modes = {getattr(x, "mode", f"{image.shape[0]} channels") for x, image in zip(given, images, strict=True)}
+            modes = {f"{len(x)} channels" if isinstance(x, Tensor) else str(x.mode) for x in given}
             raise UsageError(
                 f"images have different modes: {', '.join(sorted(modes))}",
                 'convert them with transform=, such as lambda image: image.convert("RGB")',

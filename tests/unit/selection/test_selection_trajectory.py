@@ -87,12 +87,12 @@ def test_a_trajectory_takes_the_place_of_outputs(algorithm: str, options: dict[s
 
 
 @pytest.mark.parametrize("balanced", [True, False])
-def test_auto_reads_a_trajectory_of_two_epochs_up_to_a_fifth(balanced: bool) -> None:
+def test_auto_reads_a_trajectory_of_two_epochs_up_to_30_percent(balanced: bool) -> None:
     def chosen(fraction: float, epochs: int) -> str:
         return select("auto", candidates(trajectory(epochs=epochs)), fraction=fraction, balanced=balanced).algorithm
 
     bare = "stratified" if balanced else "random"
-    assert [chosen(fraction, EPOCHS) for fraction in (0.02, 0.1, 0.2, 0.21)] == ["dual", "dual", "dual", bare]
+    assert [chosen(fraction, EPOCHS) for fraction in (0.02, 0.1, 0.3, 0.31)] == ["dual", "dual", "dual", bare]
     assert [chosen(fraction, 1) for fraction in (0.05, 0.1)] == ["ccs", bare]
     assert resolve("auto", 0.2, epochs=2) == "dual"
     assert requirements("auto", 0.2, epochs=2) == requirements("dual", 0.2)
