@@ -29,7 +29,6 @@ from lipt.pods.training import context
 from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.report.document import Engine
-from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.stage import Stage
@@ -195,6 +194,7 @@ def select_box(address: str, merged: str | None) -> Artifact:
     """Box 4: score the candidates and select the subset."""
     from lipt.flow.graph import Scoring, score_and_select
     from lipt.flow.race import nowhere
+    from lipt.runtime.algorithm import scoring_needs
 
     spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
