@@ -70,7 +70,7 @@ def show_advice(
 def _named(option: Option) -> str:
     if option.way == "rs2":
         return f"keep all images, and draw {format_budget(option.share)} of them afresh in each epoch"
-    return f"keep {format_budget(option.share)}, {LABELS[option.way]}"
+    return f"keep {format_budget(option.share)}, choose by {LABELS[option.way]}"
 
 
 def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> Table:

@@ -42,6 +42,8 @@ THETA_P_PAYS_BELOW = 0.05
 #: if the training sees each kept image this often.
 PROXY_PAYS, PROXY_PAYS_FROM_PASSES = (0.03, 0.07), 100
 
+#: Settings of the scorer that a way sets itself or must not have.
+_PLAIN_SCORE = {"proxy": None, "disjoint": False}
 _PLAIN_TRAIN = {
     "epoch_fraction": None,
     "draw": "uniform",
@@ -115,8 +117,8 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
 def configured(config: Config, way: Way, share: float) -> Config:
     """The configuration with the settings of a way, without a baseline, a race and other draws."""
     changes = settings_of(way, share, proxy_width(config))
-    select = {"options": {}, "race": None} | changes["select"]
-    return override(config, changes | {"select": select, "train": _PLAIN_TRAIN | changes.get("train", {})})
+    plain = {"select": {"options": {}, "race": None}, "score": _PLAIN_SCORE, "train": _PLAIN_TRAIN}
+    return override(config, {section: values | changes.get(section, {}) for section, values in plain.items()})
 
 
 def options(
@@ -162,7 +164,10 @@ def _option(
     way: Way,
     share: float,
 ) -> Option:
-    own = configured(config, way, share)
+    own, settings = configured(config, way, share), settings_of(way, share, proxy_width(config))
+    if "score" in settings:  # what the configuration sets otherwise
+        changed = {key: value for key, value in _PLAIN_SCORE.items() if getattr(config.score, key) != value}
+        settings["score"] = changed | settings["score"]
     works, stages = predict(own)
     (training,) = (work for work in works if work.stage == "train")
     drawn = round(share * data.candidates)
@@ -173,7 +178,7 @@ def _option(
         read_bytes=sum(stage.read["data"] for stage in stages),
         steps=training.steps,
         passes=own.train.epochs if own.train.steps is None else own.train.steps * own.train.batch_size / drawn,
-        settings=settings_of(way, share, proxy_width(config)),
+        settings=settings,
         gpu_hours=sum(stage.gpu_hours for stage in stages),
         scoring_hours=sum(stage.gpu_hours for stage in stages if stage.stage not in ("train", "evaluate")),
     )

@@ -95,6 +95,18 @@ def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) ->
     assert wide["advice"]["way"] == "random"  # measured at 5 %
 
 
+def test_a_scorer_of_the_configuration_does_not_change_what_an_option_costs(path: str) -> None:
+    plain = advised(path)["options"]
+    own = advised(path, "--set", "score={model: trajectory, runs: 2, epochs: 3, disjoint: true, proxy: {width: 2}}")[
+        "options"
+    ]
+    assert [each["gpu_hours"] for each in own] == pytest.approx([each["gpu_hours"] for each in plain])
+    settings = {each["way"]: each["settings"].get("score", {}) for each in own}
+    assert settings["trajectory"]["proxy"] is None
+    assert not settings["trajectory"]["disjoint"]
+    assert settings["random"] == {}
+
+
 @pytest.mark.parametrize("name", ["vit_small", "torchvision.resnet18"])
 def test_no_proxy_of_networks_without_a_measured_one(name: str) -> None:
     assert proxy_width(load_config(None, [f"model={{name: {name}, width: null}}"])) is None
