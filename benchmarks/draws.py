@@ -5,7 +5,8 @@
 Each training draws afresh from all candidates: uniformly (RS2), by InfoBatch, or the highest losses of a larger uniform
 draw (OrderDP). The last two start cold, or from the last epoch of a scorer: the configured network or `score.proxy`,
 trained on all candidates for `--epochs` epochs. `uniform + cost` trains for as many more steps as the FLOPs of the
-scorer. Seed, split and initial weights are equal in all rows.
+scorer. With `--pools` below 1 the draws come from a class-balanced random part of the candidates. Seed, split and
+initial weights are equal in all rows.
 
 Each finished training is one line of RESULTS.jsonl. A repeated call does what is missing. The scorers lie beside the
 results, in RESULTS.scorers/.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,9 @@ from torch import Tensor
 from benchmarks.journal import Journal, common, contexts, parser
 from benchmarks.map import Problem, accuracies_after, problem_of, score
 from lipt.data.images import image_shape
+from lipt.rng import derive
 from lipt.runtime.network import new_model
+from lipt.selection import Candidates, select
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.networks import train_flops_per_image
 
@@ -63,17 +67,19 @@ def draws_of(problem: Problem, draw: str, kept: int, first_N: Tensor | None) -> 
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--fractions", type=float, nargs="+", default=[0.1, 0.3], help="trained on per epoch")
+    arguments.add_argument("--pools", type=float, nargs="+", default=[1.0], help="kept to draw from")
     arguments.add_argument("--epochs", type=int, default=1, help="epochs of the scorer")
     arguments.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
     given = arguments.parse_args()
-    keys = ("seed", "batch_size", "model", "size", "options", "epochs", "steps", "fraction", "row")
+    keys = ("seed", "batch_size", "model", "size", "options", "epochs", "steps", "fraction", "pool", "row")
     journal = Journal(path=given.results, keys=keys)
     for ctx in contexts(given):
         train = ctx.config.train
         shared = common(ctx.config) | {"options": [train.prune_probability, train.top_share]}
         missing = journal.missing(
-            shared | {"epochs": given.epochs * ROWS[row][1], "steps": steps, "fraction": fraction, "row": row}
-            for steps, fraction, row in itertools.product(given.steps, given.fractions, given.rows)
+            shared
+            | {"epochs": given.epochs * ROWS[row][1], "steps": steps, "fraction": fraction, "pool": pool, "row": row}
+            for steps, fraction, pool, row in itertools.product(given.steps, given.fractions, given.pools, given.rows)
         )
         if not missing:
             continue
@@ -91,6 +97,12 @@ def measured(problem: Problem, scorer: Path, cell: Mapping[str, Any]) -> dict[st
         more = scorer_steps(problem, cell["epochs"])
     elif cell["epochs"]:
         first_N = losses(score(problem, cell["epochs"], [], scorer)["p"][:, -1])
+    if cell["pool"] < 1:
+        candidates = Candidates(labels_N=problem.images.labels_N, num_classes=problem.classes)
+        seed = derive(cell["seed"], "draws", "pool")
+        rows_K = select("stratified", candidates, k=round(cell["pool"] * len(problem.images)), seed=seed).indices_K
+        problem = replace(problem, images=problem.images.subset(rows_K))
+        first_N = None if first_N is None else first_N[rows_K]
     draws, drawn = draws_of(problem, draw, kept, first_N)
     found = accuracies_after(problem, None, steps=cell["steps"] + more, kept=kept, draws=draws, drawn=drawn)
     return {"more_steps": more} | found
