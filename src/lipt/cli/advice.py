@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from lipt.cli.options import print_json
 from lipt.config import Config
-from lipt.forecast.advice import LABELS, Advice, Option, advise, options
+from lipt.forecast.advice import LABELS, Advice, Limits, Option, advise, options
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, Machine, forecast
@@ -35,8 +35,7 @@ def show_advice(
     ctx: Context,
     data: DataSize,
     machine: Machine,
-    storage_gb: float | None,
-    gpu_hours: float | None,
+    limits: Limits,
     output: str,
 ) -> None:
     """Print the options of a configuration, and the advice.
@@ -50,9 +49,8 @@ def show_advice(
         works = work_of(replace(ctx, config=changed), data)
         return works, forecast(works, machine, changed, data.side)
 
-    storage = None if storage_gb is None else 1e9 * storage_gb
-    found = options(config, data, predict, storage_bytes=storage)
-    advice = advise(found, storage_bytes=storage, gpu_hours=gpu_hours)
+    found = options(config, data, predict, storage_bytes=limits.storage_bytes)
+    advice = advise(found, limits)
     if output == "json":
         listed = [asdict(each) | {"gain": each.gain} for each in found]
         best = advice.option

@@ -62,6 +62,9 @@ _REPORT = 0.55
     "--storage", type=click.FloatRange(min=0, min_open=True), metavar="GB", help="With --advise: room for images."
 )
 @click.option(
+    "--transfer", type=click.FloatRange(min=0, min_open=True), metavar="GB", help="With --advise: images to read."
+)
+@click.option(
     "--gpu-hours", type=click.FloatRange(min=0, min_open=True), metavar="H", help="With --advise: the most to spend."
 )
 @output_option
@@ -77,6 +80,7 @@ def plan(
     classes: int,
     advise: bool,
     storage: float | None,
+    transfer: float | None,
     gpu_hours: float | None,
     output: str,
 ) -> None:
@@ -90,12 +94,12 @@ def plan(
       --images 100000000 --set data.image_size=224
     lipt plan photos.yaml --advise --storage 0.5 --gpu-hours 2
     """
-    if not advise and (storage or gpu_hours):
-        raise UsageError("--storage and --gpu-hours limit the options of --advise", "add --advise")
+    if not advise and (storage or transfer or gpu_hours):
+        raise UsageError("--storage, --transfer and --gpu-hours limit the options of --advise", "add --advise")
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.advice import show_advice
     from lipt.config import load_config
-    from lipt.forecast.advice import SHARES, configured
+    from lipt.forecast.advice import SHARES, Limits, configured
     from lipt.forecast.calibration import calibrate, measured
     from lipt.forecast.sizes import DataSize
     from lipt.forecast.speed import decoding_here, name_of_device, rates_here
@@ -140,7 +144,12 @@ def plan(
             shares_cores=ctx.device.type == "cpu",
         )
     if advise:
-        show_advice(load_config(config_path, list(overrides)), ctx, data, machine, storage, gpu_hours, output)
+        limits = Limits(
+            storage_bytes=None if storage is None else 1e9 * storage,
+            transfer_bytes=None if transfer is None else 1e9 * transfer,
+            gpu_hours=gpu_hours,
+        )
+        show_advice(load_config(config_path, list(overrides)), ctx, data, machine, limits, output)
         return
     stages = forecast(works, machine, ctx.config, data.side)
     notes = assumptions(machine, given, len(runs), name_of_device(ctx))

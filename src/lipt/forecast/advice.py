@@ -81,6 +81,27 @@ class Option:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the user has; None: any amount."""
+
+    storage_bytes: float | None = None
+    """Room for the kept images."""
+    transfer_bytes: float | None = None
+    """Images that the whole run may read from the store."""
+    gpu_hours: float | None = None
+    """Of the whole run."""
+
+    def hold(self, option: Option) -> bool:
+        """Whether an option keeps to all limits."""
+        pairs = (
+            (option.stored_bytes, self.storage_bytes),
+            (option.read_bytes, self.transfer_bytes),
+            (option.gpu_hours, self.gpu_hours),
+        )
+        return all(limit is None or needed <= limit for needed, limit in pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Advice:
     """The best option that fits, and why; None if nothing fits."""
 
@@ -184,18 +205,17 @@ def _option(
     )
 
 
-def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: float | None) -> Advice:
+def advise(found: Sequence[Option], limits: Limits) -> Advice:
     """The option to take. A trajectory only of a proxy, and only in a long training: otherwise a single run gained more
     from the same FLOPs as more steps in our measurements.
-
-    Args:
-        storage_bytes: room for the kept images; None: any.
-        gpu_hours: of the whole run; None: any.
     """
-    fits = [each for each in found if _fits(each, storage_bytes, gpu_hours)]
+    fits = [each for each in found if limits.hold(each)]
     if not fits:
-        least = min(found, key=lambda each: (each.stored_bytes, each.gpu_hours))
-        need = f"{format_bytes(least.stored_bytes)} and {format_hours(least.gpu_hours)} GPU hours"
+        least = min(found, key=lambda each: (each.stored_bytes, each.read_bytes, each.gpu_hours))
+        need = (
+            f"{format_bytes(least.stored_bytes)} of storage, {format_bytes(least.read_bytes)} of transfer and "
+            f"{format_hours(least.gpu_hours)} GPU hours"
+        )
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
     if drawn := [each for each in fits if each.way == "rs2"]:
         why = "all images fit; fresh draws need no scores, and in our measurements were worth as much or more per FLOP"
@@ -213,9 +233,3 @@ def advise(found: Sequence[Option], *, storage_bytes: float | None, gpu_hours: f
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
     why = "the largest share that fits; scores of theta_p beat a random subset at 1 %, and no longer at 5 %"
     return Advice(option=ways[way], why=why)
-
-
-def _fits(option: Option, storage_bytes: float | None, gpu_hours: float | None) -> bool:
-    return (storage_bytes is None or option.stored_bytes <= storage_bytes) and (
-        gpu_hours is None or option.gpu_hours <= gpu_hours
-    )

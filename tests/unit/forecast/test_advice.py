@@ -77,7 +77,11 @@ def test_the_advice_keeps_to_the_limits(path: str) -> None:
     assert cheap["advice"]["settings"] == settings_of("rs2", 0.1)
     nothing = advised(path, "--gpu-hours", "1e-9")
     assert nothing["advice"] is None
-    assert re.search(r"nothing fits.* and 0\.\d*[1-9]\d* GPU hours", nothing["why"])
+    assert re.search(r"nothing fits.* of transfer and 0\.\d*[1-9]\d* GPU hours", nothing["why"])
+    reads = {(each["way"], each["share"]): each["read_bytes"] for each in options}
+    assert reads["random", 0.2] < min(reads["theta_p", 0.01], reads["trajectory", 0.01])  # a score reads all images
+    carried = advised(path, "--transfer", str(reads["random", 0.2] * 1.001 / 1e9))
+    assert carried["advice"]["settings"] == {"select": {"algorithm": "stratified", "fraction": 0.2}}
 
 
 def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) -> None:
