@@ -215,7 +215,8 @@ def _reason(outcome: Outcome) -> str:
     config = outcome.config
     if outcome.race:
         return "it won the race of selections, on the validation images"
-    return reason_of_auto(config) if config.select.algorithm == AUTO else ""
+    passes = outcome.trained.model.summary["images"] / int(outcome.subset.summary["count"])
+    return reason_of_auto(config, passes) if config.select.algorithm == AUTO else ""
 
 
 def _curve(entry: Entry) -> doc.Curve:

@@ -16,7 +16,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_hours
-from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS
+from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, proxy_pays
 from lipt.training.networks import default_width
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
@@ -38,9 +38,6 @@ GAINS: Mapping[tuple[Way, float], str] = {
 }
 #: From this share on, theta_p's scores chose no better than random.
 THETA_P_PAYS_BELOW = 0.05
-#: Where the scores of a proxy beat a random subset that got their FLOPs as more steps: shares around the measured 5 %,
-#: if the training sees each kept image this often.
-PROXY_PAYS, PROXY_PAYS_FROM_PASSES = (0.03, 0.07), 100
 
 #: Settings of the scorer that a way sets itself or must not have.
 _PLAIN_SCORE = {"proxy": None, "disjoint": False}
@@ -67,7 +64,7 @@ class Option:
     """Images that travel from the store, scoring included."""
     steps: float
     passes: float
-    """How often the training sees each image of `share`."""
+    """How often the training sees each kept image."""
     gpu_hours: float
     scoring_hours: float
     """The part of `gpu_hours` before the main training."""
@@ -114,6 +111,14 @@ def proxy_width(config: Config) -> int | None:
     model = config.model
     width = None if model.name == "vit_small" else default_width(model.name)
     return (model.width or width) // 2 if width and model.width != 1 else None
+
+
+def passes_of(config: Config, data: DataSize) -> float:
+    """How often the main training sees each kept image."""
+    train, kept = config.train, config.select.fraction
+    if train.steps is not None:
+        return train.steps * train.batch_size / (kept * data.candidates)
+    return train.epochs * (train.epoch_fraction or kept) / kept
 
 
 def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, Any]:
@@ -191,14 +196,13 @@ def _option(
         settings["score"] = changed | settings["score"]
     works, stages = predict(own)
     (training,) = (work for work in works if work.stage == "train")
-    drawn = round(share * data.candidates)
     return Option(
         way=way,
         share=share,
         stored_bytes=own.select.fraction * data.candidates * data.span_bytes,
         read_bytes=sum(stage.read["data"] for stage in stages),
         steps=training.steps,
-        passes=own.train.epochs if own.train.steps is None else own.train.steps * own.train.batch_size / drawn,
+        passes=passes_of(own, data),
         settings=settings,
         gpu_hours=sum(stage.gpu_hours for stage in stages),
         scoring_hours=sum(stage.gpu_hours for stage in stages if stage.stage not in ("train", "evaluate")),
@@ -222,14 +226,12 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
-    if "proxy" in ways and PROXY_PAYS[0] <= largest <= PROXY_PAYS[1]:
-        passes = ways["proxy"].passes
-        if passes >= PROXY_PAYS_FROM_PASSES:
-            why = (
-                f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a "
-                "training these scores were worth more than their FLOPs as more steps"
-            )
-            return Advice(option=ways["proxy"], why=why)
+    if "proxy" in ways and proxy_pays(largest, ways["proxy"].passes):
+        why = (
+            f"the largest share that fits; the training sees each image {ways['proxy'].passes:,.0f} times, and in such "
+            "a training these scores were worth more than their FLOPs as more steps"
+        )
+        return Advice(option=ways["proxy"], why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
     why = "the largest share that fits; scores of theta_p beat a random subset at 1 %, and no longer at 5 %"
     return Advice(option=ways[way], why=why)

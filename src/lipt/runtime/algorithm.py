@@ -17,9 +17,14 @@ def algorithm_of(config: Config) -> str:
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
 
 
-def reason_of_auto(config: Config) -> str:
-    """Why `auto` chooses this algorithm, with the measured gain."""
-    return auto_reason(config.select.fraction, balanced=config.select.balanced, epochs=_recorded(config))
+def reason_of_auto(config: Config, passes: float) -> str:
+    """Why `auto` chooses this algorithm, with the measured gain, and what gained more.
+
+    Args:
+        passes: how often the training sees each kept image.
+    """
+    settings = config.select
+    return auto_reason(settings.fraction, balanced=settings.balanced, epochs=_recorded(config), passes=passes)
 
 
 def algorithm_label(config: Config) -> str:

@@ -23,6 +23,19 @@ DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
     500: {0.01: "+9.2 ± 2.9", 0.05: "+4.5 ± 0.3", 0.1: "+4.2 ± 0.5", 0.2: "+2.9 ± 2.3", 0.3: "+0.1 ± 1.3"},
     2000: {0.05: "+2.7 ± 1.0", 0.1: "+2.8 ± 0.8", 0.2: "+4.8 ± 1.2", 0.3: "+4.0 ± 1.6"},
 }
+#: Points that `ccs` on ten epochs of half the network's width gained over class-balanced random with the same FLOPs.
+PROXY_GAINS: Mapping[float, str] = {0.05: "+6.6 ± 3.6"}
+#: Where it did: shares around the measured one, if the training sees each kept image this often.
+PROXY_SHARES, PROXY_PASSES = (0.03, 0.07), 100
+
+
+def proxy_pays(fraction: float, passes: float) -> bool:
+    """Whether ten epochs of the network at half its width were a choice that is worth its cost.
+
+    Args:
+        passes: how often the training sees each kept image.
+    """
+    return PROXY_SHARES[0] <= fraction <= PROXY_SHARES[1] and passes >= PROXY_PASSES
 
 
 def default_beta(fraction: float) -> float:
@@ -54,8 +67,12 @@ def auto_rule(fraction: float, *, balanced: bool, epochs: int) -> tuple[str, dic
     return "ccs", {"score": "el2n", "beta": default_beta(fraction) if fraction > 0 else None}
 
 
-def auto_reason(fraction: float, *, balanced: bool, epochs: int) -> str:
-    """Why `auto_rule` decides so, with the measured gain; arguments as there."""
+def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float = 0) -> str:
+    """Why `auto_rule` decides so, with the measured gain, and what gained more; arguments as there.
+
+    Args:
+        passes: how often the training sees each kept image; 0: unknown.
+    """
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
         gains = [f"{_nearest(measured, fraction)} in {steps:,} steps" for steps, measured in sorted(DUAL_GAINS.items())]
@@ -63,13 +80,21 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int) -> str:
             "auto takes dual up to 30 % of the data if there is a trajectory; on CIFAR-10 it gained over "
             f"class-balanced random, in points: {'; '.join(gains)}"
         )
+    better = ""
+    if not epochs and proxy_pays(fraction, passes):
+        better = (
+            f". This training sees each image {passes:,.0f} times. In such a training, scores of the network at half "
+            f"its width were worth more than their cost: {_nearest(PROXY_GAINS, fraction)}. `lipt plan CONFIG --advise` "
+            "prints the settings"
+        )
     if name == "ccs":
         return (
             "auto takes ccs up to 5 % of the data; on CIFAR-10 it gained over random, in points: "
-            f"{_nearest(THETA_P_GAINS, fraction)}"
+            f"{_nearest(THETA_P_GAINS, fraction)}{better}"
         )
     limit = TRAJECTORY_PAYS_UNTIL if epochs >= 2 else PAYS_UNTIL
     trained = "" if epochs >= 2 else "; scores along a trajectory did, which cost more: docs/howto/advice.md"
+    trained = better or trained
     return (
         f"auto takes a random subset above {100 * limit:g} % of the data, because these scores chose no better there "
         f"in our measurements{trained}"

@@ -111,6 +111,16 @@ def test_a_scorer_of_the_configuration_does_not_change_what_an_option_costs(path
     assert settings["random"] == {}
 
 
+def test_a_plan_says_when_a_proxy_would_pay(path: str) -> None:
+    def notes(*options: str) -> str:
+        planned = ["plan", path, "--set", "select={algorithm: auto, fraction: .05, race: null}", "-o", "json"]
+        return "\n".join(json.loads(CliRunner().invoke(cli, [*planned, *options]).stdout)["assumptions"])
+
+    assert "auto takes ccs up to 5 %" in notes("--set", "train.epochs=99")
+    assert "half its width" not in notes("--set", "train.epochs=99")
+    assert "sees each image 101 times" in notes("--set", "train.epochs=101")
+
+
 @pytest.mark.parametrize("name", ["vit_small", "torchvision.resnet18"])
 def test_no_proxy_of_networks_without_a_measured_one(name: str) -> None:
     assert proxy_width(load_config(None, [f"model={{name: {name}, width: null}}"])) is None

@@ -240,18 +240,22 @@ def test_auto_says_that_it_did_not_look() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fraction", "epochs", "said"),
+    ("fraction", "epochs", "passes", "said"),
     [
-        (0.01, 0, "ccs up to 5 % of the data; on CIFAR-10 it gained over random, in points: +6.4 ± 1.7 at 1 %"),
-        (0.04, 0, "+0.1 ± 7.0 at 5 %"),
-        (0.1, 0, "a random subset above 5 % of the data"),
-        (0.12, 10, "+4.2 ± 0.5 at 10 % in 500 steps; +2.8 ± 0.8 at 10 % in 2,000 steps"),
-        (0.01, 10, "+9.2 ± 2.9 at 1 % in 500 steps; +2.7 ± 1.0 at 5 % in 2,000 steps"),
-        (0.5, 10, "a random subset above 30 % of the data"),
+        (0.01, 0, 0, "ccs up to 5 % of the data; on CIFAR-10 it gained over random, in points: +6.4 ± 1.7 at 1 %"),
+        (0.04, 0, 0, "+0.1 ± 7.0 at 5 %"),
+        (0.1, 0, 0, "a random subset above 5 % of the data"),
+        (0.12, 10, 0, "+4.2 ± 0.5 at 10 % in 500 steps; +2.8 ± 0.8 at 10 % in 2,000 steps"),
+        (0.01, 10, 0, "+9.2 ± 2.9 at 1 % in 500 steps; +2.7 ± 1.0 at 5 % in 2,000 steps"),
+        (0.05, 0, 100, "sees each image 100 times. In such a training, scores of the network at half its width"),
+        (0.05, 0, 99, "in points: +0.1 ± 7.0 at 5 %"),
+        (0.5, 10, 0, "a random subset above 30 % of the data"),
     ],
 )
-def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, said: str) -> None:
-    assert said in auto_reason(fraction, balanced=True, epochs=epochs)
+def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: float, said: str) -> None:
+    reason = auto_reason(fraction, balanced=True, epochs=epochs, passes=passes)
+    assert said in reason
+    assert ("half its width" in reason) == (passes >= 100)
 
 
 @pytest.mark.parametrize("algorithm", OF_FEATURES)
