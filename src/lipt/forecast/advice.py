@@ -16,8 +16,8 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_hours
+from lipt.runtime.algorithm import proxy_width
 from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, proxy_pays
-from lipt.training.networks import default_width
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
@@ -104,13 +104,6 @@ class Advice:
 
     option: Option | None
     why: str
-
-
-def proxy_width(config: Config) -> int | None:
-    """Half the width of the network; None if its width is fixed, or if no proxy of such a network was measured."""
-    model = config.model
-    width = None if model.name == "vit_small" else default_width(model.name)
-    return (model.width or width) // 2 if width and model.width != 1 else None
 
 
 def passes_of(config: Config, data: DataSize) -> float:

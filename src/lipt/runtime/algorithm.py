@@ -6,6 +6,7 @@ from lipt.config import Config, Contestant
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
 from lipt.selection.auto import AUTO, auto_reason
+from lipt.training.networks import default_width
 
 #: The algorithm `stratified` as reports write it.
 CLASS_BALANCED = "Class-balanced random"
@@ -23,8 +24,15 @@ def reason_of_auto(config: Config, passes: float) -> str:
     Args:
         passes: how often the training sees each kept image.
     """
-    settings = config.select
-    return auto_reason(settings.fraction, balanced=settings.balanced, epochs=_recorded(config), passes=passes)
+    settings, known = config.select, passes if proxy_width(config) else 0.0
+    return auto_reason(settings.fraction, balanced=settings.balanced, epochs=_recorded(config), passes=known)
+
+
+def proxy_width(config: Config) -> int | None:
+    """Half the width of the network; None if its width is fixed, or if no proxy of such a network was measured."""
+    model = config.model
+    width = None if model.name == "vit_small" else default_width(model.name)
+    return (model.width or width) // 2 if width and model.width != 1 else None
 
 
 def algorithm_label(config: Config) -> str:

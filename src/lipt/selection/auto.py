@@ -84,8 +84,8 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
     if not epochs and proxy_pays(fraction, passes):
         better = (
             f". This training sees each image {passes:,.0f} times. In such a training, scores of the network at half "
-            f"its width were worth more than their cost: {_nearest(PROXY_GAINS, fraction)}. `lipt plan CONFIG --advise` "
-            "prints the settings"
+            f"its width were worth more than their cost: {_nearest(PROXY_GAINS, fraction)}. The settings: "
+            "`lipt plan CONFIG --advise`"
         )
     if name == "ccs":
         return (

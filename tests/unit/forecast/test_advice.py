@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from lipt.cli import cli
 from lipt.config import load_config
 from lipt.errors import UsageError
-from lipt.forecast.advice import GAINS, SHARES, configured, proxy_width, settings_of
+from lipt.forecast.advice import GAINS, SHARES, configured, settings_of
+from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import DUAL_GAINS
 from tests.tiny import TINY
