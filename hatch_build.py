@@ -1,6 +1,6 @@
 """The description of the package and its addresses.
 
-The description is the README; its links and pictures must work outside of the repository, too.
+The description is the README. Its links, its pictures and its `git clone` must work outside of the repository, too.
 """
 
 import os
@@ -10,6 +10,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+_CLONE = "git clone REPOSITORY "
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://|#)([^)]+)\)")
 
 
@@ -31,7 +32,8 @@ class Readme(MetadataHookInterface):
 
 
 def with_absolute_links(text: str, repository: str, ref: str) -> str:
-    """Point links to files, and pictures, to the repository at this tag or branch."""
+    """Point links to files, and pictures, to the repository at this tag or branch; name it in `git clone`."""
     return _LINK.sub(
-        lambda found: f"{found[1]}[{found[2]}]({repository}/{'raw' if found[1] else 'blob'}/{ref}/{found[3]})", text
+        lambda found: f"{found[1]}[{found[2]}]({repository}/{'raw' if found[1] else 'blob'}/{ref}/{found[3]})",
+        text.replace(_CLONE, f"git clone {repository} "),
     )

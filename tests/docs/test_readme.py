@@ -36,6 +36,8 @@ def test_links_lead_to_files() -> None:
 def test_links_are_absolute_on_the_package_index() -> None:
     text = with_absolute_links(README, "https://example.org/me/lipt", "v1")
     assert [target for target in _TARGETS.findall(text) if not target.startswith("https://")] == []
+    assert "REPOSITORY" not in text
+    assert "git clone https://example.org/me/lipt lipt" in text
     assert "(https://example.org/me/lipt/raw/v1/docs/figures/idea.svg)" in text
     assert "(https://example.org/me/lipt/blob/v1/docs/results.md)" in text
     assert "(https://proceedings.mlr.press/v202/ro23a.html)" in text
