@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -115,3 +117,19 @@ def test_the_addresses_are_those_of_the_repository(monkeypatch: pytest.MonkeyPat
         "Issues": "https://example.org/me/lipt/issues",
         "Changelog": "https://example.org/me/lipt/blob/v1/CHANGELOG.md",
     }
+
+
+def test_a_release_names_its_image_in_pipelines_and_manifests(tmp_path: Path) -> None:
+    for folder in ("pipelines", "manifests", ".github"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    script, published = tmp_path / ".github/name-image.sh", f"ghcr.io/me/lipt:{__version__}"
+    subprocess.run([script, published], check=True, cwd=tmp_path)
+    for name in PIPELINES:
+        text = (tmp_path / f"pipelines/{name}.yaml").read_text(encoding="utf-8")
+        assert text == (ROOT / f"pipelines/{name}.yaml").read_text(encoding="utf-8").replace(
+            f" lipt:{__version__}\n", f" {published}\n"
+        )
+        assert f" {published}\n" in text
+    assert published in (tmp_path / "manifests/base/workflowtemplate.yaml").read_text(encoding="utf-8")
+    again = subprocess.run([script, published], cwd=tmp_path, check=False)
+    assert again.returncode == 1  # there is no local image left to name

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Writes the published image, such as ghcr.io/me/lipt:0.1.0, into the compiled pipelines and the manifests.
+set -euo pipefail
+image="$1" version="${1##*:}"
+files=(pipelines/lipt.yaml pipelines/ingest.yaml pipelines/compare.yaml manifests/base/workflowtemplate.yaml)
+for file in "${files[@]}"; do grep -q " lipt:$version$" "$file"; done
+sed -i "s| lipt:$version$| $image|" "${files[@]}"
