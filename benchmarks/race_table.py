@@ -1,4 +1,6 @@
-"""What a race of selections is worth: `python -m benchmarks.race_table RESULTS.jsonl STEPS ROUND [ROUND …]`.
+"""What a race of selections is worth.
+
+    python -m benchmarks.race_table RESULTS.jsonl ... --steps STEPS --rounds ROUND [ROUND ...]
 
 Reads the trainings of `benchmarks.map`. A race trains every rule for ROUND steps and lets the better half on validation
 images go on, as `select.race` does; its winner gets the main training of STEPS steps. Per kept share: the rank
@@ -41,11 +43,13 @@ def interval(values: list[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("steps", type=int)
-    parser.add_argument("rounds", type=int, nargs="+")
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--steps", type=int, required=True, help="of the main training")
+    parser.add_argument("--rounds", type=int, nargs="+", required=True, help="steps of each round")
+    parser.add_argument("--rules", nargs="+", help="that race; default: all that have the first round")
     given = parser.parse_args()
-    lines: list[dict[str, Any]] = [json.loads(line) for line in given.results.read_text().splitlines()]
+    lines: list[dict[str, Any]] = [json.loads(line) for path in given.results for line in path.read_text().splitlines()]
+    lines = [each for each in lines if not given.rules or each["rule"] in given.rules]
     epochs = {each["rule"]: each["epochs"] for each in lines if each["steps"] == given.rounds[0]}
     lines = [each for each in lines if epochs.get(each["rule"]) == each["epochs"]]  # of the same scorer
     test = {(each["steps"], each["fraction"], each["seed"], each["rule"]): 100 * each["accuracy"] for each in lines}
