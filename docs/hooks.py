@@ -1,4 +1,4 @@
-"""Links of a page to files outside of the documentation, such as manifests: the site has no such pages."""
+"""What the theme of the documentation lacks: links to files that are no pages, and a name for the search."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from posixpath import join, normpath
 from typing import Any
 
+_SEARCH = 'data-md-component="search" role="dialog"'
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)[^)]*\)")
 
 
@@ -19,3 +20,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
         return f"[{link[1]}]({config.repo_url}/blob/main/{path})" if config.repo_url else f"`{path}`"
 
     return _LINK.sub(outside, markdown)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the dialog of the search for screen readers."""
+    return output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
