@@ -20,6 +20,7 @@ from lipt.flow.facts import Facts
 from lipt.flow.validation import check_comparison, check_from_afar, check_model, check_run, problems
 from lipt.pods.boxes import dispatch_box
 from lipt.progress import Reporter
+from lipt.runtime.algorithm import algorithm_of, reason_of_auto, selecting
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.stages.ingest import ingest
@@ -60,13 +61,19 @@ def changed(setting: str) -> dict[str, Any]:
     return dict(nested)
 
 
-def test_auto_does_not_choose_by_disjoint_models(tmp_path: Path) -> None:
-    score = {"model": "trajectory", "runs": 3, "epochs": 2, "disjoint": True}
-    ctx = tiny_context(tmp_path, {"score": score, "select": {"algorithm": "auto"}})
-    with pytest.raises(UsageError, match=r"auto would be dual here, which gained nothing from score\.disjoint"):
-        check_run(ctx)
-    random = override(ctx.config, {"select": {"fraction": 0.5}})  # auto is class-balanced random there
-    check_run(Context.of(random))
+@pytest.mark.parametrize("scorer", [{"runs": 3, "disjoint": True}, {"runs": 1, "proxy": {"width": 1}}])
+def test_auto_is_ccs_along_the_trajectory_of_another_network(tmp_path: Path, scorer: dict[str, Any]) -> None:
+    score = {"model": "trajectory", "epochs": 2} | scorer
+    ctx = tiny_context(tmp_path, {"score": score, "select": {"algorithm": "auto", "fraction": 0.1}})
+    check_run(ctx)
+    assert (algorithm_of(ctx.config), selecting(ctx.config).options) == ("ccs", {"score": "el2n"})
+    assert "another network than the trained one" in reason_of_auto(ctx.config, 3)
+    own = override(ctx.config, {"score": {"disjoint": False, "proxy": None}})
+    assert algorithm_of(own) == "dual"
+    random = override(ctx.config, {"select": {"fraction": 0.5}})
+    assert algorithm_of(random) == "stratified"
+    named = override(ctx.config, {"select": {"algorithm": "dual"}})
+    assert algorithm_of(named) == "dual"
 
 
 @pytest.mark.parametrize(("setting", "kind", "message"), WRONG, ids=[setting for setting, *_ in WRONG])

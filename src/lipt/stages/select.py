@@ -13,7 +13,7 @@ from lipt.config import Select
 from lipt.data.shards import Positions
 from lipt.errors import RunError
 from lipt.runtime import Artifact, Attempt, Context, Stage
-from lipt.runtime.algorithm import needs_of
+from lipt.runtime.algorithm import needs_of, selecting
 from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.selection import Candidates, Requirements, Selection
 from lipt.selection import select as run_selection
@@ -31,7 +31,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
         scores: the outputs of theta_p for all candidates: the artifacts of `score`, one per block, in the order of
             `blocks`. Empty if the algorithm needs none (random, stratified).
     """
-    settings = ctx.config.select
+    settings = selecting(ctx.config)
 
     def body(attempt: Attempt) -> dict[str, Any]:
         data = open_dataset(attempt, dataset)
@@ -50,7 +50,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
         notes = {
             "dataset": data.manifest.digest,
             "scores": [block.ref for block in scores],
-            "requested": settings.model_dump(mode="json"),
+            "requested": ctx.config.select.model_dump(mode="json"),
         }
         selection = replace(
             apply(settings, candidates, validation, seed=ctx.seed("select")),
@@ -72,7 +72,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
             **({"reliability": sure.value, "halved": sure.halved} if sure else {}),
         }
 
-    chosen, label = ctx.settings("select", view=ctx.view()), f"select {settings.algorithm}"
+    chosen, label = ctx.settings("select", view=ctx.view()), f"select {ctx.config.select.algorithm}"
     return Stage(ctx=ctx, name="select", settings=chosen, inputs=[dataset, *scores], body=body, label=label)
 
 
