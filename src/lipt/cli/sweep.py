@@ -77,9 +77,13 @@ def run_and_save(found: Sweep, path: Path) -> list[Result]:
 
 
 def as_json(results: Sequence[Result]) -> list[dict[str, object]]:
-    """The points, each with its rows and its gain over random."""
-    gains = [{"gain": asdict(gain) | {"level": gain.level}} if (gain := result.gain) else {} for result in results]
-    return [result.model_dump(mode="json") | gain for result, gain in zip(results, gains, strict=True)]
+    """The points, each with its rows and its gains over random and over random that is trained longer."""
+    documents = []
+    for result in results:
+        gains = {"gain": result.gain, "gain_over_longer": result.gain_over_longer}
+        told = {name: asdict(gain) | {"level": gain.level} for name, gain in gains.items() if gain}
+        documents.append(result.model_dump(mode="json") | told)
+    return documents
 
 
 def show_plan(found: Sweep, output: str) -> None:
@@ -90,7 +94,7 @@ def show_plan(found: Sweep, output: str) -> None:
     with context_of(found) as ctx:
         check_points(ctx, found.points)
         missing = missing_stages(ctx, found.points)
-        stages, unknown = Counter(stage for stage, _ in missing.values()), ""
+        stages, unknown = Counter(each.stage for each in missing.values()), ""
         try:
             seconds = forecast_sweep(ctx, missing)
         except UsageError as error:  # the data set is not ingested
