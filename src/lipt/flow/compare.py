@@ -70,7 +70,11 @@ def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
 
 
 def _steps_for_its_cost(ctx: Context, chosen: Outcome) -> int:
-    """The steps of the main training, and those that take as many FLOPs as all stages before it."""
     spent = sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice())
-    trained, steps = ctx.workspace.cost(chosen.trained.model).flops, int(chosen.trained.model.summary["steps"])
-    return steps + round(spent * steps / trained)
+    model = chosen.trained.model
+    return longer_steps(int(model.summary["steps"]), choice_flops=spent, train_flops=ctx.workspace.cost(model).flops)
+
+
+def longer_steps(steps: int, *, choice_flops: int, train_flops: int) -> int:
+    """The steps of the main training, and those that take as many FLOPs as all stages before it."""
+    return steps + round(choice_flops * steps / train_flops)
