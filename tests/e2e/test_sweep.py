@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.e2e.cluster import BUCKET, LIPT, NAMESPACE, SMALL, credentials, items, outcome, tunnel
+from tests.e2e.cluster import BUCKET, LIPT, NAMESPACE, SMALL, items, outcome
 
 
-def sweep(folder: Path, *options: str, **variables: str) -> Any:
+def sweep(folder: Path, *options: str) -> Any:
     """What `lipt sweep` prints as JSON."""
     command = [LIPT, "sweep", "sweep.yaml", "-o", "json", *options]
-    environment = os.environ | variables
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, cwd=folder, env=environment, timeout=420
-    )
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, timeout=420)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_a_sweep_runs_as_pipeline_runs(tmp_path: Path) -> None:
-    """Of two points one is itself random, so two runs are enough. Then this machine finds everything finished."""
+    """Of two points one is itself random, so two runs are enough. The same command finds them finished."""
     base = SMALL | {"name": "swept", "workspace": f"s3://{BUCKET}/swept"}
     base |= {"merge": {"method": "none"}, "compare": {"seeds": [0], "variants": ["stratified", "lipt"]}}
     document = {"base": base, "grid": {"select.algorithm": ["ccs", "stratified"]}}
@@ -46,11 +42,6 @@ def test_a_sweep_runs_as_pipeline_runs(tmp_path: Path) -> None:
 
     assert sweep(tmp_path, *place) == points
     assert started() == workflows
-    user, password = credentials(NAMESPACE, "lipt-s3", ("accesskey", "secretkey"))
-    with tunnel() as port:
-        here = {"LIPT_S3_ENDPOINT": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": user}
-        left = sweep(tmp_path, "--dry-run", **here, AWS_SECRET_ACCESS_KEY=password)
-    assert left["stages"] == {}
 
 
 def started() -> set[str]:
