@@ -34,7 +34,7 @@ def runnable(block: Block) -> list[list[str]]:
     for words in commands(block.code):
         filled = [FILLED.get(word, word) for word in words]
         here = words[0] == "lipt" and words[1] in VERBS and " ".join(words) not in LONG
-        if words[:2] == ["lipt", "doctor"] and "--engine" in words:
+        if "--engine" in words and words[1] != "plan":
             here = False  # it asks the cluster
         if here and not any(word.isupper() or "full" in word for word in filled):
             found.append(filled[1:])

@@ -226,3 +226,11 @@ def test_a_dry_run_names_the_first_round(tmp_path: Path) -> None:
     ctx = context(tmp_path)
     run(Context.of(ctx.config, Reporter(shown), dry_run=True))
     assert shown.getvalue().count("race ") >= 5
+
+
+def test_a_dry_run_of_a_finished_race_plans_nothing(ran: tuple[Path, Outcome]) -> None:
+    folder, outcome = ran
+    shown = StringIO()
+    again = run(Context.of(context(folder).config, Reporter(shown), dry_run=True))
+    assert "would run" not in shown.getvalue()
+    assert again.subset.ref == outcome.subset.ref

@@ -285,7 +285,7 @@ def test_a_dry_run_does_not_count_the_steps_of_a_longer_training(
 ) -> None:
     ctx = tiny_context(tmp_path, {"compare": {"seeds": [0]}, "select": {"algorithm": "ccs"}})
     assert run_comparison(replace(ctx, dry_run=True)) is None
-    assert "random-longer: its number of steps is known when lipt has run" in capsys.readouterr().err
+    assert "random-longer, seed 0: its number of steps is known when lipt has run" in capsys.readouterr().err
 
 
 def test_stage_functions_are_pure_in_their_inputs(finished: tuple[Path, Document]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 
 from lipt.adapters.store.file import FileStore
 from lipt.cli import main
+from lipt.config.sweep import ROWS
 from lipt.report.sweep import read_lines
 from lipt.runtime.workspace import Workspace
 from tests.tiny import TINY, digests
@@ -39,10 +41,11 @@ def test_a_sweep_shares_stages_and_continues(
     sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = planned(sweep, capsys)
-    # Two seeds: one theta_* each, three jigsaws for each part, random subsets and RS2 for each fraction.
-    stages = {"initialise": 2, "dispatch": 2, "pretrain": 12, "merge": 4, "train": 2 * (4 + 2 * 2)}
+    # Two seeds: one theta_* each, three jigsaws for each part, random subsets and RS2 for each fraction. A random
+    # subset is trained longer for each choice.
+    stages = {"initialise": 2, "dispatch": 2, "pretrain": 12, "merge": 4, "train": 2 * (2 * 4 + 2 * 2)}
     assert {name: before["stages"][name] for name in stages} == stages
-    assert (before["points"], before["rows"], before["seeds"], before["wall_s"]) == (4, 3, 2, None)
+    assert (before["points"], before["rows"], before["seeds"], before["wall_s"]) == (4, 4, 2, None)
     assert not list(sweep.parent.glob("runs/train"))
 
     write = FileStore._write
@@ -51,7 +54,7 @@ def test_a_sweep_shares_stages_and_continues(
     def interrupted(self: FileStore, key: str, data: bytes) -> None:
         nonlocal trained
         trained += key.startswith("train/") and key.endswith("artifact.json")
-        if trained == 9:
+        if trained == 13:
             raise KeyboardInterrupt
         write(self, key, data)
 
@@ -63,7 +66,7 @@ def test_a_sweep_shares_stages_and_continues(
     finished = read_lines(Path("tiny.jsonl").read_text(), "tiny.jsonl")
     assert [result.point["part"] for result in finished] == ["all", "merge"]
     left = planned(sweep, capsys)
-    assert left["stages"]["train"] == 16 - 8
+    assert 11 <= left["stages"]["train"] <= 12  # choices of equal cost share the longer training
     assert 0 < left["wall_s"] == pytest.approx(sum(left["seconds"].values()))
 
     main(["sweep", str(sweep), "-o", "json"])
@@ -72,9 +75,12 @@ def test_a_sweep_shares_stages_and_continues(
     assert [point["point"] for point in points] == [
         {"select.fraction": fraction, "part": part} for fraction in (0.1, 0.2) for part in ("all", "merge")
     ]
-    assert [[row["name"] for row in point["rows"]] for point in points] == [["stratified", "rs2", "lipt"]] * 4
+    assert [[row["name"] for row in point["rows"]] for point in points] == [list(ROWS)] * 4
     for point in points:
-        random, _, ours = point["rows"]
+        random, longer, _, ours = point["rows"]
+        assert longer["steps"] > ours["steps"] == random["steps"]
+        assert longer["flops"] == pytest.approx(ours["flops"], rel=0.05)
+        assert point["gain_over_longer"]["mean"] == pytest.approx(fmean(ours["accuracy"]) - fmean(longer["accuracy"]))
         gains = [mine - other for mine, other in zip(ours["accuracy"], random["accuracy"], strict=True)]
         assert point["gain"]["mean"] == pytest.approx(sum(gains) / 2)
         assert point["gain"]["half_width"] is None  # two seeds are too few

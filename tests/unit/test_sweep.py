@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lipt.config import Sweep, load_sweep, make_sweep
+from lipt.config.sweep import ROWS
 from lipt.errors import IntegrityError, UsageError
 from lipt.report.sweep import Claim, Result, claims_table, read_lines, table, to_lines
 from tests.unit.report.report_samples import row
@@ -32,7 +33,7 @@ def test_a_grid_has_all_combinations() -> None:
         ("select.fraction=0.2, scorer=classic", 0.2, "classic"),
     ]
     assert {point.config.select.algorithm for point in sweep.points} == {"ccs"}
-    assert {tuple(point.config.compare.variants) for point in sweep.points} == {("stratified", "rs2", "lipt")}
+    assert {tuple(point.config.compare.variants) for point in sweep.points} == {ROWS}
 
 
 def test_a_list_of_grids_joins_their_points() -> None:
@@ -144,6 +145,20 @@ def test_the_table_shows_how_long_each_row_trained() -> None:
     assert (shown["steps"], shown["images seen"]) == ("1,200", "38,400 (RS2 30,000)")
     unknown = [each.model_copy(update={"steps": None, "images": None}) for each in rows]
     assert "steps" not in table([Result(point={"scorer": "swarm"}, rows=unknown)])
+
+
+def test_the_table_shows_whether_the_choice_is_worth_its_cost() -> None:
+    """A second difference, from random with the cost of the choice as more steps."""
+    longer = row("random-longer", [0.53, 0.52, 0.54], "longer", steps=1500.0)
+    first = RESULTS[0].model_copy(update={"rows": [*RESULTS[0].rows, longer]})
+    lines = table([first, RESULTS[2]]).splitlines()
+    heads, with_row, without = ([cell.strip() for cell in lines[i].split("|")[1:-1]] for i in (0, 2, 3))
+    place = heads.index("ours − random, longer")
+    half = 100 * 4.303 * stdev([0.01, 0.02, 0.0]) / math.sqrt(3)
+    assert (with_row[place], without[place]) == (f"−1.0 ± {half:.1f}", "–")
+    assert with_row[heads.index("random, longer")] == "53.0 ± 1.0"
+    assert with_row[heads.index("steps")] == "1,080 (random, longer 1,500)"
+    assert first.gain == RESULTS[0].gain
 
 
 def test_a_text_of_the_paper_adds_seconds_and_operations() -> None:

@@ -7,16 +7,13 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any
 
 import click
 import yaml
 
-from lipt.adapters.cluster import preflight
 from lipt.adapters.cluster.admission import explained
 from lipt.adapters.cluster.api import Cluster, MissingError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, RunState
-from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.runs import (
     FOR_A_NODE,
     Handle,
@@ -25,19 +22,17 @@ from lipt.adapters.cluster.runs import (
     pod_logs,
     waiting_reasons,
 )
-from lipt.cli.options import config_options, output_option, parse_pairs, print_json
-from lipt.config import Config, load_config
+from lipt.cli.options import config_options, output_option, print_json
+from lipt.cli.submission import check_submittable, engine_options, no_node, pipeline_parameters
+from lipt.config import load_config
 from lipt.errors import RunError, UsageError
-from lipt.pods.spec import PARAMETERS, configure, parameters_of
 
 _POLL_S = 2.0
 
 
 @click.command()
 @config_options
-@click.option("--engine", type=click.Choice(list(DEFAULT_NAMESPACE)), required=True, help="System that runs it.")
-@click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow.")
-@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline, such as gpus=1.")
+@engine_options("System that runs it.", required=True)
 @click.option("--dry-run", is_flag=True, help="Validate and print the parameters; start nothing.")
 @click.option("--wait", is_flag=True, help="Then wait until the run ends; exit code 1 if it failed.")
 @output_option
@@ -61,8 +56,9 @@ def submit(
         click.echo(f"not checked: {what}", err=True)
     namespace, cluster = namespace or DEFAULT_NAMESPACE[engine], Cluster()
     chosen = engine_client(engine, cluster, namespace)
-    parameters = _parameters(config, chosen, pairs)
-    if nowhere := _no_node(cluster, engine, namespace, chosen.parameters() | parameters):
+    known = chosen.parameters()
+    parameters = pipeline_parameters(config, known, pairs)
+    if nowhere := no_node(cluster, engine, namespace, known | parameters):
         click.echo(f"the run will wait: {nowhere}", err=True)
     if dry_run:
         if output == "json":
@@ -96,7 +92,7 @@ def status(handle: str, wait: bool, output: str) -> None:
         with suppress(MissingError):  # not started yet
             why = waiting_reasons(cluster, address.namespace, engine.workflow(address.run))
             if any(FOR_A_NODE in text for text in why.values()):
-                nowhere = _no_node(cluster, address.engine, address.namespace, state.parameters)
+                nowhere = no_node(cluster, address.engine, address.namespace, state.parameters)
                 remedy = nowhere.remedy if nowhere else "wait until a node is free, or lower -p gpus, memory, cpu"
                 why = {box: f"{text} -> {remedy}" if FOR_A_NODE in text else text for box, text in why.items()}
     told = {box.name: why.get(box.name) or explained(box.message, address.namespace) for box in state.boxes}
@@ -177,60 +173,6 @@ def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
                     last = each.pod
         if not over:
             time.sleep(_POLL_S)
-
-
-def _no_node(cluster: Cluster, engine: str, namespace: str, parameters: dict[str, Any]) -> RunError | None:
-    """Why no node takes the pods of a run, and the remedy, as `lipt doctor` finds them.
-
-    None if a node does, or if you may not see the nodes.
-    """
-    pods = Pods.parse({name: value for name, value in parameters.items() if name in Pods.model_fields})
-    try:
-        preflight.CHECKS["nodes"](preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods))
-    except preflight.UnknownError:
-        return None
-    except RunError as error:
-        return error
-    return None
-
-
-def check_submittable(config: Config) -> list[str]:
-    """Validate the configuration before anything starts; returns the checks that are impossible from here.
-
-    Raises:
-        LiptError: a setting would fail in a pod; names the setting.
-    """
-    from lipt.data.sources import sources_without_files
-    from lipt.flow.validation import check_from_afar
-
-    if not config.workspace.startswith("s3://"):
-        raise UsageError(
-            f"workspace: {config.workspace} is a folder on this machine; pods cannot reach it",
-            "--set workspace=s3://BUCKET/PREFIX, in the object store of the cluster",
-        )
-    source = config.data.source
-    if "://" not in source and source not in sources_without_files():
-        raise UsageError(
-            f"data.source: {source} is a folder on this machine; pods cannot reach it",
-            f"lipt ingest {source} s3://BUCKET/DATA, then --set data.source=s3://BUCKET/DATA",
-        )
-    return check_from_afar(config)
-
-
-def _parameters(config: Config, engine: EngineClient, pairs: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration as parameters of the installed pipeline, and the parameters from `-p`."""
-    known = engine.parameters()
-    given = parse_pairs("-p", pairs, known)
-    for name, value in given.items():
-        if name in PARAMETERS or name == "config":
-            raise UsageError(f"-p {name}={value}: {name} is a setting", f"--set {PARAMETERS.get(name, (name,))[0]}=…")
-    pods = Pods.parse({name: value for name, value in (known | given).items() if name in Pods.model_fields})
-    parameters = parameters_of(config, list(known))
-    settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
-    if configure(parameters["config"], **settings) != config:
-        raise UsageError("this configuration cannot be expressed in parameters", "report it, with the configuration")
-    typed = {name: getattr(pods, name) for name in given}
-    return parameters | {name: str(value) if name == "gpus" else value for name, value in typed.items()}
 
 
 def _show(state: RunState) -> None:

@@ -17,8 +17,8 @@ from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.preflight import UnknownError
 from lipt.adapters.store import DatasetFiles, open_store
-from lipt.cli.cluster import check_submittable
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
+from lipt.cli.submission import check_submittable
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
 

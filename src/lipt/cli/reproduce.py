@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from lipt.cli.options import dry_run_option, parse_pairs, set_option
+from lipt.cli.submission import Place, place_option
 from lipt.cli.sweep import run_and_save, show_plan
 from lipt.errors import RunError, UsageError
 from lipt.flow.paper import NAMES, PaperSweep, Profile
@@ -22,6 +23,7 @@ from lipt.flow.paper import NAMES, PaperSweep, Profile
     help="cpu: a small network on digits, minutes on two cores. full: the paper's protocol, for GPUs.",
 )
 @set_option
+@place_option
 @click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only points with this value; repeatable.")
 @click.option(
     "--results",
@@ -37,6 +39,7 @@ def reproduce(
     name: str,
     profile: Profile,
     overrides: tuple[str, ...],
+    place: Place | None,
     only: tuple[str, ...],
     results: str,
     draw: bool,
@@ -44,20 +47,22 @@ def reproduce(
 ) -> None:
     """Repeat a table or figure of the paper as a sweep, with its numbers beside ours and random beside each.
 
-    --set changes the base of the sweep. After an interruption, run the same command again to continue.
+    --set changes the base of the sweep. After an interruption, run the same command again to continue. With --engine,
+    the runs start on a cluster, as with `lipt sweep`.
     """
-    if draw and (dry_run or overrides or only):
-        raise UsageError("--draw draws finished results; it excludes --dry-run, --set and --only", "remove them")
+    if draw and (dry_run or overrides or only or place):
+        excluded = "--dry-run, --set, --only and --engine"
+        raise UsageError(f"--draw draws finished results; it excludes {excluded}", "remove them")
     wanted = parse_pairs("--only", only)
     for each in NAMES if name == "all" else (name,):
         paper_sweep, path = PaperSweep.load(each), Path(results) / f"{each}-{profile}.jsonl"
         sweep = paper_sweep.sweep(profile, overrides).only(wanted)
         if dry_run:
             click.echo(paper_sweep.title)
-            show_plan(sweep, "text")
+            show_plan(sweep, "text", place)
             continue
         if not draw:
-            run_and_save(sweep, path)
+            run_and_save(sweep, path, place)
         click.echo(_draw(paper_sweep, path))
 
 

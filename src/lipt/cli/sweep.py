@@ -4,40 +4,52 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lipt.adapters.store import Store
 from lipt.cli.options import dry_run_option, output_option, print_json, set_option
+from lipt.cli.submission import Place, check_submittable, no_node, pipeline_parameters, place_option
 from lipt.cli.verbose import is_quiet
-from lipt.config import Sweep, load_sweep
+from lipt.config import Config, Sweep, load_sweep
 from lipt.errors import RunError, UsageError
 from lipt.progress import make_reporter
 from lipt.report.numbers import format_seconds
 from lipt.report.sweep import Result, table, to_lines
 from lipt.runtime.context import Context
 
+if TYPE_CHECKING:
+    from lipt.pods.sweep import SweepRuns
+
 
 @click.command()
 @click.argument("sweep_path", metavar="FILE", type=click.Path())
 @set_option
+@place_option
 @click.option("--results", metavar="FILE.jsonl", type=click.Path(), help="Default: named as FILE, in this folder.")
 @output_option
 @dry_run_option
-def sweep(sweep_path: str, overrides: tuple[str, ...], results: str | None, output: str, dry_run: bool) -> None:
+def sweep(
+    sweep_path: str, overrides: tuple[str, ...], place: Place | None, results: str | None, output: str, dry_run: bool
+) -> None:
     """Run a comparison at each point of a grid over settings.
 
     FILE contains `base`, the settings or the path of a configuration, and `grid`: for each setting a list of values.
     --set changes `base`. After an interruption, run the same command again to continue.
+
+    With --engine, each row of each point is a run on a cluster. The command starts the runs that are missing, waits for
+    them and collects the results. If you stop it, the runs in progress go on.
     """
     path = Path(results or f"{Path(sweep_path).stem}.jsonl")
     found = load_sweep(sweep_path, overrides)
     if dry_run:
-        show_plan(found, output)
+        show_plan(found, output, place)
         return
-    made = run_and_save(found, path)
+    made = run_and_save(found, path, place)
     if output == "json":
         print_json(as_json(made))
     else:
@@ -54,53 +66,123 @@ def context_of(found: Sweep) -> Iterator[Context]:
         reporter.close()
 
 
-def run_and_save(found: Sweep, path: Path) -> list[Result]:
+def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
     """Run a sweep; its results are in the file after each point.
+
+    Args:
+        place: where runs start on a cluster; None: run on this machine.
 
     Raises:
         RunError: the file cannot be written.
     """
-    from lipt.flow.sweep import run_sweep
 
     def save(results: Sequence[Result]) -> None:
         unfinished = path.with_name(f"{path.name}.part")
         unfinished.write_text(to_lines(results), encoding="utf-8")
         unfinished.replace(path)
 
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()  # fails now, and not after the first point
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
+    if place:
+        with runs_of(found, place) as runs:
+            return runs.run(save)
+    from lipt.flow.sweep import run_sweep
+
     with context_of(found) as ctx:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.open("a").close()  # fails now, and not after the first point
-        except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
         return run_sweep(ctx, found.points, save)
 
 
+@contextmanager
+def runs_of(found: Sweep, place: Place) -> Iterator[SweepRuns]:
+    """The runs of a sweep on a cluster; always releases the terminal.
+
+    Raises:
+        LiptError: a point cannot run there; names it.
+    """
+    from lipt.adapters.cluster.api import Cluster
+    from lipt.adapters.cluster.runs import engine_client
+    from lipt.adapters.cluster.runs_store import open_store_of_runs
+    from lipt.pods.sweep import SweepRuns
+
+    unknown = dict.fromkeys(check_submittable(found.base))  # first, because it needs no cluster
+    cluster = Cluster()
+    client = engine_client(place.engine, cluster, place.namespace)
+    known = client.parameters()
+
+    def checked(config: Config) -> dict[str, Any]:
+        unknown.update(dict.fromkeys(check_submittable(config)))
+        return pipeline_parameters(config, known, place.pairs)
+
+    parameters = known | checked(found.base)
+    if nowhere := no_node(cluster, place.engine, place.namespace, parameters):
+        click.echo(f"the runs will wait: {nowhere}", err=True)
+
+    def opened() -> AbstractContextManager[Store]:
+        return open_store_of_runs(cluster, place.namespace, str(parameters["s3"]), found.base.workspace)
+
+    reporter = make_reporter(quiet=is_quiet())
+    try:
+        runs = SweepRuns(
+            found.points,
+            client=client,
+            place=str(place),
+            parameters=checked,
+            opened=opened,
+            say=reporter.say,
+            at_once=place.at_once,
+        )
+        for what in unknown:
+            reporter.say(f"not checked: {what}")
+        yield runs
+    finally:
+        reporter.close()
+
+
 def as_json(results: Sequence[Result]) -> list[dict[str, object]]:
-    """The points, each with its rows and its gain over random."""
-    gains = [{"gain": asdict(gain) | {"level": gain.level}} if (gain := result.gain) else {} for result in results]
-    return [result.model_dump(mode="json") | gain for result, gain in zip(results, gains, strict=True)]
+    """The points, each with its rows and its gains over random and over random that is trained longer."""
+    documents = []
+    for result in results:
+        gains = {"gain": result.gain, "gain_over_longer": result.gain_over_longer}
+        told = {name: asdict(gain) | {"level": gain.level} for name, gain in gains.items() if gain}
+        documents.append(result.model_dump(mode="json") | told)
+    return documents
 
 
-def show_plan(found: Sweep, output: str) -> None:
-    """How many stages a sweep would run, and how long they take."""
+def show_plan(found: Sweep, output: str, place: Place | None) -> None:
+    """How many stages a sweep would run, and how long they take; on a cluster, how many runs it would start."""
+    seeds, rows = len(found.base.compare.seeds), len(found.points[0].config.compare.variants)
+    size, head = (
+        {"points": len(found.points), "rows": rows, "seeds": seeds},
+        f"{len(found.points)} points x {rows} rows x {seeds} seeds",
+    )
+    if place:
+        with runs_of(found, place) as runs, runs.opened() as store:
+            runs.look(store)
+            total, finished = runs.counts()
+        if output == "json":
+            print_json(size | {"runs": total, "finished": finished})
+        else:
+            click.echo(f"{head}: {total:,} runs, of which {finished:,} are finished")
+        return
     from lipt.flow.sweep import check_points, missing_stages
     from lipt.forecast.sweep import forecast_sweep
 
     with context_of(found) as ctx:
         check_points(ctx, found.points)
         missing = missing_stages(ctx, found.points)
-        stages, unknown = Counter(stage for stage, _ in missing.values()), ""
+        stages, unknown = Counter(each.stage for each in missing.values()), ""
         try:
             seconds = forecast_sweep(ctx, missing)
         except UsageError as error:  # the data set is not ingested
             seconds, unknown = {}, error.message
-    seeds, rows = len(found.base.compare.seeds), len(found.points[0].config.compare.variants)
     if output == "json":
-        document = {"points": len(found.points), "rows": rows, "seeds": seeds, "stages": stages}
-        print_json(document | {"seconds": seconds, "wall_s": sum(seconds.values()) if seconds else None})
+        wall_s = sum(seconds.values()) if seconds else None
+        print_json(size | {"stages": stages, "seconds": seconds, "wall_s": wall_s})
         return
-    click.echo(f"{len(found.points)} points x {rows} rows x {seeds} seeds")
+    click.echo(head)
     for stage, count in stages.items():
         click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds.get(stage))}".rstrip())
     if unknown:

@@ -22,7 +22,7 @@ _FIXED = {
     "compare": "base.compare lists seeds and rows",
 }
 #: The rows of a point, unless `compare.variants` lists others: what the subset must beat.
-ROWS = ("stratified", "rs2", "lipt")
+ROWS = ("stratified", "random-longer", "rs2", "lipt")
 
 
 @dataclass(frozen=True, kw_only=True)

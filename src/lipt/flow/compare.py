@@ -48,26 +48,33 @@ def run_comparison(ctx: Context, *, engine: Engine = "local") -> Document | None
 
 
 def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
-    """Run these variants under every seed; `lipt` is one of them."""
+    """Run these variants under every seed; `lipt` is one of them.
+
+    On a dry run, `random-longer` lacks the seeds whose choice was not made yet: its number of steps is unknown.
+    """
     entries: dict[str, Entry] = {}
     for variant in sorted(variants, key=lambda each: each.name == LONGER):  # last: it needs the cost of the choice
-        if variant.name == LONGER and ctx.dry_run:
-            ctx.reporter.say(f"-- {variant.name}: its number of steps is known when lipt has run")
-            continue
         outcomes = []
         for number, seed in enumerate(ctx.config.compare.seeds):
-            ctx.reporter.say(f"-- {variant.name}, seed {seed}")
             changes = variant.changes | {"seed": seed}
             if variant.name == LONGER:
-                steps = _steps_for_its_cost(ctx, entries["lipt"].outcomes[number])
-                changes |= {"train": changes["train"] | {"steps": steps}}
+                chosen = entries["lipt"].outcomes[number]
+                if not all(artifact.is_finished for artifact in chosen.artifacts()):
+                    ctx.reporter.say(f"-- {variant.name}, seed {seed}: its number of steps is known when lipt has run")
+                    continue
+                changes |= {"train": changes["train"] | {"steps": _steps_for_its_cost(ctx, chosen)}}
+            ctx.reporter.say(f"-- {variant.name}, seed {seed}")
             outcomes.append(run(with_config(ctx, changes)))
         entries[variant.name] = Entry.of(variant, outcomes)
-    return [entries[variant.name] for variant in variants if variant.name in entries]
+    return [entries[variant.name] for variant in variants]
 
 
 def _steps_for_its_cost(ctx: Context, chosen: Outcome) -> int:
-    """The steps of the main training, and those that take as many FLOPs as all stages before it."""
     spent = sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice())
-    trained, steps = ctx.workspace.cost(chosen.trained.model).flops, int(chosen.trained.model.summary["steps"])
-    return steps + round(spent * steps / trained)
+    model = chosen.trained.model
+    return longer_steps(int(model.summary["steps"]), choice_flops=spent, train_flops=ctx.workspace.cost(model).flops)
+
+
+def longer_steps(steps: int, *, choice_flops: int, train_flops: int) -> int:
+    """The steps of the main training, and those that take as many FLOPs as all stages before it."""
+    return steps + round(choice_flops * steps / train_flops)

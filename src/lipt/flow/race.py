@@ -82,7 +82,7 @@ class Race:
             made, lost = self.train(indices)
             for error in lost.values():
                 raise error
-            if not self.ctx.dry_run:
+            if all(artifact.is_finished for artifact in made.values()):  # on a dry run they may be only planned
                 reached = [float(made[index].summary["accuracy"]) for index in indices]
                 shown = ", ".join(
                     f"{labels[contestant]} {accuracy:.1%}" for contestant, accuracy in zip(field, reached, strict=True)

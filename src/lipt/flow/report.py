@@ -46,6 +46,11 @@ _ROLES: dict[str, doc.Role] = {
 }
 
 
+def role_of(variant: Variant) -> doc.Role:
+    """The role of a variant in the verdict."""
+    return _ROLES.get(variant.name, "other")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """One row of the comparison: a variant over its seeds."""
@@ -58,8 +63,7 @@ class Entry:
     @classmethod
     def of(cls, variant: Variant, outcomes: Sequence[Outcome]) -> Entry:
         """The row of a variant."""
-        role = _ROLES.get(variant.name, "other")
-        return cls(name=variant.name, label=variant.label, role=role, outcomes=tuple(outcomes))
+        return cls(name=variant.name, label=variant.label, role=role_of(variant), outcomes=tuple(outcomes))
 
 
 def write_report(

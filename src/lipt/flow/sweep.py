@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lipt.config import Config, Point
 from lipt.errors import LiptError
@@ -10,6 +10,7 @@ from lipt.flow.compare import run_variants
 from lipt.flow.report import all_artifacts, rows_of
 from lipt.flow.runs import note_point
 from lipt.flow.validation import check_comparison
+from lipt.flow.variants import LONGER
 from lipt.progress import Reporter
 from lipt.report.sweep import Result
 from lipt.runtime.context import Context
@@ -42,23 +43,45 @@ def check_points(ctx: Context, points: Sequence[Point]) -> None:
     Raises:
         LiptError: the first problem, with its point.
     """
+    silent = replace(ctx, reporter=Reporter(io.StringIO()))
     for point in points:
         try:
-            check_comparison(replace(ctx, config=point.config))
+            check_comparison(replace(silent, config=point.config))
         except LiptError as error:
             raise type(error)(f"{point}: {error.message}", error.remedy) from error
 
 
-def missing_stages(ctx: Context, points: Sequence[Point]) -> dict[str, tuple[str, Config]]:
-    """The stages that a sweep would run: address -> (stage, the configuration that needs it first)."""
-    missing: dict[str, tuple[str, Config]] = {}
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """A stage that a sweep would run."""
+
+    stage: str
+    config: Config
+    """The configuration that needs it first."""
+    longer: bool = False
+    """Whether it trains longer than the configuration says: as many FLOPs more as its choice takes."""
+
+
+def missing_stages(ctx: Context, points: Sequence[Point]) -> dict[str, Missing]:
+    """The stages that a sweep would run, by address.
+
+    As long as the cost of a choice is unknown, so is the address of the longer random training. It is then counted for
+    each choice. That is an upper bound: choices of equal cost share it.
+    """
+    missing: dict[str, Missing] = {}
     silent = replace(ctx, reporter=Reporter(io.StringIO()), dry_run=True)
     for point in points:
         own = replace(silent, config=point.config)
-        for entry in run_variants(own, check_comparison(own)):
-            for outcome in entry.outcomes:
-                for artifact in outcome.artifacts():
-                    finished = artifact.files or artifact.summary
-                    if not finished and artifact.ref not in missing:
-                        missing[artifact.ref] = artifact.stage, outcome.config
+        entries = {entry.name: entry for entry in run_variants(own, check_comparison(own))}
+        for outcome in (outcome for entry in entries.values() for outcome in entry.outcomes):
+            for artifact in outcome.artifacts():
+                if not artifact.is_finished:
+                    missing.setdefault(artifact.ref, Missing(stage=artifact.stage, config=outcome.config))
+        if LONGER not in entries:
+            continue
+        known = {outcome.config.seed for outcome in entries[LONGER].outcomes}
+        for chosen in (each for each in entries["lipt"].outcomes if each.config.seed not in known):
+            for stage in ("train", "evaluate"):
+                longer = Missing(stage=stage, config=chosen.config, longer=stage == "train")
+                missing.setdefault(f"{stage}/{LONGER} {chosen.trained.model.key}", longer)
     return missing

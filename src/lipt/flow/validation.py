@@ -20,7 +20,7 @@ from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_li
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
 from lipt.flow.raptr_checks import check_blocks, schedule_problems
-from lipt.flow.variants import Variant, baseline_of, variants
+from lipt.flow.variants import LONGER, Variant, baseline_of, variants
 from lipt.metrics import check_metrics
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
 from lipt.runtime.context import Context
@@ -47,7 +47,8 @@ def check_run(ctx: Context) -> None:
 def check_comparison(ctx: Context) -> list[Variant]:
     """Check the variants of a comparison; returns them.
 
-    If `compare.variants` is empty, variants that do not fit the configuration are left out, with a message.
+    If `compare.variants` is empty, variants that do not fit the configuration are left out, with a message. So is
+    `random-longer`, if the choice costs nothing beside the training.
 
     Raises:
         UsageError: `compare.variants` has an unknown name, or `lipt` is missing.
@@ -55,6 +56,9 @@ def check_comparison(ctx: Context) -> list[Variant]:
     """
     known = variants(ctx.config)
     names = ctx.config.compare.variants or list(known)
+    if LONGER in names and LONGER not in known:  # a sweep has this row at all points
+        ctx.reporter.say(f"left out: {LONGER}, because the choice costs nothing beside the training")
+        names = [name for name in names if name != LONGER]
     for name in names:
         if name not in known:
             raise UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))

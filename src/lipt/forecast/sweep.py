@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from lipt.config import Config, override
+from lipt.config import override
+from lipt.flow.sweep import Missing
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import rates_here
 from lipt.forecast.stages import work_of
@@ -11,7 +12,7 @@ from lipt.runtime.artifact import canonical_json
 from lipt.runtime.context import Context
 
 
-def forecast_sweep(ctx: Context, missing: Mapping[str, tuple[str, Config]]) -> dict[str, float]:
+def forecast_sweep(ctx: Context, missing: Mapping[str, Missing]) -> dict[str, float]:
     """Seconds per stage, on this machine.
 
     Args:
@@ -23,14 +24,23 @@ def forecast_sweep(ctx: Context, missing: Mapping[str, tuple[str, Config]]) -> d
     total: dict[str, float] = {}
     speeds: dict[bytes, Machine] = {}
     found: dict[bytes, dict[str, float]] = {}
-    for stage, config in missing.values():
-        alone = override(config, {"seed": 0, "train": {"random_baseline": False}})
+    for each in missing.values():
+        alone = override(each.config, {"seed": 0, "train": {"random_baseline": False}})
         name = canonical_json(alone.model_dump(mode="json"))
         if name not in found:
             own = Context.of(alone)
             found[name] = _part_seconds(own, speeds)
-        total[stage] = total.get(stage, 0) + found[name].get(stage, 0)
+        seconds = found[name]
+        spent = seconds.get(each.stage, 0) * (1 + _cost_of_choice(Context.of(alone)) if each.longer else 1)
+        total[each.stage] = total.get(each.stage, 0) + spent
     return total
+
+
+def _cost_of_choice(ctx: Context) -> float:
+    """FLOPs of all stages before the main training, per FLOP of the main training."""
+    flops = {work.stage: work.parts * work.flops for work in work_of(ctx, DataSize.stored(ctx))}
+    trained = flops.pop("train")
+    return (sum(flops.values()) - flops["evaluate"]) / trained
 
 
 def _part_seconds(ctx: Context, speeds: dict[bytes, Machine]) -> dict[str, float]:

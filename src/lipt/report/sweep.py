@@ -16,7 +16,7 @@ from lipt.report.numbers import DASH, format_flops, format_number, format_points
 from lipt.report.significance import Difference, deviation, difference, mean_accuracy
 
 #: Headings of the usual rows; other rows are called by their names.
-_HEADINGS = {"lipt": "ours", "stratified": "random", "rs2": "RS2"}
+_HEADINGS = {"lipt": "ours", "stratified": "random", "random-longer": "random, longer", "rs2": "RS2"}
 #: Fields of a row -> headings.
 _BUDGETS = {"steps": "steps", "images": "images seen"}
 _VERDICTS = {"wins": "yes", "loses": "no, reversed", "tie": "not told apart", "unknown": "too few seeds"}
@@ -50,6 +50,12 @@ class Result(BaseModel):
         """Our accuracy minus the accuracy of random."""
         return difference(self.ours, self.random) if self.random else None
 
+    @property
+    def gain_over_longer(self) -> Difference | None:
+        """Our accuracy minus the accuracy of random that gets the cost of the choice as more steps."""
+        longer = next((row for row in self.rows if row.role == "longer"), None)
+        return difference(self.ours, longer) if longer else None
+
 
 def to_lines(results: Sequence[Result]) -> str:
     """A line of JSON per point."""
@@ -73,10 +79,10 @@ def read_lines(text: str, origin: str) -> list[Result]:
 
 
 def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None) -> str:
-    """A row per point, as Markdown: axes, paper's number, ours, other rows, seeds, gain over random, costs.
+    """A row per point, as Markdown: axes, paper's number, ours, other rows, seeds, gains over random, costs.
 
     Steps and images are those of our main training; rows that trained for longer or shorter follow in brackets.
-    Accuracies are in %, mean ± standard deviation over the seeds. The gain is in points with its 95 % interval, paired
+    Accuracies are in %, mean ± standard deviation over the seeds. Gains are in points with their 95 % interval, paired
     by seed (Student's t); bold if the interval excludes 0.
 
     Args:
@@ -86,12 +92,14 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
     others = list(dict.fromkeys(row.name for result in results for row in result.rows if row.role != "selected"))
     numbers = [paper(result.point) for result in results]
     in_paper, in_seconds = any(number is not None for number in numbers), any(isinstance(n, str) for n in numbers)
+    with_longer = any(result.gain_over_longer for result in results)
     head = [*axes, *(["paper"] * in_paper), "ours", *(_HEADINGS.get(name, name) for name in others), "n"]
     budgets = [
         name for name in ("steps", "images") if any(getattr(result.ours, name) is not None for result in results)
     ]
     head += [
         "ours − random",
+        *(["ours − random, longer"] * with_longer),
         *(_BUDGETS[name] for name in budgets),
         "pre-training in epochs",
         *(["seconds before + in the main training", "FLOPs"] * in_seconds),
@@ -103,7 +111,8 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
         if in_paper:
             cells.append(DASH if number is None else number if isinstance(number, str) else f"{number:.1f}")
         cells += [_accuracy(ours), *(_accuracy(result.row(name)) for name in others), str(len(ours.seeds))]
-        cells += [_gain(gain), *(_budget(result, name) for name in budgets)]
+        cells += [_gain(gain), *([_gain(result.gain_over_longer)] * with_longer)]
+        cells += [_budget(result, name) for name in budgets]
         cells += [DASH if ours.pretrain_cost is None else f"{ours.pretrain_cost:.1f}"]
         if in_seconds:
             cells += [_seconds(ours), format_flops(ours.flops)]

@@ -78,7 +78,7 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         headline = f"Unknown: no random baseline has the budgets of {row.label}: {_shares(row)}, {_length(row)}."
         return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
     delta = difference(row, random)
-    price = [*_price_over_random(row, random), *_against_longer(row, others)]
+    price = [*_price_over_random(row, random), *_against_longer(row, random, others)]
     sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
     return Verdict(headline=_headline(row, random, delta), level=delta.level, sentences=sentences)
 
@@ -171,9 +171,19 @@ def _price_over_random(row: Row, random: Row) -> Iterator[str]:
         yield f"Selection is not free: compared with {random.label} it takes {_join(ratios)}."
 
 
-def _against_longer(row: Row, others: Sequence[Row]) -> Iterator[str]:
-    """Whether the choice is worth its FLOPs: compared with random that spends them on more steps."""
-    for longer in (other for other in others if other.role == "longer"):
+def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Whether the choice is worth its FLOPs: compared with random that spends them on more steps.
+
+    Without that row: how many FLOPs the choice takes, and which row tells whether they are worth it.
+    """
+    longer_rows = [other for other in others if other.role == "longer"]
+    if not longer_rows and row.flops and random.flops and row.flops > random.flops and not random.pretrain_cost:
+        share = format_budget((row.flops - random.flops) / random.flops)
+        yield (
+            f"The choice took {share} of the FLOPs of the training. The row random-longer of lipt compare shows "
+            "whether more steps on a random subset gain more."
+        )
+    for longer in longer_rows:
         delta = difference(row, longer)
         steps = f"{format_whole(longer.steps or 0)} instead of {format_whole(row.steps or 0)}"
         meaning = {

@@ -61,6 +61,11 @@ class Artifact:
         """`STAGE/KEY`."""
         return f"{self.stage}/{self.key}"
 
+    @property
+    def is_finished(self) -> bool:
+        """False for one that a dry run only planned."""
+        return bool(self.files or self.summary)
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all fields."""

@@ -121,6 +121,23 @@ def test_seeds_that_agree_exactly_do_not_make_one_image_significant():
     assert delta.level == "tie"
 
 
+@pytest.mark.parametrize(
+    ("images", "level"),
+    [(133_000, "wins"), (100_000, "unknown")],
+    ids=["smaller last batches", "images left out"],
+)
+def test_rows_that_saw_fewer_images_are_not_ranked(images, level):
+    """`draw: infobatch` leaves out images: with equal epochs it sees fewer of them, so it is no equal comparison."""
+    steps = 1_080 if level == "wins" else 800
+    assert _judge([0.9] * 3, [0.1] * 3, images=images, steps=steps).level == level
+
+
+def test_without_counted_images_the_epochs_must_be_equal():
+    unknown = {"images": None, "steps": None}
+    assert _judge([0.9] * 3, [0.1] * 3, **unknown).level == "wins"
+    assert _judge([0.9] * 3, [0.1] * 3, **unknown, epochs=60).level == "unknown"
+
+
 def test_with_equal_steps_the_number_of_epochs_does_not_matter():
     """`train.steps`: draws that skip images take more epochs for as many steps."""
     assert _judge([0.9, 0.9, 0.9], [0.1, 0.1, 0.1], epochs=60).level == "wins"
@@ -180,6 +197,15 @@ def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
     (sentence,) = (each for each in verdict.sentences if "FLOPs of the choice" in each)
     assert "(3,000 instead of 1,080), a class-balanced random subset reaches" in sentence
     assert sentence.endswith(f"{said}.")
+
+
+def test_a_plain_run_says_what_its_choice_cost():
+    """And which row tells whether it was worth it; not if it cost nothing, or is the start of both trainings."""
+    ours, random = row("lipt", [0.78], "selected", flops=3.1e12), row("random", [0.75], "random", flops=1e12)
+    text = " ".join(judge([ours, random]).sentences)
+    assert "The choice took 210 % of the FLOPs of the training. The row random-longer of lipt compare shows" in text
+    for other in (random.model_copy(update={"pretrain_cost": 1.3}), random.model_copy(update={"flops": 3.1e12})):
+        assert "random-longer" not in " ".join(judge([ours, other]).sentences)
 
 
 def test_a_pool_and_its_budgets_are_named_separately():

@@ -1,0 +1,73 @@
+"""The cells of a sweep on a cluster: what one run makes, and the rows of a comparison from the reports of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from lipt.config import Config, Point, override
+from lipt.flow.compare import longer_steps
+from lipt.flow.graph import trains_models
+from lipt.flow.report import role_of
+from lipt.flow.variants import Variant
+from lipt.report.document import Document, Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A row of a point under one seed: what one run makes."""
+
+    point: Point
+    variant: Variant
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.point}, {self.variant.name}, seed {self.seed}"
+
+    def config(self, steps: int | None = None) -> Config:
+        """The configuration of its run. Of two cells with equal outcomes it is often the same.
+
+        Args:
+            steps: of the main training; None: as configured.
+        """
+        changed = override(self.point.config, self.variant.changes)
+        alone: dict[str, Any] = {"seed": self.seed, "train": {"random_baseline": False}}
+        if steps is not None:
+            alone["train"]["steps"] = steps
+        config, default = override(changed, alone), Config()
+        # Parameters of a pipeline must not contradict its profile, but rows change what a profile sets.
+        unused = ["compare", "profile"]
+        if not trains_models(config):
+            unused += ["initialise", "dispatch", "pretrain", "merge", "score"]
+        return config.model_copy(update={name: getattr(default, name) for name in unused})
+
+
+def steps_for_its_cost(chosen: Document) -> int:
+    """The steps of `random-longer`, from the report of the run that chose."""
+    flops = dict.fromkeys(("choice", "train", "evaluate"), 0)
+    for each in chosen.ledger:
+        flops[each.stage if each.stage in flops else "choice"] += each.flops
+    return longer_steps(int(chosen.rows[0].steps or 0), choice_flops=flops["choice"], train_flops=flops["train"])
+
+
+def over_seeds(variant: Variant, rows: Sequence[Row]) -> Row:
+    """The row of a comparison, from the rows of its runs, one per seed."""
+
+    def mean(name: str) -> float | None:
+        values = [getattr(row, name) for row in rows]
+        return None if None in values else fmean(values)
+
+    stages = dict.fromkeys(stage for row in rows for stage in row.stage_wall_s)
+    return rows[0].model_copy(
+        update={name: mean(name) for name in ("steps", "images", "pretrain_cost", "data_bytes", "model_bytes", "flops")}
+        | {
+            "name": variant.name,
+            "label": variant.label,
+            "role": role_of(variant),
+            "seeds": [seed for row in rows for seed in row.seeds],
+            "accuracy": [accuracy for row in rows for accuracy in row.accuracy],
+            "stage_wall_s": {stage: fmean(row.stage_wall_s.get(stage, 0) for row in rows) for stage in stages},
+        }
+    )
