@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +31,23 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
-def blocks(*languages: str) -> list[Block]:
-    """All blocks of all pages, or those in these languages."""
-    return [block for page in PAGES for block in _of(page) if not languages or block.language in languages]
+def blocks(*languages: str, page: str | None = None) -> list[Block]:
+    """All blocks of all pages or of one; only those in these languages, if some are given."""
+    chosen = [ROOT / page] if page else PAGES
+    return [block for each in chosen for block in _of(each) if not languages or block.language in languages]
 
 
-def script(page: str, start: str, words: Mapping[str, str] | None = None) -> str:
-    """The shell block of a page that starts so, with `words` replaced, each of which occurs."""
-    (code,) = [block.code for block in blocks("bash") if block.page == page and block.code.startswith(start)]
+def script(page: str, start: str, words: Mapping[str, str] | None = None, *, without: Sequence[str] = ()) -> str:
+    """The shell block of a page that starts so.
+
+    Args:
+        words: word -> what stands there instead; each of them occurs.
+        without: beginnings of commands that are left out; each of them begins one or more.
+    """
+    (code,) = [block.code for block in blocks("bash", page=page) if block.code.startswith(start)]
+    for beginning in without:
+        code, found = re.subn(rf"^{re.escape(beginning)}(.*\\\n)*.*\n", "", code, flags=re.MULTILINE)
+        assert found, f"{page}: no command begins with {beginning!r}"
     for word, value in (words or {}).items():
         assert word in code, f"{page}: no {word!r} in {code!r}"
         code = code.replace(word, value)
@@ -59,3 +68,13 @@ def inline_commands() -> Iterator[tuple[str, str]]:
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
         for found in _INLINE.finditer(text):
             yield page.relative_to(ROOT).as_posix(), " ".join(found[1].split())
+
+
+def written(page: str) -> dict[str, str]:
+    """The files that a page tells its reader to write: blocks that begin with `# NAME`. Other pages use photos.yaml."""
+    named = {}
+    for block in blocks("yaml", "python"):
+        first = re.match(r"# (\w+\.\w+)\n", block.code)
+        if first and (block.page == page or first[1] == "photos.yaml"):
+            named[first[1]] = block.code
+    return named

@@ -1,15 +1,18 @@
 """Every block of code on a page works.
 
-- Python is executed; settings are loaded; commands of `lipt` are parsed by the command line itself. Those that need no
-  cluster are also run (test_commands_run.py).
-- Commands of other programs are checked as far as they name files or targets of ours. The end-to-end tests (tests/e2e)
-  run the block of the README and those of the cluster pages that need neither Kubeflow nor a second store.
+- Python is executed; settings are loaded; commands of `lipt` are parsed by the command line itself.
+- Commands of other programs are checked as far as they name files or targets of ours.
+- Where commands are executed says places.py.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +29,18 @@ from lipt.cli import cli
 from lipt.config import load_config, load_sweep, parse_config
 from lipt.selection import ALGORITHMS, Candidates, select
 from lipt.training.tensor_files import pack, state_of
-from tests.docs.pages import ROOT, Block, blocks, inline_commands
+from tests.docs.commands import commands
+from tests.docs.pages import ROOT, Block, blocks, inline_commands, written
+from tests.manifests.objects import built
 
 LANGUAGES = {"bash", "bibtex", "python", "text", "yaml"}
 #: Programs that are not ours.
 OTHERS = {"base64", "docker", "export", "git", "kfp", "kind", "kubectl", "pip", "source"}
 #: Python that is executed elsewhere, or must not be.
 ELSEWHERE = {
-    "docs/reference/examples.md": "the tests of the examples run it",
+    "docs/reference/examples.md": "test_examples.py runs the notebook and the network in examples/",
     "CONTRIBUTING.md": "test_add_a_source.py, test_add_an_algorithm.py and test_add_a_stage.py run it",
-    "docs/explanation/architecture.md": "it crashes the process: it shows a fault of oneDNN",
+    "docs/explanation/architecture.md": "it crashes the process: test_a_fault_of_onednn runs it in one of its own",
 }
 
 
@@ -52,34 +57,6 @@ def test_blocks_fit_into_80_columns(block: Block) -> None:
     if block.language in ("bash", "python", "text", "yaml"):
         lines = [line for line in block.code.splitlines() if "https://" not in line]
         assert [line for line in lines if len(line) > 80] == []
-
-
-def commands(code: str) -> list[list[str]]:
-    """The commands of a shell block, split into words; `$(…)` counts as a command of its own."""
-    found = []
-    for name, value in re.findall(r"^(\w+)=([^$\s]+)$", code, re.MULTILINE):
-        code = code.replace(f"{name}={value}\n", "").replace(f"${name}", value)
-    for line in code.replace("\\\n", " ").splitlines():
-        for inner in re.findall(r"\$\(([^()]*)\)", line):
-            found += commands(inner)
-        words = shlex.split(re.sub(r"^\w+=\$\([^()]*\)", "", re.sub(r"(?<=\s)&(?=\s|$)", ";", line)), comments=True)
-        while words:
-            end = next(
-                (i for i, word in enumerate(words) if word in (";", "|", "&&") or word.endswith(";")), len(words)
-            )
-            found += [words[:end]] if end else []
-            words = words[end + 1 :]
-    return found
-
-
-def written(page: str) -> dict[str, str]:
-    """The files that a page tells its reader to write: blocks that begin with `# NAME`. Other pages use photos.yaml."""
-    named = {}
-    for block in blocks("yaml", "python"):
-        first = re.match(r"# (\w+\.\w+)\n", block.code)
-        if first and (block.page == page or first[1] == "photos.yaml"):
-            named[first[1]] = block.code
-    return named
 
 
 @pytest.mark.parametrize("block", blocks("bash"), ids=str)
@@ -161,9 +138,35 @@ def test_settings(block: Block, tmp_path: Path) -> None:
             (tmp_path / name).write_text(code)
         (tmp_path / "sweep.yaml").write_text(block.code)
         assert load_sweep(str(tmp_path / "sweep.yaml")).points
-    elif "apiVersion" not in document:  # a kustomization: tests/manifests builds its like
+    elif document.get("kind") == "Kustomization":
+        manifests = Path(shutil.copytree(ROOT / "manifests", tmp_path / "manifests"))
+        place = manifests / "overlays/mine"
+        place.mkdir()
+        (place / "kustomization.yaml").write_text(block.code)
+        assert built(place)
+    elif "apiVersion" not in document:  # a workflow: test_examples.py checks it
         config = parse_config(document)
         assert config.select.algorithm in ALGORITHMS
+
+
+def test_python_that_is_executed_elsewhere() -> None:
+    tests = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    for test in re.findall(r"test_\w+\.py", ELSEWHERE["CONTRIBUTING.md"]):
+        assert "CONTRIBUTING.md" in tests[test]
+    cells = json.loads(next((ROOT / "examples").glob("*.ipynb")).read_text())["cells"]
+    sources = ["".join(cell["source"]).strip() for cell in cells if cell["cell_type"] == "code"]
+    sources += [path.read_text().strip() for path in (ROOT / "examples").rglob("*.py")]
+    shown = [block.code.strip() for block in blocks("python", page="docs/reference/examples.md")]
+    assert shown
+    assert [code for code in shown if code not in sources] == []
+
+
+def test_a_fault_of_onednn(tmp_path: Path) -> None:
+    """The example is Python without an error: it ends well, or torch's library ends the process by a signal."""
+    (block,) = blocks("python", page="docs/explanation/architecture.md")
+    (tmp_path / "fault.py").write_text(block.code)
+    ended = subprocess.run([sys.executable, tmp_path / "fault.py"], capture_output=True, text=True, check=False)
+    assert ended.returncode <= 0, ended.stderr
 
 
 class _Namespace(dict[str, Any]):

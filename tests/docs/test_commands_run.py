@@ -1,92 +1,77 @@
-"""The commands of the pages that need no cluster run, in the order of the page, on few small images and for few steps.
+"""The commands of the pages that need no cluster run, in the order of the page; `reader.py` says what is smaller.
 
 All pages share one folder with one workspace, so a stage that two commands need runs once.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import pytest
-import yaml
-from PIL import Image
 
-from lipt.cli import main
-from tests.docs.pages import ROOT, Block, blocks
-from tests.docs.test_blocks import commands, written
+from tests.docs.commands import all_commands
+from tests.docs.pages import PAGES, ROOT, blocks
+from tests.docs.places import here
+from tests.docs.reader import Reader, make, shell
+from tests.docs.typed import typed
 
-VERBS = {"run", "compare", "doctor", "plan", "export", "sweep", "reproduce"}
-#: What a reader fills in.
-FILLED = {"CONFIG": "photos.yaml", "FOLDER": "photos", "data.source=FOLDER": "data.source=photos"}
-#: Small enough for one core.
-SMALL = ["model.width=4", "initialise.epochs=1", "dispatch.jigsaws=2", "compare.seeds=[0]", "device=cpu"]
-BATCHES = [f"{stage}.batch_size=16" for stage in ("initialise", "dispatch", "train")]
-#: Runs of hours on CIFAR-10; test_paper.py runs their like.
-LONG = {"lipt reproduce table3", "lipt reproduce table3 --draw"}
-
-
-def runnable(block: Block) -> list[list[str]]:
-    """The commands of a block that run on one machine with what the page gives."""
-    found = []
-    for words in commands(block.code):
-        filled = [FILLED.get(word, word) for word in words]
-        here = words[0] == "lipt" and words[1] in VERBS and " ".join(words) not in LONG
-        if "--engine" in words and words[1] != "plan":
-            here = False  # it asks the cluster
-        if here and not any(word.isupper() or "full" in word for word in filled):
-            found.append(filled[1:])
-    return found
-
-
-PAGES = sorted({block.page for block in blocks("bash") if runnable(block)})
+COMMANDS = [command for command in all_commands() if here(command)]
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
+WITH_COMMANDS = [page for page in NAMES if typed(page) or any(command.page == page for command in COMMANDS)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A reader's folder: images, the examples, and the files that the pages tell to write."""
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     root = tmp_path_factory.mktemp("reader")
-    draw = np.random.default_rng(0)
-    for split, label, i in np.ndindex(2, 2, 150):
-        path = root / "photos" / ("train", "test")[split] / ("cat", "dog")[label] / f"{i:03d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draw.integers(100 * label, 100 * label + 150, (32, 32, 3), dtype=np.uint8)).save(path)
-    (root / "examples").symlink_to(ROOT / "examples")
-    for page in PAGES:
-        for name, code in written(page).items():
-            (root / name).write_text(code)
-    photos = yaml.safe_load((root / "photos.yaml").read_text())
-    photos["data"]["image_size"] = 16
-    (root / "photos.yaml").write_text(yaml.safe_dump(photos))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.syspath_prepend(str(root))
-        yield root
+        patch.setenv("BROWSER", "true")  # the program that does nothing
+        yield Reader(root)
 
 
-def small(words: list[str]) -> list[str]:
-    """A command with settings that make it small, behind its own."""
-    if words[0] == "reproduce" or "--engine" in words:
-        return words
-    text = " ".join(words)
-    length = "train.steps=4" if "train.steps" in text else "train.epochs=4" if "raptr" in text else "train.epochs=1"
-    changes = [length, *SMALL, *([] if "quickstart" in text else BATCHES)]
-    if "mine.yaml" in text:  # `width` belongs to LiPT's own networks
-        changes.remove("model.width=4")
-    return [*words, *(part for change in changes for part in ("--set", change))]
+@pytest.mark.parametrize("page", WITH_COMMANDS)
+def test_the_commands_of_a_page_run(
+    page: str,
+    reader: Reader,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mine = [command for command in COMMANDS if command.page == page]
+    for line, together in groupby(mine, key=lambda command: command.line):
+        others = []
+        for command in together:
+            if command.words[:2] == ("lipt", "--version") or command.words[0] not in ("lipt", "make", "export"):
+                others.append(command.words)
+            elif command.words[0] == "make":
+                make(command.words[1], tmp_path)
+            elif command.words[0] == "export":
+                monkeypatch.setenv(*command.words[1].split("=", 1))
+            else:
+                capsys.readouterr()
+                reader.types([in_our_store(word, request) for word in command.words])
+                shown(page, line, capsys.readouterr().out)
+        if others:
+            shell(others, tmp_path)
+    for words in typed(page):
+        if words[1] in ("init", "pipeline"):  # they never replace a file
+            monkeypatch.chdir(tmp_path)
+        reader.types(words)
+        monkeypatch.chdir(reader.folder)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for block in blocks("bash"):
-        for name, value in re.findall(r"^export (LIPT_METRICS)=(\S+)$", block.code, re.MULTILINE):
-            if block.page == page:
-                monkeypatch.setenv(name, value)
-        for words in runnable(block) if block.page == page else ():
-            if words[0] == "export":
-                Path(words[-1]).unlink(missing_ok=True)  # of another page
-            main(small(words))  # SystemExit if it fails
-            if words[0] == "export":
-                assert Path(words[-1]).exists()
+def in_our_store(word: str, request: pytest.FixtureRequest) -> str:
+    """A destination in an object store, in that of the tests."""
+    return word.replace("s3://lipt", request.getfixturevalue("s3")) if word.startswith("s3://lipt") else word
+
+
+def shown(page: str, line: int, printed: str) -> None:
+    """A table of `lipt plan` that a page shows right below a command is what that command prints first."""
+    after = next((block for block in blocks(page=page) if block.line > line), None)
+    if after and after.language == "text" and after.code.startswith("stage "):
+        expected = [text.rstrip() for text in after.code.splitlines()]
+        assert [text.rstrip() for text in printed.splitlines()][: len(expected)] == expected

@@ -8,26 +8,23 @@ import subprocess
 import threading
 from pathlib import Path
 
-from tests.docs.pages import blocks
-from tests.e2e.cluster import IMAGE, NAMESPACE, ROOT, kubectl, shell
+from tests.docs.pages import script
+from tests.e2e.cluster import NAMESPACE, kubectl, shell
 
-#: `tests.e2e.prepare` does these with the cluster at hand.
-PREPARED = f"""kind create cluster
-make image VARIANT=cpu
-kind load docker-image {IMAGE}
-kubectl create namespace argo"""
+#: `tests.e2e.prepare` does these with the cluster at hand; the page tests compare them with its driver, kind.sh.
+PREPARED = (
+    "kind create cluster",
+    "make image VARIANT=cpu",
+    "kind load docker-image",
+    "kubectl create namespace argo",
+    "kubectl apply --server-side -n argo",
+    "pip install '.[kubeflow]'",
+)
 
 
 def test_from_the_readme_to_a_report(tmp_path: Path) -> None:
-    (block,) = [one for one in blocks("bash") if one.page == "README.md" and "kind create cluster" in one.code]
-    code = re.sub(r" +#.*", "", block.code.replace("\\\n ", ""))
-    prepared, argo, rest = code.partition("kubectl apply --server-side -n argo -f")
-    assert prepared.strip() == PREPARED
-    address, *lines = rest.strip().splitlines()
-    assert address.strip() in (ROOT / "tests/e2e/kind.sh").read_text(encoding="utf-8")
-    apply, wait, create, watch, install, report = lines
-    assert (argo != "", install) == (True, "pip install '.[kubeflow]'")
-
+    code = script("README.md", "kind create cluster", without=PREPARED)
+    apply, wait, create, watch, report = re.sub(r" +#.*", "", code).splitlines()
     shell(apply)
     shell(wait)
     name = shell(create).split()[0].rpartition("/")[2]

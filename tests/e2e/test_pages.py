@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
+import shutil
 from copy import copy
 from pathlib import Path
 from typing import Any
 
 from tests.docs.pages import script
-from tests.e2e.cluster import BUCKET, NAMESPACE, STORE, Run, kubectl, shell
+from tests.e2e.cluster import BUCKET, NAMESPACE, ROOT, STORE, Run, kubectl, shell
 
 KUBEFLOW, CLUSTER = "docs/explanation/kubeflow.md", "docs/howto/cluster.md"
+#: Stands for the namespace of a Kubeflow profile; Kubeflow is not installed.
+PROFILE = "lipt-profile"
+#: The page creates the credentials, and later replaces them.
+CREATE = (
+    "kubectl -n NAMESPACE create secret generic lipt-s3 \\\n  --from-literal=accesskey=… --from-literal=secretkey=…\n"
+)
+REPLACE = (
+    "kubectl -n NAMESPACE create secret generic lipt-s3 \\\n  --from-literal=accesskey=… --from-literal=secretkey=… \\"
+)
 
 
 def test_a_run_from_a_file_that_computes_nothing_again(
@@ -31,11 +40,18 @@ def test_a_run_from_a_file_that_computes_nothing_again(
 
 def test_doctor(reference: tuple[Run, dict[str, bytes]]) -> None:
     words = {"CONFIG": str(reference[0].config), "NAMESPACE": NAMESPACE, "BUCKET/PREFIX": f"{BUCKET}/reference"}
-    argo, kubeflow = re.split(r"\n(?=lipt doctor)", script(CLUSTER, "lipt doctor", words).strip())
-    assert "--engine kubeflow" in kubeflow  # not installed here
-    found = json.loads(shell(f"{argo} -o json"))
-    assert not [name for name, check in found.items() if check["ok"] is False]
-    assert found["pod"]["ok"] is True
+    one = script(CLUSTER, "lipt doctor", words, without=("lipt doctor CONFIG --engine kubeflow",))
+    smaller = {"photos.yaml": words["CONFIG"], "s3://lipt/data/photos": "digits", "gpus=4": "gpus=1"}
+    several = script("docs/howto/several-nodes.md", "lipt doctor photos.yaml", smaller, without=("lipt submit",))
+    for command in (one, several):
+        found = json.loads(shell(f"{command.rstrip()} -o json"))
+        assert not [name for name, check in found.items() if check["ok"] is False]
+        assert found["pod"]["ok"] is True
+
+
+def test_a_run_that_lost_no_worker_has_no_event(reference: tuple[Run, dict[str, bytes]]) -> None:
+    listed = shell(script("docs/howto/metrics.md", "kubectl -n lipt get events"))
+    assert reference[0].workflow not in listed
 
 
 def test_when_something_fails(reference: tuple[Run, dict[str, bytes]]) -> None:
@@ -69,3 +85,27 @@ def test_people_and_pull_secrets(overlay: None) -> None:
     for namespace in (NAMESPACE, STORE):
         kubectl("delete", "rolebinding", "lipt-users", namespace=namespace)
     kubectl("patch", "serviceaccount", "lipt-worker", "--type=merge", "-p", '{"imagePullSecrets": null}')
+
+
+def test_a_profile_of_kubeflow(overlay: None, tmp_path: Path) -> None:
+    """What the page installs for a profile, changes and removes again. A namespace stands for it, without Kubeflow."""
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    kustomization = tmp_path / "manifests/overlays/kubeflow/kustomization.yaml"
+    before, after = kustomization.read_text(encoding="utf-8").split("\nnamespace: kubeflow\n")
+    kustomization.write_text(f"{before}\nnamespace: {PROFILE}\n{after}", encoding="utf-8")
+    words = {"NAMESPACE": PROFILE}
+    kubectl("create", "namespace", PROFILE)
+    try:
+        shell(script(CLUSTER, CREATE, words))
+        shell(script(CLUSTER, "kubectl apply -k manifests/overlays/kubeflow"), folder=tmp_path)
+        assert "lipt-s3" in kubectl("get", "configmaps", "-o", "name", namespace=PROFILE)
+        made = kubectl("get", "secret", "lipt-s3", "-o", "jsonpath={.metadata.uid}", namespace=PROFILE)
+        shell(script(CLUSTER, REPLACE, words | {"secretkey=…": "secretkey=another"}))
+        assert kubectl("get", "secret", "lipt-s3", "-o", "jsonpath={.metadata.uid}", namespace=PROFILE) == made
+        assert "YW5vdGhlcg==" in kubectl("get", "secret", "lipt-s3", "-o", "json", namespace=PROFILE)
+        shell(script(CLUSTER, "kubectl -n NAMESPACE create rolebinding", words, without=("kubectl -n lipt-store",)))
+        shell(script(CLUSTER, "kubectl -n NAMESPACE get workflows", words, without=("kfp",)), folder=tmp_path)
+        kinds = "serviceaccounts,roles,rolebindings,configmaps,secrets,services,networkpolicies"
+        assert "lipt" not in kubectl("get", kinds, "-o", "name", namespace=PROFILE)
+    finally:
+        kubectl("delete", "namespace", PROFILE)

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -18,12 +17,10 @@ from PIL import Image
 
 from lipt.cli import main
 from lipt.pods.spec import PARAMETERS, configure
-from lipt.version import __version__
-from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
+from tests.unit.cluster.installed import TEMPLATE, Installed
+from tests.unit.cluster.servers import serving, use_cluster
 
 ROOT = Path(__file__).parents[2]
-TEMPLATE = yaml.safe_load((ROOT / "manifests/base/workflowtemplate.yaml").read_text())
-PIPELINE = next(yaml.safe_load_all((ROOT / "pipelines/lipt.yaml").read_text()))
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").iterdir())
 #: On the digits: 3 jigsaws of 32 images, one epoch.
 SMALL = ["model.width=4", "initialise.epochs=1", "dispatch.jigsaws=2", "train.epochs=1"]
@@ -145,27 +142,10 @@ def test_fresh_draws(start: Callable[[str], Path]) -> None:
     assert sorted((row["kept_fraction"], row["epoch_fraction"]) for row in rows) == [(0.1, 0.02), (1.0, 0.02)]
 
 
-class Cluster(JsonHandler):
-    """A cluster with LiPT's workflow template, and Kubeflow Pipelines with its pipeline."""
-
-    def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        version = {"pipeline_id": "p1", "pipeline_version_id": "v1", "pipeline_spec": PIPELINE}
-        template = TEMPLATE | {"metadata": {"labels": {"app.kubernetes.io/version": __version__}}}
-        if path.endswith("/workflowtemplates/lipt"):
-            self.answer(template)
-        elif path.endswith("/pipelines"):
-            self.answer({"pipelines": [{"pipeline_id": "p1", "display_name": "lipt"}], "total_size": 1})
-        elif path.endswith("/versions"):
-            self.answer({"pipeline_versions": [version], "total_size": 1})
-        else:
-            self.send_error(404)
-
-
 def sent(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The parameters that the example's `lipt submit` would send."""
     (submit,) = (words[1:] for words in commands(path) if words[1] == "submit")
-    with serving(Cluster) as address:
+    with serving(Installed) as address:
         use_cluster(address, path.parent, monkeypatch)
         monkeypatch.setenv("KFP_ENDPOINT", address)
         capsys.readouterr()
