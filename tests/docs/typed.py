@@ -48,7 +48,7 @@ def _filled(line: str) -> tuple[str, ...]:
 def _parses(words: tuple[str, ...]) -> bool:
     """Whether the command line takes it: no argument is missing."""
     command: click.Command = cli
-    context, rest = click.Context(cli, info_name="lipt"), list(words)
+    context, rest = click.Context(cli, **cli.context_settings), list(words)
     while isinstance(command, click.Group) and rest:
         found = command.get_command(context, rest.pop(0))
         assert found is not None, words
