@@ -53,7 +53,7 @@ def here(command: Command) -> bool:
 
 def is_local(words: tuple[str, ...]) -> bool:
     """Whether it is a command of `lipt` that works without a cluster."""
-    asks = words[:2] == ("lipt", "doctor") and "--engine" in words
+    asks = "--engine" in words and words[1] != "plan"
     about_a_run = any(word in ("$handle", "HANDLE") or word.startswith("argo/") for word in words)
     return words[0] == "lipt" and words[1] in VERBS and not asks and not about_a_run
 
