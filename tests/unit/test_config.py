@@ -149,7 +149,13 @@ def test_errors_name_key_and_remedy(setting: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("a: [", "is not YAML"), ("- 1", "contains a list"), (None, "cannot read")]
+    ("text", "message"),
+    [
+        ("a: [", "is not YAML"),
+        ("- 1", "contains a list"),
+        ("{base: run.yaml, grid: {seed: [0, 1]}}", "is a sweep"),
+        (None, "cannot read"),
+    ],
 )
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "run.yaml"

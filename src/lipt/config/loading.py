@@ -68,9 +68,11 @@ def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
     """Read a YAML file (None: all defaults) and apply `a.b=value` overrides, whose values are YAML.
 
     Raises:
-        UsageError: no such file, not YAML, not a mapping, or an invalid setting.
+        UsageError: no such file, not YAML, not a mapping, a sweep, or an invalid setting.
     """
     found = read_settings(path) if path is not None else ({}, {})
+    if {"base", "grid"} <= set(found[0]):
+        raise UsageError(f"{path} is a sweep: it has base and grid", f"lipt sweep {path}; on a cluster add --engine")
     document, places = with_overrides(*found, overrides or [])
     return parse_config(document, origin=path or "settings", places=places)
 
