@@ -8,7 +8,7 @@ import yaml
 
 from hatch_build import with_absolute_links
 from lipt import __version__
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 _TARGETS = re.compile(r"\]\(([^)]+)\)")
@@ -25,6 +25,13 @@ def test_the_citation_names_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == __version__
     assert citation["preferred-citation"]["title"] in " ".join(README.split())
+
+
+def test_images_have_the_tag_of_this_version() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    tags = re.findall(r"\blipt:(\d+(?:\.\d+)+)", text)
+    assert len(tags) > 3
+    assert set(tags) == {__version__}
 
 
 def test_links_lead_to_files() -> None:
