@@ -14,7 +14,7 @@ from lipt.adapters.cluster import api, argo
 from lipt.adapters.cluster.api import PATIENCE_S, Cluster, MissingError, Patience, UnreachableError, drawn_name
 from lipt.adapters.cluster.argo import Argo
 from lipt.config import parse_config
-from lipt.errors import LiptError, TransientError
+from lipt.errors import LiptError, RunError, TransientError
 from tests.conftest import free_port
 from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
@@ -79,6 +79,16 @@ def test_another_workflow_of_the_name_that_was_drawn_is_not_taken_for_ours(
     server.objects[f"{WORKFLOWS}/tiny-aaaaa"] = other
     assert Argo(Cluster(patience_s=20), "vision").submit("tiny", {}) == "tiny-bbbbb"
     assert server.objects[f"{WORKFLOWS}/tiny-aaaaa"] == other
+
+
+def test_names_are_not_drawn_without_end(server: type[Server], monkeypatch: Any) -> None:
+    names = ["tiny-aaaaa", "tiny-bbbbb", "tiny-ccccc"]
+    drawn = iter(names)
+    monkeypatch.setattr(argo, "drawn_name", lambda _base: next(drawn))
+    for name in names:  # as an admission webhook leaves them that drops annotations
+        server.objects[f"{WORKFLOWS}/{name}"] = {"metadata": {"name": name}}
+    with pytest.raises(RunError, match="tiny-aaaaa, tiny-bbbbb, tiny-ccccc in vision lack the annotation"):
+        Argo(Cluster(patience_s=20), "vision").submit("tiny", {})
 
 
 def test_drawn_names_are_valid_and_differ() -> None:

@@ -8,12 +8,14 @@ from typing import Any
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.manifest import labels_of
-from lipt.errors import UsageError
+from lipt.errors import RunError, UsageError
 from lipt.pipeline import BOXES
 
 _INSTALL = "kubectl apply -k manifests/overlays/kind (docs/howto/cluster.md)"
 #: Annotation that identifies our workflow, if the answer to an attempt was lost.
 SUBMISSION = "lipt.dev/submission"
+#: Names to draw for a workflow. Two in a row that exist already are a sign of something else.
+_DRAWS = 3
 _PHASES = {"Error": "Failed", "": "Pending", "Omitted": "Skipped"}
 
 
@@ -38,24 +40,28 @@ class Argo:
             {"name": key, "value": value if isinstance(value, str) else json.dumps(value)}
             for key, value in parameters.items()
         ]
-        submission, ours = secrets.token_hex(16), False
-        while not ours:  # again if another workflow has the drawn name
-            run = drawn_name(name)
+        submission, drawn = secrets.token_hex(16), list[str]()
+        while len(drawn) < _DRAWS:  # again if another workflow has the drawn name
+            drawn.append(drawn_name(name))
             made = self.cluster.create(
                 f"{self._path}/workflows",
                 {
                     "apiVersion": "argoproj.io/v1alpha1",
                     "kind": "Workflow",
                     "metadata": {
-                        "name": run,
+                        "name": drawn[-1],
                         "labels": labels_of("workflow"),
                         "annotations": {SUBMISSION: submission},
                     },
                     "spec": {"workflowTemplateRef": {"name": "lipt"}, "arguments": {"parameters": values}},
                 },
             )
-            ours = made["metadata"].get("annotations", {}).get(SUBMISSION) == submission
-        return run
+            if made["metadata"].get("annotations", {}).get(SUBMISSION) == submission:
+                return drawn[-1]
+        raise RunError(
+            f"the workflows {', '.join(drawn)} in {self.namespace} lack the annotation {SUBMISSION} of this submission",
+            "let the admission webhooks of the namespace keep annotations, and delete these workflows",
+        )
 
     def state(self, run: str) -> RunState:
         workflow = self.cluster.get(f"{self._path}/workflows/{run}")

@@ -50,7 +50,11 @@ class EngineClient(Protocol):
         ...
 
     def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
-        """Start a run; returns its identifier."""
+        """Start a run; returns its identifier.
+
+        Raises:
+            RunError: the cluster does not keep what identifies the run.
+        """
         ...
 
     def state(self, run: str) -> RunState:
