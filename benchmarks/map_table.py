@@ -1,7 +1,8 @@
 """The table and the heat map of `benchmarks.map`: `python -m benchmarks.map_table RESULTS.jsonl [FIGURE.svg]`.
 
 With `--against EARLIER.jsonl` the table has the accuracies minus the earlier ones of the same seeds. With
-`--random-steps N` the gains are over random that was trained for N steps.
+`--random-steps N` the gains are over random that was trained for N steps. With `--over RULE EPOCHS` they are over that
+rule with a scorer of so many epochs, at equal steps; RULE is written as in the table.
 
 Gains are test accuracy minus that of class-balanced random with the same seed, in points, with the 95 % interval of
 Student's t over the seeds. A gain whose interval excludes 0 is bold.
@@ -82,6 +83,11 @@ def changes(found: dict[Cell, dict[int, float]], earlier: dict[Cell, dict[int, f
     return table(found, lambda cell: _difference(paired(found[cell], earlier.get(cell, {}))))
 
 
+def over(found: dict[Cell, dict[int, float]], rule: str, epochs: int) -> str:
+    """How much each accuracy is above that of a rule with the same steps, share and seeds."""
+    return table(found, lambda cell: _difference(paired(found[cell], found.get((cell[0], cell[1], rule, epochs), {}))))
+
+
 def _difference(measured: tuple[float, float, int] | None) -> str:
     if measured is None:
         return "one seed"
@@ -126,11 +132,14 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("figure", type=Path, nargs="?")
     parser.add_argument("--random-steps", type=int)
+    parser.add_argument("--over", nargs=2, metavar=("RULE", "EPOCHS"))
     parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
     found = accuracies(arguments.results.read_text(encoding="utf-8").splitlines())
     if arguments.against:
         print(changes(found, accuracies(arguments.against.read_text(encoding="utf-8").splitlines())))
+    elif arguments.over:
+        print(over(found, arguments.over[0], int(arguments.over[1])))
     else:
         print(gains(found, arguments.random_steps))
     if arguments.figure:

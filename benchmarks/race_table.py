@@ -59,6 +59,7 @@ def main() -> None:
     head = ["kept", "seeds", *(f"rank correlation, {steps} steps" for steps in given.rounds)]
     print(f"| {' | '.join([*head, 'winner', 'chosen', 'best in hindsight', *rules])} |")
     print("|---" * (len(head) + 3 + len(rules)) + "|")
+    races = below = best = 0
     for fraction in sorted({key[1] for key in raced}):
         seeds = [
             seed
@@ -82,6 +83,9 @@ def main() -> None:
             for number in range(len(given.rounds))
         ]
         chosen = {seed: winner(rules, rounds[seed]) for seed in seeds}
+        below += sum(final[seed][chosen[seed]] < final[seed][RANDOM] for seed in seeds)
+        best += sum(final[seed][chosen[seed]] == max(final[seed].values()) for seed in seeds)
+        races += len(seeds)
         gains = {rule: [final[seed][rule] - final[seed][RANDOM] for seed in seeds] for rule in rules}
         cells = [f"{fraction:.0%}", str(len(seeds)), *(f"{each:.2f}" for each in order)]
         cells += [interval([final[seed][chosen[seed]] - final[seed][RANDOM] for seed in seeds])]
@@ -92,6 +96,7 @@ def main() -> None:
             for rule in rules
         ]
         print(f"| {' | '.join(cells)} |")
+    print(f"\n{races} races: the winner was below random in {below}, and the best rule in {best}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from dataclasses import replace
 from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
-from lipt.selection.auto import AUTO, auto_reason
+from lipt.selection.auto import AUTO, auto_reason, other_network_reason
 from lipt.training.networks import default_width
 
 #: The algorithm `stratified` as reports write it.
@@ -39,11 +39,7 @@ def reason_of_auto(config: Config, passes: float) -> str:
     """
     settings, known = config.select, passes if proxy_width(config) else 0.0
     if selecting(config) != settings:
-        return (
-            "auto takes ccs along the trajectory of another network than the trained one; on CIFAR-10 it gained over "
-            "class-balanced random, in points: +3.8 ± 0.9 at 10 % from a network of half the width, +1.2 ± 1.2 from "
-            "ten disjoint models"
-        )
+        return other_network_reason()
     return auto_reason(settings.fraction, balanced=settings.balanced, epochs=_recorded(config), passes=known)
 
 
