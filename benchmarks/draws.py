@@ -5,8 +5,8 @@
 Each training draws afresh from all candidates: uniformly (RS2), by InfoBatch, or the highest losses of a larger uniform
 draw (OrderDP). The last two start cold, or from the last epoch of a scorer: the configured network or `score.proxy`,
 trained on all candidates for `--epochs` epochs. `uniform + cost` trains for as many more steps as the FLOPs of the
-scorer. With `--pools` below 1 the draws come from a class-balanced random part of the candidates. Seed, split and
-initial weights are equal in all rows.
+scorer. With `--pools` below 1 the draws come from a part of the candidates, class-balanced random or chosen by a rule
+of `benchmarks.map` along ten epochs of the scorer (`--pools-by`). All rows share the seed, split and initial weights.
 
 Each finished training is one line of RESULTS.jsonl. A repeated call does what is missing. The scorers lie beside the
 results, in RESULTS.scorers/.
@@ -18,18 +18,17 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.journal import Journal, common, contexts, parser
-from benchmarks.map import Problem, accuracies_after, problem_of, score
+from benchmarks.map import RULES, Problem, accuracies_after, candidates_of, problem_of, score
 from lipt.data.images import image_shape
 from lipt.rng import derive
 from lipt.runtime.network import new_model
-from lipt.selection import Candidates, select
+from lipt.selection import select
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.networks import train_flops_per_image
 
@@ -42,6 +41,8 @@ ROWS: dict[str, tuple[str, bool]] = {
     "infobatch from scores": ("infobatch", True),
     "ordered from scores": ("ordered", True),
 }
+#: Epochs of the scorer along which a rule chooses a pool.
+POOL_EPOCHS = 10
 
 
 def scorer_steps(problem: Problem, epochs: int) -> int:
@@ -68,39 +69,48 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--fractions", type=float, nargs="+", default=[0.1, 0.3], help="trained on per epoch")
     arguments.add_argument("--pools", type=float, nargs="+", default=[1.0], help="kept to draw from")
-    arguments.add_argument("--epochs", type=int, default=1, help="epochs of the scorer")
+    arguments.add_argument("--pools-by", nargs="+", default=["random"], choices=RULES, help="the rule of a pool")
+    arguments.add_argument("--epochs", type=int, default=1, help="epochs of the scorer whose losses are the first")
     arguments.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
     given = arguments.parse_args()
-    keys = ("seed", "batch_size", "model", "size", "options", "epochs", "steps", "fraction", "pool", "row")
+    keys = ("seed", "batch_size", "model", "size", "options", "epochs", "steps", "fraction", "pool", "pool_by", "row")
     journal = Journal(path=given.results, keys=keys)
     for ctx in contexts(given):
         train = ctx.config.train
         shared = common(ctx.config) | {"options": [train.prune_probability, train.top_share]}
+        pools = [(pool, rule if pool < 1 else "random") for pool in given.pools for rule in given.pools_by]
         missing = journal.missing(
             shared
-            | {"epochs": given.epochs * ROWS[row][1], "steps": steps, "fraction": fraction, "pool": pool, "row": row}
-            for steps, fraction, pool, row in itertools.product(given.steps, given.fractions, given.pools, given.rows)
+            | {"epochs": given.epochs * ROWS[row][1], "steps": steps, "fraction": fraction}
+            | {"pool": pool, "pool_by": rule, "row": row}
+            for steps, fraction, (pool, rule), row in itertools.product(
+                given.steps, given.fractions, dict.fromkeys(pools), given.rows
+            )
         )
         if not missing:
             continue
         problem = problem_of(ctx)
         for cell in missing:
-            path = journal.scorer(f"{given.epochs}-seed{ctx.config.seed}")
-            journal.measure(cell, partial(measured, problem, path, cell))
+            journal.measure(cell, partial(measured, problem, journal, cell))
 
 
-def measured(problem: Problem, scorer: Path, cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The training of a cell; `scorer` is the file of the scorer."""
+def measured(problem: Problem, journal: Journal, cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The training of a cell; the journal knows the files of the scorers."""
     draw, _ = ROWS[cell["row"]]
     kept, first_N, more = round(cell["fraction"] * len(problem.images)), None, 0
+
+    def scores(epochs: int) -> dict[str, Tensor]:
+        return score(problem, epochs, [epochs], journal.scorer(f"{epochs}-seed{cell['seed']}"))
+
     if cell["epochs"] and draw == "uniform":
         more = scorer_steps(problem, cell["epochs"])
     elif cell["epochs"]:
-        first_N = losses(score(problem, cell["epochs"], [], scorer)["p"][:, -1])
+        first_N = losses(scores(cell["epochs"])["p"][:, -1])
     if cell["pool"] < 1:
-        candidates = Candidates(labels_N=problem.images.labels_N, num_classes=problem.classes)
-        seed = derive(cell["seed"], "draws", "pool")
-        rows_K = select("stratified", candidates, k=round(cell["pool"] * len(problem.images)), seed=seed).indices_K
+        algorithm, options, reads = RULES[cell["pool_by"]]
+        candidates = candidates_of(problem, {} if reads == "nothing" else scores(POOL_EPOCHS), reads, POOL_EPOCHS)
+        seed, count = derive(cell["seed"], "draws", "pool"), round(cell["pool"] * len(problem.images))
+        rows_K = select(algorithm, candidates, k=count, seed=seed, **options).indices_K
         problem = replace(problem, images=problem.images.subset(rows_K))
         first_N = None if first_N is None else first_N[rows_K]
     draws, drawn = draws_of(problem, draw, kept, first_N)

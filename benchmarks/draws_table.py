@@ -1,7 +1,7 @@
 """The tables of `benchmarks.draws`: `python -m benchmarks.draws_table RESULTS.jsonl`.
 
-A row per draw, a column per share of an epoch and pool: test accuracy in %, mean and standard deviation over the seeds,
-and the difference from uniform draws of the same share from all images, in points, paired by seed, with the 95 %
+A row per draw, a column per steps, share of an epoch and pool: test accuracy in %, mean and standard deviation over the
+seeds, and the difference from uniform draws of the same share from all images, in points, paired by seed, with the 95 %
 interval of Student's t.
 """
 
@@ -14,25 +14,35 @@ from pathlib import Path
 
 from benchmarks.map_table import paired
 
+#: (steps, share of an epoch, pool, rule that chose the pool)
+Images = tuple[int, float, float, str]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    found: dict[tuple[float, float, str], dict[int, float]] = {}
-    for line in map(json.loads, parser.parse_args().results.read_text().splitlines()):
-        found.setdefault((line["fraction"], line["pool"], line["row"]), {})[line["seed"]] = 100 * line["accuracy"]
-    columns = sorted({(pool, fraction) for fraction, pool, _ in found}, reverse=True)
-    print(f"| draw | {' | '.join(f'{fraction:.0%} of {pool:.0%}' for pool, fraction in columns)} |")
+    parser.add_argument("--over", default="uniform", help="the row of all images from which differences are taken")
+    given = parser.parse_args()
+    found: dict[tuple[Images, str], dict[int, float]] = {}
+    for line in map(json.loads, given.results.read_text().splitlines()):
+        images = line["steps"], line["fraction"], line["pool"], line["pool_by"]
+        found.setdefault((images, line["row"]), {})[line["seed"]] = 100 * line["accuracy"]
+    columns = sorted({images for images, _ in found})
+    names = [
+        f"{steps:,} steps, {fraction:.0%} of {'all' if pool == 1 else f'{pool:.0%} by {rule}'}"
+        for steps, fraction, pool, rule in columns
+    ]
+    print(f"| draw | {' | '.join(names)} |")
     print("|---" * (1 + len(columns)) + "|")
-    for row in dict.fromkeys(row for *_, row in found):
+    for row in dict.fromkeys(row for _, row in found):
         cells = []
-        for pool, fraction in columns:
-            ours, uniform = found.get((fraction, pool, row), {}), found[fraction, 1.0, "uniform"]
+        for images in columns:
+            ours, others = found.get((images, row), {}), found.get(((*images[:2], 1.0, "random"), given.over), {})
             if len(ours) < 2:
                 cells.append("")
                 continue
             cell = f"{statistics.mean(ours.values()):.1f} ± {statistics.stdev(ours.values()):.1f}"
-            difference = None if ours is uniform else paired(ours, uniform)
+            difference = None if ours is others else paired(ours, others)
             cells.append(cell + (f", {difference[0]:+.2f} ± {difference[1]:.2f}" if difference else ""))
         print(f"| {row} | {' | '.join(cells)} |")
 

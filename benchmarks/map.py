@@ -4,8 +4,9 @@
 
 Scores come from a training on all candidates, of the configured network or of `score.proxy`, for as many epochs as
 `--epochs` says. Its learning rate is constant, so a prefix of its epochs is a shorter scorer. The rules are applied to
-each prefix. On each subset the configured network is trained for each number of steps. All rules share
-the seed, the split, the initial weights and the number of steps; `RS2` draws from all candidates.
+each prefix. The rules with `theta_p` in their name read the merged model of the configured swarm instead. On each
+subset the configured network is trained for each number of steps. All rules share the seed, the split, the initial
+weights and the number of steps; `RS2` draws from all candidates.
 
 Each finished training is one line of RESULTS.jsonl. A repeated call does what is missing. The scorers lie beside the
 results, in RESULTS.scorers/.
@@ -26,18 +27,20 @@ from torch import Tensor
 
 from benchmarks.journal import Journal, common, contexts, parser
 from lipt.data.chunks import Dataset
-from lipt.data.images import ResidentImages
+from lipt.data.images import ResidentImages, image_shape
+from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
 from lipt.rng import derive
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import images_of, open_dataset, open_test_images, split_positions, training_images
-from lipt.runtime.network import new_model, standard_augment
+from lipt.runtime.network import new_model, read_weights, standard_augment
 from lipt.selection import Candidates, Outputs, Trajectory, select
 from lipt.stages.ingest import ingest
 from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics
 from lipt.training.forward import accuracies, outputs_of
 from lipt.training.loop import Recipe, Trainer, batch_sizes, train
+from lipt.training.networks import train_flops_per_image
 from lipt.training.tensor_files import State, pack, unpack
 
 #: name -> (algorithm, options, what it reads)
@@ -55,6 +58,10 @@ RULES: dict[str, tuple[str, dict[str, Any], str]] = {
     "prototypes": ("prototypes", {}, "outputs"),
     "prototypes, easy": ("prototypes", {"keep": "easy"}, "outputs"),
     "ccs el2n, last epoch": ("ccs", {"score": "el2n"}, "outputs"),
+    "ccs el2n, theta_p": ("ccs", {"score": "el2n"}, "theta_p"),
+    "grand, theta_p": ("grand", {}, "theta_p"),
+    "glister, theta_p": ("glister", {}, "theta_p"),
+    "gradmatch, theta_p": ("gradmatch", {}, "theta_p"),
 }
 
 
@@ -120,15 +127,45 @@ def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) ->
     return found
 
 
+def theta_p(problem: Problem) -> tuple[State, int]:
+    """The merged model of the configured swarm, and its FLOPs in steps of the main training."""
+    ctx = problem.ctx
+    prepared = prepare(ctx)
+    jigsaws, _ = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
+    merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
+    flops = sum(ctx.workspace.cost(made).flops for made in (*prepared.initial, *jigsaws.values(), merged))
+    model = new_model(ctx, problem.classes, 0)
+    step = ctx.config.train.batch_size * train_flops_per_image(model, image_shape(problem.images))[1]
+    return read_weights(Attempt(ctx=ctx, ref="map/theta_p", label="map"), merged), round(flops / step)
+
+
+def score_by_swarm(problem: Problem, path: Path) -> dict[str, Tensor]:
+    """The outputs of theta_p for the candidates and the validation images; read from `path` if it exists."""
+    if path.exists():
+        return unpack(path.read_bytes(), origin=str(path))
+    ctx = problem.ctx
+    model, found = new_model(ctx, problem.classes, 0, theta_p(problem)[0]), {}
+    for name, images in (("theta_p", problem.images), ("theta_p-validation", problem.validation)):
+        outputs = outputs_of(model, images, device=ctx.device, precision=ctx.precision)
+        found |= {f"{key}-{name}": tensor for key, tensor in outputs.tensors().items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pack(found))
+    return found
+
+
 def candidates_of(problem: Problem, scored: dict[str, Tensor], reads: str, epochs: int) -> Candidates:
     labels_N = problem.images.labels_N
     if reads == "nothing":
         return Candidates(labels_N=labels_N, num_classes=problem.classes)
-    if reads == "outputs":
-        outputs = Outputs(logits_NC=scored[f"logits-{epochs}"], features_ND=scored[f"features-{epochs}"])
-        return Candidates(labels_N=labels_N, num_classes=problem.classes, outputs=[outputs])
-    first = {name: scored[name][:, :epochs] for name in ("p", "error", "margin")}
-    return Candidates(labels_N=labels_N, num_classes=problem.classes, trajectories=[Trajectory.of(first)])
+    if reads == "trajectory":
+        first = {name: scored[name][:, :epochs] for name in ("p", "error", "margin")}
+        return Candidates(labels_N=labels_N, num_classes=problem.classes, trajectories=[Trajectory.of(first)])
+    return with_outputs(problem, labels_N, scored, str(epochs) if reads == "outputs" else reads)
+
+
+def with_outputs(problem: Problem, labels_N: Tensor, scored: dict[str, Tensor], name: str) -> Candidates:
+    outputs = Outputs(logits_NC=scored[f"logits-{name}"], features_ND=scored[f"features-{name}"])
+    return Candidates(labels_N=labels_N, num_classes=problem.classes, outputs=[outputs])
 
 
 def accuracies_after(
@@ -137,6 +174,7 @@ def accuracies_after(
     *,
     steps: int,
     kept: int,
+    weights_K: Tensor | None = None,
     draws: LossDraws | None = None,
     drawn: int | None = None,
     start: State | None = None,
@@ -144,6 +182,7 @@ def accuracies_after(
     """Test and validation accuracy after training on the rows; None: on `kept` fresh ones in each epoch.
 
     Args:
+        weights_K: of the rows in the loss.
         drawn: the images among which `draws` chooses; None: `kept`.
         start: the weights before the first step; None: random ones.
     """
@@ -161,7 +200,7 @@ def accuracies_after(
     )
     seed = ctx.seed("map", "train")
     trainer = Trainer(new_model(ctx, problem.classes, seed, start), recipe, seed=seed, device=ctx.device)
-    train(trainer, lambda _: (images, None), draws=draws)
+    train(trainer, lambda _: (images, weights_K), draws=draws)
     return {
         "accuracy": accuracies([trainer.model], problem.test, device=ctx.device)[0],
         "validation": accuracies([trainer.model], problem.validation, device=ctx.device)[0],
@@ -171,7 +210,7 @@ def accuracies_after(
 def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All trainings of one seed, in the order in which they run."""
     for steps, fraction, rule in itertools.product(arguments.steps, arguments.fractions, arguments.rules):
-        for epochs in [0] if RULES[rule][2] == "nothing" else arguments.epochs:
+        for epochs in [0] if RULES[rule][2] in ("nothing", "theta_p") else arguments.epochs:
             if rule in ("dual", "dyn_unc") and epochs < 2:
                 continue
             yield {"steps": steps, "fraction": fraction, "rule": rule, "epochs": epochs}
@@ -198,6 +237,8 @@ def main() -> None:
             network = f"{ctx.config.model.width}-{ctx.config.data.image_size}{narrow}"
             name = f"{network}-{max(given.epochs)}-seed{ctx.config.seed}"
             scored = score(problem, max(given.epochs), sorted(given.epochs), journal.scorer(name))
+        if any(RULES[cell["rule"]][2] == "theta_p" for cell in missing):
+            scored |= score_by_swarm(problem, journal.scorer(f"{ctx.config.model.width}-swarm-seed{ctx.config.seed}"))
         for cell in missing:
             journal.measure(cell, partial(measured, problem, scored, cell))
 
@@ -205,12 +246,15 @@ def main() -> None:
 def measured(problem: Problem, scored: dict[str, Tensor], cell: Mapping[str, Any]) -> dict[str, Any]:
     """The training of a cell."""
     algorithm, options, reads = RULES[cell["rule"]]
-    kept, rows_K = round(cell["fraction"] * len(problem.images)), None
+    kept, rows_K, weights_K = round(cell["fraction"] * len(problem.images)), None, None
     if cell["rule"] != "RS2":
-        candidates = candidates_of(problem, scored, reads, cell["epochs"])
+        candidates, judges = candidates_of(problem, scored, reads, cell["epochs"]), None
+        if reads == "theta_p":
+            judges = with_outputs(problem, problem.validation.labels_N, scored, "theta_p-validation")
         seed = derive(cell["seed"], "map", "select")
-        rows_K = select(algorithm, candidates, k=kept, seed=seed, **options).indices_K
-    return {"kept": kept} | accuracies_after(problem, rows_K, steps=cell["steps"], kept=kept)
+        chosen = select(algorithm, candidates, k=kept, seed=seed, validation=judges, **options)
+        rows_K, weights_K = chosen.indices_K, chosen.weights_K
+    return {"kept": kept} | accuracies_after(problem, rows_K, weights_K=weights_K, steps=cell["steps"], kept=kept)
 
 
 if __name__ == "__main__":

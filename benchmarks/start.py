@@ -24,31 +24,14 @@ from typing import Any
 import torch
 
 from benchmarks.journal import Journal, common, contexts, parser
-from benchmarks.map import Problem, accuracies_after, problem_of
+from benchmarks.map import Problem, accuracies_after, problem_of, theta_p
 from benchmarks.map_table import paired
-from lipt.data.images import image_shape
-from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
 from lipt.rng import derive
-from lipt.runtime.attempt import Attempt
-from lipt.runtime.network import new_model, read_weights
 from lipt.selection import Candidates, select
-from lipt.training.networks import train_flops_per_image
 from lipt.training.tensor_files import State
 
 ROWS = ("continue", "fresh + cost", "fresh")
 IMAGES = ("drawn", "fixed")
-
-
-def theta_p(problem: Problem) -> tuple[State, int]:
-    """theta_p, and its FLOPs in steps of the main training."""
-    ctx = problem.ctx
-    prepared = prepare(ctx)
-    jigsaws, _ = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
-    merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
-    flops = sum(ctx.workspace.cost(made).flops for made in (*prepared.initial, *jigsaws.values(), merged))
-    model = new_model(ctx, problem.classes, 0)
-    step = ctx.config.train.batch_size * train_flops_per_image(model, image_shape(problem.images))[1]
-    return read_weights(Attempt(ctx=ctx, ref="start/0", label="start"), merged), round(flops / step)
 
 
 def main() -> None:
