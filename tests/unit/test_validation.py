@@ -227,3 +227,20 @@ def test_doctor_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "FAIL  selection  algorithm ccs has no option 'bta'" in capsys.readouterr().out
     main(["doctor", str(path)])
     assert "ok    comparison 11 variants, 3 seeds" in capsys.readouterr().out
+
+
+def test_doctor_refuses_data_that_a_run_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = tmp_path / "photos"
+    for name in ("cat/0.png", "cat/1.png", "dog/0.png"):
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(photos / name)
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "runs"), "data": {"source": str(photos)}}))
+    with pytest.raises(SystemExit):
+        main(["doctor", str(path)])
+    assert "FAIL  data       class 'dog' has 1 image(s): too few" in capsys.readouterr().out
+    Image.new("RGB", (8, 8)).save(photos / "dog/1.png")
+    (photos / "cat/0.png").write_bytes(b"")
+    with pytest.raises(SystemExit):
+        main(["doctor", str(path)])
+    assert f"FAIL  data       {photos / 'cat/0.png'} is not a readable image: it is empty" in capsys.readouterr().out

@@ -205,6 +205,8 @@ def _workspace(config: Config) -> str:
 
 def _data(config: Config) -> str:
     from lipt.data.chunks import Dataset
+    from lipt.data.sources import Listing
+    from lipt.flow.facts import Facts
     from lipt.runtime.dataset import open_apart
     from lipt.stages.ingest import is_chunk_store
 
@@ -214,6 +216,7 @@ def _data(config: Config) -> str:
             f"{config.data.source}: {manifest.splits['train'].count:,} training images, {len(manifest.classes)} classes"
         )
     source = open_apart(config.data, open_store(config.workspace))
+    Facts.of(config.data, lambda: Listing.of(source))  # refuses what a run could not divide or read
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from lipt.errors import RunError
 
@@ -97,7 +97,11 @@ def encode_png(image: Image.Image) -> bytes:
 
 
 def _open(data: bytes, formats: tuple[str, ...]) -> Image.Image:
-    image = Image.open(io.BytesIO(data), formats=formats)
+    try:
+        image = Image.open(io.BytesIO(data), formats=formats)
+    except UnidentifiedImageError:  # its text names a Python object
+        reason = f"its content is not {', '.join(formats[:-1])} or {formats[-1]}" if data else "it is empty"
+        raise ValueError(reason) from None
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"{image.width}x{image.height} pixels; the limit is {MAX_PIXELS:,}")
     return image
