@@ -26,7 +26,7 @@ def forward_batches(
     augment: Augment = no_augmentation,
     seed: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised batches on `device`, with their labels, in the order of the image set.
+    """Normalised batches on `device`, with their labels (in memory), in the order of the image set.
 
     Args:
         seed: of `augment`, and of random crops if images are cropped when they are decoded; None: no random crops.
