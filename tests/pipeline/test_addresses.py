@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lipt.runtime.algorithm import algorithm_of
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.stage import Stage
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
+from lipt.stages.group import group
 from lipt.stages.initialise import initialise
 from lipt.stages.merge import merge
+from lipt.stages.score import score as score_stage
+from lipt.stages.select import select
 from tests.tiny import tiny_context
 
 DATASET = Artifact(stage="ingest", key="0", inputs=(), settings={"digest": "0"}, files={}, summary={"train": 100})
@@ -61,3 +66,27 @@ def test_another_quorum_does_not_merge_again(tmp_path: Path) -> None:
 
     assert merged({"quorum": 1.0}) == merged({"quorum": 0.5})
     assert merged({"batchnorm": "averaged"}) != merged({"batchnorm": "best"})
+
+
+def test_other_images_for_the_last_comparison_do_not_merge_the_groups_again(tmp_path: Path) -> None:
+    def grouped(settings: dict[str, Any]) -> str:
+        ctx = tiny_context(tmp_path, {"dispatch": {"jigsaws": 4}, "merge": {"groups": 2} | settings})
+        return group(ctx, DATASET, DATASET, DATASET, [JIGSAW], index=0).key
+
+    assert grouped({"confirmation_images": 50}) == grouped({})
+    assert grouped({"search_images": 50}) != grouped({})
+
+
+def test_selections_with_one_address_run_one_algorithm(tmp_path: Path) -> None:
+    """Of a proxy, `auto` takes another algorithm. One that is equal to the network has the address of no proxy."""
+    score = {"model": "trajectory", "runs": 1, "epochs": 3}
+
+    def selected(proxy: dict[str, Any] | None) -> tuple[str, str]:
+        ctx = tiny_context(tmp_path, {"select": {"algorithm": "auto"}, "score": score | {"proxy": proxy}})
+        scores = replace(DATASET, stage="score", key=score_stage(ctx, DATASET, [JIGSAW]).key)
+        return select(ctx, DATASET, [scores]).key, algorithm_of(ctx.config)
+
+    assert selected({"width": 4}) == selected(None)
+    assert selected(None)[1] == "dual"
+    assert selected({"width": 2})[1] == "ccs"
+    assert selected({"width": 2})[0] != selected(None)[0]
