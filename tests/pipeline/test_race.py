@@ -10,7 +10,7 @@ import pytest
 
 from lipt.errors import UsageError
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.graph import Outcome, run
+from lipt.flow.graph import Outcome, Scoring, run
 from lipt.flow.race import ahead
 from lipt.flow.validation import check_from_afar, check_run
 from lipt.forecast.calibration import measured
@@ -97,6 +97,16 @@ def test_a_repeated_race_makes_nothing(ran: tuple[Path, Outcome]) -> None:
         index: artifact.ref for index, artifact in outcome.race.items()
     }
     assert again.trained.model.made_from == outcome.trained.model.made_from
+
+
+def test_trainings_of_another_race_are_not_counted(ran: tuple[Path, Outcome]) -> None:
+    """In a race with fewer contestants, one that is out here may have come further."""
+    folder, outcome = ran
+    scoring = Scoring.of(context(folder), outcome.prepared, None)
+    (out, *_) = {5, 6, 7, 8, 9} - set(outcome.race)
+    further = scoring.race(context(folder)).stage(out).make()
+    assert run(context(folder)).race == outcome.race
+    assert further.summary["steps"] == 36
 
 
 def test_the_boxes_of_a_pipeline_race_as_one_process_does(

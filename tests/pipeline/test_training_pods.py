@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,8 +17,10 @@ import pytest
 
 from lipt.adapters.cluster.fanout import NO_ROOM, ThisPod
 from lipt.adapters.cluster.manifest import FIRST_POD, PROGRESS, Pods, stalled_check
+from lipt.adapters.store import open_store
 from lipt.errors import RunError, TransientError
 from lipt.pods import training
+from lipt.pods.spec import save_spec
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.processes.peers import Peers
@@ -184,3 +187,21 @@ def test_pods_that_do_not_meet_try_again() -> None:
         Peers.meet(0, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
     with pytest.raises(TransientError, match=r"pod 1 of 3: 127\.0\.0\.1 cannot be reached"):
         Peers.meet(1, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
+
+
+def test_a_pod_that_starts_again_after_the_training_waits_for_nobody(tmp_path: Path) -> None:
+    """The first pod left the result and was lost before it could tell the others. It will not meet them again."""
+    request = {"ref": "train/0", "label": "train", "config": tiny_context(tmp_path).config.model_dump(mode="json")}
+    address = save_spec(str(tmp_path), request)
+    open_store(str(tmp_path)).write("train/0/result.json", b"{}", kind="other")
+    for index in range(2):
+        training.join(address, index=index, count=2)
+
+
+def test_a_pod_that_has_ended_does_not_keep_the_end_from_the_others() -> None:
+    gone, there = socket.socketpair(), socket.socketpair()
+    gone[1].close()
+    Peers(index=0, count=3, endpoint="", run_id="", connections=[gone[0], there[0]]).finish()
+    assert there[1].recv(10) == b"\n"
+    for each in (gone[0], *there):
+        each.close()

@@ -96,12 +96,23 @@ class Race:
         return make_parts(self.ctx, race, {index: self._inputs(index) for index in indices})
 
     def trainings(self) -> dict[int, Artifact]:
-        """The finished trainings by index."""
-        found = {}
-        for index, subset in enumerate([selection.find() for selection in self.selections] * len(self.rounds)):
-            if subset and (trained := race(self.ctx, self.dataset, subset, self.start, index=index).find()):
-                found[index] = trained
+        """The finished trainings by index. Those of contestants that are out are left out, although another race on
+        these subsets may have done them."""
+        subsets, found = [selection.find() for selection in self.selections], dict[int, Artifact]()
+        field = list(range(len(subsets)))
+        for number in range(len(self.rounds)):
+            indices = [number * len(subsets) + contestant for contestant in field]
+            made = {index: self._trained(index, subsets[index % len(subsets)]) for index in indices}
+            done = {index: artifact for index, artifact in made.items() if artifact is not None}
+            found |= done
+            if len(done) < len(field):
+                break
+            field = ahead(field, [float(artifact.summary["accuracy"]) for artifact in done.values()])
         return found
+
+    def _trained(self, index: int, subset: Artifact | None) -> Artifact | None:
+        """The finished training of an index; None if it is not finished."""
+        return subset and race(self.ctx, self.dataset, subset, self.start, index=index).find()
 
 
 def ahead(field: Sequence[int], accuracies: Sequence[float]) -> list[int]:

@@ -82,7 +82,7 @@ def join(address: str, *, index: int, count: int) -> None:
     request = load_spec(address)
     ctx = Context.of(parse_config(request.pop("config"), origin="the run's spec"))
     key = f"{request['ref']}/{_RESULT}"
-    if index == 0 and ctx.workspace.store.size(key) is not None:  # an earlier attempt ended after the training
+    if ctx.workspace.store.size(key) is not None:  # an earlier attempt ended after the training: nobody to wait for
         return
     if FIRST_POD not in os.environ:
         raise UsageError(f"join: {FIRST_POD} is not set", "the Job of a training sets it")

@@ -23,8 +23,10 @@ def selecting(config: Config) -> Select:
 
     `dual` gained less than `ccs` from a narrower network, and nothing from disjoint models: docs/results.md.
     """
-    settings, scoring = config.select, config.score
-    if settings.algorithm != AUTO or not (scoring.proxy or scoring.disjoint):
+    settings, scorer = config.select, config.of_scorer()
+    # A proxy may be equal to the trained network. The address of its selection is then that without a proxy.
+    is_other = (scorer.model, scorer.data) != (config.model, config.data)
+    if settings.algorithm != AUTO or not (is_other or config.score.disjoint):
         return settings
     if resolve(AUTO, settings.fraction, balanced=settings.balanced, epochs=_recorded(config)) != "dual":
         return settings

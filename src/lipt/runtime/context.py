@@ -14,6 +14,7 @@ from lipt.progress import Reporter
 from lipt.rng import derive
 from lipt.runtime.artifact import Artifact, thumbnails_ref
 from lipt.runtime.workspace import Workspace
+from lipt.training.user_model import code_digest
 
 if TYPE_CHECKING:
     import torch
@@ -112,6 +113,8 @@ class Context:
         chosen: dict[str, Any] = {
             section: getattr(self.config, section).model_dump(mode="json") for section in sections
         }
+        if "model" in chosen and ":" in (name := self.config.model.name):  # an edited network is another network
+            chosen["model"]["code"] = code_digest(name)
         return chosen | ({"seed": self.config.seed} if seeded else {}) | more
 
     def view(self) -> dict[str, Any]:

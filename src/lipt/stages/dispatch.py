@@ -33,7 +33,9 @@ def dispatch(ctx: Context, dataset: Artifact) -> Stage:
             "classes": len(data.manifest.classes),
         }
 
-    chosen = ctx.settings("dispatch", view=ctx.view())
+    # Not the whole view: shards are positions. Another image size of the network that is trained leaves a swarm of
+    # `score.proxy` as it is.
+    chosen = ctx.settings("dispatch", validation=ctx.config.data.validation_fraction)
     return Stage(ctx=ctx, name="dispatch", settings=chosen, inputs=[dataset], body=body, label="dispatch")
 
 

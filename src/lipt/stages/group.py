@@ -27,4 +27,5 @@ def group(
         return summary_of(soup, "jigsaw")
 
     chosen, inputs = merge_settings(ctx, index=index), [dataset, theta, shards, *by_index(jigsaws).values()]
+    del chosen["merge"]["confirmation_images"]  # only the merge of the soups looks at them
     return Stage(ctx=ctx, name="group", settings=chosen, inputs=inputs, body=body, label=f"group[{index}]")

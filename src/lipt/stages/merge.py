@@ -105,7 +105,8 @@ def by_index(ingredients: Sequence[Artifact]) -> dict[int, Artifact]:
 
 def merge_settings(ctx: Context, **more: Any) -> dict[str, Any]:
     settings = ctx.settings("model", "merge", view=ctx.view(), precision=ctx.config.precision, **more)
-    del settings["merge"]["groups"]  # the inputs already determine it
+    for name in ("groups", "quorum"):  # the inputs already determine the one; the other decides only whether to merge
+        del settings["merge"][name]
     return settings
 
 

@@ -99,6 +99,6 @@ def _batch_loss(model: torch.nn.Module, images: ImageSet, ctx: Context) -> Calla
 
     def loss() -> torch.Tensor:
         x, y_B = next(forward_batches(images, ctx.config.dispatch.batch_size, ctx.device))
-        return F.cross_entropy(model(x), y_B)
+        return F.cross_entropy(model(x), y_B.to(x.device))  # labels are in memory
 
     return loss

@@ -56,7 +56,8 @@ class InfoBatch(LossDraws):
     """Leave out samples whose loss is below the mean with a fixed probability r, and multiply the losses of the other
     samples below the mean by 1 / (1 - r): the expected gradient is that of all S samples.
 
-    Qin et al., ICLR 2024, eq. 2 and Section 3.3. A sample that was not seen yet is never left out.
+    Qin et al., ICLR 2024, eq. 2 and Section 3.3. A sample that was not seen yet is never left out. If all of a very
+    small draw were left out, it is trained on whole: an epoch needs an image.
     """
 
     def __init__(self, loss_N: Tensor, *, probability: float) -> None:
@@ -68,8 +69,10 @@ class InfoBatch(LossDraws):
             return rows_S, None
         below_N = self.loss_N < self.loss_N.double().nanmean()  # false where the loss is NaN
         stays_S = uniform(rows_S, 1, seed, "infobatch", epoch).squeeze(1) >= self.probability
-        rescaled = below_N.to(torch.float32) * (1 / (1 - self.probability) - 1) + 1
-        return rows_S[stays_S | ~below_N[rows_S]], rescaled
+        rows_K = rows_S[stays_S | ~below_N[rows_S]]
+        if not len(rows_K):
+            return rows_S, None
+        return rows_K, below_N.to(torch.float32) * (1 / (1 - self.probability) - 1) + 1
 
 
 class Ordered(LossDraws):

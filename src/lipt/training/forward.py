@@ -5,6 +5,7 @@ Shape legend: N images, B batch, C classes, D penultimate features, M models.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -26,14 +27,17 @@ def forward_batches(
     augment: Augment = no_augmentation,
     seed: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised batches on `device`, with their labels, in the order of the image set.
+    """Normalised batches on `device`, with their labels (in memory), in the order of the image set.
 
     Args:
+        batch_size: of the largest batch.
         seed: of `augment`, and of random crops if images are cropped when they are decoded; None: no random crops.
     """
     rows_N = torch.arange(len(images))
-    sizes = [len(part) for part in rows_N.split(batch_size)]
-    for rows_B, batch in zip(rows_N.split(sizes), images.batches(rows_N, sizes, seed), strict=True):
+    # Equal up to one image: in train mode BatchNorm fails on a rest of one image, and its averages are over batches.
+    parts = rows_N.tensor_split(max(1, math.ceil(len(images) / batch_size)))
+    sizes = [len(part) for part in parts]
+    for rows_B, batch in zip(parts, images.batches(rows_N, sizes, seed), strict=True):
         yield normalise(augment(to_device(batch, device), rows_B, seed or 0)), images.labels_N[rows_B]
 
 

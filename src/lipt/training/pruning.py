@@ -72,8 +72,11 @@ def _saliency(
         return {name: torch.rand(weight.shape, generator=rng).to(weight.device) for name, weight in weights.items()}
     if loss is None:
         raise ValueError("snip needs the loss of a batch")
+    before = [buffer.clone() for buffer in model.buffers()]
     with torch.enable_grad():
         gradients = torch.autograd.grad(loss(), list(weights.values()))
+    for buffer, value in zip(model.buffers(), before, strict=True):
+        buffer.copy_(value)  # a forward pass in train mode moves BatchNorm's statistics
     return {
         name: (weight * gradient).abs() for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
     }

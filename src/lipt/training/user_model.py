@@ -1,11 +1,15 @@
 """A user's network, built by a function that the setting `model.name` gives as `package.module:function`."""
 
+import hashlib
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from lipt.errors import LiptError, UsageError, in_one_line
@@ -34,6 +38,26 @@ def build_user_model(path: str, num_classes: int) -> Any:
             raise
         except Exception as error:
             raise UsageError(f"model.name: {path} raised {in_one_line(error)}", _CORRECT) from error
+
+
+def code_digest(path: str) -> str | None:
+    """SHA-256 of the file that defines `package.module:function`; None if it is not here.
+
+    The module itself is not imported: a box that only waits for its pods needs no torch.
+    """
+    return _digest_of(path.partition(":")[0], os.getcwd())
+
+
+@cache  # this process imports the module once, too
+def _digest_of(module_name: str, _folder: str) -> str | None:
+    with _current_folder():
+        try:
+            found = importlib.util.find_spec(module_name)
+        except Exception:  # its package cannot be imported: `build_user_model` says why
+            return None
+    if found is None or not found.has_location or found.origin is None:
+        return None
+    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
 
 
 def _imported(path: str) -> Callable[..., Any]:

@@ -142,3 +142,13 @@ def test_recalibrated_statistics_are_those_of_the_images() -> None:
     torch.testing.assert_close(norm.running_mean, activations.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
     assert norm.momentum == 0.1
     assert not model.training
+
+
+@pytest.mark.parametrize("count", [17, 20])
+def test_every_image_has_its_share_in_recalibrated_statistics(count: int) -> None:
+    """Also if the images are not a multiple of the batch: a rest of one image would be an error at the last layers."""
+    images, model = blocks(n=count), build_model("resnet18", num_classes=4, seed=0, width=4)
+    recalibrate_batchnorm(model, images, device=CPU, batch_size=16)
+    ((x, _),) = forward_batches(images, count, CPU)
+    means = model.get_submodule("stem")(x).mean((0, 2, 3))
+    torch.testing.assert_close(model.get_submodule("stem_norm.0").running_mean, means, rtol=0.02, atol=1e-3)

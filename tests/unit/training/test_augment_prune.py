@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ import torch.nn.functional as F
 
 from lipt.data.augmentation import Augment, StandardAugment, no_augmentation, normalise
 from lipt.data.randaugment import RandAugment, operations_at
+from lipt.stages.pretrain import _batch_loss
 from lipt.training.networks import build_model
 from lipt.training.pruning import PruningMethod, draw_density, prunable, prune
+from tests.tiny import tiny_context
 from tests.unit.training.helpers import blocks
 
 IMAGES = torch.randint(0, 256, (64, 3, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
@@ -137,6 +140,23 @@ def test_snip_keeps_what_the_loss_depends_on() -> None:
     saliency = (weight * torch.autograd.grad(F.cross_entropy(model(x), y), weight)[0]).abs().flatten()
     prune(model, "snip", 0.5, seed=0, loss=lambda: F.cross_entropy(model(x), y))
     assert set(saliency.argsort()[:9].tolist()) == set((weight == 0).flatten().nonzero().flatten().tolist())
+
+
+def test_snip_leaves_the_batchnorm_statistics() -> None:
+    """Its forward pass is one of the training, which would move them."""
+    model, images = build_model("resnet18", num_classes=4, seed=0, width=4).train(), blocks()
+    before = [buffer.clone() for buffer in model.buffers()]
+    x, y = normalise(images.images_NCHW), images.labels_N
+    prune(model, "snip", 0.8, seed=0, loss=lambda: F.cross_entropy(model(x), y))
+    assert all(map(torch.equal, model.buffers(), before))
+
+
+def test_snip_takes_labels_to_the_device_of_the_images(tmp_path: Path) -> None:
+    """Labels stay in memory. The meta device refuses them like a GPU."""
+    ctx = tiny_context(tmp_path, {"pretrain": {"prune": "snip"}})
+    vars(ctx)["device"] = device = torch.device("meta")
+    model = build_model("resnet18", num_classes=4, seed=0, width=4).to(device)
+    assert _batch_loss(model, blocks(), ctx)().device == device
 
 
 def test_no_pruning_and_random_density() -> None:

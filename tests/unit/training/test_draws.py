@@ -64,6 +64,13 @@ def test_infobatch_leaves_out_nothing_that_it_has_not_seen_and_nothing_at_the_en
     assert (rows_K.tolist(), factors_N) == (rows_S.tolist(), None)
 
 
+def test_an_epoch_of_infobatch_is_never_empty() -> None:
+    """Of a draw of two easy samples, often none would stay."""
+    draws, rows_S = InfoBatch(torch.tensor([0.1, 0.2, 5.0]), probability=0.5), torch.tensor([1, 0])
+    sizes = {len(draws.of_epoch(rows_S, done=0.5, seed=1, epoch=epoch)[0]) for epoch in range(50)}
+    assert sizes == {1, 2}
+
+
 @pytest.mark.parametrize("r", [0.3, 0.5, 0.8])
 def test_the_expected_gradient_of_infobatch_is_that_of_all_samples(r: float) -> None:
     """The variance of the sum is known: samples below the mean stay independently with probability 1 - r."""

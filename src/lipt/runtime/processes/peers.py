@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -86,7 +86,8 @@ class Peers:
                 raise self.error()
         else:
             for connection in self.connections:
-                connection.sendall(_DONE)
+                with suppress(OSError):  # a pod that has ended needs no word, and the result is stored
+                    connection.sendall(_DONE)
 
     def error(self) -> TransientError:
         """The error of a pod that lost another."""

@@ -1,0 +1,92 @@
+"""The settings that a stage's address contains: those that can change its result, and no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lipt.runtime.algorithm import algorithm_of
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.stage import Stage
+from lipt.stages.dispatch import dispatch
+from lipt.stages.evaluate import evaluate
+from lipt.stages.group import group
+from lipt.stages.initialise import initialise
+from lipt.stages.merge import merge
+from lipt.stages.score import score as score_stage
+from lipt.stages.select import select
+from tests.tiny import tiny_context
+
+DATASET = Artifact(stage="ingest", key="0", inputs=(), settings={"digest": "0"}, files={}, summary={"train": 100})
+JIGSAW = Artifact(stage="pretrain", key="0", inputs=(), settings={"index": 0}, files={}, summary={"density": 1.0})
+
+
+def test_an_edited_network_is_another_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a run after the edit would report the results of the network before it."""
+    keys = []
+    for folder, channels in (("before", 8), ("after", 16), ("elsewhere", 16)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "edited_network.py").write_text(f"CHANNELS = {channels}\n")
+        monkeypatch.chdir(tmp_path / folder)
+        ctx = tiny_context(tmp_path, {"model": {"name": "edited_network:net", "width": None}})
+        keys.append((initialise(ctx, DATASET).key, evaluate(ctx, DATASET, DATASET).key))
+    before, after, elsewhere = keys
+    assert not set(before) & set(after)
+    assert elsewhere == after
+
+
+def test_a_network_that_is_not_here_has_an_address(tmp_path: Path) -> None:
+    """On the machine of a user who submits a run, it may only be in the image."""
+    for name in ("no_such_module:net", "no.such.package:net", "sys:net", "__main__:net"):
+        ctx = tiny_context(tmp_path, {"model": {"name": name, "width": None}})
+        assert initialise(ctx, DATASET).settings["model"]["code"] is None, name
+
+
+def dispatched(folder: Path, changes: dict[str, Any]) -> Stage:
+    return dispatch(tiny_context(folder, changes), DATASET)
+
+
+def test_shards_do_not_depend_on_how_images_are_shown(tmp_path: Path) -> None:
+    """So that a swarm of a proxy stays, whatever images the network itself sees."""
+    usual = dispatched(tmp_path, {}).key
+    for data in ({"image_size": 16}, {"flip": True}, {"crop_padding": 2}, {"resident_mb": 0.0}):
+        assert dispatched(tmp_path, {"data": data}).key == usual, data
+    for changes in ({"data": {"validation_fraction": 0.2}}, {"seed": 1}, {"dispatch": {"batch_size": 16}}):
+        assert dispatched(tmp_path, changes).key != usual, changes
+
+
+def test_another_quorum_does_not_merge_again(tmp_path: Path) -> None:
+    """It decides whether to merge. The jigsaws that arrived are inputs."""
+
+    def merged(settings: dict[str, Any]) -> str:
+        return merge(tiny_context(tmp_path, {"merge": settings}), DATASET, DATASET, DATASET, [JIGSAW]).key
+
+    assert merged({"quorum": 1.0}) == merged({"quorum": 0.5})
+    assert merged({"batchnorm": "averaged"}) != merged({"batchnorm": "best"})
+
+
+def test_other_images_for_the_last_comparison_do_not_merge_the_groups_again(tmp_path: Path) -> None:
+    def grouped(settings: dict[str, Any]) -> str:
+        ctx = tiny_context(tmp_path, {"dispatch": {"jigsaws": 4}, "merge": {"groups": 2} | settings})
+        return group(ctx, DATASET, DATASET, DATASET, [JIGSAW], index=0).key
+
+    assert grouped({"confirmation_images": 50}) == grouped({})
+    assert grouped({"search_images": 50}) != grouped({})
+
+
+def test_selections_with_one_address_run_one_algorithm(tmp_path: Path) -> None:
+    """Of a proxy, `auto` takes another algorithm. One that is equal to the network has the address of no proxy."""
+    score = {"model": "trajectory", "runs": 1, "epochs": 3}
+
+    def selected(proxy: dict[str, Any] | None) -> tuple[str, str]:
+        ctx = tiny_context(tmp_path, {"select": {"algorithm": "auto"}, "score": score | {"proxy": proxy}})
+        scores = replace(DATASET, stage="score", key=score_stage(ctx, DATASET, [JIGSAW]).key)
+        return select(ctx, DATASET, [scores]).key, algorithm_of(ctx.config)
+
+    assert selected({"width": 4}) == selected(None)
+    assert selected(None)[1] == "dual"
+    assert selected({"width": 2})[1] == "ccs"
+    assert selected({"width": 2})[0] != selected(None)[0]
