@@ -65,7 +65,7 @@ image: ## build the container image (VARIANT=cuda|cpu, IMAGE=name:tag)
 		--label $(OCI).revision=$(shell git rev-parse HEAD) $(if $(filter cpu,$(VARIANT)),--build-arg TORCH_INDEX_URL=$(CPU_TORCH)) .
 
 .PHONY: reference
-reference: .venv/dev.ok ## write the generated pages and drawings of docs/: settings, commands, examples, errors
+reference: .venv/dev.ok ## write the generated pages and drawings of docs/, and the signatures of `select`
 	$(BIN)/python -m docs.generate
 
 .PHONY: figures

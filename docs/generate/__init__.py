@@ -1,1 +1,1 @@
-"""The pages of the reference that code writes: `make reference`."""
+"""What code writes: pages of the reference, and the signatures of `select`. `make reference` runs it."""

@@ -17,7 +17,7 @@ _HEAD = """# Examples
 `make reference` writes this page. `lipt init NAME` writes an example into the current folder.
 
 A test runs each example that needs no cluster, on few images. Of `several-nodes`, `kubectl` and `kubeflow` it checks
-only the parameters that they send.
+the parameters that they send. For `lipt doctor` and `lipt submit` a server on this machine stands in for the cluster.
 
 | NAME | what it shows |
 |---|---|

@@ -1,4 +1,4 @@
-"""The generated pages are those of the code."""
+"""The generated pages, and the generated module, are those of the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example runs: the commands in its first lines, on less data and with fewer epochs."""
+"""Every example runs: the commands in its first lines, on less data, with fewer epochs. Every setting has a comment."""
 
 from __future__ import annotations
 
@@ -36,18 +36,29 @@ def commands(path: Path) -> list[list[str]]:
     ]
 
 
-def run(path: Path, changes: list[str], verbs: tuple[str, ...] = ("run", "compare", "export", "doctor")) -> int:
-    """Run the commands that have these verbs; returns their number."""
-    chosen = [words[1:] for words in commands(path) if words[1] in verbs]
-    for words in chosen:
+def asks_a_cluster(words: list[str]) -> bool:
+    return "--engine" in words and words[1] != "plan"
+
+
+def run(path: Path, changes: list[str]) -> list[str]:
+    """Run the commands that need no cluster; returns their verbs."""
+    local = [words[1:] for words in commands(path) if not asks_a_cluster(words)]
+    for words in local:
         main([*words, *(part for change in changes for part in ("--set", change))])
-    return len(chosen)
+    return [words[0] for words in local]
 
 
 def test_every_example_has_a_test() -> None:
     tested = set(re.findall(r'start\("([a-z0-9-]+)"\)', Path(__file__).read_text()))
     assert tested == {Path(name).stem.partition("-")[2] for name in EXAMPLES}
     assert [int(name[:2]) for name in EXAMPLES] == list(range(1, len(EXAMPLES) + 1))
+
+
+def test_every_setting_has_a_comment() -> None:
+    """On its own line; a line that ends in a colon only names a section."""
+    lines = [(path, line) for path in (ROOT / "examples").rglob("*.yaml") for line in path.read_text().splitlines()]
+    bare = [(path.name, line) for path, line in lines if not re.search(r"^#|:$|: \|$|\S +# \S", line)]
+    assert bare == []
 
 
 @pytest.fixture
@@ -80,7 +91,7 @@ def verdict(folder: Path) -> dict[str, Any]:
 
 def test_quickstart(start: Callable[[str], Path]) -> None:
     path = start("quickstart")
-    assert run(path, SMALL) == 1
+    assert run(path, SMALL) == ["run"]
     assert [row["role"] for row in verdict(path.parent)["rows"]] == ["selected", "random"]
 
 
@@ -93,7 +104,7 @@ def test_cifar10_from_a_folder(start: Callable[[str], Path]) -> None:
 
 def test_compare(start: Callable[[str], Path]) -> None:
     path = start("cifar10-compare")
-    assert run(path, [*PHOTOS, "compare.seeds=[0, 1]", "compare.variants=[random, theta-star, lipt]"]) == 1
+    assert run(path, [*PHOTOS, "compare.seeds=[0, 1]", "compare.variants=[random, theta-star, lipt]"]) == ["compare"]
     rows = verdict(path.parent)["rows"]
     assert [row["role"] for row in rows].count("selected") == 1
     assert [len(row["accuracy"]) for row in rows] == [2, 2, 2]
@@ -103,7 +114,7 @@ def test_your_folder_ends_with_the_list_of_kept_files(
     start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = start("your-folder")
-    assert run(path, PHOTOS) == 5
+    assert run(path, PHOTOS) == ["doctor", "run", "export", "export", "export"]
     names = (path.parent / "kept.txt").read_text().splitlines()
     assert len(names) == len(set(names)) > 1
     assert all((path.parent / "photos" / name).is_file() for name in names), names
@@ -115,7 +126,7 @@ def test_your_folder_ends_with_the_list_of_kept_files(
 def test_your_model(start: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = start("your-model")
     monkeypatch.chdir(folder)
-    assert run(folder / "run.yaml", [change for change in SMALL if "width" not in change]) == 2
+    assert run(folder / "run.yaml", [change for change in SMALL if "width" not in change]) == ["doctor", "run"]
     assert verdict(folder)["rows"][0]["role"] == "selected"
 
 
@@ -136,19 +147,25 @@ def test_the_notebook(start: Callable[[str], Path]) -> None:
 
 def test_fresh_draws(start: Callable[[str], Path]) -> None:
     path = start("fresh-draws")
-    assert run(path, SMALL[3:] + SMALL[:1]) == 2
+    assert run(path, SMALL[3:] + SMALL[:1]) == ["run", "run"]
     reports = [json.loads(each.read_text()) for each in (path.parent / "runs/reports").rglob("*.json")]
     rows = [row for report in reports for row in report["rows"] if row["role"] == "selected"]
     assert sorted((row["kept_fraction"], row["epoch_fraction"]) for row in rows) == [(0.1, 0.02), (1.0, 0.02)]
 
 
 def sent(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The parameters that the example's `lipt submit` would send."""
-    (submit,) = (words[1:] for words in commands(path) if words[1] == "submit")
-    with serving(Installed) as address:
+    """The parameters that the example's `lipt submit` would send; before it, `lipt doctor` finds no fault in them."""
+    doctor, submit = (words[1:] for words in commands(path) if asks_a_cluster(words))
+    handler: type[Any] = type("Handler", (Installed,), {"sent": []})
+    with serving(handler) as address:
         use_cluster(address, path.parent, monkeypatch)
         monkeypatch.setenv("KFP_ENDPOINT", address)
         capsys.readouterr()
+        with pytest.raises(SystemExit):  # behind the server there are neither nodes nor a store
+            main([*doctor, "-o", "json"])
+        found = json.loads(capsys.readouterr().out)
+        sure = ("packages", "model", "settings", "cluster", "pipeline", "rights", "admission")
+        assert [name for name in sure if not found[name]["ok"]] == []
         main([*submit, "--dry-run"])
     parameters: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
     return parameters
@@ -156,7 +173,7 @@ def sent(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 def test_raptr(start: Callable[[str], Path]) -> None:
     path = start("raptr")
-    assert run(path, [change for change in PHOTOS if "epochs" not in change] + ["train.epochs=4"]) == 1
+    assert run(path, [change for change in PHOTOS if "epochs" not in change] + ["train.epochs=4"]) == ["run"]
     assert [row["epochs"] for row in verdict(path.parent)["rows"]] == [4, 4]
 
 
@@ -164,7 +181,7 @@ def test_several_nodes(
     start: Callable[[str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = start("several-nodes")
-    assert run(path, [], ("plan",)) == 1
+    assert run(path, []) == ["plan"]
     assert "pretrain" in capsys.readouterr().out
     parameters = sent(path, capsys, monkeypatch)
     assert {name: str(parameters[name]) for name in ("workspace", "gpus", "nodes", "train_nodes", "jigsaws")} == {
@@ -193,7 +210,10 @@ def test_kubectl(start: Callable[[str], Path]) -> None:
 
 def test_sweep(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     path = start("sweep")
-    assert run(path, ["model.width=4", "dispatch.jigsaws=2", "train.steps=1", "compare.seeds=[0]"], ("sweep",)) == 2
+    assert run(path, ["model.width=4", "dispatch.jigsaws=2", "train.steps=1", "compare.seeds=[0]"]) == [
+        "sweep",
+        "sweep",
+    ]
     assert capsys.readouterr().out.splitlines()[-1] == "14-sweep.jsonl"
     points = [json.loads(line)["point"] for line in Path("14-sweep.jsonl").read_text().splitlines()]
     assert [tuple(point.values()) for point in points] == [(0.05, "ccs"), (0.05, "grand"), (0.1, "ccs"), (0.1, "grand")]
@@ -201,7 +221,7 @@ def test_sweep(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str])
 
 def test_draws_by_loss(start: Callable[[str], Path]) -> None:
     path = start("draws-by-loss")
-    assert run(path, ["model.width=4", "train.steps=20"]) == 2
+    assert run(path, ["model.width=4", "train.steps=20"]) == ["run", "run"]
     reports = [json.loads(report.read_text()) for report in (path.parent / "runs/reports").rglob("*.json")]
     assert [report["rows"][0]["epoch_fraction"] for report in reports] == [0.1, 0.1]
     assert len({tuple(report["curves"][0]["train_loss"]) for report in reports}) == 2  # the draws differ
@@ -209,16 +229,21 @@ def test_draws_by_loss(start: Callable[[str], Path]) -> None:
 
 def test_race(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     path = start("race")
-    assert run(path, ["model.width=4", "score.epochs=2", "train.steps=20"]) == 1
-    shown = capsys.readouterr().err
-    assert "race, 10% of the steps, validation accuracy: Class-balanced random" in shown
-    assert "race, 30% of the steps, validation accuracy:" in shown
+    assert run(path, ["model.width=4", "score.epochs=2", "train.steps=20"]) == ["run", "plan"]
+    shown = capsys.readouterr()
+    assert "race, 10% of the steps, validation accuracy: Class-balanced random" in shown.err
+    assert "race, 30% of the steps, validation accuracy:" in shown.err
+    assert re.search(r"^race ", shown.out, re.MULTILINE), shown.out
 
 
-def test_long_training(start: Callable[[str], Path]) -> None:
+def test_long_training(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     path = start("long-training")
     photos = ["initialise.batch_size=8", "train.batch_size=8", "select.fraction=0.2"]
-    assert run(path, [*photos, "model.width=4", "score.proxy.width=2", "score.epochs=2", "train.steps=4"]) == 1
+    assert run(path, [*photos, "model.width=4", "score.proxy.width=2", "score.epochs=2", "train.steps=4"]) == [
+        "compare",
+        "plan",
+    ]
+    assert "select: {algorithm: random, fraction: 1.0}" in capsys.readouterr().out  # the advice
     report = verdict(path.parent)
     assert [row["name"] for row in report["rows"]] == ["lipt", "stratified", "random-longer"]
     assert report["rows"][2]["steps"] > report["rows"][1]["steps"] == report["rows"][0]["steps"]

@@ -1,12 +1,13 @@
 """Subset selection: which samples to keep, given one scoring pass over the candidates."""
 
 from lipt.selection import algorithms  # noqa: F401  (they register themselves)
-from lipt.selection.api import AlgorithmName, requirements, resolve, select
+from lipt.selection.api import requirements, resolve, select
 from lipt.selection.auto import AUTO
 from lipt.selection.dataset import score_dataset
 from lipt.selection.describe import Description, describe
 from lipt.selection.registry import names
 from lipt.selection.result import Selection
+from lipt.selection.signatures import AlgorithmName
 from lipt.selection.trajectory import Trajectory
 from lipt.selection.types import Candidates, Outputs, Requirements, StoredOutputs
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,15 +17,9 @@ from lipt.selection.options import bind_options, plain
 from lipt.selection.passes import in_memory
 from lipt.selection.registry import Task, require
 from lipt.selection.result import Selection
+from lipt.selection.signatures import AlgorithmName, Select
 from lipt.selection.table import check_notes
 from lipt.selection.types import Candidates, Requirements
-
-#: The algorithms, for editors and type checkers.
-AlgorithmName: TypeAlias = Literal[
-    "auto", "aum", "ccs", "craig", "dual", "dyn_unc", "el2n", "facility_location", "forgetting", "glister", "gradmatch",
-    "grand", "graph_cut", "herding", "k_center", "moderate", "prototypes", "random", "scores", "stratified",
-    "uncertainty",
-]  # fmt: skip
 
 
 def resolve(algorithm: str, fraction: float, *, balanced: bool = True, epochs: int = 0) -> str:
@@ -69,6 +63,12 @@ def checked(algorithm: str, options: Mapping[str, Any]) -> AlgorithmName:
     return cast(AlgorithmName, algorithm)
 
 
+def _with_signatures(function: Callable[..., Selection]) -> Select:
+    """The same function; type checkers then know the options of each algorithm."""
+    return cast(Select, function)
+
+
+@_with_signatures
 def select(
     algorithm: AlgorithmName,
     candidates: Candidates,

@@ -32,6 +32,8 @@ class Installed(JsonHandler):
         answers: dict[str, dict[str, Any]] = {
             "/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.0"},
             "/namespaces/NAMESPACE": {},
+            "/namespaces/lipt": {},
+            "/apis/argoproj.io/v1alpha1": {},
             "/workflowtemplates/lipt": template,
             "/pipelines": {"pipelines": [_PIPELINE], "total_size": 1},
             "/versions": {"pipeline_versions": [_VERSION], "total_size": 1},

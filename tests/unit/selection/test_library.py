@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -41,21 +42,40 @@ def test_the_type_of_an_algorithm_lists_the_registered_ones() -> None:
     assert (ROOT / "src/lipt/py.typed").exists()
 
 
-def test_a_type_checker_knows_the_names_and_refuses_a_wrong_algorithm(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import lipt\n"
-        'reveal_type(lipt.select("ccs", lipt.Candidates.of([0, 1]), k=1, beta=0.3))\n'
-        'lipt.select("css", lipt.Candidates.of([0, 1]), k=1)\n'
-    )
+RIGHT = [
+    'select("ccs", c, fraction=0.1, beta=0.3)',
+    'select("auto", c, k=1)',
+    "select(name, c, k=1)",
+    "select(name, c, k=1, **options)",
+    'select("ccs", c, k=1, **options)',
+]
+WRONG = [
+    'select("css", c, k=1)',
+    'select("ccs", c, fraction=0.1, betta=0.3)',
+    'select("ccs", c, fraction=0.1, beta="x")',
+    'select("glister", c, k=1, greedy="exakt")',
+    'select("random", c, k=1, beta=0.3)',
+    "select(name, c, k=1, beta=0.3)",
+    'select("ccs", c, k=1).indexes',
+]
+
+
+def test_a_type_checker_knows_the_options_of_each_algorithm(tmp_path: Path) -> None:
+    program = [
+        "from typing import Any",
+        "from lipt import AlgorithmName, Candidates, select",
+        "def mine(c: Candidates, name: AlgorithmName, options: dict[str, Any]) -> None:",
+        *(f"    {call}" for call in RIGHT + WRONG),
+    ]
+    (tmp_path / "mine.py").write_text("\n".join(program))
     # Other packages are unknown to it: reading torch would take a minute.
-    command = [sys.executable, "-m", "mypy", "--no-site-packages", "--ignore-missing-imports"]
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-site-packages", "--ignore-missing-imports"]
     environment = os.environ | {"MYPYPATH": str(ROOT / "src")}
     command += ["--follow-imports=silent", "mine.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    assert 'Revealed type is "lipt.selection.result.Selection"' in lines[0]
-    assert 'Argument 1 to "select" has incompatible type "Literal[\'css\']"' in lines[1]
-    assert len(lines) == 3
+    lines = {int(number) for number in re.findall(r"^mine\.py:(\d+): error", done.stdout, re.MULTILINE)}
+    assert [program[number - 1].strip() for number in sorted(lines)] == WRONG, done.stdout + done.stderr
+    assert 'did you mean "beta"?' in done.stdout
 
 
 @pytest.mark.parametrize("algorithm", lipt.ALGORITHMS)

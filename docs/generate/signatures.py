@@ -1,0 +1,76 @@
+"""The module that tells type checkers and editors the algorithms, and the options of each in a call of `select`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from inspect import signature
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from lipt.selection import ALGORITHMS, AUTO, select
+from lipt.selection.options import keywords
+from lipt.selection.registry import lookup
+
+PAGE = Path(__file__).parents[2] / "src/lipt/selection/signatures.py"
+_HEAD = '''"""The names of the algorithms, and the signature of `select` for each, for type checkers and editors.
+
+`make reference` writes this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, overload
+
+if TYPE_CHECKING:
+    from lipt.selection.arrays import ArrayLike
+    from lipt.selection.result import Selection
+    from lipt.selection.types import Candidates
+
+#: The algorithms.
+AlgorithmName: TypeAlias = '''
+_CLASS = '''
+class Select(Protocol):
+    """The type of `select`: a signature for the algorithms without options, then one for each of the others."""
+'''
+
+
+def text() -> str:
+    """The module as `ruff format` lays it out."""
+    options = {name: {} if name == AUTO else _options(name) for name in ALGORITHMS}
+    plain = [name for name in ALGORITHMS if not options[name]]
+    overloads = [_overload(plain, {}), *(_overload([name], options[name]) for name in ALGORITHMS if options[name])]
+    code = "\n".join([_HEAD + _literal(ALGORITHMS), _CLASS, *overloads])
+    ruff = [sys.executable, "-m", "ruff", "format", "--line-length=120", "-"]
+    return subprocess.run(ruff, input=code, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _overload(names: list[str], options: Mapping[str, str]) -> str:
+    """The signature of `select` for these algorithms, which all have these options."""
+    parameters = signature(select).parameters.values()
+    kept = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    common = [f"{each.name}: {each.annotation} = {each.default!r}" for each in kept]
+    own = [f"{name}: {option}" for name, option in options.items()]
+    listed = ", ".join(["self", f"algorithm: {_literal(names)}", "candidates: Candidates", "*", *common, *own])
+    return f"    @overload\n    def __call__({listed},) -> Selection: ...\n"
+
+
+def _options(algorithm: str) -> dict[str, str]:
+    """Type and default of each option."""
+    defaults, hints = keywords(lookup(algorithm).function)
+    return {name: f"{_type(hints[name])} = {default!r}" for name, default in defaults.items()}
+
+
+def _type(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return _literal(get_args(hint))
+    if get_args(hint):  # X | None
+        return " | ".join(map(_type, get_args(hint)))
+    return "None" if hint is NoneType else str(hint.__name__)
+
+
+def _literal(values: tuple[str, ...] | list[str]) -> str:
+    return f"Literal[{', '.join(map(repr, values))}]"
