@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from lipt.config import Config, load_config, override, parse_config
+from lipt.config import Config, load_config, override, parse_config, read_yaml
 from lipt.errors import UsageError
 from lipt.stages.train import steps_of
 
@@ -62,6 +62,20 @@ def test_epochs_that_the_user_writes_override_the_steps_of_a_profile(profile: st
     both = parse_config({"profile": profile, "train": {"epochs": 3, "steps": 7}})
     assert (both.train.steps, override(both, {"train": {"epochs": 4}}).train.steps) == (7, 7)
     assert parse_config(theirs.model_dump(mode="json")) == theirs
+
+
+@pytest.mark.parametrize(("text", "number"), [("1e-3", 0.001), ("-2E+1", -20.0), ("1.5e3", 1500.0), (".5e1", 5.0)])
+def test_an_exponent_makes_a_number_where_no_type_says_so(text: str, number: float) -> None:
+    (beta,) = load_config(None, [f"select.options.beta={text}"]).select.options.values()
+    assert (beta, type(beta)) == (number, float)
+    quoted = load_config(None, [f"workspace='{text}'"])
+    dumped = yaml.safe_dump(quoted.model_dump(mode="json"))
+    assert parse_config(read_yaml(dumped, "it")[0]) == quoted  # stays a text
+
+
+def test_null_is_called_null() -> None:
+    with pytest.raises(UsageError, match="seed is null; it should be a valid integer"):
+        load_config(None, ["seed=null"])
 
 
 def test_overrides_are_yaml_and_nest() -> None:

@@ -56,7 +56,7 @@ def _message(path: tuple[str, ...], entries: list[Any]) -> str:
     item = first["loc"][len(path) : len(path) + 1]
     if item and isinstance(item[0], int):
         name += f"[{item[0]}]"
-    value = _repr.repr(first["input"])
+    value = "null" if first["input"] is None else _repr.repr(first["input"])
     if first["type"] == "extra_forbidden":
         return f"unknown key {_repr.repr(name)}; {_suggestion(path)}"
     if first["type"] == "value_error":

@@ -1,5 +1,6 @@
 """Reads YAML settings: the value, and the line of each key. Ambiguous and endless documents are refused."""
 
+import re
 from typing import Any
 
 import yaml
@@ -55,6 +56,15 @@ class _Loader(yaml.SafeLoader):
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
             raise RefusedError(None, None, f"a number with more than {_MAX_BITS} bits", node.start_mark)
         return value
+
+
+# YAML 1.2: 1e-3 is a number. To PyYAML it is a text, as it has no dot. The dumper learns it too: it quotes such texts.
+for _side in (_Loader, yaml.SafeDumper):
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+        list("-+.0123456789"),
+    )
 
 
 def read_yaml(text: str, what: str) -> tuple[Any, Lines]:
