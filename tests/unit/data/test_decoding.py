@@ -183,7 +183,7 @@ def test_the_first_of_several_frames_is_read(form: str) -> None:
 
 def test_another_format_than_the_listed_ones_is_refused(tmp_path: Path) -> None:
     data = saved(Image.fromarray(PIXELS), "EPS")  # would start Ghostscript
-    with pytest.raises(RunError, match="photo.jpg is not a readable image: its content is not JPEG, PNG, PPM"):
+    with pytest.raises(RunError, match=r"photo\.jpg is not a readable image: its content is not JPEG, PNG, PPM"):
         image_to_store(data, "photo.jpg")
 
 
