@@ -74,7 +74,8 @@ def reproducible(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def global_seed(seed: int, *names: str | int) -> Iterator[None]:
-    """Seed torch's global CPU generator, from which torchvision draws, inside the block; restore it afterwards."""
+    """Seed torch's global generators, from which torchvision and layers such as Dropout draw, inside the block; restore
+    the one of the CPU afterwards."""
     import torch
 
     with torch.random.fork_rng(devices=[]):

@@ -137,6 +137,17 @@ def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) 
     assert "would run" not in lipt("run", str(folder / "a.yaml"), "--dry-run").stderr
 
 
+def test_gc_passes_over_an_artifact_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+    """No report refers to it, so no run would ever repair it, and gc would stop at it forever."""
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    marker = tmp_path / "runs/evaluate/0000000000000001/artifact.json"
+    shutil.copytree(next((tmp_path / "runs/evaluate").iterdir()), marker.parent)
+    marker.write_bytes(marker.read_bytes()[:100])
+    ended = lipt("gc", str(tmp_path / "runs"), "--days", "0", "--dry-run")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert marker.parent.name not in ended.stdout
+
+
 def test_gc_removes_nothing_where_a_report_cannot_be_read(folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "runs/reports/x-1/report.json"
     report.parent.mkdir(parents=True)

@@ -91,9 +91,13 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         )
     found = []
     for ref, num_bytes in _sizes(workspace).items():
-        if ref in reached or workspace.store.size(f"{ref}/{MARKER}") is None:
+        if ref in reached:
             continue
-        age = (time.time() - workspace.cost(workspace.get(ref)).ended) / _DAY_S
+        try:
+            ended = workspace.cost(workspace.get(ref)).ended
+        except (MissingObjectError, IntegrityError):  # not finished, or damaged, so that it would be made again
+            continue
+        age = (time.time() - ended) / _DAY_S
         if age >= days:
             found.append(Unused(ref=ref, num_bytes=num_bytes, days=age))
     return found

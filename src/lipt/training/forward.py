@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lipt.data.augmentation import Augment, no_augmentation, normalise
 from lipt.data.images import ImageSet, to_device
+from lipt.rng import global_seed
 from lipt.selection import Outputs
 from lipt.selection.compressed import TopLogits
 from lipt.selection.dataset import logits_and_features
@@ -140,7 +141,7 @@ def recalibrate_batchnorm(
     """Replace all running statistics by averages over one pass in train mode (Ro et al. 2023).
 
     Args:
-        seed: as for `forward_batches`.
+        seed: as for `forward_batches`, and of layers that draw.
     """
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [module.momentum for module in norms]
@@ -148,9 +149,10 @@ def recalibrate_batchnorm(
         module.reset_running_stats()
         module.momentum = None  # cumulative average instead of a moving one
     model.train()
-    for x, _ in forward_batches(images, batch_size, device, augment, seed):
-        with autocast(device, precision):
-            model(x)
+    with global_seed(seed or 0, "network"):  # in train mode layers such as Dropout draw
+        for x, _ in forward_batches(images, batch_size, device, augment, seed):
+            with autocast(device, precision):
+                model(x)
     for module, momentum in zip(norms, momenta, strict=True):
         module.momentum = momentum
     model.eval()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lipt.data.augmentation import Augment, normalise
 from lipt.data.images import ImageSet, to_device
 from lipt.errors import RunError
-from lipt.rng import derive, permutation
+from lipt.rng import derive, global_seed, permutation
 from lipt.training.distributed import Ranks
 from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics, observe
@@ -233,7 +233,9 @@ def train(
     """Run the remaining epochs of `trainer`."""
     while trainer.done < 1:
         images, weights_N = epoch_data(trainer)
-        trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics, draws=draws)
+        # Layers such as Dropout draw from the global generator.
+        with global_seed(trainer.seed, "network", trainer.progress.epoch, trainer.ranks.rank):
+            trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics, draws=draws)
         after_epoch(trainer)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from lipt.rng import generator
+from lipt.rng import generator, global_seed
 
 PruningMethod = Literal["magnitude", "random", "snip", "none"]
 
@@ -73,7 +73,7 @@ def _saliency(
     if loss is None:
         raise ValueError("snip needs the loss of a batch")
     before = [buffer.clone() for buffer in model.buffers()]
-    with torch.enable_grad():
+    with torch.enable_grad(), global_seed(seed, "snip"):  # layers such as Dropout draw
         gradients = torch.autograd.grad(loss(), list(weights.values()))
     for buffer, value in zip(model.buffers(), before, strict=True):
         buffer.copy_(value)  # a forward pass in train mode moves BatchNorm's statistics

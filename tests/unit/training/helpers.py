@@ -62,6 +62,13 @@ class Smooth(nn.Module):
         return logits
 
 
+def with_dropout(num_classes: int) -> nn.Module:
+    """A network whose layers draw random numbers in train mode, before a BatchNorm layer too."""
+    torch.manual_seed(0)
+    drawn = [nn.Conv2d(3, 8, 3), nn.Dropout(0.5), nn.BatchNorm2d(8), nn.Flatten(), nn.Dropout(0.5)]
+    return nn.Sequential(*drawn, nn.Linear(8 * 36, num_classes))
+
+
 def smooth_residual(num_classes: int) -> Smooth:
     """The network `Smooth` with blocks that RaPTr can skip."""
     return Smooth(num_classes, residual=2)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,11 +20,12 @@ from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
 from lipt.data.images import ResidentImages
 from lipt.errors import RunError
 from lipt.training.dynamics import Dynamics, observe
-from lipt.training.forward import accuracies
+from lipt.training.forward import accuracies, recalibrate_batchnorm
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
 from lipt.training.networks import build_model
-from lipt.training.tensor_files import state_of
-from tests.unit.training.helpers import blocks
+from lipt.training.pruning import prune
+from lipt.training.tensor_files import State, state_of
+from tests.unit.training.helpers import blocks, with_dropout
 
 CPU = torch.device("cpu")
 
@@ -63,6 +67,44 @@ def test_resuming_repeats_the_run_bit_by_bit() -> None:
     assert resumed.progress == straight.progress
     expected = state_of(straight.model)
     assert all(torch.equal(tensor, expected[name]) for name, tensor in state_of(resumed.model).items())
+
+
+def test_layers_that_draw_repeat_their_draws_also_when_resumed() -> None:
+    images, recipe = blocks(), replace(make_trainer().recipe, epochs=3)
+
+    def trained(other_draws: int, saved: tuple[State, TrainingProgress] | None = None) -> list[Any]:
+        """The weights at the end, and what a checkpoint after the first epoch holds."""
+        trainer, kept = Trainer(with_dropout(4), recipe, seed=5, device=CPU), list[Any]()
+        if saved:
+            trainer.restore(*saved)
+        torch.manual_seed(other_draws)
+
+        def after_epoch(done: Trainer) -> None:
+            if done.progress.epoch == 1:
+                kept.extend(deepcopy([done.tensors(), done.progress]))
+
+        train(trainer, fixed(images), after_epoch=after_epoch)
+        return [state_of(trainer.model), *kept]
+
+    straight, *saved = trained(1)
+    for end, *_ in (trained(2), trained(3, (saved[0], saved[1]))):
+        assert all(torch.equal(tensor, straight[name]) for name, tensor in end.items())
+
+
+def test_other_passes_in_train_mode_repeat_their_draws() -> None:
+    """The statistics of BatchNorm behind a Dropout layer, and the gradients of SNIP."""
+    images = blocks()
+    x, labels = normalise(images.images_NCHW), images.labels_N
+
+    def passes(other_draws: int) -> State:
+        model = with_dropout(4)
+        torch.manual_seed(other_draws)
+        recalibrate_batchnorm(model, images, device=CPU)
+        prune(model.train(), "snip", 0.5, seed=0, loss=lambda: F.cross_entropy(model(x), labels))
+        return state_of(model)
+
+    first, second = passes(0), passes(1)
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
 def test_one_step_equals_the_textbook() -> None:
