@@ -12,6 +12,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _CLONE = "git clone REPOSITORY "
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?://|#)([^)]+)\)")
+_PICTURE = re.compile(r'\b(src|srcset)="(?!https?://)([^"]+)"')
 
 
 class Readme(MetadataHookInterface):
@@ -33,7 +34,8 @@ class Readme(MetadataHookInterface):
 
 def with_absolute_links(text: str, repository: str, ref: str) -> str:
     """Point links to files, and pictures, to the repository at this tag or branch; name it in `git clone`."""
-    return _LINK.sub(
+    text = _LINK.sub(
         lambda found: f"{found[1]}[{found[2]}]({repository}/{'raw' if found[1] else 'blob'}/{ref}/{found[3]})",
         text.replace(_CLONE, f"git clone {repository} "),
     )
+    return _PICTURE.sub(rf'\1="{repository}/raw/{ref}/\2"', text)

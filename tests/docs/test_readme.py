@@ -11,7 +11,8 @@ from lipt import __version__
 from tests.docs.pages import PAGES, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-_TARGETS = re.compile(r"\]\(([^)]+)\)")
+#: Of a link, of a picture, and of a picture for one colour scheme.
+_TARGETS = re.compile(r"""(?:\]\(|\bsrc="|\bsrcset=")([^)"]+)[)"]""")
 
 
 def test_the_figures_are_those_of_the_results() -> None:
@@ -46,5 +47,6 @@ def test_links_are_absolute_on_the_package_index() -> None:
     assert "REPOSITORY" not in text
     assert "git clone https://example.org/me/lipt lipt" in text
     assert "(https://example.org/me/lipt/raw/v1/docs/figures/idea.svg)" in text
+    assert '"https://example.org/me/lipt/raw/v1/docs/figures/report-dark.png"' in text
     assert "(https://example.org/me/lipt/blob/v1/docs/results.md)" in text
     assert "(https://proceedings.mlr.press/v202/ro23a.html)" in text

@@ -1,6 +1,7 @@
 """The report: one self-contained HTML file without scripts, fetches or clocks."""
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from lipt.report import figures
 from lipt.report.certainty import all_statements
@@ -92,9 +93,15 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"percent": format_percent}
+    environment.filters |= {"percent": format_percent, "prose": _prose}
     environment.globals |= {"stage_cells": stage_cells, "jigsaw_state": jigsaw_state}
     return environment
+
+
+def _prose(text: Any) -> Markup:
+    """`text` between backticks as code; a number and its % stay on one line."""
+    bound = str(escape(text)).replace(" %", "\u00a0%")
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", bound))
 
 
 def _contents(document: Document) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from page_parser import Page
 from report_samples import document
 
 from lipt.report.comparison import COLUMNS
-from lipt.report.html_page import render
+from lipt.report.html_page import _prose, render
 from lipt.report.verdict import judge
 
 
@@ -74,5 +74,10 @@ def test_each_seed_has_its_accuracy(page):
 
 
 def test_the_headline_and_every_sentence_are_shown(page):
-    verdict, text = judge(document().rows), "".join(Page(page).text)
+    verdict, text = judge(document().rows), "".join(Page(page).text).replace("\u00a0", " ")
     assert all(sentence in text for sentence in (verdict.headline, *verdict.sentences))
+
+
+def test_a_command_in_a_sentence_is_code_and_a_number_keeps_its_unit():
+    shown = _prose("<b> at 5 %. The settings: `lipt plan CONFIG --advise`.")
+    assert shown == "&lt;b&gt; at 5\u00a0%. The settings: <code>lipt plan CONFIG --advise</code>."

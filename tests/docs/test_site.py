@@ -1,0 +1,37 @@
+"""What the site adds to its theme, in a real browser; skipped where there is no chromium."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+PAGE = """
+<style>div, code {{ display: block; width: 200px; overflow: auto; white-space: nowrap }}</style>
+<article class="md-typeset">
+<div class="md-typeset__scrollwrap" id="wide"><table style="width: 400px"><tr><td>1</table></div>
+<div class="md-typeset__scrollwrap" id="narrow"><table><tr><td>1</table></div>
+<pre><code id="long">{}</code></pre>
+<pre><code id="short">1</code></pre>
+</article>
+<script src="{}"></script>
+"""
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium")
+def test_the_keyboard_reaches_what_scrolls(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(PAGE.format("1" * 100, (ROOT / "docs/site.js").as_uri()))
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    command = [*browser, "--virtual-time-budget=1000", "--dump-dom", (tmp_path / "page.html").as_uri()]
+    shown = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    reached = {name for tag, name in re.findall(r'(<[^>]*id="(\w+)"[^>]*>)', shown) if 'tabindex="0"' in tag}
+    assert reached == {"wide", "long"}
+
+
+def test_the_site_loads_it() -> None:
+    assert "\nextra_javascript: [site.js]\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
