@@ -6,7 +6,7 @@ The names below are the public ones. They load when they are first used, so `imp
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lipt.errors import of_missing_module
+from lipt.errors import LiptError, of_missing_module
 from lipt.version import __version__
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Requirements,
         Selection,
         StoredOutputs,
+        Trajectory,
         describe,
         requirements,
         score_dataset,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "ALGORITHMS", "AlgorithmName", "Candidates", "Description", "Outputs", "Requirements", "Selection",
-    "StoredOutputs", "__version__", "describe", "requirements", "run", "score_dataset", "select",
+    "ALGORITHMS", "AlgorithmName", "Candidates", "Description", "LiptError", "Outputs", "Requirements", "Selection",
+    "StoredOutputs", "Trajectory", "__version__", "describe", "requirements", "run", "score_dataset", "select",
 ]  # fmt: skip
 
 

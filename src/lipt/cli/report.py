@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -80,7 +81,7 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
             raise _without_report(run, state, store) from None
         raise RunError(
             f"{store.uri} has no report of {run}",
-            f"run it first: lipt run; lipt ls {store.uri.removeprefix('file://')} lists the finished runs",
+            f"run it first: lipt run; lipt ls {quote(store.uri.removeprefix('file://'))} lists the finished runs",
         ) from None
 
 

@@ -143,6 +143,6 @@ def test_a_run_of_another_pipeline_has_no_report(server: type[Server]) -> None:
 
 
 def test_a_report_that_is_not_there_is_no_reason_to_run(tmp_path: Path) -> None:
-    ended = lipt("report", f"{tmp_path}/runs/reports/tiny-1")
+    ended = lipt("report", f"{tmp_path}/my runs/reports/tiny-1")
     assert ended.returncode == 1
-    assert f"lipt ls {tmp_path}/runs lists the finished runs" in ended.stderr
+    assert f"lipt ls '{tmp_path}/my runs' lists the finished runs" in ended.stderr

@@ -37,6 +37,11 @@ def test_import_loads_nothing_heavy_and_every_public_name_is_there() -> None:
         lipt.selct  # noqa: B018
 
 
+def test_what_a_selection_raises_and_takes_needs_no_other_import() -> None:
+    with pytest.raises(lipt.LiptError, match="three arrays"):
+        lipt.Trajectory(p_NT=torch.ones(2, 0), error_NT=torch.ones(2, 0), margin_NT=torch.ones(2, 0))
+
+
 def test_the_type_of_an_algorithm_lists_the_registered_ones() -> None:
     assert get_args(lipt.AlgorithmName) == lipt.ALGORITHMS
     assert (ROOT / "src/lipt/py.typed").exists()
