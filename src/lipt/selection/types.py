@@ -23,6 +23,9 @@ from lipt.selection.trajectory import Trajectory
 
 T = TypeVar("T")
 
+#: More classes than this are only believed if they are named: memory and time grow with their number.
+_MOST_CLASSES = 2**20
+
 
 def _unchecked(kind: type[T], **fields: object) -> T:
     """A data class without the checks of its constructor, for values that have passed them."""
@@ -236,7 +239,7 @@ class Candidates:
             logits: float (N, C) of any precision, or compressed; for several models a list or tuple of these. May be
                 left out if the algorithm does not need them.
             features: float (N, D), the input of the classifier layer; otherwise as the logits.
-            num_classes: C; None = the columns of the logits, else the largest label + 1.
+            num_classes: C; None = the columns of the logits, else the largest label + 1, at most 2^20.
             trajectories: one per model, with tensors on the device of the labels.
             forgetting: forgetting events (N,).
             scores: your own scores (N,), for `scores` and for `ccs` with `score="scores"`.
@@ -259,6 +262,11 @@ class Candidates:
         if num_classes is None:
             largest = int(labels_N.max()) if labels_N.numel() else -1
             num_classes = outputs[0].num_classes if scored else largest + 1
+            if num_classes > _MOST_CLASSES:
+                raise UsageError(
+                    f"the largest label is {largest:,}: the labels look like identifiers, not like class numbers",
+                    "number the classes from 0: np.unique(labels, return_inverse=True)[1], or set num_classes",
+                )
         return cls(
             labels_N=labels_N.to(device),
             num_classes=num_classes,

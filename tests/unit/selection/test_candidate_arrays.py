@@ -103,6 +103,7 @@ def test_compressed_logits_and_labels_alone() -> None:
     assert Candidates.of(values["labels"], logits=top, features=values["features"]).outputs[0].logits_NC is top
     assert Candidates.of([0, 2, 1]).num_classes == 3
     assert Candidates.of([0, 2, 1], num_classes=7).num_classes == 7
+    assert Candidates.of([0, 2**20], num_classes=2**20 + 1).num_classes == 2**20 + 1
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,7 @@ def test_compressed_logits_and_labels_alone() -> None:
         ({"labels": ["cat", "dog"]}, "labels: can't convert"),
         ({"labels": [[0, 1], [1, 0]]}, "labels must be int64 (N,)"),
         ({"labels": [0, -1]}, "label -1 of sample 1"),
+        ({"labels": [0, 2**20]}, "the largest label is 1,048,576: the labels look like identifiers"),
         ({"labels": [0, 1], "logits": [np.zeros((2, 2))] * 2, "features": np.zeros((2, 3))}, "logits of 2 model(s)"),
         ({"labels": [0, 1], "logits": np.zeros((3, 2)), "features": np.zeros((3, 3))}, "expected (2, 2)"),
         ({"labels": [0, 1], "logits": np.zeros((2, 2), int), "features": np.zeros((2, 3))}, "floating point"),
