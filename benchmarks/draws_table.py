@@ -2,7 +2,8 @@
 
 A row per draw, a column per steps, share of an epoch and pool: test accuracy in %, mean and standard deviation over the
 seeds, and the difference from uniform draws of the same share from all images, in points, paired by seed, with the 95 %
-interval of Student's t.
+interval of Student's t. `--over ROW` takes the differences from another row. `--pool RULE` takes them from the pool
+that RULE chose, or with `same` from the row's own pool, instead of from all images.
 """
 
 from __future__ import annotations
@@ -18,10 +19,17 @@ from benchmarks.map_table import paired
 Images = tuple[int, float, float, str]
 
 
+def _compared(images: Images, pool: str) -> Images:
+    """The images with which those of a column are compared."""
+    steps, fraction, share, _ = images
+    return images if pool == "same" else (steps, fraction, *((1.0, "random") if pool == "all" else (share, pool)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--over", default="uniform", help="the row of all images from which differences are taken")
+    parser.add_argument("--over", default="uniform", help="the row from which differences are taken")
+    parser.add_argument("--pool", default="all", help="its images: all, same, or the rule of a pool")
     given = parser.parse_args()
     found: dict[tuple[Images, str], dict[int, float]] = {}
     for line in map(json.loads, given.results.read_text().splitlines()):
@@ -37,12 +45,12 @@ def main() -> None:
     for row in dict.fromkeys(row for _, row in found):
         cells = []
         for images in columns:
-            ours, others = found.get((images, row), {}), found.get(((*images[:2], 1.0, "random"), given.over), {})
+            ours, others = found.get((images, row), {}), found.get((_compared(images, given.pool), given.over), {})
             if len(ours) < 2:
                 cells.append("")
                 continue
             cell = f"{statistics.mean(ours.values()):.1f} ± {statistics.stdev(ours.values()):.1f}"
-            difference = None if ours is others else paired(ours, others)
+            difference = None if ours == others else paired(ours, others)
             cells.append(cell + (f", {difference[0]:+.2f} ± {difference[1]:.2f}" if difference else ""))
         print(f"| {row} | {' | '.join(cells)} |")
 
