@@ -39,10 +39,12 @@ def reason_of_auto(config: Config, passes: float) -> str:
     Args:
         passes: how often the training sees each kept image.
     """
-    settings, known = config.select, passes if proxy_width(config) else 0.0
+    settings, proxy = config.select, proxy_width(config) is not None
     if selecting(config) != settings:
         return other_network_reason()
-    return auto_reason(settings.fraction, balanced=settings.balanced, epochs=_recorded(config), passes=known)
+    return auto_reason(
+        settings.fraction, balanced=settings.balanced, epochs=_recorded(config), passes=passes, proxy=proxy
+    )
 
 
 def proxy_width(config: Config) -> int | None:

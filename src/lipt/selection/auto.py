@@ -22,7 +22,12 @@ THETA_P_GAINS: Mapping[float, str] = {0.01: "+6.4 ± 1.7", 0.05: "+0.1 ± 7.0"}
 DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
     500: {0.01: "+9.2 ± 2.9", 0.05: "+4.5 ± 0.3", 0.1: "+4.2 ± 0.5", 0.2: "+2.9 ± 2.3", 0.3: "+0.1 ± 1.3"},
     2000: {0.05: "+2.7 ± 1.0", 0.1: "+2.8 ± 0.8", 0.2: "+4.8 ± 1.2", 0.3: "+4.0 ± 1.6"},
+    8000: {0.1: "+1.2 ± 1.8"},
 }
+#: Points that `ccs` gained over `dual` there, in trainings that saw each kept image 57 times (5 %) and 114 times (10 %).
+CCS_OVER_DUAL: Mapping[float, str] = {0.05: "+2.1 ± 1.1", 0.1: "+2.4 ± 1.6"}
+#: Where CCS_OVER_DUAL holds: shares around the measured ones, if the training sees each kept image this often.
+CCS_SHARES, CCS_PASSES = (0.03, 0.15), 50
 #: Points that `ccs` on ten epochs of half the network's width gained over class-balanced random with the same FLOPs.
 PROXY_GAINS: Mapping[float, str] = {0.05: "+6.6 ± 3.6"}
 #: Points that `ccs` gained over class-balanced random along the trajectory of another network than the trained one.
@@ -41,6 +46,15 @@ def proxy_pays(fraction: float, passes: float) -> bool:
         passes: how often the training sees each kept image.
     """
     return PROXY_SHARES[0] <= fraction <= PROXY_SHARES[1] and passes >= PROXY_PASSES
+
+
+def ccs_gains_more(fraction: float, passes: float) -> bool:
+    """Whether `ccs` gained more than `dual` along the trajectory of the trained network.
+
+    Args:
+        passes: how often the training sees each kept image.
+    """
+    return CCS_SHARES[0] <= fraction <= CCS_SHARES[1] and passes >= CCS_PASSES
 
 
 def default_beta(fraction: float) -> float:
@@ -72,21 +86,28 @@ def auto_rule(fraction: float, *, balanced: bool, epochs: int) -> tuple[str, dic
     return "ccs", {"score": "el2n", "beta": default_beta(fraction) if fraction > 0 else None}
 
 
-def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float = 0) -> str:
+def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float = 0, proxy: bool = True) -> str:
     """Why `auto_rule` decides so, with the measured gain, and what gained more; arguments as there.
 
     Args:
         passes: how often the training sees each kept image; 0: unknown.
+        proxy: whether the network has a narrower form.
     """
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
         gains = [f"{_nearest(measured, fraction)} in {steps:,} steps" for steps, measured in sorted(DUAL_GAINS.items())]
+        longer = ""
+        if ccs_gains_more(fraction, passes):
+            longer = (
+                f". This training sees each image {passes:,.0f} times. In such a training ccs gained more than dual: "
+                f"{_nearest(CCS_OVER_DUAL, fraction)}. Set select.algorithm=ccs"
+            )
         return (
             "auto takes dual up to 30 % of the data if there is a trajectory; on CIFAR-10 it gained over "
-            f"class-balanced random, in points: {'; '.join(gains)}"
+            f"class-balanced random, in points: {'; '.join(gains)}{longer}"
         )
     better = ""
-    if not epochs and proxy_pays(fraction, passes):
+    if proxy and not epochs and proxy_pays(fraction, passes):
         better = (
             f". This training sees each image {passes:,.0f} times. In such a training, scores of the network at half "
             f"its width were worth more than their cost: {_nearest(PROXY_GAINS, fraction)}. The settings: "

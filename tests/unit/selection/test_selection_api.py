@@ -247,6 +247,8 @@ def test_auto_says_that_it_did_not_look() -> None:
         (0.1, 0, 0, "a random subset above 5 % of the data"),
         (0.12, 10, 0, "+4.2 ± 0.5 at 10 % in 500 steps; +2.8 ± 0.8 at 10 % in 2,000 steps"),
         (0.01, 10, 0, "+9.2 ± 2.9 at 1 % in 500 steps; +2.7 ± 1.0 at 5 % in 2,000 steps"),
+        (0.1, 10, 49, "+1.2 ± 1.8 at 10 % in 8,000 steps"),
+        (0.1, 10, 50, "sees each image 50 times. In such a training ccs gained more than dual: +2.4 ± 1.6 at 10 %"),
         (0.05, 0, 100, "sees each image 100 times. In such a training, scores of the network at half its width"),
         (0.05, 0, 99, "in points: +0.1 ± 7.0 at 5 %"),
         (0.5, 10, 0, "a random subset above 30 % of the data"),
@@ -256,6 +258,8 @@ def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: 
     reason = auto_reason(fraction, balanced=True, epochs=epochs, passes=passes)
     assert said in reason
     assert ("half its width" in reason) == (passes >= 100)
+    assert ("ccs gained more" in reason) == (passes == 50)
+    assert "half its width" not in auto_reason(fraction, balanced=True, epochs=epochs, passes=passes, proxy=False)
 
 
 @pytest.mark.parametrize("algorithm", OF_FEATURES)
