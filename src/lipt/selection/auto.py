@@ -24,7 +24,7 @@ DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
     2000: {0.05: "+2.7 ± 1.0", 0.1: "+2.8 ± 0.8", 0.2: "+4.8 ± 1.2", 0.3: "+4.0 ± 1.6"},
     8000: {0.1: "+1.2 ± 1.8"},
 }
-#: Points that `ccs` gained over `dual` there, in trainings that saw each kept image 57 times (5 %) and 114 times (10 %).
+#: Points that `ccs` gained over `dual` there. The trainings saw each kept image 57 times (5 %) and 114 times (10 %).
 CCS_OVER_DUAL: Mapping[float, str] = {0.05: "+2.1 ± 1.1", 0.1: "+2.4 ± 1.6"}
 #: Where CCS_OVER_DUAL holds: shares around the measured ones, if the training sees each kept image this often.
 CCS_SHARES, CCS_PASSES = (0.03, 0.15), 50
