@@ -1,4 +1,6 @@
-"""The table and the heat map of `benchmarks.map`: `python -m benchmarks.map_table RESULTS.jsonl [FIGURE.svg]`.
+"""The table and the heat map of `benchmarks.map`.
+
+    python -m benchmarks.map_table RESULTS.jsonl ... [--figure FIGURE.svg]
 
 With `--against EARLIER.jsonl` the table has the accuracies minus the earlier ones of the same seeds. With
 `--random-steps N` the gains are over random that was trained for N steps. With `--over RULE EPOCHS` they are over that
@@ -127,17 +129,21 @@ def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
     figure.savefig(path)
 
 
+def _lines(*results: Path) -> list[str]:
+    return [line for path in results for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("figure", type=Path, nargs="?")
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--figure", type=Path)
     parser.add_argument("--random-steps", type=int)
     parser.add_argument("--over", nargs=2, metavar=("RULE", "EPOCHS"))
     parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
-    found = accuracies(arguments.results.read_text(encoding="utf-8").splitlines())
+    found = accuracies(_lines(*arguments.results))
     if arguments.against:
-        print(changes(found, accuracies(arguments.against.read_text(encoding="utf-8").splitlines())))
+        print(changes(found, accuracies(_lines(arguments.against))))
     elif arguments.over:
         print(over(found, arguments.over[0], int(arguments.over[1])))
     else:
