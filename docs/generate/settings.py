@@ -133,7 +133,7 @@ def _variants() -> str:
             for section, values in variant.changes.items()
             for key, value in values.items()
         ]
-        rows.append(f"| `{name}` | {variant.label.replace('*', chr(92) + '*')} | {', '.join(settings)} |\n")
+        rows.append(f"| `{name}` | {variant.label_with(Config(), None).replace('*', chr(92) + '*')} | {', '.join(settings)} |\n")
     return "".join(rows)
 
 

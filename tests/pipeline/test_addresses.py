@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,9 @@ def test_an_edited_network_is_another_network(tmp_path: Path, monkeypatch: pytes
     assert elsewhere == after
 
 
-def test_a_network_that_is_not_here_has_an_address(tmp_path: Path) -> None:
+def test_a_network_that_is_not_here_has_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the machine of a user who submits a run, it may only be in the image."""
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)  # as in a script
     for name in ("no_such_module:net", "no.such.package:net", "sys:net", "__main__:net"):
         ctx = tiny_context(tmp_path, {"model": {"name": name, "width": None}})
         assert initialise(ctx, DATASET).settings["model"]["code"] is None, name

@@ -99,13 +99,13 @@ def plan(
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.advice import show_advice
     from lipt.config import load_config
-    from lipt.forecast.advice import SHARES, Limits, configured, passes_of
+    from lipt.forecast.advice import SHARES, Limits, configured
     from lipt.forecast.calibration import calibrate, measured
     from lipt.forecast.sizes import DataSize
     from lipt.forecast.speed import decoding_here, name_of_device, rates_here
     from lipt.forecast.stages import work_of
     from lipt.forecast.time import Machine, breaks, forecast
-    from lipt.runtime.algorithm import reason_of_auto
+    from lipt.runtime.algorithm import passes_of, reason_of_auto
     from lipt.runtime.context import Context
     from lipt.selection.auto import AUTO
 
@@ -158,7 +158,7 @@ def plan(
     if ctx.config.train.draw == "infobatch" and ctx.config.train.steps is None:
         notes.append("train: an upper bound, because draw: infobatch leaves out images by their losses")
     if ctx.config.select.algorithm == AUTO and not ctx.config.select.race:
-        notes.append(reason_of_auto(ctx.config, passes_of(ctx.config, data)))
+        notes.append(reason_of_auto(ctx.config, passes_of(ctx.config, data.candidates)))
     _show(stages, costs, breaks(works, stages, machine, ctx.config), notes, machine, output)
 
 

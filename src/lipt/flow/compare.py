@@ -28,7 +28,7 @@ def run_with_baseline(ctx: Context) -> Document | None:
 
 def run_entries(selected: Outcome, beside: tuple[Variant, Outcome] | None) -> list[Entry]:
     """The rows of a plain run's report."""
-    entries = [Entry(name="selected", label=label_of(selected.config), role="selected", outcomes=(selected,))]
+    entries = [Entry(name="selected", label=label_of(selected), role="selected", outcomes=(selected,))]
     if beside:
         baseline, outcome = beside
         entries.append(Entry.of(baseline, [outcome]))

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from lipt.config import Config
 from lipt.flow.graph import Outcome, has_swarm, needs_models
 from lipt.report.numbers import format_budget, format_bytes, format_count
-from lipt.runtime.algorithm import algorithm_of
 from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe
 
@@ -58,7 +57,7 @@ def _choice(outcome: Outcome) -> str:
     count, candidates = int(subset["count"]), int(subset["candidates"])
     if count == candidates:
         return f"Nothing is left out: the training may use all {count:,} candidates."
-    name = algorithm_of(config)
+    name = str(subset["algorithm"])
     return (
         f"{count:,} of the {candidates:,} candidates ({format_budget(config.select.fraction)}), by the algorithm "
         f"{name}. {_rule(name, config)}{_how_chosen(outcome)} {_model(outcome)}"

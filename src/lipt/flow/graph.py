@@ -58,6 +58,11 @@ class Outcome:
     failures: dict[int, str] = field(default_factory=dict)
     """Error message of each lost jigsaw, by index."""
 
+    @property
+    def algorithm(self) -> str | None:
+        """The selection algorithm that ran; None on a dry run that found no subset."""
+        return self.subset.summary.get("algorithm")
+
     def choice(self) -> list[Artifact]:
         """All artifacts between the data set and the main training, in the order in which they were made."""
         optional = [self.prepared.shards, *self.jigsaws, *self.groups, self.merged, *self.scores]

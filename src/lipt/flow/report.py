@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lipt.adapters.store import MissingObjectError
-from lipt.config import Config
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
 from lipt.flow.address import read_report, report_folder, report_key, run_id
@@ -23,7 +22,7 @@ from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.runtime import Attempt, Context
-from lipt.runtime.algorithm import algorithm_label, algorithm_of, reason_of_auto
+from lipt.runtime.algorithm import algorithm_label, passes_of, reason_of_auto
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.dataset import open_dataset
 from lipt.selection.auto import AUTO
@@ -63,7 +62,10 @@ class Entry:
     @classmethod
     def of(cls, variant: Variant, outcomes: Sequence[Outcome]) -> Entry:
         """The row of a variant."""
-        return cls(name=variant.name, label=variant.label, role=role_of(variant), outcomes=tuple(outcomes))
+        label = variant.label
+        if outcomes:
+            label = variant.label_with(outcomes[0].config, outcomes[0].algorithm)
+        return cls(name=variant.name, label=label, role=role_of(variant), outcomes=tuple(outcomes))
 
 
 def write_report(
@@ -194,7 +196,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         name=entry.name,
         label=entry.label,
         role=entry.role,
-        algorithm=algorithm_of(config),
+        algorithm=entry.outcomes[0].algorithm or "",
         reason=_reason(entry.outcomes[0]),
         kept_fraction=config.select.fraction,
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
@@ -219,7 +221,7 @@ def _reason(outcome: Outcome) -> str:
     config = outcome.config
     if outcome.race:
         return "it won the race of selections, on the validation images"
-    passes = outcome.trained.model.summary["images"] / int(outcome.subset.summary["count"])
+    passes = passes_of(config, int(outcome.subset.summary["candidates"]))
     return reason_of_auto(config, passes) if config.select.algorithm == AUTO else ""
 
 
@@ -288,9 +290,10 @@ def _paper_accounting(ctx: Context, attempt: Attempt, outcome: Outcome, costs: d
     )
 
 
-def label_of(config: Config) -> str:
+def label_of(outcome: Outcome) -> str:
     """The name of a plain run in the report, such as `LiPT, auto (ccs)`."""
-    label = algorithm_label(config)
+    config = outcome.config
+    label = algorithm_label(config, outcome.algorithm)
     model = config.score.model if has_swarm(config) or config.score.has_own_models else "theta_star"
     if needs_models(config):
         label = f"{_ORIGIN[model]}, {label}"

@@ -16,8 +16,20 @@ class Variant:
 
     name: str
     label: str
+    """Without the algorithm, if `names_algorithm`."""
     changes: dict[str, Any]
     """Changes to the configuration of the run."""
+    names_algorithm: bool = False
+    """The configured algorithm chooses, and the row's label ends with its name."""
+
+    def label_with(self, config: Config, ran: str | None) -> str:
+        """The label of the row.
+
+        Args:
+            config: of one of its runs.
+            ran: the algorithm that ran; None: it is not known yet.
+        """
+        return f"{self.label}, {algorithm_label(config, ran)}" if self.names_algorithm else self.label
 
 
 def baseline_of(config: Config) -> Variant | None:
@@ -89,17 +101,20 @@ def variants(config: Config) -> dict[str, Variant]:
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": _chosen_by("grand")}),
         "theta-star": (
-            f"theta_* alone, {algorithm_label(config)}",
+            "theta_* alone",
             {"merge": {"method": "none"}},
         ),
         "swarm-dual": (
             "LiPT, DUAL over the swarm",
             {"select": _chosen_by("dual"), "score": {"model": "jigsaws"}, "train": _PLAIN},
         ),
-        "best-single": (f"Best single jigsaw, {algorithm_label(config)}", {"merge": {"method": "best_single"}}),
-        "lipt": (f"LiPT, {algorithm_label(config)}", {}),
+        "best-single": ("Best single jigsaw", {"merge": {"method": "best_single"}}),
+        "lipt": ("LiPT", {}),
     }
     needs = scoring_needs(config)
     if config.train.start == "continue" or not (needs.outputs or needs.trajectory or config.select.race):
         del rows[LONGER]  # the choice costs nothing, or what it costs is also the start of the training
-    return {name: Variant(name=name, label=label, changes=changes) for name, (label, changes) in rows.items()}
+    return {
+        name: Variant(name=name, label=label, changes=changes, names_algorithm="select" not in changes)
+        for name, (label, changes) in rows.items()
+    }

@@ -16,7 +16,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_hours
-from lipt.runtime.algorithm import proxy_width
+from lipt.runtime.algorithm import passes_of, proxy_width
 from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, proxy_pays
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
@@ -106,14 +106,6 @@ class Advice:
     why: str
 
 
-def passes_of(config: Config, data: DataSize) -> float:
-    """How often the main training sees each kept image."""
-    train, kept = config.train, config.select.fraction
-    if train.steps is not None:
-        return train.steps * train.batch_size / (kept * data.candidates)
-    return train.epochs * (train.epoch_fraction or kept) / kept
-
-
 def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, Any]:
     """The settings of a way at a share, section by section.
 
@@ -195,7 +187,7 @@ def _option(
         stored_bytes=own.select.fraction * data.candidates * data.span_bytes,
         read_bytes=sum(stage.read["data"] for stage in stages),
         steps=training.steps,
-        passes=passes_of(own, data),
+        passes=passes_of(own, data.candidates),
         settings=settings,
         gpu_hours=sum(stage.gpu_hours for stage in stages),
         scoring_hours=sum(stage.gpu_hours for stage in stages if stage.stage not in ("train", "evaluate")),

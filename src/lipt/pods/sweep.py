@@ -134,7 +134,7 @@ class SweepRuns:
             rows: dict[str, list[Row]] = {}
             for place in cells:
                 rows.setdefault(place[1], []).append(self._reports[self._keys[place]].rows[0])
-            merged = [over_seeds(self._cells[number, name, own[0].seeds[0]].variant, own) for name, own in rows.items()]
+            merged = [over_seeds(self._cells[number, name, own[0].seeds[0]], own) for name, own in rows.items()]
             found.append(Result(point=dict(point.values), rows=merged))
         return found
 

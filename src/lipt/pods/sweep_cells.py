@@ -52,8 +52,13 @@ def steps_for_its_cost(chosen: Document) -> int:
     return longer_steps(int(chosen.rows[0].steps or 0), choice_flops=flops["choice"], train_flops=flops["train"])
 
 
-def over_seeds(variant: Variant, rows: Sequence[Row]) -> Row:
-    """The row of a comparison, from the rows of its runs, one per seed."""
+def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:
+    """The row of a comparison, from the rows of its runs, one per seed.
+
+    Args:
+        cell: that of one of the seeds.
+    """
+    variant = cell.variant
 
     def mean(name: str) -> float | None:
         values = [getattr(row, name) for row in rows]
@@ -64,7 +69,7 @@ def over_seeds(variant: Variant, rows: Sequence[Row]) -> Row:
         update={name: mean(name) for name in ("steps", "images", "pretrain_cost", "data_bytes", "model_bytes", "flops")}
         | {
             "name": variant.name,
-            "label": variant.label,
+            "label": variant.label_with(cell.point.config, rows[0].algorithm),
             "role": role_of(variant),
             "seeds": [seed for row in rows for seed in row.seeds],
             "accuracy": [accuracy for row in rows for accuracy in row.accuracy],

@@ -1,11 +1,12 @@
 """The configured selection algorithm and its requirements."""
 
+import math
 from dataclasses import replace
 
 from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
-from lipt.selection.auto import AUTO, auto_reason, other_network_reason
+from lipt.selection.auto import AUTO, auto_reason, ccs_gains_more, other_network_reason
 from lipt.training.networks import default_width
 
 #: The algorithm `stratified` as reports write it.
@@ -13,24 +14,53 @@ CLASS_BALANCED = "Class-balanced random"
 
 
 def algorithm_of(config: Config) -> str:
-    """The algorithm that runs: the configured one, or the one that `auto` chooses."""
+    """The algorithm that runs: the configured one, or the one that `auto` chooses.
+
+    With a trajectory, `auto` can also depend on the number of candidates (`selecting`). Then this is its choice for a
+    short training, and the subset's artifact names the algorithm that ran.
+    """
     settings = selecting(config)
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
 
 
-def selecting(config: Config) -> Select:
-    """The section `select`; with `ccs` in place of `auto` if the trajectory is not that of the trained network.
+def selecting(config: Config, candidates: int = 0) -> Select:
+    """The section `select`; with `ccs` in place of `auto` where `ccs` gained more than `dual`: docs/results.md.
 
-    `dual` gained less than `ccs` from a narrower network, and nothing from disjoint models: docs/results.md.
+    That is along the trajectory of another network than the trained one, and in long trainings.
+
+    Args:
+        candidates: their number; 0: unknown, then the training counts as short. In a race it is always short, since the
+            race itself can find out.
     """
-    settings, scorer = config.select, config.of_scorer()
-    # A proxy may be equal to the trained network. The address of its selection is then that without a proxy.
-    is_other = (scorer.model, scorer.data) != (config.model, config.data)
-    if settings.algorithm != AUTO or not (is_other or config.score.disjoint):
+    settings = config.select
+    if settings.algorithm != AUTO or _auto(config) != "dual":
         return settings
-    if resolve(AUTO, settings.fraction, balanced=settings.balanced, epochs=_recorded(config)) != "dual":
+    passes = passes_of(config, candidates) if candidates and not settings.race else 0.0
+    if not _of_another_network(config) and not ccs_gains_more(settings.fraction, passes):
         return settings
     return settings.model_copy(update={"algorithm": "ccs", "options": {"score": "el2n"}})
+
+
+def passes_of(config: Config, candidates: int) -> float:
+    """How often the main training sees each kept image. `draw: infobatch` may leave out some of these."""
+    train, kept = config.train, config.select.fraction
+    per_epoch = train.epoch_fraction or kept
+    epochs = float(train.epochs)
+    if train.steps is not None:
+        epochs = train.steps / math.ceil(per_epoch * candidates / train.batch_size)
+    return epochs * per_epoch / kept
+
+
+def _auto(config: Config) -> str:
+    settings = config.select
+    return resolve(AUTO, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
+
+
+def _of_another_network(config: Config) -> bool:
+    """Whether the trajectory is not that of the trained network on all candidates."""
+    scorer = config.of_scorer()
+    # A proxy may be equal to the trained network. The address of its selection is then that without a proxy.
+    return config.score.disjoint or (scorer.model, scorer.data) != (config.model, config.data)
 
 
 def reason_of_auto(config: Config, passes: float) -> str:
@@ -40,7 +70,7 @@ def reason_of_auto(config: Config, passes: float) -> str:
         passes: how often the training sees each kept image.
     """
     settings, proxy = config.select, proxy_width(config) is not None
-    if selecting(config) != settings:
+    if _auto(config) == "dual" and _of_another_network(config):
         return other_network_reason()
     return auto_reason(
         settings.fraction, balanced=settings.balanced, epochs=_recorded(config), passes=passes, proxy=proxy
@@ -54,9 +84,13 @@ def proxy_width(config: Config) -> int | None:
     return (model.width or width) // 2 if width and model.width != 1 else None
 
 
-def algorithm_label(config: Config) -> str:
-    """The algorithm as reports write it: `herding`, `auto (ccs)` if `auto` chose it, or `Class-balanced random`."""
-    configured, runs = config.select.algorithm, algorithm_of(config)
+def algorithm_label(config: Config, ran: str | None = None) -> str:
+    """The algorithm as reports write it: `herding`, `auto (ccs)` if `auto` chose it, or `Class-balanced random`.
+
+    Args:
+        ran: the algorithm that ran; None: as `algorithm_of`.
+    """
+    configured, runs = config.select.algorithm, ran or algorithm_of(config)
     name = CLASS_BALANCED if runs == "stratified" else runs
     return name if runs == configured else f"{configured} ({name.lower()})"
 

@@ -11,7 +11,7 @@ from lipt.config import Data
 from lipt.data.chunks import Dataset
 from lipt.data.cropping import Crops
 from lipt.data.images import ResidentImages, StreamedImages, open_images, stream
-from lipt.data.shards import Positions, split
+from lipt.data.shards import Positions, count_validation, split
 from lipt.data.sources import Listing, Source, open_source
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.runtime.artifact import CHUNKS, Artifact
@@ -69,6 +69,12 @@ def split_positions(ctx: Context, dataset: Dataset) -> tuple[Positions, Position
     """(validation, candidates) positions of the training split."""
     count = dataset.manifest.splits["train"].count
     return split(count, ctx.config.data.validation_fraction, seed=ctx.seed("split"))
+
+
+def count_candidates(ctx: Context, ingested: Artifact) -> int:
+    """The number of candidates in the data set behind an `ingest` artifact; 0 if it is only planned (a dry run)."""
+    count = int(ingested.summary.get("train", 0))
+    return count and count - count_validation(count, ctx.config.data.validation_fraction)
 
 
 def crops_of(data: Data) -> Crops | None:

@@ -87,24 +87,24 @@ def auto_rule(fraction: float, *, balanced: bool, epochs: int) -> tuple[str, dic
 
 
 def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float = 0, proxy: bool = True) -> str:
-    """Why `auto_rule` decides so, with the measured gain, and what gained more; arguments as there.
+    """Why `auto` decides so, with the measured gain, and what gained more; arguments as `auto_rule`.
 
     Args:
-        passes: how often the training sees each kept image; 0: unknown.
+        passes: how often the training sees each kept image; 0: unknown. A run takes `ccs` where `ccs_gains_more`.
         proxy: whether the network has a narrower form.
     """
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
         gains = [f"{_nearest(measured, fraction)} in {steps:,} steps" for steps, measured in sorted(DUAL_GAINS.items())]
-        longer = ""
         if ccs_gains_more(fraction, passes):
-            longer = (
-                f". This training sees each image {passes:,.0f} times. In such a training ccs gained more than dual: "
-                f"{_nearest(CCS_OVER_DUAL, fraction)}. Set select.algorithm=ccs"
+            return (
+                f"auto takes ccs: this training sees each image {passes:,.0f} times, and in such a training ccs gained "
+                "more than dual along a trajectory; on CIFAR-10, in points: "
+                f"{_nearest(CCS_OVER_DUAL, fraction)}"
             )
         return (
             "auto takes dual up to 30 % of the data if there is a trajectory; on CIFAR-10 it gained over "
-            f"class-balanced random, in points: {'; '.join(gains)}{longer}"
+            f"class-balanced random, in points: {'; '.join(gains)}"
         )
     better = ""
     if proxy and not epochs and proxy_pays(fraction, passes):

@@ -14,7 +14,7 @@ from lipt.data.shards import Positions
 from lipt.errors import RunError
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of, selecting
-from lipt.runtime.dataset import open_dataset, split_positions
+from lipt.runtime.dataset import count_candidates, open_dataset, split_positions
 from lipt.selection import Candidates, Requirements, Selection
 from lipt.selection import select as run_selection
 from lipt.selection.api import checked
@@ -31,7 +31,8 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
         scores: the outputs of theta_p for all candidates: the artifacts of `score`, one per block, in the order of
             `blocks`. Empty if the algorithm needs none (random, stratified).
     """
-    settings = selecting(ctx.config)
+    settings = selecting(ctx.config, count_candidates(ctx, dataset))
+    needs = needs_of(ctx.config.model_copy(update={"select": settings}))
 
     def body(attempt: Attempt) -> dict[str, Any]:
         data = open_dataset(attempt, dataset)
@@ -41,7 +42,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
         candidates, validation = Candidates(labels_N=labels_N, num_classes=num_classes), None
         if scores:
             candidates = read_scores(attempt, scores, "candidates")
-            if needs_of(ctx.config).validation:
+            if needs.validation:
                 validation = read_scores(attempt, scores, "validation")
         if len(candidates) != len(positions):
             raise RunError(
@@ -61,7 +62,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
         for remark in selection.remarks:
             attempt.reporter.say(remark)
         attempt.put(SUBSET, selection.to_parquet(), kind="other")
-        sure = _reliability(settings, selection, candidates, needs_of(ctx.config))
+        sure = _reliability(settings, selection, candidates, needs)
         kept = torch.bincount(labels_N[selection.indices_K], minlength=num_classes)
         return {
             "count": len(selection.indices_K),
@@ -73,6 +74,8 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
         }
 
     chosen, label = ctx.settings("select", view=ctx.view()), f"select {ctx.config.select.algorithm}"
+    if settings != ctx.config.select:
+        chosen["taken"] = settings.model_dump(mode="json")
     return Stage(ctx=ctx, name="select", settings=chosen, inputs=[dataset, *scores], body=body, label=label)
 
 

@@ -248,7 +248,7 @@ def test_auto_says_that_it_did_not_look() -> None:
         (0.12, 10, 0, "+4.2 ± 0.5 at 10 % in 500 steps; +2.8 ± 0.8 at 10 % in 2,000 steps"),
         (0.01, 10, 0, "+9.2 ± 2.9 at 1 % in 500 steps; +9.7 ± 1.9 at 1 % in 2,000 steps"),
         (0.1, 10, 49, "+1.2 ± 1.8 at 10 % in 8,000 steps"),
-        (0.1, 10, 50, "sees each image 50 times. In such a training ccs gained more than dual: +2.4 ± 1.6 at 10 %"),
+        (0.1, 10, 50, "takes ccs: this training sees each image 50 times, and in such a training ccs gained more"),
         (0.05, 0, 100, "sees each image 100 times. In such a training, scores of the network at half its width"),
         (0.05, 0, 99, "in points: +0.1 ± 7.0 at 5 %"),
         (0.5, 10, 0, "a random subset above 30 % of the data"),

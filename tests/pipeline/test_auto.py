@@ -1,0 +1,88 @@
+"""`auto` with a trajectory: which rule runs depends on how often the training sees each kept image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lipt.config import override
+from lipt.flow.compare import run_comparison, run_with_baseline
+from lipt.runtime.algorithm import contestants, passes_of, selecting
+from lipt.runtime.artifact import Artifact
+from lipt.runtime.context import Context
+from lipt.selection.auto import CCS_PASSES
+from lipt.stages.select import select
+from tests.tiny import tiny_context
+
+SCORE = {"model": "trajectory", "runs": 1, "epochs": 2}
+AUTO = {"score": SCORE, "select": {"algorithm": "auto"}}
+DATASET = Artifact(stage="ingest", key="0", inputs=(), settings={"digest": "0"}, files={}, summary={"train": 1000})
+
+
+def config_with(folder: Path, train: dict[str, Any], select: dict[str, Any] | None = None) -> Context:
+    return tiny_context(folder, AUTO | {"train": train, "select": AUTO["select"] | (select or {})})
+
+
+@pytest.mark.parametrize(
+    ("train", "passes"),
+    [
+        ({"epochs": 49}, 49),
+        ({"epochs": 50}, 50),
+        ({"epochs": 100, "epoch_fraction": 0.05}, 50),
+        ({"steps": 149}, 49.67),  # an epoch has three steps, the last with 26 images
+        ({"steps": 150}, 50),
+    ],
+)
+def test_auto_is_ccs_if_the_training_sees_each_image_often(
+    tmp_path: Path, train: dict[str, Any], passes: float
+) -> None:
+    config = config_with(tmp_path, train).config
+    assert passes_of(config, 900) == pytest.approx(passes, rel=0.001)
+    expected = ("ccs", {"score": "el2n"}) if passes >= CCS_PASSES else ("auto", {})
+    chosen = selecting(config, 900)
+    assert (chosen.algorithm, chosen.options) == expected
+    assert selecting(config).algorithm == "auto"  # without the number of candidates
+
+
+@pytest.mark.parametrize("fraction", [0.02, 0.2, 0.5])
+def test_at_other_shares_it_stays(tmp_path: Path, fraction: float) -> None:
+    ctx = config_with(tmp_path, {"epochs": 200}, {"fraction": fraction})
+    assert selecting(ctx.config, 900) == ctx.config.select
+
+
+def test_the_address_of_a_selection_depends_on_what_auto_takes_only(tmp_path: Path) -> None:
+    def key(steps: int) -> str:
+        return select(config_with(tmp_path, {"steps": steps}), DATASET, []).key
+
+    assert key(1) == key(149) != key(150) == key(500)
+
+
+def test_in_a_race_auto_takes_dual_because_the_race_finds_out(tmp_path: Path) -> None:
+    race = {"contestants": [{"algorithm": "ccs", "options": {"score": "el2n"}}]}
+    ctx = config_with(tmp_path, {"steps": 500}, {"race": race})
+    assert [each.select.algorithm for each in contestants(ctx.config)] == ["stratified", "dual", "ccs"]
+    for each in contestants(ctx.config):
+        assert selecting(each, 900) == each.select
+
+
+def test_the_report_names_what_ran_and_why(tmp_path: Path) -> None:
+    document = run_with_baseline(config_with(tmp_path, {"steps": 270}))
+    assert document is not None
+    row = document.rows[0]
+    assert (row.label, row.algorithm) == ("Trajectory, auto (ccs)", "ccs")
+    assert "auto takes ccs: this training sees each image 54 times" in row.reason
+    assert "by the algorithm ccs" in str(document.done)
+
+    short = run_with_baseline(config_with(tmp_path, {"steps": 20}))
+    assert short is not None
+    assert short.rows[0].label == "Trajectory, auto (dual)"
+
+
+def test_a_comparison_names_what_ran(tmp_path: Path) -> None:
+    ctx = config_with(tmp_path, {"steps": 250})
+    compare = {"compare": {"variants": ["stratified", "lipt"], "seeds": [0]}}
+    document = run_comparison(Context.of(override(ctx.config, compare)))
+    assert document is not None
+    assert {row.name: row.label for row in document.rows}["lipt"] == "LiPT, auto (ccs)"
