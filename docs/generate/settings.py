@@ -127,13 +127,15 @@ def _target(field: dict[str, Any]) -> str:
 def _variants() -> str:
     """Name, label and settings of each variant; values that follow from the configuration are those of the defaults."""
     rows = []
-    for name, variant in variants(Config()).items():
+    config = Config()
+    for name, variant in variants(config).items():
         settings = [
             f"`{section}.{key}: {_yaml(value)}`"
             for section, values in variant.changes.items()
             for key, value in values.items()
         ]
-        rows.append(f"| `{name}` | {variant.label_with(Config(), None).replace('*', chr(92) + '*')} | {', '.join(settings)} |\n")
+        label = variant.label_with(config, None).replace("*", r"\*")
+        rows.append(f"| `{name}` | {label} | {', '.join(settings)} |\n")
     return "".join(rows)
 
 

@@ -73,6 +73,14 @@ def test_an_exponent_makes_a_number_where_no_type_says_so(text: str, number: flo
     assert parse_config(read_yaml(dumped, "it")[0]) == quoted  # stays a text
 
 
+@pytest.mark.parametrize(("text", "number"), [("010", "8"), ("-0_7", "-7"), ("1:30", "90"), ("1:30.5", "90.5")])
+def test_numbers_that_yaml_reads_as_others_are_refused(text: str, number: str) -> None:
+    with pytest.raises(UsageError, match=f"{text} is the number {number} in YAML"):
+        load_config(None, [f"workspace={text}"])
+    assert load_config(None, [f"workspace='{text}'"]).workspace == text
+    assert load_config(None, ["seed=0"]).seed == 0
+
+
 def test_null_is_called_null() -> None:
     with pytest.raises(UsageError, match="seed is null; it should be a valid integer"):
         load_config(None, ["seed=null"])

@@ -14,6 +14,8 @@ Lines = dict[tuple[str, ...], int]
 #: All settings together are 3 kB, 100 keys, three levels.
 MAX_CHARACTERS, _MAX_NODES, MAX_DEPTH = 100_000, 2_000, 20
 _MAX_BITS = 63
+#: What YAML 1.1 reads as octal (010 is 8) or in base 60 (1:30 is 90).
+_SURPRISING = re.compile(r"[-+]?(0[0-9_]+$|[0-9_]+:)")
 
 
 class RefusedError(ComposerError):
@@ -53,6 +55,9 @@ class _Loader(yaml.SafeLoader):
             raise
         except Exception as error:  # PyYAML lets ValueError, KeyError, AttributeError ... of a wrong value through
             raise RefusedError(None, None, f"no {node.tag.rpartition(':')[2]}: {error}", node.start_mark) from error
+        if isinstance(value, int | float) and _SURPRISING.match(node.value):
+            why = f"{node.value} is the number {value:g} in YAML; write that number, or quote the text"
+            raise RefusedError(None, None, why, node.start_mark)
         if isinstance(value, int) and value.bit_length() > _MAX_BITS:
             raise RefusedError(None, None, f"a number with more than {_MAX_BITS} bits", node.start_mark)
         return value

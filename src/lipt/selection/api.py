@@ -102,6 +102,11 @@ def select(
         RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
     """
     asked, name = checked(algorithm, options), str(algorithm)
+    if not isinstance(candidates, Candidates):
+        raise UsageError(
+            f"candidates are a {type(candidates).__name__}, not lipt.Candidates",
+            "hand over lipt.Candidates.of(labels, logits=..., features=...)",
+        )
     seed, balanced = _seed(plain(seed)), bool(plain(balanced))
     require(len(candidates) > 0, "there are no candidates to select from", "hand over at least one sample")
     budget, fraction = _budget(plain(fraction), plain(k), len(candidates))

@@ -72,6 +72,12 @@ def test_auto_looks_at_a_model_only_where_that_pays() -> None:
         select("auto", unscored, fraction=0.05)
 
 
+def test_arrays_are_not_candidates() -> None:
+    scores: Any = np.zeros(3)
+    with pytest.raises(UsageError, match=r"candidates are a ndarray, not lipt.Candidates"):
+        select("ccs", scores, k=1)
+
+
 def test_selection_records_how_it_was_made() -> None:
     selection = select("uncertainty", make(20, 3), fraction=0.5, seed=9, balanced=False, measure="margin")
     assert (selection.algorithm, selection.options, selection.seed) == ("uncertainty", {"measure": "margin"}, 9)
