@@ -12,7 +12,7 @@ from lipt.data.chunks import Dataset
 from lipt.data.cropping import Crops
 from lipt.data.images import ResidentImages, StreamedImages, open_images, stream
 from lipt.data.shards import Positions, count_validation, split
-from lipt.data.sources import Listing, Source, open_source
+from lipt.data.sources import Listing, Source, open_source, recognise
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.runtime.artifact import CHUNKS, Artifact
 from lipt.runtime.attempt import Attempt
@@ -36,7 +36,7 @@ def open_apart(data: Data, store: Store) -> Source:
 
 
 def listing(ctx: Context) -> Listing:
-    """The classes and counts of `data.source`, which must not be a chunk store.
+    """The classes and counts of `data.source`, which must not be a chunk store. Nothing is downloaded.
 
     Raises:
         UsageError: images and workspace overlap, or as `open_source`.
@@ -44,7 +44,8 @@ def listing(ctx: Context) -> Listing:
     data, cached = ctx.config.data, ctx.cache.listings
     key = data.source, data.format
     if key not in cached:
-        cached[key] = Listing.of(open_apart(data, ctx.workspace.store.at(CHUNKS)))
+        published = recognise(*key).published
+        cached[key] = published or Listing.of(open_apart(data, ctx.workspace.store.at(CHUNKS)))
     return cached[key]
 
 

@@ -68,7 +68,8 @@ class Source(ABC):
 
     format: ClassVar[str]
     published: ClassVar[Listing | None] = None
-    """Known counts of a source that has to be downloaded, so that no download is needed to check a configuration."""
+    """The listing of a source that has to be downloaded, so that no download is needed to check a configuration, or to
+    see that a run is up to date."""
     needs_files: ClassVar[bool] = True
     """False if `data.source` may be the bare name of the format: the images come with LiPT or are downloaded."""
 
@@ -129,8 +130,7 @@ class Source(ABC):
 class Listing:
     """A source without its images."""
 
-    fingerprint: str = ""
-    """Empty in a published listing."""
+    fingerprint: str
     classes: tuple[str, ...]
     counts: dict[str, tuple[int, ...]]
     """Images of each class, by split."""

@@ -53,7 +53,6 @@ class _CifarSource(Source):
             split: [f"{name}/{split}/{i:05d}.png" for i in range(len(labels))] for split, labels in self.splits.items()
         }
         self._images = {split: part.data for split, part in parts.items()}  # each (N, 32, 32, 3) uint8
-        self._md5 = kind.tgz_md5
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -63,21 +62,27 @@ class _CifarSource(Source):
         return encode_png(Image.fromarray(self._images[split][i])), "png"
 
     def fingerprint(self) -> str:
-        return f"{self.name}-md5-{self._md5}"
+        assert self.published is not None
+        return self.published.fingerprint
 
 
-def _published(classes: int) -> Listing:
+def _published(classes: int, md5: str) -> Listing:
+    """
+    Args:
+        md5: of the published archive.
+    """
     counts = {"train": (50_000 // classes,) * classes, "test": (10_000 // classes,) * classes}
-    return Listing(classes=tuple(map(str, range(classes))), counts=counts, size=(32, 32))
+    names = tuple(map(str, range(classes)))
+    return Listing(fingerprint=f"cifar{classes}-md5-{md5}", classes=names, counts=counts, size=(32, 32))
 
 
 class Cifar10Source(_CifarSource, format="cifar10"):
     """CIFAR-10."""
 
-    published = _published(10)
+    published = _published(10, "c58f30108f718f92721af3b95e74349a")
 
 
 class Cifar100Source(_CifarSource, format="cifar100"):
     """CIFAR-100."""
 
-    published = _published(100)
+    published = _published(100, "eb9058c3a382ffc7106e4002c42a8d85")

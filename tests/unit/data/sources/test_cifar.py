@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from lipt.data.sources import open_source
+from lipt.data.sources import open_source, recognise
 from lipt.errors import TransientError
+from lipt.flow.validation import check_run
+from lipt.stages.ingest import ingest
+from tests.tiny import tiny_context
 
 
 @pytest.fixture
@@ -49,6 +53,26 @@ def test_cifar_from_a_folder(cifar: Path, plain: bool) -> None:
     assert source.names["train"][7] == "cifar10/train/00007.png"
     assert {split: len(set(names)) for split, names in source.names.items()} == {"train": 20, "test": 10}
     assert "md5" in source.fingerprint()
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_the_published_archive_is_the_one_that_torchvision_checks(name: str) -> None:
+    import torchvision.datasets
+
+    published = recognise(name).published
+    assert published is not None
+    assert published.fingerprint == f"{name}-md5-{getattr(torchvision.datasets, name.upper()).tgz_md5}"
+    assert {split: sum(counts) for split, counts in published.counts.items()} == {"train": 50_000, "test": 10_000}
+
+
+def test_nothing_is_downloaded_on_a_dry_run(cifar: Path, tmp_path: Path) -> None:
+    """Not even to see which stages are up to date."""
+    source = {"source": f"cifar10:{tmp_path / 'nothing-here'}"}
+    ctx = replace(tiny_context(tmp_path / "workspace", {"data": source}), dry_run=True)
+    check_run(ctx)
+    assert not ingest(ctx).make().is_finished
+    with pytest.raises(TransientError, match="cannot download"):
+        ingest(replace(ctx, dry_run=False)).make()
 
 
 def test_cifar_without_network_is_transient(cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
