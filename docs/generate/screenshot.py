@@ -1,4 +1,4 @@
-"""The pictures of the report in README and tutorial, light and dark: `make figures`. It needs chromium."""
+"""The pictures of reports in README and tutorial, light and dark: `make figures`. It needs chromium."""
 
 from __future__ import annotations
 
@@ -12,33 +12,47 @@ from PIL import Image
 
 FIGURES = Path(__file__).parents[1] / "figures"
 _ROOT = Path(__file__).parents[2]
-#: They end before the times, which depend on the machine and on what else it does.
-_WIDTH, _HEIGHT, _SCALE = 1100, 826, 1.5
-#: Name of the picture -> options of chromium. The second one makes `prefers-color-scheme` dark.
-_PICTURES = {"report.png": (), "report-dark.png": ("--blink-settings=preferredColorScheme=0",)}
+_WIDTH, _SCALE = 1100, 1.5
+#: Ending of the name -> options of chromium. The second one makes `prefers-color-scheme` dark.
+_LOOKS = {"": (), "-dark": ("--blink-settings=preferredColorScheme=0",)}
+_RUN = ("run", "examples/01-quickstart.yaml")
 
 
 def main() -> None:
-    """Run the quickstart and photograph the upper part of its report, in few colours."""
+    """Make two runs, and photograph the upper part of the first report, and of both side by side, in few colours."""
+    workspace = _ROOT / "build/figures"  # kept, so that the next picture takes no run
+    report = _lipt(*_RUN, "--set", f"workspace={workspace}")
+    other = _lipt(*_RUN, "--set", f"workspace={workspace}", "--set", "select.fraction=0.02")
+    both = _lipt("report", *(str(page.parent) for page in (report, other)))
+    # They end before the times, which depend on the machine and on what else it does.
+    for name, page, height in (("report", report, 826), ("side-by-side", both, 800)):
+        for look, options in _LOOKS.items():
+            _photograph(page, FIGURES / f"{name}{look}.png", height, options)
+    both.unlink()
+
+
+def _lipt(*arguments: str) -> Path:
+    """Run a command; returns the page that its last line names."""
+    command = [sys.executable, "-m", "lipt", *arguments]
+    ended = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return _ROOT / ended.stdout.split()[-1]
+
+
+def _photograph(page: Path, to: Path, height: int, options: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        workspace = _ROOT / "build/figures"  # kept, so that the next picture takes no run
-        run = [sys.executable, "-m", "lipt", "run", "examples/01-quickstart.yaml", "--set", f"workspace={workspace}"]
-        ended = subprocess.run(run, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
-        report = Path(ended.stdout.split()[-1]).absolute().as_uri()
-        for name, options in _PICTURES.items():
-            picture = Path(folder, name)
-            subprocess.run(
-                [
-                    *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *options),
-                    *(f"--window-size={_WIDTH},{_HEIGHT}", f"--force-device-scale-factor={_SCALE}"),
-                    *(f"--screenshot={picture}", report),
-                ],
-                check=True,
-                stderr=subprocess.DEVNULL,
-            )
-            data = io.BytesIO()
-            Image.open(picture).convert("RGB").quantize(64).save(data, "PNG", optimize=True)
-            (FIGURES / name).write_bytes(data.getvalue())
+        picture = Path(folder, to.name)
+        subprocess.run(
+            [
+                *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *options),
+                *(f"--window-size={_WIDTH},{height}", f"--force-device-scale-factor={_SCALE}"),
+                *(f"--screenshot={picture}", page.absolute().as_uri()),
+            ],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
+        data = io.BytesIO()
+        Image.open(picture).convert("RGB").quantize(64).save(data, "PNG", optimize=True)
+    to.write_bytes(data.getvalue())
 
 
 if __name__ == "__main__":

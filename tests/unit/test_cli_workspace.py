@@ -90,6 +90,10 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     assert "Yes: the data, the test images and the network are the same." in page
     rows = json.loads(lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]
     assert [row["seeds"] for row in rows] == [[0], [1]]
+    differ = page.partition("<caption>Settings that differ</caption>")[2].partition("</table>")[0]
+    assert re.findall(r"<code>(.*?)</code>", differ) == ["seed"]
+    assert re.findall(r"<td>(.*?)</td>", differ) == ["0", "1"]
+    assert page.count("are candidates, from which to choose") == 1  # what is the same is said once
     for name in names:
         assert f'<a href="file://{folder}/runs/reports/{name}/report.html">{name}</a>' in page
     assert "No comparison shows a difference." in ended.stdout

@@ -254,6 +254,14 @@ class Link(_Model):
     key: Key
 
 
+class Differences(_Model):
+    """The settings in which runs side by side differ."""
+
+    runs: list[str]
+    settings: dict[str, list[str]]
+    """Setting, such as `train.epochs` -> its value in each run, `–` where it is not set."""
+
+
 class Document(_Model):
     """Everything the report shows. Sections that are None or empty are left out of it."""
 
@@ -266,6 +274,7 @@ class Document(_Model):
     profile: str = ""
     done: dict[str, str] = {}
     """The task in plain words: topic -> sentences."""
+    differences: Differences | None = None
     workspace: str = ""
     """Address of the workspace, `file:///abs/path` or `s3://bucket/prefix`."""
     links: list[Link] = []

@@ -1,9 +1,12 @@
 """Several runs in one document: their rows side by side."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from lipt.report.document import Document, Row
+import yaml
+
+from lipt.report.document import Differences, Document, Row
 
 
 def side_by_side(documents: Sequence[Document]) -> Document:
@@ -21,16 +24,13 @@ def side_by_side(documents: Sequence[Document]) -> Document:
             if row.role == "selected" or same not in seen:
                 rows.append(row.model_copy(update={"label": f"{row.label} [{name}]", "data": task}))
             seen.add(same)
-    runs = {
-        f"Run {name}": " ".join(document.done.get(topic, "") for topic in ("Data", "Network", "Choice", "Training"))
-        for name, document in zip(names, documents, strict=True)
-    }
     return Document(
         title=f"{len(documents)} runs side by side",
         run_id=f"side-by-side-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:8]}",
         created=max(document.created for document in documents),
         engine=documents[0].engine,
-        done={"Comparable": _comparable(names, data, documents)} | runs,
+        done={"Comparable": _comparable(names, data, documents)} | _done(names, documents),
+        differences=_differences(names, documents),
         rows=rows,
         curves=[
             curve.model_copy(update={"name": f"{curve.name} [{name}]"})
@@ -38,6 +38,36 @@ def side_by_side(documents: Sequence[Document]) -> Document:
             for curve in document.curves
         ],
     )
+
+
+def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]:
+    """What was done. What is the same in all runs is said once."""
+    told = {}
+    for topic in ("Data", "Network", "Choice", "Training"):
+        each = [document.done.get(topic, "") for document in documents]
+        if len(set(each)) == 1:
+            told[topic] = each[0]
+        else:
+            told |= {f"{topic}, {name}": text for name, text in zip(names, each, strict=True)}
+    return {topic: text for topic, text in told.items() if text}
+
+
+def _differences(names: Sequence[str], documents: Sequence[Document]) -> Differences:
+    found = [dict(_settings(yaml.safe_load(document.provenance.config_yaml) or {})) for document in documents]
+    keys = dict.fromkeys(key for settings in found for key in settings)
+    values = {key: [settings.get(key, "–") for settings in found] for key in keys}
+    return Differences(
+        runs=list(names), settings={key: of_key for key, of_key in values.items() if len(set(of_key)) > 1}
+    )
+
+
+def _settings(section: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """(`train.epochs`, value) of each setting; not the name of the run and its workspace."""
+    for key, value in section.items():
+        if isinstance(value, dict) and value:
+            yield from _settings(value, f"{path}{key}.")
+        elif path or key not in ("name", "workspace"):
+            yield f"{path}{key}", yaml.safe_dump(value, default_flow_style=True, width=1000).split("\n")[0]
 
 
 def _comparable(names: Sequence[str], data: Sequence[str], documents: Sequence[Document]) -> str:
