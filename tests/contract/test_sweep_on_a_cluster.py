@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from lipt.cli import main
 from lipt.flow.compare import run_with_baseline
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.runtime.context import Context
+from lipt.training import user_model
 from tests.docs.pages import ROOT
 from tests.tiny import TINY
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
@@ -101,6 +103,39 @@ def test_a_sweep_on_a_cluster_and_then_on_this_machine(
     assert said(capsys, "sweep", "sweep.yaml", "--engine", "kubeflow", "--dry-run")["finished"] == 8
     main(["sweep", "sweep.yaml", "--engine", "kubeflow"])
     assert "| 0.2 |" in capsys.readouterr().out
+
+
+NETWORK = """
+from torch import nn
+
+def net(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes))
+"""
+
+
+def test_runs_of_a_network_whose_code_has_changed_are_run_again(
+    s3: str, engine: type[Engine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("net_of_a_sweep.py").write_text(NETWORK)
+    base = TINY | {"workspace": f"{s3}/network", "model": {"name": "net_of_a_sweep:net", "width": None}}
+    base |= {"train": {"steps": 2, "batch_size": 32}, "compare": {"seeds": [0], "variants": ["stratified", "lipt"]}}
+    Path("sweep.yaml").write_text(yaml.safe_dump({"base": base, "grid": {"select.fraction": [0.1]}}))
+    place = ("--engine", "argo", "-n", "vision")
+    said(capsys, "sweep", "sweep.yaml", *place)
+    assert said(capsys, "sweep", "sweep.yaml", *place, "--dry-run")["finished"] == 2
+    Path("net_of_a_sweep.py").write_text(NETWORK.replace("4", "5"))
+    forget_code()
+    assert said(capsys, "sweep", "sweep.yaml", *place, "--dry-run")["finished"] == 0
+    assert len(engine.workflows) == 2
+    said(capsys, "sweep", "sweep.yaml", *place)
+    assert len(engine.workflows) == 4
+    assert said(capsys, "sweep", "sweep.yaml", *place, "--dry-run")["finished"] == 2
+
+
+def forget_code() -> None:
+    """As a new process, which imports the module anew."""
+    user_model._digest_of.cache_clear()
+    sys.modules.pop("net_of_a_sweep", None)
 
 
 def test_a_table_of_the_paper_as_runs(s3: str, engine: type[Engine], capsys: pytest.CaptureFixture[str]) -> None:

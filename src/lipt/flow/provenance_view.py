@@ -9,13 +9,17 @@ from importlib.metadata import version
 import torch
 import yaml
 
+from lipt.config import Config
 from lipt.flow.address import report_folder
 from lipt.flow.graph import Outcome
 from lipt.report import document as doc
 from lipt.runtime import Context
+from lipt.training.user_model import code_digest
 
 #: Name of the link to the weights of the selected row's network.
 MODEL_LINK = "Trained network"
+#: Name of the digest of the file that defines a network of the user's own.
+NETWORK_CODE = "network/code"
 #: Files beside the report: name, what they are, and more about it.
 _BESIDE = (
     ("chosen.txt", "Chosen images", "the name of each in the source, one per line"),
@@ -57,6 +61,8 @@ def provenance_view(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequence[i
     for name, artifact in (("theta_p", first.merged), ("subset", first.subset), ("model", first.trained.model)):
         if artifact is not None:
             digests |= {f"{name}/{file}": entry.sha256 for file, entry in artifact.files.items()}
+    if code := digest_of_network(ctx.config):
+        digests[NETWORK_CODE] = code
     notes = list(dict.fromkeys(note for outcome in outcomes for note in _lost(outcome, len(seeds) > 1)))
     return doc.Provenance(
         config_yaml=yaml.safe_dump(ctx.config.model_dump(mode="json"), sort_keys=False),
@@ -71,6 +77,12 @@ def provenance_view(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequence[i
             "platform": platform.platform(),
         },
     )
+
+
+def digest_of_network(config: Config) -> str | None:
+    """SHA-256 of the file that defines the network; None if it is one of LiPT's, or is not here."""
+    name = config.model.name
+    return code_digest(name) if ":" in name else None
 
 
 def _lost(outcome: Outcome, several_seeds: bool) -> list[str]:

@@ -18,6 +18,7 @@ from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, Point
 from lipt.errors import LiptError, RunError
 from lipt.flow.address import read_report, run_id
+from lipt.flow.provenance_view import NETWORK_CODE, digest_of_network
 from lipt.flow.variants import LONGER, variants
 from lipt.pods.sweep_cells import Cell, over_seeds, steps_for_its_cost
 from lipt.report.document import Document, Row
@@ -116,7 +117,7 @@ class SweepRuns:
         looked = {*self._reports, *self._pending, *self._running, *self._failed}
         while fresh := [key for key in dict.fromkeys(self._keys.values()) if key not in looked]:
             looked.update(fresh)
-            self._pending += [key for key in fresh if not self._read(store, key)]
+            self._pending += [key for key in fresh if not (self._read(store, key) and self._of_this_network(key))]
             self._name_runs()
 
     def counts(self) -> tuple[int, int]:
@@ -169,6 +170,16 @@ class SweepRuns:
         self._reports[key] = found
         return True
 
+    def _of_this_network(self, key: str) -> bool:
+        """Whether a finished run trained the network as its code is here; if not, the run is forgotten."""
+        then = self._reports[key].provenance.digests.get(NETWORK_CODE)
+        now = digest_of_network(self._cell(key).point.config)
+        if then is None or now is None or then == now:
+            return True
+        del self._reports[key]
+        self.say(f"{key} trained another network: its code has changed since")
+        return False
+
     def _start(self, store: Store) -> None:
         """Start runs, or find them in progress, until there are `at_once`."""
         while self._pending and len(self._running) < self.at_once:
@@ -217,8 +228,11 @@ class SweepRuns:
 
     def _tell(self, key: str, run: str) -> str:
         """The handle of a run, and what it makes."""
-        first = next(place for place, own in self._keys.items() if own == key)
-        return f"{self.place}/{run} ({self._cells[first]})"
+        return f"{self.place}/{run} ({self._cell(key)})"
+
+    def _cell(self, key: str) -> Cell:
+        """The first of the cells whose run this is."""
+        return next(self._cells[place] for place, own in self._keys.items() if own == key)
 
     def _progress(self) -> str:
         total, finished = self.counts()
