@@ -12,7 +12,8 @@ import pytest
 from lipt.errors import RunError
 from lipt.flow import graph
 from lipt.flow.compare import run_comparison, run_with_baseline
-from lipt.flow.graph import Outcome, prepare, run
+from lipt.flow.graph import prepare, run
+from lipt.flow.outcome import Outcome
 from lipt.pods.boxes import dispatch_box, select_box, train_box
 from lipt.pods.workers import open_run
 from lipt.progress import Reporter

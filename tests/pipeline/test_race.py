@@ -10,7 +10,8 @@ import pytest
 
 from lipt.errors import UsageError
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.graph import Outcome, Scoring, run
+from lipt.flow.graph import Scoring, run
+from lipt.flow.outcome import Outcome
 from lipt.flow.race import ahead
 from lipt.flow.validation import check_from_afar, check_run
 from lipt.forecast.calibration import measured

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lipt.data.chunks.manifest import MANIFEST
-from lipt.flow.graph import Outcome, Scoring, run
+from lipt.flow.graph import Scoring, run
+from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
 from lipt.runtime.context import Context
 from tests.tiny import tiny_context

@@ -16,7 +16,8 @@ from lipt.data.chunks import Dataset
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.flow.address import report_key
 from lipt.flow.compare import run_comparison, run_with_baseline
-from lipt.flow.graph import Outcome, has_swarm, merge_jigsaws, prepare, run
+from lipt.flow.graph import has_swarm, merge_jigsaws, prepare, run
+from lipt.flow.outcome import Outcome
 from lipt.flow.variants import baseline_of
 from lipt.flow.variants import variants as variants_of
 from lipt.ledger import Cost

@@ -11,7 +11,8 @@ from PIL import Image
 from torch import nn
 
 from lipt.errors import UsageError
-from lipt.flow.graph import Outcome, run
+from lipt.flow.graph import run
+from lipt.flow.outcome import Outcome
 from lipt.selection import ALGORITHMS, requirements
 from tests.tiny import file_digest, tiny_context
 

@@ -15,7 +15,8 @@ from lipt.config import parse_config
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.facts import Facts
-from lipt.flow.graph import Outcome, run
+from lipt.flow.graph import run
+from lipt.flow.outcome import Outcome
 from lipt.flow.runs import list_unused
 from lipt.progress import Reporter
 from lipt.runtime.context import Context

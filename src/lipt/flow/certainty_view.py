@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from lipt.flow.graph import Outcome
+from lipt.flow.outcome import Outcome
 from lipt.report.certainty import ScoreCheck
 from lipt.runtime import Attempt
 from lipt.selection.reliability import Positions, overlap

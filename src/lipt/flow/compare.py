@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lipt.flow.graph import Outcome, run, trains_models, with_config
+from lipt.flow.graph import run, trains_models, with_config
+from lipt.flow.outcome import Outcome
 from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import LONGER, Variant, baseline_of

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from lipt.config import Config
-from lipt.flow.graph import Outcome, has_swarm, needs_models
+from lipt.flow.graph import has_swarm, needs_models
+from lipt.flow.outcome import Outcome
 from lipt.report.numbers import format_budget, format_bytes, format_count
 from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe

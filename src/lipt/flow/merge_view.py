@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lipt.flow.graph import Outcome
+from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
 from lipt.stages.pretrain import quorum_of
 

@@ -11,7 +11,7 @@ import yaml
 
 from lipt.config import Config
 from lipt.flow.address import report_folder
-from lipt.flow.graph import Outcome
+from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
 from lipt.runtime import Context
 from lipt.training.user_model import code_digest

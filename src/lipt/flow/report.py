@@ -12,8 +12,9 @@ from lipt.errors import IntegrityError
 from lipt.flow.address import read_report, report_folder, report_key, run_id
 from lipt.flow.certainty_view import score_check
 from lipt.flow.done_view import done_view
-from lipt.flow.graph import Outcome, has_swarm, needs_models
+from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.merge_view import merge_view
+from lipt.flow.outcome import Outcome
 from lipt.flow.provenance_view import links_view, provenance_view
 from lipt.flow.race_view import race_rows
 from lipt.flow.subset_view import chosen_names, subset_view

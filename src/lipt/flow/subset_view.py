@@ -11,7 +11,7 @@ import pyarrow as pa
 from PIL import Image
 
 from lipt.data.chunks import Dataset, decode_image, read_samples
-from lipt.flow.graph import Outcome
+from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
 from lipt.runtime import Artifact, Attempt, Context
 from lipt.runtime.dataset import open_dataset
