@@ -106,6 +106,22 @@ def test_a_run_that_is_named_twice_is_shown_once(folder: Path, tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_and_a_comparison_of_one_configuration_both_keep_their_report(tmp_path: Path) -> None:
+    config = tmp_path / "both.yaml"
+    compare = {"seeds": [0, 1], "variants": ["stratified", "lipt"]}
+    config.write_text(yaml.safe_dump(SMALL | {"compare": compare, "workspace": str(tmp_path / "runs")}))
+    for verb in ("compare", "run"):
+        assert lipt(verb, str(config)).returncode == 0
+        seeds = [row["seeds"] for row in json.loads(lipt("report", str(config), "-o", "json").stdout)["rows"]]
+        assert seeds == ([[0, 1]] * 2 if verb == "compare" else [[0]])  # the later one
+    run, comparison = sorted(each["run"] for each in runs_of(tmp_path))
+    assert comparison == f"{run}-compare"
+    unused = json.loads(lipt("gc", str(tmp_path / "runs"), "--days", "0", "--dry-run", "-o", "json").stdout)
+    assert unused["artifacts"] == []
+    page = tmp_path / "runs/reports" / comparison / "report.html"
+    assert f"reports/{comparison}/chosen.txt" in page.read_text()
+
+
 def test_runs_on_other_data_are_shown_but_not_compared(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.config import load_config
 from lipt.errors import RunError, UsageError
-from lipt.flow.address import page_of, read_report, report_folder
+from lipt.flow.address import folder_of, page_of, read_report, report_folder, reports_of
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.report.costs import spent
 from lipt.report.document import Document
@@ -74,6 +74,8 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     else:
         config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
+        if found := reports_of(store, config):
+            folder = folder_of(max(found, key=lambda each: each.created))
     try:
         return Found(read_report(store, folder), store, folder, remote)
     except MissingObjectError:
@@ -90,7 +92,7 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
 @set_option
 @output_option
 def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> None:
-    """Show the verdict of a finished `run` or `compare` of CONFIG, and render its HTML report again.
+    """Show the verdict of a finished `run` or `compare` of CONFIG, the later one, and render its HTML report again.
 
     Several CONFIGs are put side by side, on one page in the current folder. Runs on different data are shown, but not
     compared. CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs).
@@ -132,7 +134,8 @@ def _report_of_handle(handle: str, overrides: tuple[str, ...], stack: ExitStack)
     config = configure(str(parameters.get("config") or ""), **settings)
     s3 = str(parameters.get("s3") or Pods.model_fields["s3"].default)
     opened = open_store_of_runs(cluster, address.namespace, s3, config.workspace)
-    return state, stack.enter_context(opened), report_folder(config)
+    comparison = any(box.name == "compare" for box in state.boxes)
+    return state, stack.enter_context(opened), report_folder(config, comparison=comparison)
 
 
 def _without_report(handle: str, state: RunState, store: Store) -> RunError:

@@ -4,7 +4,7 @@ import click
 
 from lipt.cli.options import config_options, dry_run_option, open_context, output_option
 from lipt.cli.report import show_report
-from lipt.flow.address import page_of, report_folder
+from lipt.flow.address import folder_of, page_of
 
 
 @click.command()
@@ -21,7 +21,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 
         document = run_with_baseline(ctx)
     if document is not None:
-        show_report(document, page_of(ctx.workspace.store, report_folder(ctx.config)), output)
+        show_report(document, page_of(ctx.workspace.store, folder_of(document)), output)
 
 
 @click.command()
@@ -35,4 +35,4 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
 
         document = run_comparison(ctx)
     if document is not None:
-        show_report(document, page_of(ctx.workspace.store, report_folder(ctx.config)), output)
+        show_report(document, page_of(ctx.workspace.store, folder_of(document)), output)

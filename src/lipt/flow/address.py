@@ -1,22 +1,29 @@
 """Where reports lie in a workspace, and how they are read."""
 
 import hashlib
+from contextlib import suppress
 from typing import Literal
 
-from lipt.adapters.store import Store
+from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config
 from lipt.report.document import Document
 from lipt.runtime.artifact import canonical_json
 
 
-def run_id(config: Config) -> str:
-    """The name of a configuration, with its digest."""
-    return f"{config.name}-{hashlib.sha256(canonical_json(config.model_dump(mode='json'))).hexdigest()[:8]}"
+def run_id(config: Config, *, comparison: bool = False) -> str:
+    """The name of a configuration, with its digest; that of its comparison (`lipt compare`) has an ending."""
+    digest = hashlib.sha256(canonical_json(config.model_dump(mode="json"))).hexdigest()[:8]
+    return f"{config.name}-{digest}" + ("-compare" if comparison else "")
 
 
-def report_folder(config: Config) -> str:
+def report_folder(config: Config, *, comparison: bool = False) -> str:
     """Where a configuration's report lies in the workspace, with the files beside it."""
-    return f"reports/{run_id(config)}"
+    return f"reports/{run_id(config, comparison=comparison)}"
+
+
+def folder_of(document: Document) -> str:
+    """Where this report lies."""
+    return f"reports/{document.run_id}"
 
 
 def report_key(config: Config, kind: Literal["html", "json"]) -> str:
@@ -27,6 +34,19 @@ def report_key(config: Config, kind: Literal["html", "json"]) -> str:
 def page_of(store: Store, folder: str) -> str:
     """Path or address of a report as an HTML page, as a person opens it."""
     return f"{store.uri.removeprefix('file://')}/{folder}/report.html"
+
+
+def reports_of(store: Store, config: Config) -> list[Document]:
+    """The finished reports of a configuration: of its run, then of its comparison.
+
+    Raises:
+        IntegrityError: one is damaged, or of another format.
+    """
+    found = []
+    for comparison in (False, True):
+        with suppress(MissingObjectError):
+            found.append(read_report(store, report_folder(config, comparison=comparison)))
+    return found
 
 
 def read_report(store: Store, folder: str) -> Document:

@@ -45,7 +45,7 @@ def run_comparison(ctx: Context, *, engine: Engine = "local") -> Document | None
         LiptError: a variant is unknown or invalid; see `check_comparison`.
     """
     entries = run_variants(ctx, check_comparison(ctx))
-    return None if ctx.dry_run else write_report(ctx, entries, engine=engine)
+    return None if ctx.dry_run else write_report(ctx, entries, engine=engine, comparison=True)
 
 
 def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:

@@ -18,12 +18,11 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 
-from lipt.adapters.store import MissingObjectError
 from lipt.adapters.store.base import TEMPORARY
 from lipt.data.chunks import Dataset, Sample, read_samples
 from lipt.data.chunks.index import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
-from lipt.flow.address import read_report, report_folder
+from lipt.flow.address import reports_of
 from lipt.report.document import Document
 from lipt.runtime import Attempt, Context
 from lipt.runtime.dataset import open_dataset
@@ -124,11 +123,9 @@ def _check_apart(ctx: Context, target: str, kind: Kind) -> None:
 def _document(ctx: Context) -> Document:
     """The run's report, which names its subset."""
     store = ctx.workspace.store
-    try:
-        return read_report(store, report_folder(ctx.config))
-    except MissingObjectError:
-        remedy = "finish the run first: lipt run CONFIG"
-        raise RunError(f"{store.uri} has no subset of this configuration", remedy) from None
+    if found := reports_of(store, ctx.config):
+        return found[0]
+    raise RunError(f"{store.uri} has no subset of this configuration", "finish the run first: lipt run CONFIG")
 
 
 def _columns(kept: pa.Table, classes: list[str]) -> pa.Table:

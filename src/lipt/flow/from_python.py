@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from lipt.config import load_config, override, parse_config
-from lipt.flow.address import page_of, report_folder
+from lipt.flow.address import folder_of, page_of
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.provenance_view import MODEL_LINK
 from lipt.progress import make_reporter
@@ -55,7 +55,7 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
     (model,) = (link.key for link in document.links if link.name == MODEL_LINK)
     return Finished(
         report=document,
-        page=page_of(store, report_folder(ctx.config)),
+        page=page_of(store, folder_of(document)),
         model=f"{folder}/{model}",
         subset=Selection.from_parquet(data, origin=f"{ref}/{SUBSET}"),
     )

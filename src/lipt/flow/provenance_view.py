@@ -10,7 +10,6 @@ import torch
 import yaml
 
 from lipt.config import Config
-from lipt.flow.address import report_folder
 from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
 from lipt.runtime import Context
@@ -28,14 +27,15 @@ _BESIDE = (
 )
 
 
-def links_view(ctx: Context, outcome: Outcome, beside: Collection[str]) -> list[doc.Link]:
+def links_view(outcome: Outcome, folder: str, beside: Collection[str]) -> list[doc.Link]:
     """The objects that a reader may want.
 
     Args:
+        folder: that of the report.
         beside: names of the files that are written beside the report.
     """
     found = [
-        doc.Link(name=meaning, meaning=what, key=f"{report_folder(ctx.config)}/{name}")
+        doc.Link(name=meaning, meaning=what, key=f"{folder}/{name}")
         for name, meaning, what in _BESIDE
         if name in (*beside, "report.json")
     ]

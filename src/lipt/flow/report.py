@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from lipt.adapters.store import MissingObjectError
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
-from lipt.flow.address import read_report, report_folder, report_key, run_id
+from lipt.flow.address import folder_of, read_report, run_id
 from lipt.flow.certainty_view import score_check
 from lipt.flow.done_view import done_view
 from lipt.flow.graph import has_swarm, needs_models
@@ -70,11 +70,17 @@ class Entry:
 
 
 def write_report(
-    ctx: Context, entries: Sequence[Entry], *, engine: doc.Engine = "local", whole: bool = True
+    ctx: Context,
+    entries: Sequence[Entry],
+    *,
+    engine: doc.Engine = "local",
+    comparison: bool = False,
+    whole: bool = True,
 ) -> doc.Document:
-    """Write the report to `report_key`. If this run made no artifact, the existing report is kept.
+    """Write the report into `report_folder`. If this run made no artifact, the existing report is kept.
 
     Args:
+        comparison: it is that of `lipt compare`.
         whole: this process did the whole run. If other boxes did a part of it, this process cannot know which of their
             work belongs to this run, and which to earlier ones.
     """
@@ -82,7 +88,8 @@ def write_report(
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
     reused = ctx.workspace.reused if whole else set()
     ledger = [_ledger_row(artifact, costs[artifact.ref], earlier=artifact.ref in reused) for artifact in artifacts]
-    if (stored := _stored(ctx, [entry.name for entry in entries], ledger, engine)) is not None:
+    run = run_id(ctx.config, comparison=comparison)
+    if (stored := _stored(ctx, f"reports/{run}", [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
     from lipt.report.html_page import render  # imports matplotlib: a second
 
@@ -97,13 +104,13 @@ def write_report(
         files["chosen.txt"] = names
     document = doc.Document(
         title=ctx.config.name,
-        run_id=run_id(ctx.config),
+        run_id=run,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
         profile=ctx.config.profile,
         done=done_view(first, [other.label for other in others], _seeds(entries), provenance.host),
         workspace=ctx.workspace.store.uri,
-        links=links_view(ctx, first, files),
+        links=links_view(first, f"reports/{run}", files),
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=merge_view(first),
         race=race_rows(ctx.config, first.race, first.subset),
@@ -118,7 +125,7 @@ def write_report(
     )
     files |= {"report.json": document.model_dump_json(indent=1).encode(), "report.html": render(document).encode()}
     for name, data in files.items():
-        ctx.workspace.store.write(f"{report_folder(ctx.config)}/{name}", data, kind="other")
+        ctx.workspace.store.write(f"{folder_of(document)}/{name}", data, kind="other")
     return document
 
 
@@ -133,13 +140,15 @@ def rows_of(ctx: Context, entries: Sequence[Entry]) -> list[doc.Row]:
     return [_row(entry, costs, epoch_flops) for entry in entries]
 
 
-def _stored(ctx: Context, names: list[str], ledger: list[doc.LedgerRow], engine: doc.Engine) -> doc.Document | None:
-    """The stored report of this configuration, if it covers the same artifacts and this run made none."""
+def _stored(
+    ctx: Context, folder: str, names: list[str], ledger: list[doc.LedgerRow], engine: doc.Engine
+) -> doc.Document | None:
+    """The report that is stored in this folder, if it covers the same artifacts and this run made none."""
     store = ctx.workspace.store
-    if not all(row.earlier for row in ledger) or not store.size(report_key(ctx.config, "html")):
+    if not all(row.earlier for row in ledger) or not store.size(f"{folder}/report.html"):
         return None
     try:
-        found = read_report(store, report_folder(ctx.config))
+        found = read_report(store, folder)
     except (MissingObjectError, IntegrityError):
         return None
     work = [row.model_copy(update={"earlier": True}) for row in found.ledger]

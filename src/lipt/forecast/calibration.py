@@ -7,7 +7,6 @@ from statistics import mean, median
 
 import numpy as np
 
-from lipt.errors import UsageError
 from lipt.flow.address import read_report, report_folder
 from lipt.forecast.time import Fit, Machine
 from lipt.forecast.work import Work
@@ -20,11 +19,8 @@ def measured(ctx: Context) -> dict[str, list[Cost]]:
 
     Raises:
         MissingObjectError: the run has no report.
-        UsageError: the report is of a comparison.
     """
     document = read_report(ctx.workspace.store, report_folder(ctx.config))
-    if len(document.rows) > 2:
-        raise UsageError(f"the report {document.run_id} is of a comparison", "name the configuration of a `lipt run`")
     costs: dict[str, list[Cost]] = {}
     for row in document.ledger:
         costs.setdefault(row.stage, []).append(row.cost)

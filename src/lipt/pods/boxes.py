@@ -91,7 +91,7 @@ def compare_box(config: Config, *, engine: Engine) -> RunOutputs:
     ctx = Context.of(config)
     document = run_comparison(ctx, engine=engine)
     assert document is not None  # not a dry run
-    return RunOutputs(document=document, workspace=ctx.workspace.store.uri, config=config)
+    return RunOutputs(document=document, workspace=ctx.workspace.store.uri)
 
 
 def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
@@ -243,7 +243,6 @@ def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     return RunOutputs(
         document=document,
         workspace=ctx.workspace.store.uri,
-        config=ctx.config,
         model=selected.trained.model.ref,
         confusion=confusion if len(confusion) <= MAX_CONFUSION_CLASSES else None,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from lipt.config import Config
 from lipt.report.document import Document
 from lipt.report.verdict import judge
 from lipt.runtime.artifact import Artifact
@@ -42,7 +41,6 @@ class RunOutputs:
 
     document: Document
     workspace: str
-    config: Config
     model: str = ""
     """Reference of the trained model."""
     confusion: list[list[int]] | None = None
@@ -58,9 +56,9 @@ class RunOutputs:
     @property
     def location(self) -> str:
         """The address of the report."""
-        from lipt.flow.address import report_key
+        from lipt.flow.address import folder_of
 
-        return f"{self.workspace}/{report_key(self.config, 'html')}"
+        return f"{self.workspace}/{folder_of(self.document)}/report.html"
 
     @property
     def markdown(self) -> str:
