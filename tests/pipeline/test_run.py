@@ -217,6 +217,7 @@ def test_auto_pays_for_no_model_where_none_pays(tmp_path: Path) -> None:
         ({"algorithm": "random", "fraction": 1.0}, {"epoch_fraction": 0.2, "draw": "ordered"}, "rs2", 1.0, 0.2),
         ({"algorithm": "random", "fraction": 1.0}, {"draw": "infobatch"}, "full", 1.0, None),
         ({"algorithm": "ccs", "fraction": 0.3}, {"epoch_fraction": 0.2, "draw": "ordered"}, "random", 0.3, 0.2),
+        ({"algorithm": "ccs"}, {"reselect_every": 2}, "rs2", 1.0, 0.1),
     ],
 )
 def test_a_plain_run_has_something_beside_it(

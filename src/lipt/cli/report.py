@@ -19,7 +19,7 @@ from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.config import load_config
 from lipt.errors import RunError, UsageError
-from lipt.flow.address import folder_of, page_of, read_report, report_folder, reports_of
+from lipt.flow.address import page_of, read_report, report_folder, reports_of
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.report.costs import spent
 from lipt.report.document import Document
@@ -75,7 +75,7 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
         config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
         if found := reports_of(store, config):
-            folder = folder_of(max(found, key=lambda each: each.created))
+            folder = max(found, key=lambda each: found[each].created)
     try:
         return Found(read_report(store, folder), store, folder, remote)
     except MissingObjectError:

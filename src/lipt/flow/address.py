@@ -36,16 +36,17 @@ def page_of(store: Store, folder: str) -> str:
     return f"{store.uri.removeprefix('file://')}/{folder}/report.html"
 
 
-def reports_of(store: Store, config: Config) -> list[Document]:
-    """The finished reports of a configuration: of its run, then of its comparison.
+def reports_of(store: Store, config: Config) -> dict[str, Document]:
+    """The finished reports of a configuration, by folder: that of its run, then that of its comparison.
 
     Raises:
         IntegrityError: one is damaged, or of another format.
     """
-    found = []
+    found = {}
     for comparison in (False, True):
+        folder = report_folder(config, comparison=comparison)
         with suppress(MissingObjectError):
-            found.append(read_report(store, report_folder(config, comparison=comparison)))
+            found[folder] = read_report(store, folder)
     return found
 
 

@@ -132,7 +132,10 @@ def _pretrained(config: Config) -> str:
 def _training(outcome: Outcome) -> str:
     settings, summary = outcome.config.train, outcome.trained.model.summary
     start = "the pre-trained weights" if settings.start == "continue" else "random weights"
+    again = ""
+    if every := settings.reselect_every:
+        again = f" After every {format_count(every, 'epoch')} it chose again among all candidates, so all must be kept."
     return (
         f"From {start}: {int(summary['steps']):,} optimiser steps of at most {settings.batch_size} images, "
-        f"{int(summary['images']):,} images seen, in {format_count(len(summary['losses']), 'epoch')}."
+        f"{int(summary['images']):,} images seen, in {format_count(len(summary['losses']), 'epoch')}.{again}"
     )

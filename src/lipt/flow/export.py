@@ -124,7 +124,7 @@ def _document(ctx: Context) -> Document:
     """The run's report, which names its subset."""
     store = ctx.workspace.store
     if found := reports_of(store, ctx.config):
-        return found[0]
+        return next(iter(found.values()))
     raise RunError(f"{store.uri} has no subset of this configuration", "finish the run first: lipt run CONFIG")
 
 

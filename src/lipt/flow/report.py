@@ -208,7 +208,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         role=entry.role,
         algorithm=entry.outcomes[0].algorithm or "",
         reason=_reason(entry.outcomes[0]),
-        kept_fraction=config.select.fraction,
+        kept_fraction=1.0 if config.train.reselect_every else config.select.fraction,  # it selects from all, again
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
         draw=config.train.draw,
         epochs=len(models[0]["losses"]),

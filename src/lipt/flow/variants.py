@@ -35,7 +35,8 @@ class Variant:
 def baseline_of(config: Config) -> Variant | None:
     """The baseline of a run: a random subset with the same two budgets, class-balanced if the selection is balanced.
 
-    If the selection is itself random, the baseline is RS2 with the same trained budget. If the run is RS2, the
+    If the selection is itself random, or is repeated during the training (so that all data are kept), the baseline is
+    RS2 with the same trained budget. If the run is RS2, the
     baseline is a fixed random subset. Draws that are led by losses from all data, and a start from theta_p, are
     compared with uniform draws from random weights (RS2, or all data). None if it is switched off, or the run trains on
     all data.
@@ -46,6 +47,8 @@ def baseline_of(config: Config) -> Variant | None:
     trains_on_all, is_rs2 = (is_random and config.select.fraction == 1 and each for each in (whole, not whole))
     if not settings.random_baseline or (trains_on_all and is_plain):
         return None
+    if settings.reselect_every:
+        return variants(config)["rs2"]
     if is_random and not (is_rs2 and is_plain):
         return variants(config)["full" if trains_on_all else "rs2"]
     found = variants(config)["stratified" if config.select.balanced else "random"]

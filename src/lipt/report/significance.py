@@ -75,8 +75,7 @@ def at_chance(row: Row) -> bool:
 
 def difference(row: Row, reference: Row) -> Difference:
     """`row` minus `reference`, with the interval over their common seeds."""
-    by_seed = dict(zip(reference.seeds, reference.accuracy, strict=True))
-    deltas = [value - by_seed[seed] for seed, value in zip(row.seeds, row.accuracy, strict=True) if seed in by_seed]
+    deltas = [value - other for value, other in _pairs(row, reference)]
     half_width = None
     if len(deltas) >= MIN_SEEDS:
         # If seeds agree to the last test image, the difference is still not exact: one image is the resolution.
@@ -89,6 +88,20 @@ def difference(row: Row, reference: Row) -> Difference:
         test_half_width=_NORMAL_95 * math.sqrt(_binomial_variance(row) + _binomial_variance(reference)),
         at_chance=at_chance(row) and at_chance(reference),
     )
+
+
+def compared_means(row: Row, reference: Row) -> tuple[float, float]:
+    """The two accuracies whose difference `difference` gives: means over the common seeds, or over all without any."""
+    pairs = _pairs(row, reference)
+    if not pairs:
+        return mean_accuracy(row), mean_accuracy(reference)
+    return fmean(value for value, _ in pairs), fmean(other for _, other in pairs)
+
+
+def _pairs(row: Row, reference: Row) -> list[tuple[float, float]]:
+    """The two accuracies of each common seed."""
+    by_seed = dict(zip(reference.seeds, reference.accuracy, strict=True))
+    return [(value, by_seed[seed]) for seed, value in zip(row.seeds, row.accuracy, strict=True) if seed in by_seed]
 
 
 def _binomial_variance(row: Row) -> float:
@@ -121,9 +134,16 @@ def same_budgets(row: Row, other: Row) -> bool:
 
 
 def strongest_random(row: Row, rows: Sequence[Row]) -> Row | None:
-    """The best random baseline at the budgets of `row`. A method must beat this one, not only a weaker one."""
-    candidates = [other for other in rows if other.role == "random" and same_budgets(row, other)]
-    return max(candidates, key=mean_accuracy, default=None)
+    """The best random baseline at the budgets of `row`: a subset, or RS2 for a selected row.
+
+    A method must beat this one, not only a weaker one.
+
+    Of runs side by side, those with the most common seeds count.
+    """
+    fresh = "rs2" if row.role == "selected" else ""
+    rivals = [other for other in rows if other.role == "random" or other.name == fresh]
+    candidates = [other for other in rivals if same_budgets(row, other)]
+    return max(candidates, key=lambda other: (len(_pairs(row, other)), mean_accuracy(other)), default=None)
 
 
 def group_by_budgets(rows: Sequence[Row]) -> list[list[Row]]:

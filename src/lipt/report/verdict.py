@@ -25,6 +25,7 @@ from lipt.report.numbers import (
 from lipt.report.significance import (
     MIN_SEEDS,
     Difference,
+    compared_means,
     difference,
     mean_accuracy,
     same_budgets,
@@ -34,6 +35,7 @@ from lipt.report.significance import (
 
 #: `MIN_SEEDS` show only large differences.
 _ADVISED_SEEDS = 5
+_RANDOM = ("random", "stratified")
 Level = Literal["wins", "loses", "tie", "mixed", "unknown"]
 
 
@@ -64,14 +66,14 @@ def judge(rows: Sequence[Row]) -> Verdict:
 
 def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
     others = [other for other in rows if other is not row and other.data == row.data]
-    random = strongest_random(row, others)
+    random = None if row.algorithm in _RANDOM else strongest_random(row, others)
     sentences = [
-        *_against_others(row, others),
+        *_against_others(row, [other for other in others if other is not random]),
         *_at_same_epoch_budget(row, others),
         *_against_full(row, others),
         *_against_classic(row, others),
     ]
-    if row.algorithm in ("random", "stratified"):
+    if row.algorithm in _RANDOM:
         sentences = [*_why(row), _accuracy(row), *sentences, *_instead(row)]
         return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences)
     if random is None:
@@ -147,7 +149,7 @@ def _accuracy(row: Row) -> str:
 
 def _evidence(row: Row, random: Row, delta: Difference) -> str:
     """The two accuracies, the interval, and the evidence that the seeds give."""
-    ours, theirs = (format_percent(mean_accuracy(each)) for each in (row, random))
+    ours, theirs = map(format_percent, compared_means(row, random))
     numbers = f"{ours} against {theirs} after {_length(row)}"
     if delta.at_chance:
         return (

@@ -163,6 +163,26 @@ def test_the_strongest_random_row_is_the_reference():
     assert judge([ours, weak, strong]).level == "loses"
 
 
+def test_a_selection_that_keeps_all_is_compared_with_fresh_draws():
+    ours = row("lipt", [0.78, 0.79, 0.8], "selected", kept_fraction=1.0)
+    rs2, fixed = row("rs2", [0.7] * 3, kept_fraction=1.0), row("stratified", [0.9] * 3, "random")
+    verdict = judge([ours, rs2, fixed])
+    assert (verdict.level, verdict.headline.startswith("lipt beats rs2")) == ("wins", True)
+    assert not any("At the same budgets" in sentence for sentence in verdict.sentences)
+
+
+def test_side_by_side_a_row_is_compared_over_its_own_seeds():
+    ours, own, other = (
+        row("lipt", [0.70, 0.72, 0.74], "selected", seeds=[0, 1, 2]),
+        row("random", [0.70, 0.70, 0.70], "random", seeds=[0, 1, 2]),
+        row("random", [0.60, 0.80, 0.90], "random", seeds=[2, 3, 4]),
+    )
+    assert strongest_random(ours, [own, other]) is own
+    one = judge([ours, other])
+    assert "+14.00 points" in one.headline
+    assert one.sentences[0].startswith("74.00 % against 60.00 %")
+
+
 def test_what_pays_and_what_was_saved_is_named():
     text = " ".join(judge(comparison()).sentences)
     assert (
