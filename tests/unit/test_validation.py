@@ -17,7 +17,8 @@ from lipt.config import override, parse_config
 from lipt.data.sources import open_source
 from lipt.errors import LiptError, RunError, UsageError
 from lipt.flow.facts import Facts
-from lipt.flow.validation import check_comparison, check_from_afar, check_model, check_run, problems
+from lipt.flow.model_checks import check_model
+from lipt.flow.validation import check_comparison, check_from_afar, check_run, problems
 from lipt.pods.boxes import dispatch_box
 from lipt.progress import Reporter
 from lipt.runtime.algorithm import algorithm_of, reason_of_auto, selecting
@@ -48,6 +49,8 @@ WRONG = [
         RunError,
         "41 models with a batch of 32 candidates each need 1,312 candidates, the data set has 1,294",
     ),
+    ("train.batch_size=1", UsageError, "train.batch_size is 1: resnet18 cannot train on a single image of 8x8 pixels"),
+    ("initialise.batch_size=1", UsageError, "initialise.batch_size is 1: resnet18 cannot train on a single image"),
     ("train={epochs: 3, batch_size: 130, raptr: {}}", UsageError, "or more; the training has 3"),
     ("train={steps: 2, raptr: {}}", UsageError, "or more; the training has 2"),
 ]

@@ -221,7 +221,7 @@ def _data(config: Config) -> str:
 
 
 def _model(config: Config, facts: Facts | None) -> str:
-    from lipt.flow.validation import check_model
+    from lipt.flow.model_checks import check_model
 
     weights = check_model(config, facts)
     return f"{config.model.name}: {weights:,} parameters at {facts.classes if facts else 10} classes"

@@ -5,13 +5,11 @@ weights (a user's own model with it), and the algorithm selects among a few synt
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from lipt.config import Config, Model, override
 from lipt.data.shards import check_shards
@@ -19,16 +17,16 @@ from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
-from lipt.flow.raptr_checks import check_blocks, schedule_problems
+from lipt.flow.model_checks import check_model
+from lipt.flow.raptr_checks import schedule_problems
 from lipt.flow.variants import LONGER, Variant, baseline_of, variants
 from lipt.metrics import check_metrics
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs, Trajectory
-from lipt.selection.dataset import logits_and_features
 from lipt.stages.select import apply
-from lipt.training.networks import build_model, check_model_name, shapes_only
+from lipt.training.networks import check_model_name
 
 Check = Callable[[], Any]
 
@@ -158,24 +156,6 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
     yield from schedule_problems(config, candidates)
 
 
-def check_model(config: Config, facts: Facts | None) -> int:
-    """Build the network; returns its number of weights. A user's own model is also applied to two images.
-
-    Raises:
-        UsageError: the model is unknown, cannot be built, cannot process the images, or has no blocks for RaPTr.
-    """
-    settings = config.model
-    own, classes = ":" in settings.name, facts.classes if facts else 10
-    with torch.no_grad(), nullcontext() if own else shapes_only():
-        model = build_model(
-            settings.name, num_classes=classes, seed=0, width=settings.width, classifier=settings.classifier
-        )
-        if own and facts and facts.size:
-            _check_outputs(model.eval(), settings.name, classes, facts.size)
-    check_blocks(config, model)
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
     """The problem of the network `score.proxy`."""
     if config.score.proxy is None:
@@ -184,25 +164,6 @@ def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
     if facts and (side := scorer.data.image_size):
         facts = replace(facts, size=(side, side))
     return _error_of(lambda: check_model(scorer, facts))
-
-
-def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, int]) -> None:
-    height, width = size
-    try:
-        logits_BC, features_BD = logits_and_features(model, torch.zeros(2, 3, height, width))
-        shapes = tuple(logits_BC.shape), tuple(features_BD.shape)[:1]
-    except LiptError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"model.name: {name} cannot process images of {height}x{width} pixels: {in_one_line(error)}",
-            "correct the model, or set data.image_size to the size that it expects",
-        ) from error
-    if shapes != ((2, classes), (2,)):
-        raise UsageError(
-            f"model.name: {name} returns shape {shapes[0]} for 2 images and {classes} classes",
-            f"return logits of shape (2, {classes})",
-        )
 
 
 def _check(ctx: Context) -> Facts:

@@ -15,7 +15,7 @@ from lipt.config import parse_config
 from lipt.data.augmentation import StandardAugment, no_augmentation
 from lipt.data.images import ResidentImages
 from lipt.errors import UsageError
-from lipt.flow.validation import check_model
+from lipt.flow.model_checks import check_model
 from lipt.rng import generator
 from lipt.training.flops import CountFlops
 from lipt.training.forward import recalibrate_batchnorm

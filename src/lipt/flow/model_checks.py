@@ -1,0 +1,76 @@
+"""Checks of the configured network before anything runs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+
+from lipt.config import Config
+from lipt.errors import LiptError, UsageError, in_one_line
+from lipt.flow.facts import Facts
+from lipt.flow.graph import has_swarm, trains_models
+from lipt.flow.raptr_checks import check_blocks
+from lipt.selection.dataset import logits_and_features
+from lipt.training.networks import build_model, shapes_only
+
+
+def check_model(config: Config, facts: Facts | None) -> int:
+    """Build the network; returns its number of weights. A user's own model is also applied to two images.
+
+    Raises:
+        UsageError: the model is unknown, cannot be built, cannot process the images, or batches of one, or has no
+            blocks for RaPTr.
+    """
+    settings = config.model
+    own, classes = ":" in settings.name, facts.classes if facts else 10
+    with torch.no_grad(), nullcontext() if own else shapes_only():
+        model = build_model(
+            settings.name, num_classes=classes, seed=0, width=settings.width, classifier=settings.classifier
+        )
+        if own and facts and facts.size:
+            _check_outputs(model.eval(), settings.name, classes, facts.size)
+        if facts and facts.size:
+            _check_single_images(config, model, facts.size)
+    check_blocks(config, model)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, int]) -> None:
+    height, width = size
+    try:
+        logits_BC, features_BD = logits_and_features(model, torch.zeros(2, 3, height, width))
+        shapes = tuple(logits_BC.shape), tuple(features_BD.shape)[:1]
+    except LiptError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"model.name: {name} cannot process images of {height}x{width} pixels: {in_one_line(error)}",
+            "correct the model, or set data.image_size to the size that it expects",
+        ) from error
+    if shapes != ((2, classes), (2,)):
+        raise UsageError(
+            f"model.name: {name} returns shape {shapes[0]} for 2 images and {classes} classes",
+            f"return logits of shape (2, {classes})",
+        )
+
+
+def _check_single_images(config: Config, model: nn.Module, size: tuple[int, int]) -> None:
+    """Where a batch is a single image, BatchNorm needs more than one value per channel."""
+    sizes = {"train.batch_size": config.train.batch_size}
+    if trains_models(config):
+        sizes["initialise.batch_size"] = config.initialise.batch_size
+    if has_swarm(config):
+        sizes["dispatch.batch_size"] = config.dispatch.batch_size
+    if 1 not in sizes.values():
+        return
+    try:
+        model.train()(torch.zeros(1, 3, *size))
+    except ValueError as error:
+        named = " and ".join(name for name, value in sizes.items() if value == 1)
+        raise UsageError(
+            f"{named} is 1: {config.model.name} cannot train on a single image of {size[0]}x{size[1]} pixels, "
+            "because its BatchNorm would see one value per channel",
+            "set it to 2 or more",
+        ) from error
