@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from lipt.errors import UsageError
 from lipt.selection.arrays import length_of
 from lipt.selection.disk import rows_in
-from lipt.selection.samples import Transform, images_and_labels, loader_of
+from lipt.selection.samples import Transform, check_count, images_and_labels, loader_of
 from lipt.selection.types import Candidates
 
 
@@ -54,7 +54,8 @@ def score_dataset(
         num_workers: as for a DataLoader.
 
     Raises:
-        UsageError: samples of an unknown form, images of different sizes, or no linear layer gives the logits.
+        UsageError: samples of an unknown form, images of different sizes, no linear layer gives the logits, or a loader
+            does not give every sample once and in order.
         RunError: `to` cannot be written.
     """
     loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
@@ -120,9 +121,11 @@ def _pass(
         for batch in loader:
             x, labels_B = images_and_labels(batch)
             rows = slice(start, start + len(x))
-            logits_NC[rows], features_ND[rows] = read(x.to(where))
-            labels_N[rows] = labels_B
-            start += len(x)
+            start = rows.stop
+            if start <= len(labels_N):
+                logits_NC[rows], features_ND[rows] = read(x.to(where))
+                labels_N[rows] = labels_B
+        check_count(start, len(labels_N))
     return logits_NC, features_ND
 
 

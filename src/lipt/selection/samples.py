@@ -28,13 +28,13 @@ def loader_of(
         UsageError: there are no samples, their form is unknown, or the user's loader shuffles, drops samples or comes
             with a transform.
     """
+    if not length_of(data.dataset if isinstance(data, DataLoader) else data):
+        raise UsageError("the data set is empty", "hand over at least one sample")
     if isinstance(data, DataLoader):
         if transform is not None:
             raise UsageError("a DataLoader is used as it is, without transform", "transform in its data set")
         _check_order(data)
         return data
-    if not length_of(data):
-        raise UsageError("the data set is empty", "hand over at least one sample")
     _picture_and_label(data[0])  # fail in this process, not in a worker
     return DataLoader(data, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
 
@@ -106,10 +106,29 @@ def _picture_and_label(sample: Any) -> tuple[Any, Any]:
 
 def _check_order(loader: DataLoader[Any]) -> None:
     """A selection is of positions in the data set, so all samples must come in its order."""
-    length_of(loader.dataset)
+    n = length_of(loader.dataset)
     batches = loader.batch_sampler
-    in_order = type(batches) is BatchSampler and isinstance(batches.sampler, SequentialSampler)
-    if not in_order or loader.drop_last:
+    in_order = (
+        type(batches) is BatchSampler
+        and not batches.drop_last  # the loader's own drop_last is False if it was given a batch_sampler
+        and isinstance(batches.sampler, SequentialSampler)
+        and len(batches.sampler) == n
+    )
+    if not in_order:
         raise UsageError(
-            "the DataLoader does not give all samples in batches and in order", "set shuffle=False and drop_last=False"
+            "the DataLoader does not give all samples in batches and in order",
+            "set shuffle=False and drop_last=False, and give it no sampler",
+        )
+
+
+def check_count(given: int, expected: int) -> None:
+    """A loader may give other samples than its sampler promises.
+
+    Raises:
+        UsageError: the batches hold more or fewer samples than the data set.
+    """
+    if given != expected:
+        raise UsageError(
+            f"the batches hold {given} samples, the data set {expected}",
+            "let the DataLoader give every sample once: without a sampler or collate_fn that leaves out or repeats any",
         )

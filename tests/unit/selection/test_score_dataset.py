@@ -12,7 +12,15 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from lipt.cli import main
 from lipt.errors import RunError, UsageError
@@ -20,6 +28,7 @@ from lipt.selection import Candidates, Selection, score_dataset, select
 
 N, C = 21, 4
 LABELS = [i % C for i in range(N)]
+PAIRS = [(torch.zeros(3, 8, 8), 1) for _ in range(6)]
 
 
 class Listed(Dataset[Any]):
@@ -118,6 +127,14 @@ def doubled(picture: Image.Image) -> Tensor:
             DataLoader(TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), batch_size=None),
             "in batches and in order",
         ),
+        (
+            DataLoader(Listed(PAIRS), batch_sampler=BatchSampler(SequentialSampler(PAIRS), 4, drop_last=True)),
+            "in batches and in order",
+        ),
+        (DataLoader(Listed(PAIRS), sampler=SequentialSampler(range(10))), "in batches and in order"),
+        (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(batch[:3])), "hold 5 samples, the data"),
+        (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(2 * batch)), "hold 12 samples, the da"),
+        (DataLoader(TensorDataset(torch.zeros(0, 3, 8, 8), torch.zeros(0))), "the data set is empty"),
     ],
 )
 def test_data_that_cannot_be_scored(data: Any, message: str) -> None:
