@@ -43,12 +43,18 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
     """Images (B, ...) and int64 labels (B,) of a batch, which has the form of a sample.
 
     Raises:
-        UsageError: the images are no tensor, or the labels no integers.
+        UsageError: the images are no tensor, or the labels are not one integer per image.
     """
     x, labels = _picture_and_label(batch)
     if not isinstance(x, Tensor):
         raise UsageError(f"the batches hold images as {type(x).__name__}, not as a tensor", "add a transform")
-    return x, as_labels(labels)
+    labels_B = as_labels(labels)
+    if tuple(labels_B.shape) not in ((len(x),), (len(x), 1)):
+        raise UsageError(
+            f"a batch of {len(x)} images has labels of shape {tuple(labels_B.shape)}",
+            "give each sample one class number, not a one-hot vector or several labels",
+        )
+    return x, labels_B.flatten()
 
 
 class _Collate:

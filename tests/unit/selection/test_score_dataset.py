@@ -77,6 +77,8 @@ def forms() -> dict[str, Any]:
         "pictures with an alpha channel": Listed(
             [(p.convert("RGBA"), y) for p, y in zip(pictures, LABELS, strict=True)]
         ),
+        "labels of shape (1,)": Listed([(image, torch.tensor([label])) for image, label in pairs]),
+        "loader with labels of shape (1,)": DataLoader(TensorDataset(x, torch.tensor(LABELS)[:, None]), batch_size=4),
         "loader": DataLoader(TensorDataset(x, torch.tensor(LABELS)), batch_size=4),
         "loader of dicts": DataLoader(Listed([{"pixel_values": x, "labels": y} for x, y in pairs]), batch_size=5),
     }
@@ -134,6 +136,7 @@ def doubled(picture: Image.Image) -> Tensor:
         (DataLoader(Listed(PAIRS), sampler=SequentialSampler(range(10))), "in batches and in order"),
         (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(batch[:3])), "hold 5 samples, the data"),
         (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(2 * batch)), "hold 12 samples, the da"),
+        (Listed([(torch.zeros(3, 8, 8), torch.eye(4).long()[0])]), "1 images has labels of shape (1, 4)"),
         (DataLoader(TensorDataset(torch.zeros(0, 3, 8, 8), torch.zeros(0))), "the data set is empty"),
     ],
 )
