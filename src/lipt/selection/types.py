@@ -19,7 +19,7 @@ from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.norms import as_float, lengths
 from lipt.selection.rows import class_sizes, members_by_class, per_row
-from lipt.selection.trajectory import Trajectory
+from lipt.selection.trajectory import Trajectory, as_trajectories
 
 T = TypeVar("T")
 
@@ -228,7 +228,7 @@ class Candidates:
         logits: ArrayLike | TopLogits | Sequence[ArrayLike | TopLogits] | None = None,
         features: ArrayLike | Sequence[ArrayLike] | None = None,
         num_classes: int | None = None,
-        trajectories: Sequence[Trajectory] = (),
+        trajectories: Trajectory | Sequence[Trajectory] = (),
         forgetting: ArrayLike | None = None,
         scores: ArrayLike | None = None,
     ) -> Candidates:
@@ -240,7 +240,7 @@ class Candidates:
                 left out if the algorithm does not need them.
             features: float (N, D), the input of the classifier layer; otherwise as the logits.
             num_classes: C; None = the columns of the logits, else the largest label + 1, at most 2^20.
-            trajectories: one per model, with tensors on the device of the labels.
+            trajectories: one, or several (one per model), with tensors on the device of the labels.
             forgetting: forgetting events (N,).
             scores: your own scores (N,), for `scores` and for `ccs` with `score="scores"`.
 
@@ -271,7 +271,7 @@ class Candidates:
             labels_N=labels_N.to(device),
             num_classes=num_classes,
             outputs=outputs,
-            trajectories=trajectories,
+            trajectories=as_trajectories(trajectories),
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
             scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
         )
