@@ -12,7 +12,7 @@ from torch import Tensor
 from lipt.errors import UsageError
 from lipt.selection import registry
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
-from lipt.selection.auto import AUTO, UNUSED, auto_rule
+from lipt.selection.auto import AUTO, auto_rule, epochs_of, unused_inputs
 from lipt.selection.options import bind_options, plain
 from lipt.selection.passes import in_memory
 from lipt.selection.registry import Task, require
@@ -111,8 +111,7 @@ def select(
     require(len(candidates) > 0, "there are no candidates to select from", "hand over at least one sample")
     budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
     if asked == AUTO:
-        epochs = min((each.epochs for each in candidates.trajectories), default=0)
-        name, options = auto_rule(fraction, balanced=balanced, epochs=epochs)
+        name, options = auto_rule(fraction, balanced=balanced, epochs=epochs_of(candidates))
     found = registry.lookup(name)
     bound = bind_options(name, found.function, options)
     needs = found.needs_with(bound)
@@ -143,7 +142,7 @@ def select(
     device = picks.indices_K.device
     weights_K = torch.ones(len(picks.indices_K), device=device) if picks.weights_K is None else picks.weights_K.float()
     used = needs.outputs or needs.trajectory
-    unused = [UNUSED] if asked == AUTO and candidates.num_models and not used else []
+    unused = unused_inputs(candidates, used=used) if asked == AUTO else []
     return Selection(
         indices_K=picks.indices_K,
         weights_K=weights_K,

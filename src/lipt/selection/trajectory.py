@@ -54,8 +54,8 @@ class Trajectory:
                     f"{name} in the trajectory of sample {int(wrong_K[0])} is {what}",
                     "the training that recorded it diverged: lower its learning rate, record again",
                 )
-            outside_K = ((low_N < -_ROUNDING) | (high_N > 1 + _ROUNDING)).nonzero().flatten() if name == "p" else ()
-            if len(outside_K):
+            outside_K = ((low_N < -_ROUNDING) | (high_N > 1 + _ROUNDING)).nonzero().flatten()
+            if name == "p" and len(outside_K):
                 raise UsageError(
                     f"p in the trajectory of sample {int(outside_K[0])} is outside 0..1",
                     "hand over the probability of the sample's own class, not its logit or its percentage",

@@ -138,6 +138,24 @@ def test_values_that_are_no_trajectory(changes: dict[str, Any], error: type[Lipt
         Candidates.of(torch.arange(N) % 3, trajectories=[trajectory().p_NT])  # type: ignore[list-item]
 
 
+def test_auto_says_which_inputs_it_did_not_use() -> None:
+    def said(fraction: float, **inputs: Any) -> str:
+        return " ".join(select("auto", Candidates.of(torch.arange(N) % 3, **inputs), fraction=fraction).remarks)
+
+    nothing = "nothing that we measured beat a random subset, so this is one, and"
+    scores, good = torch.rand(N), trajectory()
+    assert f"above 5 % of the data {nothing} your scores were not used" in said(0.1, scores=scores)
+    assert "such as scores, to use them" in said(0.1, scores=scores)
+    assert f"above 30 % of the data {nothing} the trajectories were not used" in said(0.4, trajectories=[good])
+    assert f"above 5 % of the data {nothing} the trajectories" in said(0.4, trajectories=[trajectory(epochs=1)])
+    assert "the trajectories and your scores were not used" in said(0.4, trajectories=[good], scores=scores)
+    assert "auto: the forgetting counts were not used" in said(0.1, trajectories=[good], forgetting=torch.ones(N))
+    logits = torch.randn(N, 3)
+    assert "and the outputs of the models and the trajectories" in said(0.4, trajectories=[good], logits=logits)
+    assert not said(0.1, trajectories=[good], logits=logits)
+    assert not said(0.05, logits=logits)
+
+
 def test_dual_draws_at_random_and_top_does_not() -> None:
     drawn = {tuple(select("dual", candidates(), k=12, seed=seed).indices_K.tolist()) for seed in range(4)}
     assert len(drawn) == 4
