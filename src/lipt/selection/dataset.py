@@ -69,9 +69,15 @@ def score_dataset(
         for index, each in enumerate(models):
             suffix = f"-{index}" if len(models) > 1 else ""
             passes.append(_pass(each, loader, image, device, classifier, labels_N, partial(rows.new, suffix=suffix)))
+        widths = [logits_NC.shape[1] for logits_NC, _ in passes]
+        if len(set(widths)) > 1:
+            raise UsageError(
+                f"the models give different numbers of logits: {', '.join(map(str, widths))}",
+                "score models of the same classes together, and models without logits by themselves",
+            )
     return Candidates.of(
         labels_N,
-        logits=[logits_NC for logits_NC, _ in passes] if passes[0][0].shape[1] else None,
+        logits=[logits_NC for logits_NC, _ in passes] if widths[0] else None,
         features=[features_ND for _, features_ND in passes],
         num_classes=num_classes,
     )

@@ -189,6 +189,15 @@ def test_models_that_return_a_dict() -> None:
         score_dataset(Attentions(), dataset)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_models_of_which_only_some_give_logits_are_refused(tmp_path: Path, order: int) -> None:
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+    models = [Answers("pooler_output"), Answers("logits")][::order]
+    with pytest.raises(UsageError, match=r"the models give different numbers of logits: (0, 4|4, 0)"):
+        score_dataset(models, dataset, to=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 class Attentions(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         return {"attentions": x}
