@@ -46,7 +46,8 @@ def score_dataset(
         transform: applied to each image. Without it, a PIL image or a uint8 tensor becomes float32
             (channels, height, width) from 0 to 1.
         to: folder for `labels.npy`, `logits.npy` and `features.npy` (`logits-0.npy` and so on for several models),
-            which then stay on disk, memory-mapped. Files with these names are replaced. None = in memory.
+            which then stay on disk, memory-mapped. Files with these names are replaced; those that the pass does not
+            write, because the models are others, are deleted at its end. None = in memory.
         device: where to compute; None = where the model is.
         classifier: dotted name of the linear layer that gives the logits; None = the model's `classifier_name`, or the
             last linear layer that runs.

@@ -226,6 +226,12 @@ def test_several_models_on_disk_and_nothing_of_a_failed_pass(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="labels"):
         score_dataset(network(), broken, to=tmp_path, batch_size=4)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+    mine = ["features-mine.npy", "labels-1.npy", "notes.txt"]
+    for name in mine:
+        (tmp_path / name).touch()
+    left = ["features.npy", "labels.npy"]  # of a model without logits; nothing of the models before is beside them
+    score_dataset(Answers("pooler_output"), dataset, to=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left + mine)
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot write"):
         score_dataset(network(), dataset, to=tmp_path / "file")
