@@ -18,7 +18,7 @@ from lipt.selection.passes import in_memory
 from lipt.selection.registry import Task, require
 from lipt.selection.result import Selection
 from lipt.selection.signatures import AlgorithmName, Select
-from lipt.selection.table import check_notes
+from lipt.selection.table import checked_notes
 from lipt.selection.types import Candidates, Requirements
 
 
@@ -115,8 +115,7 @@ def select(
     found = registry.lookup(name)
     bound = bind_options(name, found.function, options)
     needs = found.needs_with(bound)
-    notes = {key: plain(value) for key, value in (notes or {}).items()}
-    check_notes(notes)  # fail before the work
+    notes = checked_notes({} if notes is None else notes)  # fail before the work
     if needs.trajectory and candidates.trajectories:
         needs = Requirements(trajectory=True, initial=needs.initial)
     if candidates.num_models < needs.models:

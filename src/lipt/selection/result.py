@@ -23,7 +23,7 @@ from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import length_of
-from lipt.selection.table import REMEDY, SOURCE, as_table, check_notes, of_table
+from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, of_table
 from lipt.version import __version__
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Selection:
     """The chosen samples and how they were chosen.
 
     Raises:
-        UsageError: notes are not JSON, or have the name of another entry of the provenance.
+        UsageError: notes are no mapping from text to JSON, or have the name of another entry of the provenance.
     """
 
     indices_K: Tensor
@@ -76,7 +76,7 @@ class Selection:
     """Sentences for the reader of the selection; not stored."""
 
     def __post_init__(self) -> None:
-        check_notes(self.notes)
+        object.__setattr__(self, "notes", checked_notes(self.notes))
 
     def __len__(self) -> int:
         """K."""

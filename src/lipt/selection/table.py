@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
+from lipt.selection.options import plain
 
 _COLUMNS = {
     "position": pa.int64(),
@@ -92,17 +93,26 @@ def of_table(table: pa.Table) -> dict[str, Any]:
     )
 
 
-def check_notes(notes: Mapping[str, Any]) -> None:
-    """Raise UsageError if `notes` are not JSON, or have the name of another entry of the provenance."""
-    if not notes:
-        return
-    taken = sorted(_PROVENANCE.keys() & notes.keys())
-    if taken:
-        raise UsageError(f"note {taken[0]!r} is an entry of every provenance", "give it another name")
+def checked_notes(notes: Any) -> dict[str, Any]:
+    """The notes with numpy scalars as numbers.
+
+    Raises:
+        UsageError: they are no mapping from text to JSON, or have the name of another entry of the provenance.
+    """
+    if not isinstance(notes, Mapping):
+        raise UsageError(f"notes are a {type(notes).__name__}, not a mapping", "pass a dict from names to values")
+    found = {key: plain(value) for key, value in notes.items()}
+    remedy = "use strings as names, and strings, numbers, lists and dicts as values"
+    for key in found:
+        if not isinstance(key, str):
+            raise UsageError(f"notes cannot be stored: the name {key!r} is no text", remedy)
+        if key in _PROVENANCE:
+            raise UsageError(f"note {key!r} is an entry of every provenance", "give it another name")
     try:
-        json.dumps(dict(notes))
+        json.dumps(found, sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"notes cannot be stored: {error}", "use strings, numbers, lists and dicts") from None
+        raise UsageError(f"notes cannot be stored: {error}", remedy) from None
+    return found
 
 
 def _check(table: pa.Table, kept: pa.Table) -> None:
