@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
@@ -23,7 +22,7 @@ from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import length_of
-from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, of_table
+from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
 from lipt.version import __version__
 
 T = TypeVar("T")
@@ -238,9 +237,10 @@ class Selection:
         """Write the table to `path` as Parquet, atomically.
 
         Raises:
+            UsageError: `path` names no file.
             RunError: the file cannot be written.
         """
-        target = Path(path)
+        target = file_named(path)
         temporary = target.with_name(f".{uuid4().hex}.tmp")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -264,7 +264,7 @@ class Selection:
             UsageError: there is no such file, or it is not a selection.
         """
         try:
-            data = Path(path).read_bytes()
+            data = file_named(path).read_bytes()
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror or error}", REMEDY) from None
         return cls.from_parquet(data, origin=str(path))

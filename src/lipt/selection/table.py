@@ -6,7 +6,9 @@ Shape legend: N candidates, K chosen.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,6 +115,18 @@ def checked_notes(notes: Any) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise UsageError(f"notes cannot be stored: {error}", remedy) from None
     return found
+
+
+def file_named(path: str | os.PathLike[str]) -> Path:
+    """The path of a file to read or write.
+
+    Raises:
+        UsageError: it cannot be the name of a file.
+    """
+    named = isinstance(path, (str, os.PathLike))
+    if not named or not Path(path).name or "\0" in os.fspath(path):
+        raise UsageError(f"{path!r} is no name of a file", "name one, such as subset.parquet")
+    return Path(path)
 
 
 def _check(table: pa.Table, kept: pa.Table) -> None:

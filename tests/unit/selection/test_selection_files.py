@@ -76,6 +76,14 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         first.save(path / "below a file")
 
 
+@pytest.mark.parametrize("path", ["", "/", "a\0b", None])
+def test_paths_that_name_no_file(path: Any) -> None:
+    for fails in (lambda: Selection.load(path), lambda: weighted([1.0, 1.0, 1.0]).save(path)):
+        with pytest.raises(UsageError, match="is no name of a file") as error:
+            fails()
+        assert error.value.remedy
+
+
 def with_column(name: str, values: list[Any]) -> Callable[[pa.Table], pa.Table]:
     def change(table: pa.Table) -> pa.Table:
         index = table.column_names.index(name)
