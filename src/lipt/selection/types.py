@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from lipt.errors import RunError, UsageError
+from lipt.errors import UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.norms import as_float, lengths
@@ -303,20 +303,3 @@ class Requirements:
     def outputs(self) -> bool:
         """Whether a scoring pass is needed at all."""
         return self.models > 0
-
-
-def check_scores(candidates: Candidates) -> Tensor:
-    """The user's scores (N,) in float64.
-
-    Raises:
-        UsageError: there are none.
-        RunError: a score is NaN.
-    """
-    if candidates.scores_N is None:
-        raise UsageError(
-            "own scores are missing", "hand them over: Candidates.of(labels, scores=...), or lipt select --scores"
-        )
-    wrong_K = candidates.scores_N.isnan().nonzero().flatten()
-    if len(wrong_K):
-        raise RunError(f"the score of sample {int(wrong_K[0])} is NaN", "give every sample a number, or leave it out")
-    return candidates.scores_N.double()
