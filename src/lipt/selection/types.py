@@ -236,8 +236,8 @@ class Candidates:
 
         Args:
             labels: integers (N,) of any type; they are moved to the device of the logits.
-            logits: float (N, C) of any precision, or compressed; for several models a list or tuple of these. May be
-                left out if the algorithm does not need them.
+            logits: float (N, C) of any precision, or compressed; for several models a list or tuple of these (a list of
+                rows is one array). May be left out if the algorithm does not need them.
             features: float (N, D), the input of the classifier layer; otherwise as the logits.
             num_classes: C; None = the columns of the logits, else the largest label + 1, at most 2^20.
             trajectories: one, or several (one per model), with tensors on the device of the labels.
