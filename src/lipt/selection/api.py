@@ -102,9 +102,13 @@ def select(
         RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
     """
     asked, name = checked(algorithm, options), str(algorithm)
-    if not isinstance(candidates, Candidates):
-        raise UsageError(
-            f"candidates are a {type(candidates).__name__}, not lipt.Candidates",
+    for what, samples in (
+        ("candidates", candidates),
+        ("validation samples", candidates if validation is None else validation),
+    ):
+        require(
+            isinstance(samples, Candidates),
+            f"{what} are a {type(samples).__name__}, not lipt.Candidates",
             "hand over lipt.Candidates.of(labels, logits=..., features=...)",
         )
     seed, balanced = _seed(plain(seed)), bool(plain(balanced))

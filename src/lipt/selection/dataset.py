@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -55,15 +55,19 @@ def score_dataset(
         num_workers: as for a DataLoader.
 
     Raises:
-        UsageError: samples of an unknown form, images of different sizes, no linear layer gives the logits, or a loader
-            does not give every sample once and in order.
+        UsageError: no models or no such device, samples of an unknown form, images of different sizes, no linear layer
+            gives the logits, only some models give logits, or a loader does not give every sample once and in order.
         RunError: `to` cannot be written.
     """
-    loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
-    image = images_and_labels(next(iter(loader)))[0][0]
-    models = [model] if isinstance(model, nn.Module) else list(model)
+    models = list(model) if isinstance(model, Iterable) and not isinstance(model, nn.Module) else [model]
     if not models:
         raise UsageError("there is no model to score with", "hand over at least one model")
+    for each in models:
+        if not isinstance(each, nn.Module):
+            raise UsageError(f"a model is a {type(each).__name__}", "hand over a torch.nn.Module, or a list of them")
+    _check_device(device)
+    loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
+    image = images_and_labels(next(iter(loader)))[0][0]
     with rows_in(to) as rows:
         labels_N = rows.new("labels", (length_of(loader.dataset),), torch.int64)
         passes = []
@@ -82,6 +86,14 @@ def score_dataset(
         features=[features_ND for _, features_ND in passes],
         num_classes=num_classes,
     )
+
+
+def _check_device(device: torch.device | str | None) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:  # AssertionError: torch was built without CUDA
+        why = str(error).partition("\n")[0]
+        raise UsageError(f"cannot compute on device {device!r}: {why}", "name one that torch finds here") from None
 
 
 def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,6 +50,18 @@ def plain(value: Any) -> Any:
     return value
 
 
+def integer(value: Any, what: str, *, least: int) -> int:
+    """The value of an argument that counts something.
+
+    Raises:
+        UsageError: no integer, or below `least`; names `what`.
+    """
+    found = plain(value)
+    if not isinstance(found, int) or isinstance(found, bool) or found < least:
+        raise UsageError(f"{what} must be an integer of {least} or more, not {found!r}", "pass such a number")
+    return found
+
+
 def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)

@@ -22,6 +22,7 @@ from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import length_of
+from lipt.selection.options import integer
 from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
 from lipt.version import __version__
 
@@ -201,15 +202,11 @@ class Selection:
             num_samples: samples per epoch; None = K.
 
         Raises:
-            UsageError: `num_samples` is below 1, or all weights are 0.
+            UsageError: `num_samples` is no integer of 1 or more, or all weights are 0.
         """
-        if num_samples is not None and num_samples < 1:
-            raise UsageError(
-                f"num_samples must be at least 1, not {num_samples}",
-                "pass 1 or more, or None for the size of the subset",
-            )
         weights_K = self.normalised_weights()
-        return WeightedRandomSampler(weights_K.tolist(), num_samples or len(weights_K), generator=generator)
+        count = len(weights_K) if num_samples is None else integer(num_samples, "num_samples", least=1)
+        return WeightedRandomSampler(weights_K.tolist(), count, generator=generator)
 
     def table(self) -> pa.Table:
         """One row per candidate, in their order: position, label, score, rank, weight and, if known, source.

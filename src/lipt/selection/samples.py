@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSample
 
 from lipt.errors import UsageError
 from lipt.selection.arrays import as_labels, length_of
+from lipt.selection.options import integer
 
 _IMAGES, _LABELS = ("pixel_values", "image", "img", "images", "x"), ("labels", "label", "fine_label", "y")
 _REMEDY = "give (image, label), (image, label, index) or a dict with an image and a label"
@@ -25,8 +26,8 @@ def loader_of(
     """Batches of (images, labels) in the order of the data set. A loader of the user is taken as it is.
 
     Raises:
-        UsageError: there are no samples, their form is unknown, or the user's loader shuffles, drops samples or comes
-            with a transform.
+        UsageError: there are no samples, their form is unknown, `batch_size` or `num_workers` cannot be, or the user's
+            loader shuffles, drops samples or comes with a transform.
     """
     if not length_of(data.dataset if isinstance(data, DataLoader) else data):
         raise UsageError("the data set is empty", "hand over at least one sample")
@@ -35,6 +36,8 @@ def loader_of(
             raise UsageError("a DataLoader is used as it is, without transform", "transform in its data set")
         _check_order(data)
         return data
+    batch_size = integer(batch_size, "batch_size", least=1)
+    num_workers = integer(num_workers, "num_workers", least=0)
     _picture_and_label(data[0])  # fail in this process, not in a worker
     return DataLoader(data, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
 

@@ -18,6 +18,7 @@ from lipt.errors import UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.norms import as_float, lengths
+from lipt.selection.options import integer
 from lipt.selection.rows import class_sizes, members_by_class, per_row
 from lipt.selection.trajectory import Trajectory, as_trajectories
 
@@ -132,6 +133,7 @@ class Candidates:
 
     def __post_init__(self) -> None:
         labels_N = self.labels_N
+        object.__setattr__(self, "num_classes", integer(self.num_classes, "num_classes", least=0))
         if labels_N.ndim != 1 or labels_N.dtype != torch.int64:
             raise UsageError(
                 f"labels must be int64 (N,), not {labels_N.dtype} {tuple(labels_N.shape)}",
@@ -160,22 +162,18 @@ class Candidates:
                 f"there are {len(labels_N)} labels",
                 "hand over either stored outputs of all samples, or outputs in memory",
             )
-        if self.forgetting_N is not None and self.forgetting_N.shape != labels_N.shape:
-            raise UsageError(
-                f"{len(self.forgetting_N)} forgetting counts for {len(labels_N)} candidates",
-                "hand over one count per candidate",
-            )
         for index, trajectory in enumerate(self.trajectories):
             if len(trajectory) != len(labels_N):
                 raise UsageError(
                     f"trajectory {index} covers {len(trajectory)} samples; there are {len(labels_N)} labels",
                     "hand over one row per label",
                 )
-        if self.scores_N is not None and self.scores_N.shape != labels_N.shape:
-            raise UsageError(
-                f"scores have shape {tuple(self.scores_N.shape)}, expected {tuple(labels_N.shape)}",
-                "hand over one score per candidate",
-            )
+        for what, values in (("forgetting counts", self.forgetting_N), ("scores", self.scores_N)):
+            if values is not None and values.shape != labels_N.shape:
+                raise UsageError(
+                    f"{what} have shape {tuple(values.shape)}, expected {tuple(labels_N.shape)}",
+                    "hand over one number per candidate",
+                )
 
     def __len__(self) -> int:
         return self.labels_N.shape[0]
@@ -255,7 +253,7 @@ class Candidates:
                 "give both of each model, or only one of the two for algorithms that do not need the other",
             )
         known: list[Tensor | TopLogits] = [*(scored or seen)]
-        nothing = [torch.empty(each.shape[0], 0, device=each.device) for each in known]
+        nothing = [torch.empty(*each.shape[:1], 0, device=each.device) for each in known]
         outputs = [Outputs(logits_NC=z, features_ND=h) for z, h in zip(scored or nothing, seen or nothing, strict=True)]
         labels_N = as_labels(labels)
         device = outputs[0].logits_NC.device if outputs else labels_N.device

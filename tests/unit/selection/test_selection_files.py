@@ -206,7 +206,7 @@ def test_weights_however_small_can_be_drawn_by() -> None:
 def test_what_cannot_be_sampled() -> None:
     with pytest.raises(UsageError, match="all weights of the selection are 0"):
         weighted([0.0, 0.0, 0.0]).sampler()
-    with pytest.raises(UsageError, match="num_samples must be at least 1, not 0"):
+    with pytest.raises(UsageError, match="num_samples must be an integer of 1 or more, not 0"):
         weighted([1.0, 1.0, 1.0]).sampler(0)
 
 
