@@ -140,6 +140,8 @@ def _check(table: pa.Table, kept: pa.Table) -> None:
         raise ValueError("a row lacks its position, label, score or weight")
     if positions_N.min() < 0 or len(np.unique(positions_N)) < n:
         raise ValueError("its positions are negative or not distinct")
+    if table["label"].to_numpy().min() < 0 or np.isnan(table["score"].drop_null().to_numpy()).any():
+        raise ValueError("a label is negative, or a score is NaN")
     if not np.array_equal(np.sort(kept["rank"].to_numpy()), np.arange(k)):
         raise ValueError(f"the ranks of its {k} chosen rows are not 0..{k - 1}")
     if not (np.isfinite(weights_K) & (weights_K >= 0)).all():

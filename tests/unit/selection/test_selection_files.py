@@ -121,6 +121,8 @@ GOOD = {"algorithm": "random", "options": {}, "fraction": 0.5, "balanced": True,
         (with_column("position", [0, 1, 1, 2]), "its positions are negative or not distinct"),
         (with_column("position", [0, 1, -1, 2]), "its positions are negative or not distinct"),
         (with_column("score", [0.5, None, 0.5, 0.5]), "a row lacks its"),
+        (with_column("score", [0.5, float("nan"), 0.5, 0.5]), "a label is negative, or a score is NaN"),
+        (with_column("label", [0, 0, 1, -1]), "a label is negative, or a score is NaN"),
     ],
 )
 def test_tables_that_are_no_selections(tmp_path: Path, change: Callable[[pa.Table], pa.Table], message: str) -> None:
