@@ -125,7 +125,9 @@ def select(
     if candidates.num_models < needs.models:
         raise UsageError(
             f"algorithm {name} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
-            "score the candidates first, or choose random or stratified",
+            "score the candidates first, or choose random or stratified"
+            if candidates.scores_N is None
+            else "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)",
         )
     registry.require_outputs(candidates, f"algorithm {name}", logits=needs.logits, features=needs.features)
     candidates = candidates.looked_at(logits=needs.logits, features=needs.features)

@@ -76,6 +76,10 @@ def test_what_is_wrong_with_scores() -> None:
             select(algorithm, bare, k=3, **options)
         assert "--scores" in error.value.remedy
     own = torch.rand(60)
+    for algorithm in ("ccs", "auto", "el2n"):
+        with pytest.raises(UsageError, match=r"needs the outputs of at least 1 model\(s\), got 0") as error:
+            select(algorithm, Candidates.of(LABELS, scores=own), k=1)
+        assert "--option score=scores" in error.value.remedy
     own[7] = torch.nan
     with pytest.raises(RunError, match="the score of sample 7 is NaN"):
         select("scores", Candidates.of(LABELS, scores=own), k=3)
