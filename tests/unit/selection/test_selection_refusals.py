@@ -21,7 +21,7 @@ from lipt.selection import Candidates, describe, requirements, score_dataset, se
 @pytest.mark.parametrize(
     ("algorithm", "option"), [("glister", "eta"), ("gradmatch", "lam"), ("graph_cut", "lam"), ("dual", "c_d")]
 )
-@pytest.mark.parametrize("value", [float("inf"), float("-inf"), 10**400])
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), 10**400], ids=["inf", "-inf", "huge"])
 def test_an_option_is_a_finite_number(algorithm: str, option: str, value: float) -> None:
     with pytest.raises(UsageError, match=f"option {option} of {algorithm}: .* is not a finite number"):
         select(algorithm, make(40, 3), k=4, **{option: value})
