@@ -30,7 +30,7 @@ from tests.tiny import TINY, tiny_context
 WRONG = [
     ("select.options={bta: 0.1}", UsageError, "algorithm ccs has no option 'bta'"),
     ("select.options={beta: 3}", UsageError, "beta must be in [0, 1), not 3"),
-    ("select.options={beta: high}", UsageError, "'high' is not a number or null"),
+    ("select.options={beta: high}", UsageError, "'high' is not a finite number or null"),
     ("select.algorithm=dual", UsageError, "dual needs the outputs of 2 models or more, but there is only 1"),
     ("select={algorithm: ccs, options: {score: forgetting}}", LiptError, "needs scores from each epoch"),
     ("select.algorithm=forgetting", UsageError, "needs scores from each epoch"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
+from types import NoneType
 from typing import Any
 
 from lipt.config import load_config, override, parse_config
+from lipt.errors import UsageError
 from lipt.flow.address import folder_of, page_of
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.provenance_view import MODEL_LINK
@@ -41,6 +43,10 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
     Raises:
         LiptError: a setting is wrong (UsageError), or the run failed.
     """
+    if not isinstance(config, (str, PathLike, Mapping)):
+        raise UsageError(f"config is a {type(config).__name__}", "hand over a YAML file, or settings as a dict")
+    if not isinstance(changes, (Mapping, NoneType)):
+        raise UsageError(f"changes are a {type(changes).__name__}", "hand over settings as a dict")
     settings = parse_config(dict(config)) if isinstance(config, Mapping) else load_config(fspath(config))
     ctx = Context.of(override(settings, dict(changes or {})), make_reporter())
     try:

@@ -12,13 +12,13 @@ from torch import Tensor
 from lipt.errors import UsageError
 from lipt.selection import registry
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
-from lipt.selection.auto import AUTO, UNUSED, auto_rule
+from lipt.selection.auto import AUTO, auto_rule, epochs_of, unused_inputs
 from lipt.selection.options import bind_options, plain
 from lipt.selection.passes import in_memory
 from lipt.selection.registry import Task, require
 from lipt.selection.result import Selection
 from lipt.selection.signatures import AlgorithmName, Select
-from lipt.selection.table import check_notes
+from lipt.selection.table import checked_notes
 from lipt.selection.types import Candidates, Requirements
 
 
@@ -102,28 +102,32 @@ def select(
         RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
     """
     asked, name = checked(algorithm, options), str(algorithm)
-    if not isinstance(candidates, Candidates):
-        raise UsageError(
-            f"candidates are a {type(candidates).__name__}, not lipt.Candidates",
+    for what, samples in (
+        ("candidates", candidates),
+        ("validation samples", candidates if validation is None else validation),
+    ):
+        require(
+            isinstance(samples, Candidates),
+            f"{what} are a {type(samples).__name__}, not lipt.Candidates",
             "hand over lipt.Candidates.of(labels, logits=..., features=...)",
         )
     seed, balanced = _seed(plain(seed)), bool(plain(balanced))
     require(len(candidates) > 0, "there are no candidates to select from", "hand over at least one sample")
     budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
     if asked == AUTO:
-        epochs = min((each.epochs for each in candidates.trajectories), default=0)
-        name, options = auto_rule(fraction, balanced=balanced, epochs=epochs)
+        name, options = auto_rule(fraction, balanced=balanced, epochs=epochs_of(candidates))
     found = registry.lookup(name)
     bound = bind_options(name, found.function, options)
     needs = found.needs_with(bound)
-    notes = {key: plain(value) for key, value in (notes or {}).items()}
-    check_notes(notes)  # fail before the work
+    notes = checked_notes({} if notes is None else notes)  # fail before the work
     if needs.trajectory and candidates.trajectories:
         needs = Requirements(trajectory=True, initial=needs.initial)
     if candidates.num_models < needs.models:
         raise UsageError(
             f"algorithm {name} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
-            "score the candidates first, or choose random or stratified",
+            "score the candidates first, or choose random or stratified"
+            if candidates.scores_N is None
+            else "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)",
         )
     registry.require_outputs(candidates, f"algorithm {name}", logits=needs.logits, features=needs.features)
     candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
@@ -143,7 +147,7 @@ def select(
     device = picks.indices_K.device
     weights_K = torch.ones(len(picks.indices_K), device=device) if picks.weights_K is None else picks.weights_K.float()
     used = needs.outputs or needs.trajectory
-    unused = [UNUSED] if asked == AUTO and candidates.num_models and not used else []
+    unused = unused_inputs(candidates, used=used) if asked == AUTO else []
     return Selection(
         indices_K=picks.indices_K,
         weights_K=weights_K,

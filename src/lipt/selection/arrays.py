@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sized
+from numbers import Number
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -70,10 +71,19 @@ def as_integers(values: ArrayLike, what: str, remedy: str) -> Tensor:
 
 
 def per_model(values: Any) -> list[Any]:
-    """One entry per model: those of a list or tuple, else the array alone; none for None."""
+    """One entry per model: those of a list or tuple, else the array alone; none for None. A list of rows, such as
+    `tolist` makes, is the array of one model."""
     if values is None:
         return []
-    return list(values) if isinstance(values, (list, tuple)) else [values]
+    several = isinstance(values, (list, tuple)) and (not values or _depth(values) > 2)
+    return list(values) if several else [values]
+
+
+def _depth(values: Any) -> int:
+    """How many indices a number in `values` has; what is no number and no array counts as an array of a model."""
+    if isinstance(values, (list, tuple)):
+        return 1 + (_depth(values[0]) if values else 0)
+    return int(getattr(values, "ndim", 0 if isinstance(values, Number) else 2))
 
 
 def length_of(dataset: Dataset[Any]) -> int:

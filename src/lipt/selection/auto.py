@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lipt.selection.types import Candidates
 
 AUTO = "auto"
-#: The remark of `auto` when it ignores the outputs that it was given.
-UNUSED = (
-    "auto: above 5 % of the data nothing that we measured beat a random subset, so this is one, and the outputs of "
-    "the models were not used; name an algorithm, such as ccs, to use them"
-)
 #: The largest share of the data at which a selection has beaten class-balanced random in our measurements.
 PAYS_UNTIL = 0.05
 #: The same with scores along the trajectory of a training.
@@ -84,6 +82,34 @@ def auto_rule(fraction: float, *, balanced: bool, epochs: int) -> tuple[str, dic
     if fraction > PAYS_UNTIL:
         return ("stratified" if balanced else "random"), {}
     return "ccs", {"score": "el2n", "beta": default_beta(fraction) if fraction > 0 else None}
+
+
+def unused_inputs(candidates: Candidates, *, used: bool) -> list[str]:
+    """The remark of `auto` about inputs that it was given and did not read, if there are any.
+
+    Args:
+        used: whether it read the outputs or, in place of them, the trajectories.
+    """
+    given = {
+        "the outputs of the models": (candidates.num_models and not used, "ccs"),
+        "the trajectories": (candidates.trajectories and not used, "ccs"),
+        "your scores": (candidates.scores_N is not None, "scores"),
+        "the forgetting counts": (candidates.forgetting_N is not None, "forgetting"),
+    }
+    ignored = {what: algorithm for what, (there, algorithm) in given.items() if there}
+    if not ignored:
+        return []
+    why = ""
+    if not used:
+        limit = TRAJECTORY_PAYS_UNTIL if epochs_of(candidates) >= 2 else PAYS_UNTIL
+        why = f"above {100 * limit:g} % of the data nothing that we measured beat a random subset, so this is one, and "
+    remedy = f"name an algorithm, such as {next(iter(ignored.values()))}, to use them"
+    return [f"auto: {why}{' and '.join(ignored)} were not used; {remedy}"]
+
+
+def epochs_of(candidates: Candidates) -> int:
+    """The epochs that all trajectories have; 0 = there is no trajectory."""
+    return min((each.epochs for each in candidates.trajectories), default=0)
 
 
 def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float = 0, proxy: bool = True) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from lipt.errors import UsageError
 from lipt.selection.arrays import length_of
 from lipt.selection.disk import rows_in
-from lipt.selection.samples import Transform, images_and_labels, loader_of
+from lipt.selection.samples import Transform, check_count, images_and_labels, loader_of
 from lipt.selection.types import Candidates
 
 
@@ -46,7 +46,8 @@ def score_dataset(
         transform: applied to each image. Without it, a PIL image or a uint8 tensor becomes float32
             (channels, height, width) from 0 to 1.
         to: folder for `labels.npy`, `logits.npy` and `features.npy` (`logits-0.npy` and so on for several models),
-            which then stay on disk, memory-mapped. Files with these names are replaced. None = in memory.
+            which then stay on disk, memory-mapped. Files with these names are replaced; those that the pass does not
+            write, because the models are others, are deleted at its end. None = in memory.
         device: where to compute; None = where the model is.
         classifier: dotted name of the linear layer that gives the logits; None = the model's `classifier_name`, or the
             last linear layer that runs.
@@ -54,26 +55,45 @@ def score_dataset(
         num_workers: as for a DataLoader.
 
     Raises:
-        UsageError: samples of an unknown form, images of different sizes, or no linear layer gives the logits.
+        UsageError: no models or no such device, samples of an unknown form, images of different sizes, no linear layer
+            gives the logits, only some models give logits, or a loader does not give every sample once and in order.
         RunError: `to` cannot be written.
     """
-    loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
-    image = images_and_labels(next(iter(loader)))[0][0]
-    models = [model] if isinstance(model, nn.Module) else list(model)
+    models = list(model) if isinstance(model, Iterable) and not isinstance(model, nn.Module) else [model]
     if not models:
         raise UsageError("there is no model to score with", "hand over at least one model")
+    for each in models:
+        if not isinstance(each, nn.Module):
+            raise UsageError(f"a model is a {type(each).__name__}", "hand over a torch.nn.Module, or a list of them")
+    _check_device(device)
+    loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
+    image = images_and_labels(next(iter(loader)))[0][0]
     with rows_in(to) as rows:
         labels_N = rows.new("labels", (length_of(loader.dataset),), torch.int64)
         passes = []
         for index, each in enumerate(models):
             suffix = f"-{index}" if len(models) > 1 else ""
             passes.append(_pass(each, loader, image, device, classifier, labels_N, partial(rows.new, suffix=suffix)))
+        widths = [logits_NC.shape[1] for logits_NC, _ in passes]
+        if len(set(widths)) > 1:
+            raise UsageError(
+                f"the models give different numbers of logits: {', '.join(map(str, widths))}",
+                "score models of the same classes together, and models without logits by themselves",
+            )
     return Candidates.of(
         labels_N,
-        logits=[logits_NC for logits_NC, _ in passes] if passes[0][0].shape[1] else None,
+        logits=[logits_NC for logits_NC, _ in passes] if widths[0] else None,
         features=[features_ND for _, features_ND in passes],
         num_classes=num_classes,
     )
+
+
+def _check_device(device: torch.device | str | None) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:  # AssertionError: torch was built without CUDA
+        why = str(error).partition("\n")[0]
+        raise UsageError(f"cannot compute on device {device!r}: {why}", "name one that torch finds here") from None
 
 
 def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,9 +140,11 @@ def _pass(
         for batch in loader:
             x, labels_B = images_and_labels(batch)
             rows = slice(start, start + len(x))
-            logits_NC[rows], features_ND[rows] = read(x.to(where))
-            labels_N[rows] = labels_B
-            start += len(x)
+            start = rows.stop
+            if start <= len(labels_N):
+                logits_NC[rows], features_ND[rows] = read(x.to(where))
+                labels_N[rows] = labels_B
+        check_count(start, len(labels_N))
     return logits_NC, features_ND
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,9 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError
+
+#: The names that a scoring pass gives to its files.
+_OF_A_PASS = re.compile(r"labels\.npy|(logits|features)(-\d+)?\.npy")
 
 
 class Rows:
@@ -39,11 +43,16 @@ class Rows:
         return torch.from_numpy(mapped)
 
     def finish(self) -> None:
-        """Give the files their names."""
+        """Give the files their names, and delete what an earlier pass over other models left."""
         for path, mapped in self.unfinished.items():
             with _writing(path.parent):
                 mapped.flush()
                 os.replace(str(mapped.filename), path)
+        if self.folder is not None:
+            with _writing(self.folder):
+                for path in self.folder.iterdir():
+                    if _OF_A_PASS.fullmatch(path.name) and path not in self.unfinished:
+                        path.unlink()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import Parameter, signature
@@ -49,6 +50,18 @@ def plain(value: Any) -> Any:
     return value
 
 
+def integer(value: Any, what: str, *, least: int) -> int:
+    """The value of an argument that counts something.
+
+    Raises:
+        UsageError: no integer, or below `least`; names `what`.
+    """
+    found = plain(value)
+    if not isinstance(found, int) or isinstance(found, bool) or found < least:
+        raise UsageError(f"{what} must be an integer of {least} or more, not {found!r}", "pass such a number")
+    return found
+
+
 def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
@@ -56,7 +69,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, part) for part in get_args(hint))
     if hint in (bool, NoneType):
         return isinstance(value, hint)
-    return isinstance(value, (int, float) if hint is float else hint) and not isinstance(value, bool) and value == value
+    if not isinstance(value, (int, float) if hint is float else hint) or isinstance(value, bool):
+        return False
+    return hint not in (int, float) or abs(value) <= sys.float_info.max  # neither NaN nor infinite
 
 
 def _describe(hint: Any) -> str:
@@ -64,4 +79,4 @@ def _describe(hint: Any) -> str:
         return "one of " + ", ".join(map(str, get_args(hint)))
     if get_args(hint):
         return " or ".join(_describe(part) for part in get_args(hint))
-    return {int: "an integer", float: "a number", bool: "true or false", NoneType: "null"}.get(hint, str(hint))
+    return {int: "an integer", float: "a finite number", bool: "true or false", NoneType: "null"}.get(hint, str(hint))

@@ -163,8 +163,8 @@ def lookup(name: str) -> Registered:
     Raises:
         UsageError: there is none; the message names the most similar one.
     """
-    if name not in _REGISTRY:
-        raise UsageError(f"unknown selection algorithm {name!r}", did_you_mean(name, _REGISTRY))
+    if not isinstance(name, str) or name not in _REGISTRY:
+        raise UsageError(f"unknown selection algorithm {name!r}", did_you_mean(str(name), _REGISTRY))
     return _REGISTRY[name]
 
 

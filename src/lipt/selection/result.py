@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
@@ -23,7 +22,8 @@ from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import length_of
-from lipt.selection.table import REMEDY, SOURCE, as_table, check_notes, of_table
+from lipt.selection.options import integer
+from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
 from lipt.version import __version__
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Selection:
     """The chosen samples and how they were chosen.
 
     Raises:
-        UsageError: notes are not JSON, or have the name of another entry of the provenance.
+        UsageError: notes are no mapping from text to JSON, or have the name of another entry of the provenance.
     """
 
     indices_K: Tensor
@@ -76,7 +76,7 @@ class Selection:
     """Sentences for the reader of the selection; not stored."""
 
     def __post_init__(self) -> None:
-        check_notes(self.notes)
+        object.__setattr__(self, "notes", checked_notes(self.notes))
 
     def __len__(self) -> int:
         """K."""
@@ -202,15 +202,11 @@ class Selection:
             num_samples: samples per epoch; None = K.
 
         Raises:
-            UsageError: `num_samples` is below 1, or all weights are 0.
+            UsageError: `num_samples` is no integer of 1 or more, or all weights are 0.
         """
-        if num_samples is not None and num_samples < 1:
-            raise UsageError(
-                f"num_samples must be at least 1, not {num_samples}",
-                "pass 1 or more, or None for the size of the subset",
-            )
         weights_K = self.normalised_weights()
-        return WeightedRandomSampler(weights_K.tolist(), num_samples or len(weights_K), generator=generator)
+        count = len(weights_K) if num_samples is None else integer(num_samples, "num_samples", least=1)
+        return WeightedRandomSampler(weights_K.tolist(), count, generator=generator)
 
     def table(self) -> pa.Table:
         """One row per candidate, in their order: position, label, score, rank, weight and, if known, source.
@@ -238,9 +234,10 @@ class Selection:
         """Write the table to `path` as Parquet, atomically.
 
         Raises:
+            UsageError: `path` names no file.
             RunError: the file cannot be written.
         """
-        target = Path(path)
+        target = file_named(path)
         temporary = target.with_name(f".{uuid4().hex}.tmp")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -264,7 +261,7 @@ class Selection:
             UsageError: there is no such file, or it is not a selection.
         """
         try:
-            data = Path(path).read_bytes()
+            data = file_named(path).read_bytes()
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror or error}", REMEDY) from None
         return cls.from_parquet(data, origin=str(path))

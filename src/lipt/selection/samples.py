@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSample
 
 from lipt.errors import UsageError
 from lipt.selection.arrays import as_labels, length_of
+from lipt.selection.options import integer
 
 _IMAGES, _LABELS = ("pixel_values", "image", "img", "images", "x"), ("labels", "label", "fine_label", "y")
 _REMEDY = "give (image, label), (image, label, index) or a dict with an image and a label"
@@ -25,16 +26,18 @@ def loader_of(
     """Batches of (images, labels) in the order of the data set. A loader of the user is taken as it is.
 
     Raises:
-        UsageError: there are no samples, their form is unknown, or the user's loader shuffles, drops samples or comes
-            with a transform.
+        UsageError: there are no samples, their form is unknown, `batch_size` or `num_workers` cannot be, or the user's
+            loader shuffles, drops samples or comes with a transform.
     """
+    if not length_of(data.dataset if isinstance(data, DataLoader) else data):
+        raise UsageError("the data set is empty", "hand over at least one sample")
     if isinstance(data, DataLoader):
         if transform is not None:
             raise UsageError("a DataLoader is used as it is, without transform", "transform in its data set")
         _check_order(data)
         return data
-    if not length_of(data):
-        raise UsageError("the data set is empty", "hand over at least one sample")
+    batch_size = integer(batch_size, "batch_size", least=1)
+    num_workers = integer(num_workers, "num_workers", least=0)
     _picture_and_label(data[0])  # fail in this process, not in a worker
     return DataLoader(data, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
 
@@ -43,12 +46,18 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
     """Images (B, ...) and int64 labels (B,) of a batch, which has the form of a sample.
 
     Raises:
-        UsageError: the images are no tensor, or the labels no integers.
+        UsageError: the images are no tensor, or the labels are not one integer per image.
     """
     x, labels = _picture_and_label(batch)
     if not isinstance(x, Tensor):
         raise UsageError(f"the batches hold images as {type(x).__name__}, not as a tensor", "add a transform")
-    return x, as_labels(labels)
+    labels_B = as_labels(labels)
+    if tuple(labels_B.shape) not in ((len(x),), (len(x), 1)):
+        raise UsageError(
+            f"a batch of {len(x)} images has labels of shape {tuple(labels_B.shape)}",
+            "give each sample one class number, not a one-hot vector or several labels",
+        )
+    return x, labels_B.flatten()
 
 
 class _Collate:
@@ -106,10 +115,29 @@ def _picture_and_label(sample: Any) -> tuple[Any, Any]:
 
 def _check_order(loader: DataLoader[Any]) -> None:
     """A selection is of positions in the data set, so all samples must come in its order."""
-    length_of(loader.dataset)
+    n = length_of(loader.dataset)
     batches = loader.batch_sampler
-    in_order = type(batches) is BatchSampler and isinstance(batches.sampler, SequentialSampler)
-    if not in_order or loader.drop_last:
+    in_order = (
+        type(batches) is BatchSampler
+        and not batches.drop_last  # the loader's own drop_last is False if it was given a batch_sampler
+        and isinstance(batches.sampler, SequentialSampler)
+        and len(batches.sampler) == n
+    )
+    if not in_order:
         raise UsageError(
-            "the DataLoader does not give all samples in batches and in order", "set shuffle=False and drop_last=False"
+            "the DataLoader does not give all samples in batches and in order",
+            "set shuffle=False and drop_last=False, and give it no sampler",
+        )
+
+
+def check_count(given: int, expected: int) -> None:
+    """A loader may give other samples than its sampler promises.
+
+    Raises:
+        UsageError: the batches hold more or fewer samples than the data set.
+    """
+    if given != expected:
+        raise UsageError(
+            f"the batches hold {given} samples, the data set {expected}",
+            "let the DataLoader give every sample once: without a sampler or collate_fn that leaves out or repeats any",
         )

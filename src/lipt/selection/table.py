@@ -6,7 +6,9 @@ Shape legend: N candidates, K chosen.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
+from lipt.selection.options import plain
 
 _COLUMNS = {
     "position": pa.int64(),
@@ -92,17 +95,38 @@ def of_table(table: pa.Table) -> dict[str, Any]:
     )
 
 
-def check_notes(notes: Mapping[str, Any]) -> None:
-    """Raise UsageError if `notes` are not JSON, or have the name of another entry of the provenance."""
-    if not notes:
-        return
-    taken = sorted(_PROVENANCE.keys() & notes.keys())
-    if taken:
-        raise UsageError(f"note {taken[0]!r} is an entry of every provenance", "give it another name")
+def checked_notes(notes: Any) -> dict[str, Any]:
+    """The notes with numpy scalars as numbers.
+
+    Raises:
+        UsageError: they are no mapping from text to JSON, or have the name of another entry of the provenance.
+    """
+    if not isinstance(notes, Mapping):
+        raise UsageError(f"notes are a {type(notes).__name__}, not a mapping", "pass a dict from names to values")
+    found = {key: plain(value) for key, value in notes.items()}
+    remedy = "use strings as names, and strings, numbers, lists and dicts as values"
+    for key in found:
+        if not isinstance(key, str):
+            raise UsageError(f"notes cannot be stored: the name {key!r} is no text", remedy)
+        if key in _PROVENANCE:
+            raise UsageError(f"note {key!r} is an entry of every provenance", "give it another name")
     try:
-        json.dumps(dict(notes))
+        json.dumps(found, sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"notes cannot be stored: {error}", "use strings, numbers, lists and dicts") from None
+        raise UsageError(f"notes cannot be stored: {error}", remedy) from None
+    return found
+
+
+def file_named(path: str | os.PathLike[str]) -> Path:
+    """The path of a file to read or write.
+
+    Raises:
+        UsageError: it cannot be the name of a file.
+    """
+    named = isinstance(path, (str, os.PathLike))
+    if not named or not Path(path).name or "\0" in os.fspath(path):
+        raise UsageError(f"{path!r} is no name of a file", "name one, such as subset.parquet")
+    return Path(path)
 
 
 def _check(table: pa.Table, kept: pa.Table) -> None:
@@ -116,6 +140,8 @@ def _check(table: pa.Table, kept: pa.Table) -> None:
         raise ValueError("a row lacks its position, label, score or weight")
     if positions_N.min() < 0 or len(np.unique(positions_N)) < n:
         raise ValueError("its positions are negative or not distinct")
+    if table["label"].to_numpy().min() < 0 or np.isnan(table["score"].drop_null().to_numpy()).any():
+        raise ValueError("a label is negative, or a score is NaN")
     if not np.array_equal(np.sort(kept["rank"].to_numpy()), np.arange(k)):
         raise ValueError(f"the ranks of its {k} chosen rows are not 0..{k - 1}")
     if not (np.isfinite(weights_K) & (weights_K >= 0)).all():

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
+from lipt.selection.arrays import ArrayLike, as_tensor, per_model
 from lipt.selection.norms import sum_of
+
+#: Probabilities of half precision may be this far outside of 0..1.
+_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """The trajectory of one model.
+    """The trajectory of one model, from tensors, numpy arrays or lists.
 
     Raises:
-        UsageError: the shapes differ, or there is no epoch.
-        RunError: a value is NaN; the message names the sample.
+        UsageError: values are no real numbers, the shapes differ, there is no epoch, or p is no probability.
+        RunError: a value is NaN or infinite; the message names the sample.
     """
 
     p_NT: Tensor
@@ -32,6 +37,8 @@ class Trajectory:
     """Logit of the own class minus the largest other logit."""
 
     def __post_init__(self) -> None:
+        for name, values in vars(self).items():
+            object.__setattr__(self, name, _as_floats(values, f"{name} of a trajectory"))
         shapes = {tuple(tensor.shape) for tensor in self.tensors().values()}
         if len(shapes) > 1 or self.p_NT.ndim != 2 or not self.epochs:
             raise UsageError(
@@ -39,17 +46,26 @@ class Trajectory:
                 "hand over p, error and margin, each with a row per sample and a column per epoch",
             )
         for name, tensor in self.tensors().items():
-            wrong_K = tensor.isnan().any(1).nonzero().flatten()
+            low_N, high_N = tensor.aminmax(dim=1)  # without a temporary of the size of the trajectory
+            wrong_K = (~(low_N.isfinite() & high_N.isfinite())).nonzero().flatten()
             if len(wrong_K):
+                what = "NaN" if low_N[wrong_K[0]].isnan() else "infinite"
                 raise RunError(
-                    f"{name} in the trajectory of sample {int(wrong_K[0])} is NaN",
+                    f"{name} in the trajectory of sample {int(wrong_K[0])} is {what}",
                     "the training that recorded it diverged: lower its learning rate, record again",
+                )
+            outside_K = ((low_N < -_ROUNDING) | (high_N > 1 + _ROUNDING)).nonzero().flatten()
+            if name == "p" and len(outside_K):
+                raise UsageError(
+                    f"p in the trajectory of sample {int(outside_K[0])} is outside 0..1",
+                    "hand over the probability of the sample's own class, not its logit or its percentage",
                 )
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Trajectory:
+    def of(cls, tensors: Mapping[str, ArrayLike]) -> Trajectory:
         """The inverse of `tensors`."""
-        return cls(p_NT=tensors["p"], error_NT=tensors["error"], margin_NT=tensors["margin"])
+        given: dict[str, Any] = {f"{name}_NT": tensors[name] for name in ("p", "error", "margin")}
+        return cls(**given)
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors by the names under which they are stored."""
@@ -66,6 +82,30 @@ class Trajectory:
     def epochs_of(self, part: slice) -> Trajectory:
         """The trajectory of some of the epochs."""
         return Trajectory.of({name: tensor[:, part] for name, tensor in self.tensors().items()})
+
+
+def as_trajectories(values: Any) -> list[Trajectory]:
+    """One per model; a trajectory alone is that of one model.
+
+    Raises:
+        UsageError: something else than trajectories.
+    """
+    found = per_model(values)
+    for each in found:
+        if not isinstance(each, Trajectory):
+            raise UsageError(
+                f"trajectories hold a {type(each).__name__}, not a lipt.Trajectory",
+                "hand over lipt.Trajectory(p_NT=..., error_NT=..., margin_NT=...), or a list with one per model",
+            )
+    return found
+
+
+def _as_floats(values: ArrayLike, what: str) -> Tensor:
+    """The same memory if `values` are floating point; integers as float32."""
+    found = as_tensor(values, what)
+    if found.dtype.is_complex:
+        raise UsageError(f"{what} must be real numbers, not {found.dtype}", "hand over its real part")
+    return found if found.dtype.is_floating_point else found.float()
 
 
 def forgetting_events(trajectory: Trajectory) -> Tensor:

@@ -14,12 +14,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from lipt.errors import RunError, UsageError
+from lipt.errors import UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.norms import as_float, lengths
+from lipt.selection.options import integer
 from lipt.selection.rows import class_sizes, members_by_class, per_row
-from lipt.selection.trajectory import Trajectory
+from lipt.selection.trajectory import Trajectory, as_trajectories
 
 T = TypeVar("T")
 
@@ -132,6 +133,7 @@ class Candidates:
 
     def __post_init__(self) -> None:
         labels_N = self.labels_N
+        object.__setattr__(self, "num_classes", integer(self.num_classes, "num_classes", least=0))
         if labels_N.ndim != 1 or labels_N.dtype != torch.int64:
             raise UsageError(
                 f"labels must be int64 (N,), not {labels_N.dtype} {tuple(labels_N.shape)}",
@@ -160,22 +162,18 @@ class Candidates:
                 f"there are {len(labels_N)} labels",
                 "hand over either stored outputs of all samples, or outputs in memory",
             )
-        if self.forgetting_N is not None and self.forgetting_N.shape != labels_N.shape:
-            raise UsageError(
-                f"{len(self.forgetting_N)} forgetting counts for {len(labels_N)} candidates",
-                "hand over one count per candidate",
-            )
         for index, trajectory in enumerate(self.trajectories):
             if len(trajectory) != len(labels_N):
                 raise UsageError(
                     f"trajectory {index} covers {len(trajectory)} samples; there are {len(labels_N)} labels",
                     "hand over one row per label",
                 )
-        if self.scores_N is not None and self.scores_N.shape != labels_N.shape:
-            raise UsageError(
-                f"scores have shape {tuple(self.scores_N.shape)}, expected {tuple(labels_N.shape)}",
-                "hand over one score per candidate",
-            )
+        for what, values in (("forgetting counts", self.forgetting_N), ("scores", self.scores_N)):
+            if values is not None and values.shape != labels_N.shape:
+                raise UsageError(
+                    f"{what} have shape {tuple(values.shape)}, expected {tuple(labels_N.shape)}",
+                    "hand over one number per candidate",
+                )
 
     def __len__(self) -> int:
         return self.labels_N.shape[0]
@@ -228,7 +226,7 @@ class Candidates:
         logits: ArrayLike | TopLogits | Sequence[ArrayLike | TopLogits] | None = None,
         features: ArrayLike | Sequence[ArrayLike] | None = None,
         num_classes: int | None = None,
-        trajectories: Sequence[Trajectory] = (),
+        trajectories: Trajectory | Sequence[Trajectory] = (),
         forgetting: ArrayLike | None = None,
         scores: ArrayLike | None = None,
     ) -> Candidates:
@@ -236,11 +234,11 @@ class Candidates:
 
         Args:
             labels: integers (N,) of any type; they are moved to the device of the logits.
-            logits: float (N, C) of any precision, or compressed; for several models a list or tuple of these. May be
-                left out if the algorithm does not need them.
+            logits: float (N, C) of any precision, or compressed; for several models a list or tuple of these (a list of
+                rows is one array). May be left out if the algorithm does not need them.
             features: float (N, D), the input of the classifier layer; otherwise as the logits.
             num_classes: C; None = the columns of the logits, else the largest label + 1, at most 2^20.
-            trajectories: one per model, with tensors on the device of the labels.
+            trajectories: one, or several (one per model), with tensors on the device of the labels.
             forgetting: forgetting events (N,).
             scores: your own scores (N,), for `scores` and for `ccs` with `score="scores"`.
 
@@ -255,7 +253,7 @@ class Candidates:
                 "give both of each model, or only one of the two for algorithms that do not need the other",
             )
         known: list[Tensor | TopLogits] = [*(scored or seen)]
-        nothing = [torch.empty(each.shape[0], 0, device=each.device) for each in known]
+        nothing = [torch.empty(*each.shape[:1], 0, device=each.device) for each in known]
         outputs = [Outputs(logits_NC=z, features_ND=h) for z, h in zip(scored or nothing, seen or nothing, strict=True)]
         labels_N = as_labels(labels)
         device = outputs[0].logits_NC.device if outputs else labels_N.device
@@ -271,7 +269,7 @@ class Candidates:
             labels_N=labels_N.to(device),
             num_classes=num_classes,
             outputs=outputs,
-            trajectories=trajectories,
+            trajectories=as_trajectories(trajectories),
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
             scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
         )
@@ -303,20 +301,3 @@ class Requirements:
     def outputs(self) -> bool:
         """Whether a scoring pass is needed at all."""
         return self.models > 0
-
-
-def check_scores(candidates: Candidates) -> Tensor:
-    """The user's scores (N,) in float64.
-
-    Raises:
-        UsageError: there are none.
-        RunError: a score is NaN.
-    """
-    if candidates.scores_N is None:
-        raise UsageError(
-            "own scores are missing", "hand them over: Candidates.of(labels, scores=...), or lipt select --scores"
-        )
-    wrong_K = candidates.scores_N.isnan().nonzero().flatten()
-    if len(wrong_K):
-        raise RunError(f"the score of sample {int(wrong_K[0])} is NaN", "give every sample a number, or leave it out")
-    return candidates.scores_N.double()

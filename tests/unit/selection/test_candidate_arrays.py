@@ -97,6 +97,24 @@ def test_the_same_candidates_from_whatever_holds_them() -> None:
         assert not found.outputs[0].logits(slice(None)).requires_grad
 
 
+def test_nested_lists_are_arrays_of_one_model_or_of_several() -> None:
+    values = arrays(models=2, dtype=np.float64)
+    one, other = values["logits"]
+    features = values["features"][0].tolist()
+    alone = Candidates.of(values["labels"], logits=one.tolist(), features=tuple(map(tuple, features)))
+    assert [each.num_features for each in alone.outputs] == [D]
+    assert torch.equal(alone.outputs[0].logits(slice(None)), torch.from_numpy(one))
+    assert torch.equal(alone.outputs[0].features_ND, torch.from_numpy(values["features"][0]))
+    assert len(Candidates.of(values["labels"], logits=list(one)).outputs) == 1  # rows
+    both = Candidates.of(values["labels"], logits=[one.tolist(), other.tolist()])
+    assert torch.equal(both.outputs[1].logits(slice(None)), torch.from_numpy(other))
+    top = TopLogits.compress(torch.from_numpy(one), torch.from_numpy(values["labels"]), 2)
+    assert Candidates.of(values["labels"], logits=[top, top]).num_models == 2
+    assert Candidates.of(values["labels"], logits=[], features=()).num_models == 0
+    with pytest.raises(UsageError, match="logits: "):
+        Candidates.of(values["labels"], logits=[None])
+
+
 def test_compressed_logits_and_labels_alone() -> None:
     values = arrays(models=1)
     top = TopLogits.compress(torch.from_numpy(values["logits"][0]), torch.from_numpy(values["labels"]), 2)
@@ -120,7 +138,7 @@ def test_compressed_logits_and_labels_alone() -> None:
         ({"labels": [0, 1], "logits": np.zeros((2, 2), int), "features": np.zeros((2, 3))}, "floating point"),
         ({"labels": [0, 1], "logits": np.zeros((2, 2), np.longdouble), "features": np.zeros((2, 3))}, "logits: "),
         ({"labels": [0, 1], "logits": np.zeros((2, 2)), "features": [[[1.0], [1.0, 2.0]]]}, "features: "),
-        ({"labels": [0, 1], "forgetting": [1]}, "1 forgetting counts for 2"),
+        ({"labels": [0, 1], "forgetting": [1]}, "forgetting counts have shape (1,), expected (2,)"),
         ({"labels": [0, 1], "scores": [[1], [2]]}, "scores have shape (2, 1), expected (2,)"),
     ],
 )

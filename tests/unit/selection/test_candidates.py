@@ -103,7 +103,10 @@ def test_impossible_forgetting_counts_name_the_sample(value: float) -> None:
         ({"labels_N": LABELS[None], "num_classes": 3}, "labels must be int64"),
         ({"labels_N": LABELS, "num_classes": 2}, "label 2 of sample 5 is outside 0..1"),
         ({"labels_N": LABELS - 1, "num_classes": 3}, "label -1 of sample 0"),
-        ({"labels_N": LABELS, "num_classes": 3, "forgetting_N": torch.zeros(5)}, "5 forgetting counts for 6"),
+        (
+            {"labels_N": LABELS, "num_classes": 3, "forgetting_N": torch.zeros(5)},
+            "forgetting counts have shape (5,), expected (6,)",
+        ),
         ({"labels_N": LABELS, "num_classes": 3, "outputs": make(7, 3).outputs}, "logits of model 0"),
         ({"labels_N": LABELS, "num_classes": 3, "outputs": make(6, 4).outputs}, "logits of model 0"),
     ],

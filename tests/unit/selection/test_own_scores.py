@@ -32,6 +32,21 @@ def test_large_integers_keep_their_digits() -> None:
     assert picked.tolist() == np.argsort(-own)[:20].tolist()
 
 
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(2**53 + 1, np.int64), (-(2**53) - 1, np.int64), (1e300, float), (-1e39, float)]
+)
+def test_scores_that_cannot_be_kept_are_refused(value: float, dtype: type) -> None:
+    own = np.arange(60).astype(dtype)
+    own[7] = value
+    for algorithm, options in (("scores", {}), ("ccs", {"score": "scores"})):
+        with pytest.raises(RunError, match=r"the score of sample 7, .* is too large"):
+            select(algorithm, Candidates.of(LABELS, scores=own), k=3, **options)
+    own[7] = 2**53 - 1
+    assert select("scores", Candidates.of(LABELS, scores=own), k=1, balanced=False).indices_K.tolist() == [7]
+    infinite = np.where(np.arange(60) == 5, np.inf, 0)
+    assert select("scores", Candidates.of(LABELS, scores=infinite), k=1, balanced=False).indices_K.tolist() == [5]
+
+
 def test_ccs_covers_own_scores_evenly() -> None:
     order = np.random.default_rng(0).permutation(200)  # the score of each; the half that is highest is dropped
     candidates = Candidates.of(np.zeros(200, dtype=int), scores=order)
@@ -61,9 +76,15 @@ def test_what_is_wrong_with_scores() -> None:
             select(algorithm, bare, k=3, **options)
         assert "--scores" in error.value.remedy
     own = torch.rand(60)
+    for algorithm in ("ccs", "auto", "el2n"):
+        with pytest.raises(UsageError, match=r"needs the outputs of at least 1 model\(s\), got 0") as error:
+            select(algorithm, Candidates.of(LABELS, scores=own), k=1)
+        assert "--option score=scores" in error.value.remedy
     own[7] = torch.nan
     with pytest.raises(RunError, match="the score of sample 7 is NaN"):
         select("scores", Candidates.of(LABELS, scores=own), k=3)
+    with pytest.raises(UsageError, match=r"scores must be real numbers, not torch.complex64"):
+        select("scores", Candidates.of(LABELS, scores=torch.rand(60).to(torch.complex64)), k=3)
     with pytest.raises(UsageError, match=r"scores have shape \(59,\), expected \(60,\)"):
         Candidates.of(LABELS, scores=own[:59])
 

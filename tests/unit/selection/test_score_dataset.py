@@ -12,7 +12,15 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from lipt.cli import main
 from lipt.errors import RunError, UsageError
@@ -20,6 +28,7 @@ from lipt.selection import Candidates, Selection, score_dataset, select
 
 N, C = 21, 4
 LABELS = [i % C for i in range(N)]
+PAIRS = [(torch.zeros(3, 8, 8), 1) for _ in range(6)]
 
 
 class Listed(Dataset[Any]):
@@ -68,6 +77,8 @@ def forms() -> dict[str, Any]:
         "pictures with an alpha channel": Listed(
             [(p.convert("RGBA"), y) for p, y in zip(pictures, LABELS, strict=True)]
         ),
+        "labels of shape (1,)": Listed([(image, torch.tensor([label])) for image, label in pairs]),
+        "loader with labels of shape (1,)": DataLoader(TensorDataset(x, torch.tensor(LABELS)[:, None]), batch_size=4),
         "loader": DataLoader(TensorDataset(x, torch.tensor(LABELS)), batch_size=4),
         "loader of dicts": DataLoader(Listed([{"pixel_values": x, "labels": y} for x, y in pairs]), batch_size=5),
     }
@@ -118,6 +129,15 @@ def doubled(picture: Image.Image) -> Tensor:
             DataLoader(TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), batch_size=None),
             "in batches and in order",
         ),
+        (
+            DataLoader(Listed(PAIRS), batch_sampler=BatchSampler(SequentialSampler(PAIRS), 4, drop_last=True)),
+            "in batches and in order",
+        ),
+        (DataLoader(Listed(PAIRS), sampler=SequentialSampler(range(10))), "in batches and in order"),
+        (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(batch[:3])), "hold 5 samples, the data"),
+        (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(2 * batch)), "hold 12 samples, the da"),
+        (Listed([(torch.zeros(3, 8, 8), torch.eye(4).long()[0])]), "1 images has labels of shape (1, 4)"),
+        (DataLoader(TensorDataset(torch.zeros(0, 3, 8, 8), torch.zeros(0))), "the data set is empty"),
     ],
 )
 def test_data_that_cannot_be_scored(data: Any, message: str) -> None:
@@ -169,6 +189,15 @@ def test_models_that_return_a_dict() -> None:
         score_dataset(Attentions(), dataset)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_models_of_which_only_some_give_logits_are_refused(tmp_path: Path, order: int) -> None:
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+    models = [Answers("pooler_output"), Answers("logits")][::order]
+    with pytest.raises(UsageError, match=r"the models give different numbers of logits: (0, 4|4, 0)"):
+        score_dataset(models, dataset, to=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 class Attentions(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         return {"attentions": x}
@@ -197,6 +226,12 @@ def test_several_models_on_disk_and_nothing_of_a_failed_pass(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="labels"):
         score_dataset(network(), broken, to=tmp_path, batch_size=4)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+    mine = ["features-mine.npy", "labels-1.npy", "notes.txt"]
+    for name in mine:
+        (tmp_path / name).touch()
+    left = ["features.npy", "labels.npy"]  # of a model without logits; nothing of the models before is beside them
+    score_dataset(Answers("pooler_output"), dataset, to=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left + mine)
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot write"):
         score_dataset(network(), dataset, to=tmp_path / "file")

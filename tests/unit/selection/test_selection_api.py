@@ -125,10 +125,10 @@ def test_notes_that_cannot_be_stored(notes: dict[Any, Any], message: str) -> Non
         ("ccs", {"bta": 0.3}, "did you mean 'beta'"),
         ("el2n", {"beta": 0.3}, "takes no options"),
         ("auto", {"beta": 0.3}, "takes no options"),
-        ("ccs", {"beta": "0.3"}, "'0.3' is not a number or null"),
+        ("ccs", {"beta": "0.3"}, "'0.3' is not a finite number or null"),
         ("ccs", {"strata": 2.5}, "2.5 is not an integer"),
         ("ccs", {"strata": True}, "True is not an integer"),
-        ("ccs", {"beta": float("nan")}, "is not a number"),
+        ("ccs", {"beta": float("nan")}, "is not a finite number"),
         ("ccs", {"beta": 1.0}, "beta must be in"),
         ("ccs", {"strata": 0}, "strata must be at least 1"),
         ("ccs", {"score": "easy"}, "is not one of el2n, grand, aum"),
@@ -161,7 +161,7 @@ def many_classes() -> Candidates:
 @pytest.mark.parametrize("algorithm", ["stratified", "auto"])
 def test_class_budgets_add_up_and_classes_that_get_none_are_named(algorithm: str) -> None:
     """Each class rounded by itself gave 100 where 50 were asked for."""
-    candidates = replace(make(50_000, 100, 2, labels=many_classes().labels_N), forgetting_N=None)
+    candidates = replace(make(50_000, 100, 2, labels=many_classes().labels_N), forgetting_N=None, scores_N=None)
     selection = select(algorithm, candidates, fraction=0.001)
     assert len(selection.indices_K) == 50
     assert torch.bincount(candidates.labels_N[selection.indices_K], minlength=100).tolist() == [1] * 50 + [0] * 50
@@ -233,7 +233,7 @@ def test_numpy_scalars_are_numbers() -> None:
 
 
 def test_auto_says_that_it_did_not_look() -> None:
-    candidates = make(40, 3)
+    candidates = replace(make(40, 3), scores_N=None, forgetting_N=None)
     (remark,) = select("auto", candidates, fraction=0.1).remarks
     assert "the outputs of the models were not used" in remark
     assert not select("auto", candidates, fraction=0.05, balanced=False).remarks[:-1]

@@ -76,6 +76,14 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         first.save(path / "below a file")
 
 
+@pytest.mark.parametrize("path", ["", "/", "a\0b", None])
+def test_paths_that_name_no_file(path: Any) -> None:
+    for fails in (lambda: Selection.load(path), lambda: weighted([1.0, 1.0, 1.0]).save(path)):
+        with pytest.raises(UsageError, match="is no name of a file") as error:
+            fails()
+        assert error.value.remedy
+
+
 def with_column(name: str, values: list[Any]) -> Callable[[pa.Table], pa.Table]:
     def change(table: pa.Table) -> pa.Table:
         index = table.column_names.index(name)
@@ -113,6 +121,8 @@ GOOD = {"algorithm": "random", "options": {}, "fraction": 0.5, "balanced": True,
         (with_column("position", [0, 1, 1, 2]), "its positions are negative or not distinct"),
         (with_column("position", [0, 1, -1, 2]), "its positions are negative or not distinct"),
         (with_column("score", [0.5, None, 0.5, 0.5]), "a row lacks its"),
+        (with_column("score", [0.5, float("nan"), 0.5, 0.5]), "a label is negative, or a score is NaN"),
+        (with_column("label", [0, 0, 1, -1]), "a label is negative, or a score is NaN"),
     ],
 )
 def test_tables_that_are_no_selections(tmp_path: Path, change: Callable[[pa.Table], pa.Table], message: str) -> None:
@@ -198,7 +208,7 @@ def test_weights_however_small_can_be_drawn_by() -> None:
 def test_what_cannot_be_sampled() -> None:
     with pytest.raises(UsageError, match="all weights of the selection are 0"):
         weighted([0.0, 0.0, 0.0]).sampler()
-    with pytest.raises(UsageError, match="num_samples must be at least 1, not 0"):
+    with pytest.raises(UsageError, match="num_samples must be an integer of 1 or more, not 0"):
         weighted([1.0, 1.0, 1.0]).sampler(0)
 
 

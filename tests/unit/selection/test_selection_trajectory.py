@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from selection_samples import make
+from torch import Tensor
 
-from lipt.errors import RunError, UsageError
+from lipt.errors import LiptError, RunError, UsageError
 from lipt.selection import Candidates, Trajectory, requirements, resolve, select
 from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.algorithms.sampling import _dual_scores
@@ -96,6 +99,61 @@ def test_auto_reads_a_trajectory_of_two_epochs_up_to_30_percent(balanced: bool) 
     assert [chosen(fraction, 1) for fraction in (0.05, 0.1)] == ["ccs", bare]
     assert resolve("auto", 0.2, epochs=2) == "dual"
     assert requirements("auto", 0.2, epochs=2) == requirements("dual", 0.2)
+
+
+def test_trajectories_are_taken_from_whatever_holds_them() -> None:
+    good = trajectory()
+    expected = select("dual", candidates(good), k=12).indices_K
+    forms: list[Callable[[Tensor], Any]] = [Tensor.numpy, Tensor.tolist, lambda each: each.clone().requires_grad_()]
+    for form in forms:
+        found = Trajectory(p_NT=form(good.p_NT), error_NT=form(good.error_NT), margin_NT=form(good.margin_NT))
+        assert not found.p_NT.requires_grad
+        assert torch.equal(select("dual", candidates(found), k=12).indices_K, expected)
+    shared = Trajectory.of({name: tensor.half().numpy() for name, tensor in good.tensors().items()})
+    assert shared.p_NT.dtype == torch.float16
+    array = good.p_NT.numpy()
+    assert Trajectory.of(good.tensors() | {"p": array}).p_NT.data_ptr() == array.ctypes.data
+    whole = (good.margin_NT > 0).int()
+    assert Trajectory(p_NT=whole, error_NT=1 - whole, margin_NT=whole).p_NT.dtype == torch.float32
+    alone = Candidates.of(torch.arange(N) % 3, trajectories=good)
+    assert torch.equal(select("dual", alone, k=12).indices_K, expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"p": "abc"}, UsageError, "p_NT of a trajectory: "),
+        ({"p": [[1.0], [1.0, 2.0]]}, UsageError, "p_NT of a trajectory: "),
+        ({"margin": torch.zeros(N, EPOCHS, dtype=torch.complex64)}, UsageError, "must be real numbers, not torch.comp"),
+        ({"p": torch.full((N, EPOCHS), 1.5)}, UsageError, "p in the trajectory of sample 0 is outside 0..1"),
+        ({"p": torch.full((N, EPOCHS), -0.5)}, UsageError, "p in the trajectory of sample 0 is outside 0..1"),
+        ({"error": torch.full((N, EPOCHS), torch.inf)}, RunError, "error in the trajectory of sample 0 is infinite"),
+    ],
+)
+def test_values_that_are_no_trajectory(changes: dict[str, Any], error: type[LiptError], message: str) -> None:
+    with pytest.raises(error, match=message) as raised:
+        Trajectory.of(trajectory().tensors() | changes)
+    assert raised.value.remedy
+    with pytest.raises(UsageError, match=r"trajectories hold a Tensor, not a lipt.Trajectory"):
+        Candidates.of(torch.arange(N) % 3, trajectories=[trajectory().p_NT])  # type: ignore[list-item]
+
+
+def test_auto_says_which_inputs_it_did_not_use() -> None:
+    def said(fraction: float, **inputs: Any) -> str:
+        return " ".join(select("auto", Candidates.of(torch.arange(N) % 3, **inputs), fraction=fraction).remarks)
+
+    nothing = "nothing that we measured beat a random subset, so this is one, and"
+    scores, good = torch.rand(N), trajectory()
+    assert f"above 5 % of the data {nothing} your scores were not used" in said(0.1, scores=scores)
+    assert "such as scores, to use them" in said(0.1, scores=scores)
+    assert f"above 30 % of the data {nothing} the trajectories were not used" in said(0.4, trajectories=[good])
+    assert f"above 5 % of the data {nothing} the trajectories" in said(0.4, trajectories=[trajectory(epochs=1)])
+    assert "the trajectories and your scores were not used" in said(0.4, trajectories=[good], scores=scores)
+    assert "auto: the forgetting counts were not used" in said(0.1, trajectories=[good], forgetting=torch.ones(N))
+    logits = torch.randn(N, 3)
+    assert "and the outputs of the models and the trajectories" in said(0.4, trajectories=[good], logits=logits)
+    assert not said(0.1, trajectories=[good], logits=logits)
+    assert not said(0.05, logits=logits)
 
 
 def test_dual_draws_at_random_and_top_does_not() -> None:

@@ -15,7 +15,7 @@ from lipt.selection.passes import per_sample
 from lipt.selection.registry import Picks, Task, register, top
 from lipt.selection.rows import per_row
 from lipt.selection.trajectory import DIFFICULTIES, Trajectory, mean_difficulty
-from lipt.selection.types import Candidates, Outputs, check_scores
+from lipt.selection.types import Candidates, Outputs
 
 Uncertainty = Literal["entropy", "margin", "least_confidence"]
 MEASURES = get_args(Uncertainty)
@@ -94,7 +94,7 @@ def difficulty(candidates: Candidates, score: Difficulty) -> Tensor:
     if score == "forgetting":
         return _forgetting_counts(candidates)
     if score == "scores":
-        return check_scores(candidates)
+        return _own_scores(candidates)
     if score in MEASURES:
         return per_sample(candidates, lambda block: uncertainty_scores(block.outputs, score))
     return per_sample(candidates, lambda block: _mean_norms(block, of_gradients=score == "grand"))
@@ -117,6 +117,32 @@ def _forgetting_counts(candidates: Candidates) -> Tensor:
             "counts are 0 or more; for a sample that was never learned pass inf",
         )
     return as_float(counts_N)
+
+
+def _own_scores(candidates: Candidates) -> Tensor:
+    """The user's scores (N,) in float64."""
+    scores_N = candidates.scores_N
+    if scores_N is None:
+        raise UsageError(
+            "own scores are missing", "hand them over: Candidates.of(labels, scores=...), or lipt select --scores"
+        )
+    if scores_N.dtype.is_complex:
+        raise UsageError(f"scores must be real numbers, not {scores_N.dtype}", "hand over their real part")
+    exact_N = scores_N.double()
+    if scores_N.dtype.is_floating_point:
+        lost_N = exact_N.isfinite() & exact_N.float().isinf()  # a selection stores float32
+    else:
+        lost_N = exact_N.abs() >= 2**53  # equal to its neighbours in float64
+    wrong_K = (exact_N.isnan() | lost_N).nonzero().flatten()
+    if len(wrong_K):
+        sample, value = int(wrong_K[0]), scores_N[wrong_K[0]].item()
+        if value != value:
+            raise RunError(f"the score of sample {sample} is NaN", "give every sample a number, or leave it out")
+        raise RunError(
+            f"the score of sample {sample}, {value}, is too large",
+            "integers must be below 2^53 and other numbers below 3e38: subtract or divide, or hand over ranks",
+        )
+    return exact_N
 
 
 def _mean_norms(block: Candidates, *, of_gradients: bool) -> Tensor:

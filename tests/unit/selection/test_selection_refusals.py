@@ -1,0 +1,106 @@
+"""Plain wrong arguments of the library: each is a UsageError that says what to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from selection_samples import make
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import lipt
+from lipt.errors import UsageError
+from lipt.selection import Candidates, describe, requirements, score_dataset, select
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "option"), [("glister", "eta"), ("gradmatch", "lam"), ("graph_cut", "lam"), ("dual", "c_d")]
+)
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), 10**400], ids=["inf", "-inf", "huge"])
+def test_an_option_is_a_finite_number(algorithm: str, option: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"option {option} of {algorithm}: .* is not a finite number"):
+        select(algorithm, make(40, 3), k=4, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("notes", "message"),
+    [
+        ({1: 2}, "notes cannot be stored: the name 1 is no text"),
+        ({"a": {"b": 1, 2: 3}}, "notes cannot be stored: "),
+        ([1], "notes are a list, not a mapping"),
+        ("abc", "notes are a str, not a mapping"),
+    ],
+)
+def test_notes_are_a_mapping_from_text(notes: Any, message: str) -> None:
+    selection = select("random", make(20, 3), k=4)
+    for fails in (lambda: select("random", make(20, 3), k=4, notes=notes), lambda: replace(selection, notes=notes)):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            fails()
+    assert replace(selection, notes={"epochs": np.int64(3)}).provenance["epochs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": 1.0}, "logits and features must be (N, C) and (N, D)"),
+        ({"logits": 1.0}, "logits and features must be (N, C) and (N, D)"),
+        ({"forgetting": 3}, "forgetting counts have shape (), expected (2,)"),
+        ({"num_classes": 4.0}, "num_classes must be an integer of 0 or more, not 4.0"),
+        ({"num_classes": "4"}, "num_classes must be an integer of 0 or more, not '4'"),
+    ],
+)
+def test_arguments_of_candidates(arguments: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        Candidates.of([0, 1], **arguments)
+    assert Candidates.of([0, 1], num_classes=np.int64(4)).num_classes == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [None, 3, [], ("ccs",)])
+def test_names_of_algorithms(name: Any) -> None:
+    for asks in (lambda: select(name, make(20, 3), k=4), lambda: describe(name), lambda: requirements(name, 0.1)):
+        with pytest.raises(UsageError, match="unknown selection algorithm"):
+            asks()
+
+
+@pytest.mark.parametrize("algorithm", ["glister", "random"])
+def test_validation_samples_are_candidates(algorithm: str) -> None:
+    with pytest.raises(UsageError, match=r"validation samples are a ndarray, not lipt.Candidates"):
+        select(algorithm, make(20, 3), k=4, validation=np.zeros(3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": None}, "a model is a NoneType"),
+        ({"model": [None]}, "a model is a NoneType"),
+        ({"model": "net"}, "a model is a str"),
+        ({"batch_size": 0}, "batch_size must be an integer of 1 or more, not 0"),
+        ({"batch_size": 2.5}, "batch_size must be an integer of 1 or more, not 2.5"),
+        ({"num_workers": -1}, "num_workers must be an integer of 0 or more, not -1"),
+        ({"device": "nope"}, "cannot compute on device 'nope'"),
+    ],
+)
+def test_arguments_of_score_dataset(arguments: dict[str, Any], message: str) -> None:
+    dataset = TensorDataset(torch.zeros(6, 4), torch.zeros(6, dtype=torch.int64))
+    with pytest.raises(UsageError, match=re.escape(message)):
+        score_dataset(**({"model": nn.Linear(4, 3), "dataset": dataset} | arguments))
+
+
+@pytest.mark.parametrize("count", [2.5, 0, "3", True])
+def test_the_size_of_an_epoch_of_a_sampler(count: Any) -> None:
+    with pytest.raises(UsageError, match="num_samples must be an integer of 1 or more"):
+        select("random", make(20, 3), k=4).sampler(count)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [(None, None, "config is a NoneType"), (3, None, "config is a int"), ({}, 3, "changes are a int")],
+)
+def test_arguments_of_a_run(config: Any, changes: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        lipt.run(config, changes)
