@@ -122,6 +122,21 @@ def test_an_impossible_point_ends_the_sweep_before_the_first_run(
     assert not list(sweep.parent.glob("runs/train"))
 
 
+@pytest.mark.parametrize("target", ["tiny.yaml", "base.yaml"])
+def test_results_never_replace_what_the_sweep_reads(
+    sweep: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = yaml.safe_load(sweep.read_text())
+    Path("base.yaml").write_text(yaml.safe_dump(settings["base"]))
+    sweep.write_text(yaml.safe_dump({"base": "base.yaml", "grid": {"select.fraction": [0.1]}}))
+    before = Path(target).read_bytes()
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep), "--results", target])
+    assert end.value.code == 2
+    assert f"--results {target} is {sweep.parent}/{target}, which this command reads" in capsys.readouterr().err
+    assert Path(target).read_bytes() == before
+
+
 def test_results_that_cannot_be_written_are_one_error(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["sweep", str(sweep), "--results", f"{sweep}/tiny.jsonl"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lipt.adapters.store import Store
-from lipt.cli.options import dry_run_option, output_option, print_json, set_option
+from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
 from lipt.cli.submission import Place, check_submittable, no_node, pipeline_parameters, place_option
 from lipt.cli.verbose import is_quiet
 from lipt.config import Config, Sweep, load_sweep
@@ -46,6 +46,7 @@ def sweep(
     """
     path = Path(results or f"{Path(sweep_path).stem}.jsonl")
     found = load_sweep(sweep_path, overrides)
+    check_target("--results", str(path), found.files)
     if dry_run:
         show_plan(found, output, place)
         return
