@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lipt.adapters.store import Store
+from lipt.adapters.store import FileStore, Store
 from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
 from lipt.cli.submission import Place, check_submittable, no_node, pipeline_parameters, place_option
 from lipt.cli.verbose import is_quiet
@@ -77,10 +77,10 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         RunError: the file cannot be written.
     """
 
+    store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
+
     def save(results: Sequence[Result]) -> None:
-        unfinished = path.with_name(f"{path.name}.part")
-        unfinished.write_text(to_lines(results), encoding="utf-8")
-        unfinished.replace(path)
+        store.write(path.name, to_lines(results).encode(), kind="other")
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
