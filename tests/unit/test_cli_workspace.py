@@ -122,6 +122,23 @@ def test_runs_on_other_data_are_shown_but_not_compared(
     assert table.count("<tbody>") == 2  # a group of its own for each
 
 
+def test_a_page_that_cannot_be_written_hides_no_verdict(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = [str(folder / "a.yaml"), str(folder / "b.yaml")]
+    page = Path(lipt("report", *both).stdout.splitlines()[-1])
+    page.unlink()
+    page.mkdir()  # unlike the rights of a folder, this also stops root
+    ended = lipt("report", *both)
+    assert ended.returncode == 1
+    assert "No comparison shows a difference." in ended.stdout
+    assert page.name not in ended.stdout
+    assert re.fullmatch(rf"lipt: file://{tmp_path}/{page}: Is a directory\n  -> .+\n", ended.stderr)
+    ended = lipt("report", *both, "-o", "json")
+    assert (ended.returncode, json.loads(ended.stdout)["report"]) == (1, None)
+
+
 def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:
     runs = folder / "runs"
     used = {str(path.parent) for path in runs.glob("*/*/artifact.json")}

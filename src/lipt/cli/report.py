@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from shlex import quote
 
 import click
@@ -14,11 +14,11 @@ from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, RunState
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.runs import Handle
 from lipt.adapters.cluster.runs_store import open_store_of_runs
-from lipt.adapters.store import MissingObjectError, Store, open_store
+from lipt.adapters.store import FileStore, MissingObjectError, Store, open_store
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.config import load_config
-from lipt.errors import RunError, UsageError
+from lipt.errors import LiptError, RunError, UsageError
 from lipt.flow.address import page_of, read_report, report_folder
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.report.costs import spent
@@ -50,9 +50,7 @@ class Found:
         self.store.write(f"{self.folder}/report.html", html, kind="other")
         if self.store.uri.startswith("file://") and not self.remote:
             return self.location
-        copy = f"{self.folder.rpartition('/')[2]}.html"
-        Path(copy).write_bytes(html)
-        return copy
+        return write_here(f"{self.folder.rpartition('/')[2]}.html", html)
 
 
 def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found:
@@ -109,10 +107,39 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     from lipt.report.side_by_side import side_by_side
 
     document = side_by_side([each.document for each in found])
-    page = Path(f"{document.run_id}.html")
     pages = {each.document.run_id: each.location for each in found}
-    page.write_text(render(document, pages=pages), encoding="utf-8")
-    show_report(document, str(page), output)
+    show_with_page(
+        document, lambda: write_here(f"{document.run_id}.html", render(document, pages=pages).encode()), output
+    )
+
+
+def write_here(name: str, html: bytes) -> str:
+    """Write a page into the current folder; returns its name.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    FileStore(".").write(name, html, kind="other")
+    return name
+
+
+def show_with_page(document: Document, write: Callable[[], str], output: str) -> None:
+    """Write the page and show the report, also if the page cannot be written.
+
+    Args:
+        write: writes the page and returns its location.
+
+    Raises:
+        LiptError: the error of `write`, once the report is shown.
+    """
+    page, failure = None, None
+    try:
+        page = write()
+    except LiptError as error:
+        failure = error
+    show_report(document, page, output)
+    if failure:
+        raise failure
 
 
 def _report_of_handle(handle: str, overrides: tuple[str, ...], stack: ExitStack) -> tuple[RunState, Store, str]:
@@ -147,8 +174,8 @@ def _without_report(handle: str, state: RunState, store: Store) -> RunError:
     )
 
 
-def show_report(document: Document, location: str, output: str) -> None:
-    """Verdict and table; the last line on stdout is the report's location."""
+def show_report(document: Document, location: str | None, output: str) -> None:
+    """Verdict and table; the last line on stdout is the report's location, if it has a page."""
     verdict = judge(document.rows)
     if output == "json":
         rows = [row.model_dump(mode="json") for row in document.rows]
@@ -166,4 +193,5 @@ def show_report(document: Document, location: str, output: str) -> None:
     from lipt.report.terminal import print_report
 
     print_report(document, verdict, whole=is_verbose())
-    click.echo(f"\n{location}")
+    if location:
+        click.echo(f"\n{location}")
