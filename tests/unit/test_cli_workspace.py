@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
 
+from lipt.cli import main
 from tests.programs import lipt
 from tests.tiny import TINY
 
@@ -137,6 +141,38 @@ def test_a_page_that_cannot_be_written_hides_no_verdict(
     assert re.fullmatch(rf"lipt: file://{tmp_path}/{page}: Is a directory\n  -> .+\n", ended.stderr)
     ended = lipt("report", *both, "-o", "json")
     assert (ended.returncode, json.loads(ended.stdout)["report"]) == (1, None)
+
+
+@pytest.mark.parametrize("rendered", [True, False])
+@pytest.mark.parametrize("verb", ["report", "report -o json", "open"])
+def test_a_read_only_workspace_shows_its_reports(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    rendered: bool,
+) -> None:
+    def is_read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    (run,) = shutil.copytree(folder / "runs/reports", tmp_path / "runs/reports").glob("a-*")
+    page, opened = run / "report.html", list[str]()
+    if not rendered:
+        page.unlink()
+    monkeypatch.setattr(os, "replace", is_read_only)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with nullcontext() if rendered else pytest.raises(SystemExit):
+        main([*verb.split(), str(run)])
+    out, err = capsys.readouterr()
+    assert [page.is_file(), f"{page}" in out] == [rendered, rendered]
+    assert opened == [page.as_uri()] * (verb == "open" and rendered)
+    assert ("Class-balanced random" in out) == (verb != "open")
+    why = f"file://{page}: Read-only file system\n"
+    said = (
+        f"lipt: the page is not written again: {why}" if rendered else f"lipt: {why}  -> the file system is read-only"
+    )
+    assert err.startswith(said)
 
 
 def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:

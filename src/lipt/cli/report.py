@@ -14,7 +14,8 @@ from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, RunState
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.runs import Handle
 from lipt.adapters.cluster.runs_store import open_store_of_runs
-from lipt.adapters.store import FileStore, MissingObjectError, Store, open_store
+from lipt.adapters.store import MissingObjectError, Store, open_store
+from lipt.adapters.store.file import FileStore
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.config import load_config
@@ -43,14 +44,35 @@ class Found:
         return page_of(self.store, self.folder)
 
     def rendered(self) -> str:
-        """Render the page again; returns the path of a copy that a browser can open."""
+        """Render the page again; returns the path of a copy that a browser can open.
+
+        If it cannot be written, the page that is there already, or the copy, is enough.
+
+        Raises:
+            LiptError: there is no page, and none can be written.
+        """
         from lipt.report.html_page import render
 
-        html = render(self.document).encode()
-        self.store.write(f"{self.folder}/report.html", html, kind="other")
-        if self.store.uri.startswith("file://") and not self.remote:
+        html, key = render(self.document).encode(), f"{self.folder}/report.html"
+        here = self.store.uri.startswith("file://") and not self.remote
+        try:
+            self.store.write(key, html, kind="other")
+        except (RunError, UsageError) as error:  # a read-only folder or bucket, a full disk
+            if here and self.store.size(key) is None:
+                raise
+            click.echo(f"lipt: the page is not written again: {error.message}", err=True)
+        if here:
             return self.location
         return write_here(f"{self.folder.rpartition('/')[2]}.html", html)
+
+    def shown(self) -> str:
+        """Render the page again; returns its location, or that of the copy if a person needs one.
+
+        Raises:
+            LiptError: as `rendered`.
+        """
+        copy = self.rendered()
+        return copy if self.remote or self.store.size(f"{self.folder}/report.html") is None else self.location
 
 
 def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found:
@@ -98,11 +120,9 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     with ExitStack() as stack:
         reports = [find_report(run, overrides, stack) for run in runs]
         found = list({each.location: each for each in reports}.values())  # a run that is named twice counts once
-        copy = found[0].rendered() if len(found) == 1 else ""
-    if copy:
-        (one,) = found
-        show_report(one.document, copy if one.remote else one.location, output)
-        return
+        if len(found) == 1:
+            show_with_page(found[0].document, found[0].shown, output)
+            return
     from lipt.report.html_page import render
     from lipt.report.side_by_side import side_by_side
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lipt.adapters.store import FileStore, Store
+from lipt.adapters.store import Store
+from lipt.adapters.store.file import FileStore
 from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
 from lipt.cli.submission import Place, check_submittable, no_node, pipeline_parameters, place_option
 from lipt.cli.verbose import is_quiet
