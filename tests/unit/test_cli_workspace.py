@@ -175,6 +175,16 @@ def test_a_read_only_workspace_shows_its_reports(
     assert err.startswith(said)
 
 
+@pytest.mark.parametrize("verb", ["report", "open"])
+def test_settings_cannot_change_a_run_of_the_workspace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([verb, f"{tmp_path}/runs/reports/a-1", "--set", "foo=1"])
+    assert end.value.code == 2
+    assert "--set cannot change a finished run" in capsys.readouterr().err
+
+
 def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:
     runs = folder / "runs"
     used = {str(path.parent) for path in runs.glob("*/*/artifact.json")}

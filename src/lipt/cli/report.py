@@ -83,14 +83,17 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
 
     Raises:
         RunError: there is none.
+        UsageError: --set for a handle or WORKSPACE/reports/RUN, or a wrong configuration.
     """
     remote = run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     workspace, below, name = run.rstrip("/").rpartition("/reports/")
-    state = None
-    if below and not remote and not run.endswith((".yaml", ".yml")):
+    state, stored = None, bool(below) and not remote and not run.endswith((".yaml", ".yml"))
+    if overrides and (remote or stored):
+        raise UsageError("--set cannot change a finished run", "remove --set")
+    if stored:
         store, folder = open_store(workspace), f"reports/{name}"
     elif remote:
-        state, store, folder = _report_of_handle(run, overrides, stack)
+        state, store, folder = _report_of_handle(run, stack)
     else:
         config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
@@ -162,10 +165,8 @@ def show_with_page(document: Document, write: Callable[[], str], output: str) ->
         raise failure
 
 
-def _report_of_handle(handle: str, overrides: tuple[str, ...], stack: ExitStack) -> tuple[RunState, Store, str]:
+def _report_of_handle(handle: str, stack: ExitStack) -> tuple[RunState, Store, str]:
     """The state of a run on a cluster, its store, and the folder of its report."""
-    if overrides:
-        raise UsageError("--set cannot change a finished run", "remove --set")
     address = Handle.parse(handle)
     cluster = Cluster()
     state = address.client(cluster).state(address.run)

@@ -114,6 +114,7 @@ def make_sweep(
         sizes = " + ".join(" x ".join(str(len(values)) for values in each.values()) for each in grids)
         what = f"{origin}: the grid has {count:,} points ({sizes}); at most {MOST_POINTS} are allowed"
         raise UsageError(what, "leave out values, or write several files")
+    _check_overrides(grids, places or {}, origin)
     base = parse_config(settings, origin=origin, places=places)
     if not base.compare.variants:
         settings = overlay(settings, {"compare": {"variants": list(ROWS)}})
@@ -133,6 +134,25 @@ def make_sweep(
 
 #: Axis -> its values, each with the settings that it stands for.
 _Axes = dict[str, list[tuple[Any, dict[str, Any]]]]
+
+
+def _check_overrides(grids: Sequence[_Axes], places: Places, origin: str) -> None:
+    """
+    Raises:
+        UsageError: --set changes nothing, because the grid has a value of that setting at every point.
+    """
+
+    def always_set(values: list[tuple[Any, dict[str, Any]]], keys: tuple[str, ...]) -> bool:
+        prefixes = {".".join(keys[:stop]) for stop in range(1, len(keys) + 1)}
+        return all(prefixes & set(map(str, changes)) for _, changes in values)
+
+    for keys, place in places.items():
+        replaced = all(any(always_set(values, keys) for values in axes.values()) for axes in grids)
+        if place.startswith("--set ") and replaced:
+            raise UsageError(
+                f"{place} changes nothing: the grid of {origin} sets {'.'.join(keys)} at every point",
+                "remove --set, or change the grid",
+            )
 
 
 def _axes(grid: Any, origin: str) -> _Axes:
