@@ -47,10 +47,12 @@ def ingest(
     from lipt.config import parse_config
     from lipt.progress import make_reporter
     from lipt.runtime.dataset import open_apart
-    from lipt.stages.ingest import write_chunks
+    from lipt.stages.ingest import is_chunk_store, write_chunks
 
     layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction, "thumbnails": thumbnails}
     data = parse_config({"data": {"source": source, "format": kind, **layout}}, origin="lipt ingest").data
+    if "://" not in source and is_chunk_store(data):
+        data = data.model_copy(update={"format": "store"})  # to be told what it is, and not that no class is there
     store, reporter = open_store(destination), make_reporter(quiet=is_quiet())
     reporter.started("ingest")
     try:
