@@ -198,3 +198,12 @@ def test_an_ingested_data_set_is_no_source(tmp_path: Path, pets: Path, capsys: p
     said = f"{tmp_path}/store is an ingested data set, not a source of images\n  -> use it as data.source\n"
     assert capsys.readouterr().err.endswith(said)
     assert not (tmp_path / "again").exists()
+
+
+def test_a_data_set_is_described_alike_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for _ in range(2):
+        main(["ingest", "digits", f"{tmp_path}/store"])
+        said.append(capsys.readouterr().err.splitlines()[-1])
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.tar"))
+    assert said == [f"digits: 1,438 train, 359 test images of 10 classes, {size / 1e6:.1f} MB"] * 2

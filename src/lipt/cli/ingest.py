@@ -60,16 +60,15 @@ def ingest(
         manifest = write_chunks(data, store, reporter, "ingest", images)
     finally:
         reporter.close()
-    traffic = store.traffic.as_dict()
+    splits = {name: manifest.splits[name].count for name in ("train", "test")}  # a manifest read back is sorted
     if output == "json":
-        splits, left_out = {name: split.count for name, split in manifest.splits.items()}, dict(images.left_out)
+        left_out, traffic = dict(images.left_out), store.traffic.as_dict()
         found = {"location": store.uri, "digest": manifest.digest, "classes": list(manifest.classes)}
         print_json(found | {"splits": splits, "left_out": left_out, "traffic": traffic})
     else:
-        counts = ", ".join(f"{split.count:,} {name}" for name, split in manifest.splits.items())
+        counts = ", ".join(f"{count:,} {name}" for name, count in splits.items())
+        size = sum(chunk.size for split in manifest.splits.values() for chunk in split.chunks)
         click.echo(
-            f"{manifest.name}: {counts} images of {len(manifest.classes)} classes, "
-            f"{traffic['written']['data'] / 1e6:,.1f} MB",
-            err=True,
+            f"{manifest.name}: {counts} images of {len(manifest.classes)} classes, {size / 1e6:,.1f} MB", err=True
         )
         click.echo(store.uri)
