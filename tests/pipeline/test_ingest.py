@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lipt.adapters.store import open_store
+from lipt.cli import main
 from lipt.config import Data, parse_config
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import Reporter
@@ -186,3 +187,23 @@ def test_a_workspace_among_the_images_is_refused(tmp_path: Path, pets: Path) -> 
 def test_a_workspace_above_the_images_is_fine(tmp_path: Path, pets: Path) -> None:
     ctx = Context.of(parse_config({"workspace": str(tmp_path), "data": {"source": str(pets)}}))
     assert ingest(ctx).make().summary["classes"] == ["cat", "horse"]
+
+
+def test_an_ingested_data_set_is_no_source(tmp_path: Path, pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["ingest", str(pets), f"{tmp_path}/store"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(["ingest", f"{tmp_path}/store", f"{tmp_path}/again"])
+    assert end.value.code == 2
+    said = f"{tmp_path}/store is an ingested data set, not a source of images\n  -> use it as data.source\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_data_set_is_described_alike_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for _ in range(2):
+        main(["ingest", "digits", f"{tmp_path}/store"])
+        said.append(capsys.readouterr().err.splitlines()[-1])
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.tar"))
+    assert said == [f"digits: 1,438 train, 359 test images of 10 classes, {size / 1e6:.1f} MB"] * 2

@@ -18,7 +18,7 @@ from tests.tiny import TINY
 def test_a_run_from_python(tmp_path: Path) -> None:
     settings = TINY | {"workspace": str(tmp_path / "runs")}
     changes = {"select": {"fraction": 0.05}, "train": {"epochs": 1}}
-    made = lipt.run(settings, changes)
+    made = lipt.run(TINY, changes | {"workspace": tmp_path / "runs"})
     assert [row.role for row in made.report.rows] == ["selected", "random"]
     assert made.report.rows[0].kept_fraction == 0.05
     assert Path(made.page).read_text().lower().startswith("<!doctype html>")
@@ -41,3 +41,6 @@ def test_wrong_settings_are_usage_errors(tmp_path: Path) -> None:
         lipt.run(TINY | {"workspace": str(tmp_path)}, {"select": {"fractoin": 0.1}})
     with pytest.raises(UsageError, match="cannot read"):
         lipt.run(tmp_path / "none.yaml")
+    for settings, changes in ((TINY, {"select.fraction": 0.1}), (TINY | {"select.fraction": 0.1}, {})):
+        with pytest.raises(UsageError, match=r"settings are nested: {'select': {'fraction': 0\.1}}"):
+            lipt.run(settings, changes)

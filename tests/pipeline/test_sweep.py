@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -12,7 +17,10 @@ import yaml
 
 from lipt.adapters.store.file import FileStore
 from lipt.cli import main
+from lipt.cli.sweep import run_and_save
+from lipt.config import load_sweep
 from lipt.config.sweep import ROWS
+from lipt.errors import RunError
 from lipt.report.sweep import read_lines
 from lipt.runtime.workspace import Workspace
 from tests.tiny import TINY, digests
@@ -122,9 +130,65 @@ def test_an_impossible_point_ends_the_sweep_before_the_first_run(
     assert not list(sweep.parent.glob("runs/train"))
 
 
+@pytest.mark.parametrize("target", ["tiny.yaml", "base.yaml"])
+def test_results_never_replace_what_the_sweep_reads(
+    sweep: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = yaml.safe_load(sweep.read_text())
+    Path("base.yaml").write_text(yaml.safe_dump(settings["base"]))
+    sweep.write_text(yaml.safe_dump({"base": "base.yaml", "grid": {"select.fraction": [0.1]}}))
+    before = Path(target).read_bytes()
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep), "--results", target])
+    assert end.value.code == 2
+    assert f"--results {target} is {sweep.parent}/{target}, which this command reads" in capsys.readouterr().err
+    assert Path(target).read_bytes() == before
+
+
 def test_results_that_cannot_be_written_are_one_error(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["sweep", str(sweep), "--results", f"{sweep}/tiny.jsonl"])
     assert end.value.code == 1
     assert f"cannot write {sweep}/tiny.jsonl" in capsys.readouterr().err
     assert not list(sweep.parent.glob("runs/train"))
+
+
+Save = Callable[[list[object]], None]
+
+
+def test_two_sweeps_can_have_one_file_of_results(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, found, replace = Barrier(2), load_sweep(str(sweep)), os.replace
+
+    def replaces_at_the_same_time(source: Path, target: Path) -> None:
+        if Path(target).name == "tiny.jsonl":
+            both.wait(60)
+        replace(source, target)
+
+    def saves_once(_ctx: object, _points: object, save: Save) -> list[object]:
+        save([])
+        return []
+
+    monkeypatch.setattr(os, "replace", replaces_at_the_same_time)
+    monkeypatch.setattr("lipt.flow.sweep.run_sweep", saves_once)
+    with ThreadPoolExecutor() as threads:
+        for ended in [threads.submit(run_and_save, found, Path("tiny.jsonl"), None) for _ in range(2)]:
+            assert ended.result() == []
+    assert sorted(path.name for path in sweep.parent.iterdir() if path.is_file()) == ["tiny.jsonl", "tiny.yaml"]
+
+
+def test_a_full_disk_ends_a_sweep_with_one_error(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def saves_once(_ctx: object, _points: object, save: Save) -> list[object]:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", is_full)
+            save([])
+        return []
+
+    monkeypatch.setattr("lipt.flow.sweep.run_sweep", saves_once)
+    before = sorted(sweep.parent.rglob("*"))
+    with pytest.raises(RunError, match=r"tiny.jsonl: No space left on device") as error:
+        run_and_save(load_sweep(str(sweep)), sweep.parent / "tiny.jsonl", None)
+    assert "free space" in error.value.remedy
+    assert sorted(sweep.parent.rglob("*")) == [sweep.parent / "tiny.jsonl", *before]

@@ -265,6 +265,33 @@ def test_select_says_what_is_wrong_with_a_file(
     assert not Path("subset.parquet").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "to"),
+    [
+        ("--labels labels.npy --logits logits.npy", "labels.npy"),
+        ("--labels labels.npy --logits logits.npy", "./logits.npy"),
+        ("--labels labels.npy --features features.npy", "alias.npy"),
+        ("--labels labels.npy --scores scores.npy --algorithm scores", "scores.npy"),
+        ("--labels labels.npy --logits logits.npy --initial initial.npy", "initial.npy"),
+        ("--outputs 0.safetensors --outputs 1.safetensors", "1.safetensors"),
+        ("--outputs 0.safetensors --validation 1.safetensors --algorithm glister", "1.safetensors"),
+    ],
+)
+@pytest.mark.usefixtures("scored")
+def test_select_never_replaces_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, to: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("scores.npy", np.arange(100.0))
+    np.save("initial.npy", np.arange(3))
+    Path("alias.npy").symlink_to("features.npy")
+    before = Path(to).read_bytes()
+    for target in (to, f"file://{tmp_path / to}"):
+        with pytest.raises(UsageError, match=r"^--to .* is .*, which this command reads"):
+            here("select", *arguments.split(), "--to", target)
+    assert Path(to).read_bytes() == before
+
+
 def test_select_ends_with_one_error_and_a_remedy(tmp_path: Path) -> None:
     ended = lipt("select", "--labels", str(tmp_path / "nowhere.npy"), "--to", str(tmp_path / "subset.parquet"))
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
 
+from lipt.cli import main
 from tests.programs import lipt
 from tests.tiny import TINY
 
@@ -136,6 +140,65 @@ def test_runs_on_other_data_are_shown_but_not_compared(
     assert "359 test images" in page
     table = page.partition("<caption>Accuracy of each method</caption>")[2].partition("</table>")[0]
     assert table.count("<tbody>") == 2  # a group of its own for each
+
+
+def test_a_page_that_cannot_be_written_hides_no_verdict(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = [str(folder / "a.yaml"), str(folder / "b.yaml")]
+    page = Path(lipt("report", *both).stdout.splitlines()[-1])
+    page.unlink()
+    page.mkdir()  # unlike the rights of a folder, this also stops root
+    ended = lipt("report", *both)
+    assert ended.returncode == 1
+    assert "No comparison shows a difference." in ended.stdout
+    assert page.name not in ended.stdout
+    assert re.fullmatch(rf"lipt: file://{tmp_path}/{page}: Is a directory\n  -> .+\n", ended.stderr)
+    ended = lipt("report", *both, "-o", "json")
+    assert (ended.returncode, json.loads(ended.stdout)["report"]) == (1, None)
+
+
+@pytest.mark.parametrize("rendered", [True, False])
+@pytest.mark.parametrize("verb", ["report", "report -o json", "open"])
+def test_a_read_only_workspace_shows_its_reports(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    rendered: bool,
+) -> None:
+    def is_read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    (run,) = shutil.copytree(folder / "runs/reports", tmp_path / "runs/reports").glob("a-*")
+    page, opened = run / "report.html", list[str]()
+    if not rendered:
+        page.unlink()
+    monkeypatch.setattr(os, "replace", is_read_only)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with nullcontext() if rendered else pytest.raises(SystemExit):
+        main([*verb.split(), str(run)])
+    out, err = capsys.readouterr()
+    assert [page.is_file(), f"{page}" in out] == [rendered, rendered]
+    assert opened == [page.as_uri()] * (verb == "open" and rendered)
+    assert ("Class-balanced random" in out) == (verb != "open")
+    why = f"file://{page}: Read-only file system\n"
+    said = (
+        f"lipt: the page is not written again: {why}" if rendered else f"lipt: {why}  -> the file system is read-only"
+    )
+    assert err.startswith(said)
+
+
+@pytest.mark.parametrize("verb", ["report", "open"])
+def test_settings_cannot_change_a_run_of_the_workspace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([verb, f"{tmp_path}/runs/reports/a-1", "--set", "foo=1"])
+    assert end.value.code == 2
+    assert "--set cannot change a finished run" in capsys.readouterr().err
 
 
 def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -85,6 +87,26 @@ def test_a_wrong_sweep_is_one_clear_error(text: str, says: str, tmp_path: Path) 
 
 def sweep() -> Sweep:
     return make_sweep(BASE, GRID, origin="grid.yaml")
+
+
+@pytest.mark.parametrize(
+    ("grid", "override", "refused"),
+    [
+        ("{select.fraction: [0.1]}", "select.fraction=0.3", True),
+        ("{select.options: [{beta: 0.1}]}", "select.options.beta=0.3", True),
+        ("{a: {b: {train.epochs: 3}, c: {train.epochs: 4}}}", "train.epochs=5", True),
+        ("[{select.fraction: [0.1]}, {select.fraction: [0.2]}]", "select.fraction=0.3", True),
+        ("[{select.fraction: [0.1]}, {train.epochs: [3]}]", "select.fraction=0.3", False),
+        ("{a: {b: {train.epochs: 3}, c: {}}}", "train.epochs=5", False),
+        ("{select.fraction: [0.1]}", "select.algorithm=random", False),
+    ],
+)
+def test_an_override_that_no_point_follows_is_refused(grid: str, override: str, refused: bool, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"grid: {grid}")
+    what = f"--set {override} changes nothing: the grid of {path} sets {override.partition('=')[0]} at every point"
+    with pytest.raises(UsageError, match=re.escape(what)) if refused else nullcontext():
+        load_sweep(str(path), [override])
 
 
 def test_only_some_points() -> None:

@@ -47,10 +47,12 @@ def ingest(
     from lipt.config import parse_config
     from lipt.progress import make_reporter
     from lipt.runtime.dataset import open_apart
-    from lipt.stages.ingest import write_chunks
+    from lipt.stages.ingest import is_chunk_store, write_chunks
 
     layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction, "thumbnails": thumbnails}
     data = parse_config({"data": {"source": source, "format": kind, **layout}}, origin="lipt ingest").data
+    if "://" not in source and is_chunk_store(data):
+        data = data.model_copy(update={"format": "store"})  # to be told what it is, and not that no class is there
     store, reporter = open_store(destination), make_reporter(quiet=is_quiet())
     reporter.started("ingest")
     try:
@@ -58,16 +60,15 @@ def ingest(
         manifest = write_chunks(data, store, reporter, "ingest", images)
     finally:
         reporter.close()
-    traffic = store.traffic.as_dict()
+    splits = {name: manifest.splits[name].count for name in ("train", "test")}  # a manifest read back is sorted
     if output == "json":
-        splits, left_out = {name: split.count for name, split in manifest.splits.items()}, dict(images.left_out)
+        left_out, traffic = dict(images.left_out), store.traffic.as_dict()
         found = {"location": store.uri, "digest": manifest.digest, "classes": list(manifest.classes)}
         print_json(found | {"splits": splits, "left_out": left_out, "traffic": traffic})
     else:
-        counts = ", ".join(f"{split.count:,} {name}" for name, split in manifest.splits.items())
+        counts = ", ".join(f"{count:,} {name}" for name, count in splits.items())
+        size = sum(chunk.size for split in manifest.splits.values() for chunk in split.chunks)
         click.echo(
-            f"{manifest.name}: {counts} images of {len(manifest.classes)} classes, "
-            f"{traffic['written']['data'] / 1e6:,.1f} MB",
-            err=True,
+            f"{manifest.name}: {counts} images of {len(manifest.classes)} classes, {size / 1e6:,.1f} MB", err=True
         )
         click.echo(store.uri)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -70,6 +71,19 @@ def parse_pairs(
             raise UsageError(f"{option} {text}: not of the form NAME=VALUE", f"{option} {name or 'NAME'}=VALUE")
         given[name] = value
     return given
+
+
+def check_target(option: str, target: str, inputs: Iterable[str]) -> None:
+    """
+    Raises:
+        UsageError: the target is one of the inputs, perhaps under another name.
+    """
+    path = target.removeprefix("file://")
+    for each in inputs:
+        if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
+            raise UsageError(
+                f"{option} {target} is {each}, which this command reads", f"name another file for {option}"
+            )
 
 
 @contextmanager

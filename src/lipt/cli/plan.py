@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.cli.verbose import is_verbose
@@ -96,6 +97,9 @@ def plan(
     """
     if not advise and (storage or transfer or gpu_hours):
         raise UsageError("--storage, --transfer and --gpu-hours limit the options of --advise", "add --advise")
+    source_of = click.get_current_context().get_parameter_source
+    if images is None and ParameterSource.COMMANDLINE in (source_of("image_kb"), source_of("classes")):
+        raise UsageError("--image-kb and --classes describe the data of --images", "add --images")
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.advice import show_advice
     from lipt.config import load_config

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from shlex import quote
 
 import click
@@ -15,10 +15,11 @@ from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.runs import Handle
 from lipt.adapters.cluster.runs_store import open_store_of_runs
 from lipt.adapters.store import MissingObjectError, Store, open_store
+from lipt.adapters.store.file import FileStore
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.config import load_config
-from lipt.errors import RunError, UsageError
+from lipt.errors import LiptError, RunError, UsageError
 from lipt.flow.address import page_of, read_report, report_folder, reports_of
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.report.costs import spent
@@ -43,16 +44,35 @@ class Found:
         return page_of(self.store, self.folder)
 
     def rendered(self) -> str:
-        """Render the page again; returns the path of a copy that a browser can open."""
+        """Render the page again; returns the path of a copy that a browser can open.
+
+        If it cannot be written, the page that is there already, or the copy, is enough.
+
+        Raises:
+            LiptError: there is no page, and none can be written.
+        """
         from lipt.report.html_page import render
 
-        html = render(self.document).encode()
-        self.store.write(f"{self.folder}/report.html", html, kind="other")
-        if self.store.uri.startswith("file://") and not self.remote:
+        html, key = render(self.document).encode(), f"{self.folder}/report.html"
+        here = self.store.uri.startswith("file://") and not self.remote
+        try:
+            self.store.write(key, html, kind="other")
+        except (RunError, UsageError) as error:  # a read-only folder or bucket, a full disk
+            if here and self.store.size(key) is None:
+                raise
+            click.echo(f"lipt: the page is not written again: {error.message}", err=True)
+        if here:
             return self.location
-        copy = f"{self.folder.rpartition('/')[2]}.html"
-        Path(copy).write_bytes(html)
-        return copy
+        return write_here(f"{self.folder.rpartition('/')[2]}.html", html)
+
+    def shown(self) -> str:
+        """Render the page again; returns its location, or that of the copy if a person needs one.
+
+        Raises:
+            LiptError: as `rendered`.
+        """
+        copy = self.rendered()
+        return copy if self.remote or self.store.size(f"{self.folder}/report.html") is None else self.location
 
 
 def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found:
@@ -63,14 +83,17 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
 
     Raises:
         RunError: there is none.
+        UsageError: --set for a handle or WORKSPACE/reports/RUN, or a wrong configuration.
     """
     remote = run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     workspace, below, name = run.rstrip("/").rpartition("/reports/")
-    state = None
-    if below and not remote and not run.endswith((".yaml", ".yml")):
+    state, stored = None, bool(below) and not remote and not run.endswith((".yaml", ".yml"))
+    if overrides and (remote or stored):
+        raise UsageError("--set cannot change a finished run", "remove --set")
+    if stored:
         store, folder = open_store(workspace), f"reports/{name}"
     elif remote:
-        state, store, folder = _report_of_handle(run, overrides, stack)
+        state, store, folder = _report_of_handle(run, stack)
     else:
         config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
@@ -102,25 +125,50 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     with ExitStack() as stack:
         reports = [find_report(run, overrides, stack) for run in runs]
         found = list({each.location: each for each in reports}.values())  # a run that is named twice counts once
-        copy = found[0].rendered() if len(found) == 1 else ""
-    if copy:
-        (one,) = found
-        show_report(one.document, copy if one.remote else one.location, output)
-        return
+        if len(found) == 1:
+            show_with_page(found[0].document, found[0].shown, output)
+            return
     from lipt.report.html_page import render
     from lipt.report.side_by_side import side_by_side
 
     document = side_by_side([each.document for each in found])
-    page = Path(f"{document.run_id}.html")
     pages = {each.document.run_id: each.location for each in found}
-    page.write_text(render(document, pages=pages), encoding="utf-8")
-    show_report(document, str(page), output)
+    show_with_page(
+        document, lambda: write_here(f"{document.run_id}.html", render(document, pages=pages).encode()), output
+    )
 
 
-def _report_of_handle(handle: str, overrides: tuple[str, ...], stack: ExitStack) -> tuple[RunState, Store, str]:
+def write_here(name: str, html: bytes) -> str:
+    """Write a page into the current folder; returns its name.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    FileStore(".").write(name, html, kind="other")
+    return name
+
+
+def show_with_page(document: Document, write: Callable[[], str], output: str) -> None:
+    """Write the page and show the report, also if the page cannot be written.
+
+    Args:
+        write: writes the page and returns its location.
+
+    Raises:
+        LiptError: the error of `write`, once the report is shown.
+    """
+    page, failure = None, None
+    try:
+        page = write()
+    except LiptError as error:
+        failure = error
+    show_report(document, page, output)
+    if failure:
+        raise failure
+
+
+def _report_of_handle(handle: str, stack: ExitStack) -> tuple[RunState, Store, str]:
     """The state of a run on a cluster, its store, and the folder of its report."""
-    if overrides:
-        raise UsageError("--set cannot change a finished run", "remove --set")
     address = Handle.parse(handle)
     cluster = Cluster()
     state = address.client(cluster).state(address.run)
@@ -150,8 +198,8 @@ def _without_report(handle: str, state: RunState, store: Store) -> RunError:
     )
 
 
-def show_report(document: Document, location: str, output: str) -> None:
-    """Verdict and table; the last line on stdout is the report's location."""
+def show_report(document: Document, location: str | None, output: str) -> None:
+    """Verdict and table; the last line on stdout is the report's location, if it has a page."""
     verdict = judge(document.rows)
     if output == "json":
         rows = [row.model_dump(mode="json") for row in document.rows]
@@ -169,4 +217,5 @@ def show_report(document: Document, location: str, output: str) -> None:
     from lipt.report.terminal import print_report
 
     print_report(document, verdict, whole=is_verbose())
-    click.echo(f"\n{location}")
+    if location:
+        click.echo(f"\n{location}")

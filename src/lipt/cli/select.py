@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lipt.cli.candidates import algorithms
-from lipt.cli.options import output_option, parse_pairs, print_json
+from lipt.cli.options import check_target, output_option, parse_pairs, print_json
 from lipt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def select(
     from lipt.selection.api import checked
     from lipt.selection.arrays import as_tensor
 
+    given = (labels, scores, initial, *logits, *features, *outputs, *validation)
+    check_target("--to", to, filter(None, given))
     if fraction is None and k is None:
         fraction = Select().fraction
     if bool(outputs) == bool(labels) or (outputs and (logits or features)):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lipt.adapters.store import Store
-from lipt.cli.options import dry_run_option, output_option, print_json, set_option
+from lipt.adapters.store.file import FileStore
+from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
 from lipt.cli.submission import Place, check_submittable, no_node, pipeline_parameters, place_option
 from lipt.cli.verbose import is_quiet
 from lipt.config import Config, Sweep, load_sweep
@@ -46,6 +47,7 @@ def sweep(
     """
     path = Path(results or f"{Path(sweep_path).stem}.jsonl")
     found = load_sweep(sweep_path, overrides)
+    check_target("--results", str(path), found.files)
     if dry_run:
         show_plan(found, output, place)
         return
@@ -76,10 +78,10 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         RunError: the file cannot be written.
     """
 
+    store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
+
     def save(results: Sequence[Result]) -> None:
-        unfinished = path.with_name(f"{path.name}.part")
-        unfinished.write_text(to_lines(results), encoding="utf-8")
-        unfinished.replace(path)
+        store.write(path.name, to_lines(results).encode(), kind="other")
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -58,6 +58,8 @@ def _message(path: tuple[str, ...], entries: list[Any]) -> str:
         name += f"[{item[0]}]"
     value = "null" if first["input"] is None else _repr.repr(first["input"])
     if first["type"] == "extra_forbidden":
+        if nested := _nested(path, value):
+            return f"unknown key {_repr.repr(name)}; settings are nested: {nested}"
         return f"unknown key {_repr.repr(name)}; {_suggestion(path)}"
     if first["type"] == "value_error":
         message = str(first["ctx"]["error"])
@@ -83,6 +85,14 @@ def _description(path: tuple[str, ...]) -> str:
         section = section.model_fields[part].annotation
     text = str(section.model_fields[path[-1]].description)
     return f"{text[0].lower()}{text[1:].rstrip('.')}"
+
+
+def _nested(path: tuple[str, ...], value: str) -> str:
+    """How a setting is written that was named with dots in a mapping; "" if it was not, or is none."""
+    keys = tuple(".".join(path).split("."))
+    if len(keys) == len(path) or keys[:2] not in _settings(Config):
+        return ""
+    return f"{''.join(f'{{{key!r}: ' for key in keys)}{value}{'}' * len(keys)}"
 
 
 def _suggestion(path: tuple[str, ...]) -> str:

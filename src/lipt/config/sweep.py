@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Sweep:
 
     base: Config
     points: Sequence[Point]
+    files: Sequence[str] = ()
+    """The files that it was read from."""
 
     def only(self, wanted: Mapping[str, str]) -> "Sweep":
         """The points with these values, which are given as text.
@@ -59,7 +61,7 @@ class Sweep:
             if text not in known:
                 raise UsageError(f"--only {axis}={text}: no such value", did_you_mean(text, sorted(known)))
             points = [point for point in points if str(point.values.get(axis)) == text]
-        return Sweep(base=self.base, points=points)
+        return replace(self, points=points)
 
 
 def name_of(values: Mapping[str, Any]) -> str:
@@ -84,15 +86,17 @@ def load_sweep(path: str, overrides: Sequence[str] = ()) -> Sweep:
     for key in document:
         if key not in ("base", "grid"):
             raise UsageError(f"{places[key,]}: {key} is neither base nor grid", "write settings below base:")
-    base = document.get("base")
+    base, files = document.get("base"), [path]
     if isinstance(base, str):
-        settings, places_of_base = read_settings(str(Path(path).parent / base))
+        files.append(str(Path(path).parent / base))
+        settings, places_of_base = read_settings(files[-1])
     else:
         settings = as_settings(base, f"base of {path}")
         places_of_base = {keys[1:]: place for keys, place in places.items() if keys[0] == "base"}
     grid_places = {keys[1:]: place for keys, place in places.items() if keys[0] == "grid"}
     settings, places_of_base = with_overrides(settings, places_of_base, list(overrides))
-    return make_sweep(settings, document.get("grid"), origin=path, places=places_of_base, grid_places=grid_places)
+    made = make_sweep(settings, document.get("grid"), origin=path, places=places_of_base, grid_places=grid_places)
+    return replace(made, files=files)
 
 
 def make_sweep(
@@ -110,6 +114,7 @@ def make_sweep(
         sizes = " + ".join(" x ".join(str(len(values)) for values in each.values()) for each in grids)
         what = f"{origin}: the grid has {count:,} points ({sizes}); at most {MOST_POINTS} are allowed"
         raise UsageError(what, "leave out values, or write several files")
+    _check_overrides(grids, places or {}, origin)
     base = parse_config(settings, origin=origin, places=places)
     if not base.compare.variants:
         settings = overlay(settings, {"compare": {"variants": list(ROWS)}})
@@ -129,6 +134,25 @@ def make_sweep(
 
 #: Axis -> its values, each with the settings that it stands for.
 _Axes = dict[str, list[tuple[Any, dict[str, Any]]]]
+
+
+def _check_overrides(grids: Sequence[_Axes], places: Places, origin: str) -> None:
+    """
+    Raises:
+        UsageError: --set changes nothing, because the grid has a value of that setting at every point.
+    """
+
+    def always_set(values: list[tuple[Any, dict[str, Any]]], keys: tuple[str, ...]) -> bool:
+        prefixes = {".".join(keys[:stop]) for stop in range(1, len(keys) + 1)}
+        return all(prefixes & set(map(str, changes)) for _, changes in values)
+
+    for keys, place in places.items():
+        replaced = all(any(always_set(values, keys) for values in axes.values()) for axes in grids)
+        if place.startswith("--set ") and replaced:
+            raise UsageError(
+                f"{place} changes nothing: the grid of {origin} sets {'.'.join(keys)} at every point",
+                "remove --set, or change the grid",
+            )
 
 
 def _axes(grid: Any, origin: str) -> _Axes:

@@ -47,8 +47,8 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
         raise UsageError(f"config is a {type(config).__name__}", "hand over a YAML file, or settings as a dict")
     if not isinstance(changes, (Mapping, NoneType)):
         raise UsageError(f"changes are a {type(changes).__name__}", "hand over settings as a dict")
-    settings = parse_config(dict(config)) if isinstance(config, Mapping) else load_config(fspath(config))
-    ctx = Context.of(override(settings, dict(changes or {})), make_reporter())
+    settings = parse_config(_plain(config)) if isinstance(config, Mapping) else load_config(fspath(config))
+    ctx = Context.of(override(settings, _plain(changes or {})), make_reporter())
     try:
         document = run_with_baseline(ctx)
     finally:
@@ -65,3 +65,11 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
         model=f"{folder}/{model}",
         subset=Selection.from_parquet(data, origin=f"{ref}/{SUBSET}"),
     )
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with paths as text, as in a file."""
+    return {
+        key: _plain(value) if isinstance(value, Mapping) else fspath(value) if isinstance(value, PathLike) else value
+        for key, value in settings.items()
+    }

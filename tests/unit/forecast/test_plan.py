@@ -64,6 +64,17 @@ def test_what_is_wrong_with_a_machine_is_said(pair: str, message: str, tmp_path:
     assert message in str(refused)
 
 
+@pytest.mark.parametrize("option", ["--classes", "--image-kb"])
+def test_a_size_of_no_described_data_is_refused(option: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    refused = CliRunner().invoke(cli, ["plan", str(tmp_path / "run.yaml"), option, "5"]).exception
+    assert isinstance(refused, UsageError)
+    assert (refused.message, refused.remedy) == (
+        "--image-kb and --classes describe the data of --images",
+        "add --images",
+    )
+
+
 def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
     path.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "none")}))
