@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -99,14 +100,19 @@ def _difference(measured: tuple[float, float, int] | None) -> str:
 
 
 def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
-    """A panel per number of steps: rules against kept shares, coloured by the gain."""
+    """A panel per number of steps: rules against kept shares, coloured by the gain. Cells have three seeds or more."""
     from matplotlib import pyplot
 
+    found = {cell: of_seed for cell, of_seed in found.items() if len(of_seed) >= 3 or cell[2] == "random"}
     panels = sorted({cell[0] for cell in found if cell[2] != "random" and gain(found, cell)})
     fractions = sorted({cell[1] for cell in found})
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4), squeeze=False, layout="constrained")
+    rows = math.ceil(len(panels) / 2)
+    figure, axes = pyplot.subplots(rows, 2, figsize=(11, 4 * rows), squeeze=False, layout="constrained")
+    shown = list(axes.flat[: len(panels)])
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
     drawn: Any = None
-    for axis, steps in zip(axes[0], panels, strict=True):
+    for axis, steps in zip(shown, panels, strict=True):
         rules = sorted(
             {(cell[2], cell[3]) for cell in found if cell[0] == steps and gain(found, cell) and cell[2] != "random"}
         )
@@ -125,7 +131,7 @@ def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
                     weight = "bold" if abs(each[0]) > each[1] else "normal"
                     colour = "white" if abs(each[0]) > 5 else "black"
                     axis.text(x, y, f"{each[0]:+.1f}", ha="center", va="center", weight=weight, color=colour)
-    figure.colorbar(drawn, ax=axes[0], label="points above class-balanced random")
+    figure.colorbar(drawn, ax=shown, label="points above class-balanced random")
     figure.savefig(path)
 
 
