@@ -6,6 +6,7 @@ What is smaller than on the pages is settled here alone: `FILLED` says what stan
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
@@ -88,9 +89,16 @@ class Reader:
         if "dataset=ingest/KEY" in filled:
             key = min(path.parent.name for path in self.folder.glob("runs/ingest/*/artifact.json"))
             filled[filled.index("dataset=ingest/KEY")] = f"dataset=ingest/{key}"
-        main(small(filled))
+        filled = [path for word in filled for path in _expanded(word)]
+        stored = any("/reports/" in word for word in filled)  # such a report takes no settings
+        main(filled if stored else small(filled))
         if filled[0] == "export":
             assert Path(filled[-1]).exists()
+
+
+def _expanded(word: str) -> list[str]:
+    """The paths that a shell makes of `runs/reports/NAME-*`; another word itself."""
+    return sorted(glob.glob(word)) if "/reports/" in word and "*" in word else [word]
 
 
 def shell(script: Sequence[Sequence[str]], folder: Path) -> None:

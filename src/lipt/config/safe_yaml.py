@@ -55,11 +55,11 @@ class _Loader(yaml.SafeLoader):
             raise
         except Exception as error:  # PyYAML lets ValueError, KeyError, AttributeError ... of a wrong value through
             raise RefusedError(None, None, f"no {node.tag.rpartition(':')[2]}: {error}", node.start_mark) from error
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            raise RefusedError(None, None, f"a number with more than {_MAX_BITS} bits", node.start_mark)
         if isinstance(value, int | float) and _SURPRISING.match(node.value):
             why = f"{node.value} is the number {value:g} in YAML; write that number, or quote the text"
             raise RefusedError(None, None, why, node.start_mark)
-        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-            raise RefusedError(None, None, f"a number with more than {_MAX_BITS} bits", node.start_mark)
         return value
 
 
