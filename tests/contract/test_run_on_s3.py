@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import parse_config
-from lipt.flow.address import report_key
+from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import export
 from lipt.progress import Reporter
@@ -21,7 +21,7 @@ def test_the_same_artifacts_in_a_bucket_and_in_a_folder(s3: str, tmp_path: Path)
     run_with_baseline(in_folder)
     assert document is not None
     assert digests(in_bucket.workspace) == digests(in_folder.workspace)
-    stored = in_bucket.workspace.store.read(report_key(in_bucket.config, "json"), kind="other")
+    stored = in_bucket.workspace.store.read(f"{report_folder(in_bucket.config)}/report.json", kind="other")
     assert Document.model_validate_json(stored) == document
     resumed = tiny_context(f"{s3}/runs")
     run_with_baseline(resumed)

@@ -18,7 +18,7 @@ from lipt.cli import main
 from lipt.config import parse_config
 from lipt.data.chunks import Dataset
 from lipt.data.sources import open_source
-from lipt.flow.address import report_key
+from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import folder_names, safe_key, safe_name
 from tests.tiny import tiny_context
@@ -212,9 +212,9 @@ def chunks_of(chosen: dict[str, dict[str, object]], store: Path) -> list[tuple[s
 def copy_report(ran: Path, other: Path, config: dict[str, object]) -> None:
     """The report of the run, where that of the configuration on another workspace would lie."""
     mine, moved = parse_config(config), parse_config(config | {"workspace": f"{other}/runs"})
-    target = other / "runs" / report_key(moved, "json")
+    target = other / "runs" / f"{report_folder(moved)}/report.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ran / "runs" / report_key(mine, "json"), target)
+    shutil.copy(ran / "runs" / f"{report_folder(mine)}/report.json", target)
 
 
 def test_a_store_of_format_1_is_exported_by_position(

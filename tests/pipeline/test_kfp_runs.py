@@ -15,7 +15,7 @@ import yaml
 from kfp import components, local
 
 from lipt.config import Config
-from lipt.flow.address import report_key
+from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.pods.spec import configure
 from lipt.report.document import Document
@@ -94,7 +94,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, store: str) -> Finished:
 
 def document_of(finished: Finished) -> Document:
     return Document.model_validate_json(
-        finished.workspace.store.read(report_key(finished.config, "json"), kind="other")
+        finished.workspace.store.read(f"{report_folder(finished.config)}/report.json", kind="other")
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from lipt.config import parse_config
-from lipt.flow.address import report_key
+from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.runtime.context import Context
 from tests.programs import run_python
@@ -32,7 +32,7 @@ def test_it_imports_nothing_that_trains_or_draws_and_leaves_the_report(tmp_path:
     ctx = Context.of(parse_config(settings))
     document = run_with_baseline(ctx)
     assert document is not None
-    files = [tmp_path / "runs" / report_key(ctx.config, kind) for kind in ("html", "json")]
+    files = [tmp_path / "runs" / f"{report_folder(ctx.config)}/report.{kind}" for kind in ("html", "json")]
     before = [file.read_bytes() for file in files]
     *shown, modules = run_python("-c", RUNS, str(path)).splitlines()
     assert [file.read_bytes() for file in files] == before
@@ -45,7 +45,7 @@ def test_a_report_that_is_gone_or_damaged_is_written_again(tmp_path: Path) -> No
     changes = {"workspace": str(tmp_path), "select": {"algorithm": "random"}, "train": {"epochs": 1}}
     ctx = Context.of(parse_config(TINY | changes))
     run_with_baseline(ctx)
-    html, document = (tmp_path / report_key(ctx.config, kind) for kind in ("html", "json"))
+    html, document = (tmp_path / f"{report_folder(ctx.config)}/report.{kind}" for kind in ("html", "json"))
     html.unlink()
     run_with_baseline(Context.of(ctx.config))
     assert html.is_file()

@@ -14,7 +14,7 @@ import pytest
 from lipt.config import override
 from lipt.data.chunks import Dataset
 from lipt.errors import IntegrityError, RunError, UsageError
-from lipt.flow.address import report_key
+from lipt.flow.address import report_folder
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import has_swarm, merge_jigsaws, prepare, run
 from lipt.flow.outcome import Outcome
@@ -50,7 +50,7 @@ def test_the_report_shows_selection_and_random_at_the_same_budgets(finished: tup
         random.epochs,
     )
     assert all(0.1 <= row.accuracy[0] <= 1 for row in document.rows)
-    html = (folder / report_key(tiny_context(folder).config, "html")).read_text()
+    html = (folder / f"{report_folder(tiny_context(folder).config)}/report.html").read_text()
     assert html.lower().startswith("<!doctype html>")
     assert "http://" not in html.replace("http://www.w3.org", "")
     assert document.merge is not None

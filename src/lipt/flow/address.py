@@ -2,7 +2,6 @@
 
 import hashlib
 from contextlib import suppress
-from typing import Literal
 
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config
@@ -24,11 +23,6 @@ def report_folder(config: Config, *, comparison: bool = False) -> str:
 def folder_of(document: Document) -> str:
     """Where this report lies."""
     return f"reports/{document.run_id}"
-
-
-def report_key(config: Config, kind: Literal["html", "json"]) -> str:
-    """The key of a configuration's report in the workspace."""
-    return f"{report_folder(config)}/report.{kind}"
 
 
 def page_of(store: Store, folder: str) -> str:

@@ -57,7 +57,11 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
 
 
 def _check_single_images(config: Config, model: nn.Module, size: tuple[int, int]) -> None:
-    """Where a batch is a single image, BatchNorm needs more than one value per channel."""
+    """Train on one image, if a setting asks for batches of one: BatchNorm needs several values per channel.
+
+    Raises:
+        UsageError: it has one value per channel; names the settings.
+    """
     sizes = {"train.batch_size": config.train.batch_size}
     if trains_models(config):
         sizes["initialise.batch_size"] = config.initialise.batch_size

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from lipt.adapters.store import MissingObjectError
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
-from lipt.flow.address import folder_of, read_report, run_id
+from lipt.flow.accounting_view import paper_accounting
+from lipt.flow.address import read_report, report_folder, run_id
 from lipt.flow.certainty_view import score_check
 from lipt.flow.done_view import done_view
 from lipt.flow.graph import has_swarm, needs_models
@@ -19,13 +20,12 @@ from lipt.flow.provenance_view import links_view, provenance_view
 from lipt.flow.race_view import race_rows
 from lipt.flow.subset_view import chosen_names, subset_view
 from lipt.flow.variants import LONGER, Variant
-from lipt.ledger import Cost, elapsed_s, paper_epochs_read
+from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, passes_of, reason_of_auto
 from lipt.runtime.artifact import Artifact
-from lipt.runtime.dataset import open_dataset
 from lipt.selection.auto import AUTO
 
 _ORIGIN = {
@@ -88,8 +88,8 @@ def write_report(
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
     reused = ctx.workspace.reused if whole else set()
     ledger = [_ledger_row(artifact, costs[artifact.ref], earlier=artifact.ref in reused) for artifact in artifacts]
-    run = run_id(ctx.config, comparison=comparison)
-    if (stored := _stored(ctx, f"reports/{run}", [entry.name for entry in entries], ledger, engine)) is not None:
+    folder = report_folder(ctx.config, comparison=comparison)
+    if (stored := _stored(ctx, folder, [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
     from lipt.report.html_page import render  # imports matplotlib: a second
 
@@ -104,13 +104,13 @@ def write_report(
         files["chosen.txt"] = names
     document = doc.Document(
         title=ctx.config.name,
-        run_id=run,
+        run_id=run_id(ctx.config, comparison=comparison),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
         profile=ctx.config.profile,
         done=done_view(first, [other.label for other in others], _seeds(entries), provenance.host),
         workspace=ctx.workspace.store.uri,
-        links=links_view(first, f"reports/{run}", files),
+        links=links_view(first, folder, files),
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=merge_view(first),
         race=race_rows(ctx.config, first.race, first.subset),
@@ -120,12 +120,12 @@ def write_report(
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in entries],
         ledger=ledger,
-        paper_accounting=_paper_accounting(ctx, attempt, first, costs),
+        paper_accounting=paper_accounting(attempt, first, costs),
         provenance=provenance,
     )
     files |= {"report.json": document.model_dump_json(indent=1).encode(), "report.html": render(document).encode()}
     for name, data in files.items():
-        ctx.workspace.store.write(f"{folder_of(document)}/{name}", data, kind="other")
+        ctx.workspace.store.write(f"{folder}/{name}", data, kind="other")
     return document
 
 
@@ -266,37 +266,6 @@ def _ledger_row(artifact: Artifact, cost: Cost, *, earlier: bool) -> doc.LedgerR
         requests=cost.requests,
         **traffic,
         **trained,
-    )
-
-
-def _paper_accounting(ctx: Context, attempt: Attempt, outcome: Outcome, costs: dict[str, Cost]) -> doc.PaperAccounting:
-    config = outcome.config
-    splits = open_dataset(attempt, outcome.prepared.dataset).manifest.splits["train"]
-    one_epoch = sum(chunk.size for chunk in splits.chunks) * (1 - config.data.validation_fraction)
-
-    def measured(*stages: str) -> float:
-        return sum(costs[a.ref].read.get("data", 0) for a in outcome.artifacts() if a.stage in stages) / one_epoch
-
-    method = "lipt" if has_swarm(config) else "none"
-    pretraining, main = paper_epochs_read(method, config.select.fraction, epochs=config.train.epochs)
-    classic = "gradmatch" if config.select.algorithm == "gradmatch" else "grand"
-    classic_total = sum(paper_epochs_read(classic, config.select.fraction, epochs=config.train.epochs))
-    return doc.PaperAccounting(
-        paper=doc.Accounting(
-            pretrain_epochs=pretraining,
-            main_epochs=main,
-            full_epochs=config.train.epochs,
-            classic_epochs=classic_total,
-            saved_vs_classic=1 - (pretraining + main) / classic_total,
-        ),
-        measured=doc.Accounting(
-            pretrain_epochs=measured(*PRETRAINING),
-            selection_epochs=measured("score", "select"),
-            main_epochs=measured("train"),
-        ),
-        note=f"The paper's classic pre-training is that of {'GradMatch' if classic == 'gradmatch' else 'GraNd'}. The "
-        "paper counts one read of the data per epoch. Here, data that fit in memory are read once, and the bytes that "
-        "the store client transferred are counted.",
     )
 
 

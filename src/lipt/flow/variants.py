@@ -36,10 +36,9 @@ def baseline_of(config: Config) -> Variant | None:
     """The baseline of a run: a random subset with the same two budgets, class-balanced if the selection is balanced.
 
     If the selection is itself random, or is repeated during the training (so that all data are kept), the baseline is
-    RS2 with the same trained budget. If the run is RS2, the
-    baseline is a fixed random subset. Draws that are led by losses from all data, and a start from theta_p, are
-    compared with uniform draws from random weights (RS2, or all data). None if it is switched off, or the run trains on
-    all data.
+    RS2 with the same trained budget. If the run is RS2, the baseline is a fixed random subset. Draws that are led by
+    losses from all data, and a start from theta_p, are compared with uniform draws from random weights (RS2, or all
+    data). None if it is switched off, or the run trains on all data.
     """
     settings = config.train
     is_random = algorithm_of(config) in ("random", "stratified")
@@ -103,10 +102,7 @@ def variants(config: Config) -> dict[str, Variant]:
         ),
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
         "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": _chosen_by("grand")}),
-        "theta-star": (
-            "theta_* alone",
-            {"merge": {"method": "none"}},
-        ),
+        "theta-star": ("theta_* alone", {"merge": {"method": "none"}}),
         "swarm-dual": (
             "LiPT, DUAL over the swarm",
             {"select": _chosen_by("dual"), "score": {"model": "jigsaws"}, "train": _PLAIN},

@@ -177,7 +177,7 @@ class SweepRuns:
         if then is None or now is None or then == now:
             return True
         del self._reports[key]
-        self.say(f"{key} trained another network: its code has changed since")
+        self.say(f"{key} runs again: the code of its network has changed")
         return False
 
     def _start(self, store: Store) -> None:

@@ -99,10 +99,10 @@ def _line(row: Row, rows: Sequence[Row]) -> Line:
 
 def _delta_cell(row: Row, rows: Sequence[Row]) -> Cell:
     reference = strongest_random(row, rows)
+    if reference is row or any(strongest_random(each, rows) is row for each in rows if each.role == "selected"):
+        return Cell("reference")
     if reference is None:
         return Cell(DASH)
-    if reference is row:
-        return Cell("reference")
     delta = difference(row, reference)
     tone = delta.level if delta.level != "unknown" else ""
     if delta.half_width is None:

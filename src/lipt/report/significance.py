@@ -136,9 +136,7 @@ def same_budgets(row: Row, other: Row) -> bool:
 def strongest_random(row: Row, rows: Sequence[Row]) -> Row | None:
     """The best random baseline at the budgets of `row`: a subset, or RS2 for a selected row.
 
-    A method must beat this one, not only a weaker one.
-
-    Of runs side by side, those with the most common seeds count.
+    A method must beat this one, not only a weaker one. Of runs side by side, those with the most common seeds count.
     """
     fresh = "rs2" if row.role == "selected" else ""
     rivals = [other for other in rows if other.role == "random" or other.name == fresh]

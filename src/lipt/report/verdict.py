@@ -88,18 +88,23 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
 def _headline(row: Row, random: Row, delta: Difference) -> str:
     points, shares = format_points(delta.mean), _shares(row)
     if delta.at_chance:
-        return f"{row.label} and {random.label} are both at chance at {shares}: the comparison says nothing."
+        return f"{row.label} and {_short(random)} are both at chance at {shares}: the comparison says nothing."
     if delta.level == "unknown":
         return (
-            f"{row.label}: {points} points against {random.label} at {shares}; "
+            f"{row.label}: {points} points against {_short(random)} at {shares}; "
             f"{_seeds(delta)} not enough to tell which is better."
         )
     claim = {
-        "wins": f"{row.label} beats {random.label}",
-        "loses": f"{row.label} does not beat {random.label}: it is worse",
-        "tie": f"{row.label} does not measurably beat {random.label}",
+        "wins": f"{row.label} beats {_short(random)}",
+        "loses": f"{row.label} does not beat {_short(random)}: it is worse",
+        "tie": f"{row.label} does not measurably beat {_short(random)}",
     }[delta.level]
     return f"{claim}, {points} points at {shares}."
+
+
+def _short(row: Row) -> str:
+    """The label without its explanation, with its run: `RS2 [RUN]` of `RS2: fresh random draw every epoch [RUN]`."""
+    return re.sub(r":[^\[]*(?= \[|$)", "", row.label)
 
 
 def _random_headline(row: Row) -> str:
@@ -170,7 +175,7 @@ def _price_over_random(row: Row, random: Row) -> Iterator[str]:
     """The cost of the selection, compared with random, which costs nothing."""
     ratios = list(_ratios(row, random))
     if ratios:
-        yield f"Selection is not free: compared with {random.label} it takes {_join(ratios)}."
+        yield f"Selection is not free: compared with {_short(random)} it takes {_join(ratios)}."
 
 
 def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
@@ -229,9 +234,11 @@ def _at_same_epoch_budget(row: Row, others: Sequence[Row]) -> Iterator[str]:
     rivals = [other for other in others if same_epoch_budget(row, other) and not same_budgets(row, other)]
     rivals.sort(key=mean_accuracy, reverse=True)
     for other in rivals:
-        name = re.sub(r":[^\[]*(?= \[|$)", "", other.label)  # without its explanation, with its run
         kept = format_budget(other.kept_fraction)
-        yield f"{name} keeps {kept} of the data and trains on as many images per epoch: {_difference(other, row)}."
+        yield (
+            f"{_short(other)} keeps {kept} of the data and trains on as many images per epoch: "
+            f"{_difference(other, row)}."
+        )
 
 
 def _against_full(row: Row, others: Sequence[Row]) -> Iterator[str]:

@@ -52,6 +52,7 @@ def passes_of(config: Config, candidates: int) -> float:
 
 
 def _auto(config: Config) -> str:
+    """What `auto` chooses here along the trajectory of the trained network, for a short training."""
     settings = config.select
     return resolve(AUTO, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
 

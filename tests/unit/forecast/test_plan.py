@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from lipt.cli import cli
 from lipt.errors import UsageError
-from lipt.flow.address import report_key
+from lipt.flow.address import report_folder
 from lipt.report.document import Document
 from lipt.runtime.context import Context
 from tests.tiny import TINY
@@ -37,7 +37,7 @@ def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Pa
     assert document["wall_s"] == pytest.approx(sum(stage["wall_s"] for stage in document["stages"]))
     assert document["machine"]["fits"]["train"]["per_flop"] > 0
     report = Document.from_json(
-        ran.workspace.store.read(report_key(ran.config, "json"), kind="other"), origin="the report"
+        ran.workspace.store.read(f"{report_folder(ran.config)}/report.json", kind="other"), origin="the report"
     )
     walls = report.rows[0].stage_wall_s
     assert {stage: document["measured_wall_s"][stage] for stage in ("pretrain", "merge")} == {

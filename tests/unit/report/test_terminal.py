@@ -10,7 +10,7 @@ from report_samples import comparison, document, row
 from rich.console import Console
 
 from lipt.config import parse_config
-from lipt.flow.address import report_key
+from lipt.flow.address import report_folder
 from lipt.report.comparison import COLUMNS, comparison_groups
 from lipt.report.document import RaceRow
 from lipt.report.terminal import (
@@ -117,7 +117,7 @@ def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> 
     settings = {"name": "tiny", "workspace": str(tmp_path)}
     config = tmp_path / "tiny.yaml"
     config.write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
-    stored = tmp_path / report_key(parse_config(settings), "json")
+    stored = tmp_path / f"{report_folder(parse_config(settings))}/report.json"
     stored.parent.mkdir(parents=True)
     stored.write_text(document().model_dump_json())
     narrow = on_terminal(80, "-m", "lipt", "report", str(config)).splitlines()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from report_samples import comparison, row
 
+from lipt.report.comparison import comparison_groups
 from lipt.report.significance import accuracy_interval, at_chance, difference, group_by_budgets, strongest_random
 from lipt.report.verdict import judge
 
@@ -165,9 +166,12 @@ def test_the_strongest_random_row_is_the_reference():
 
 def test_a_selection_that_keeps_all_is_compared_with_fresh_draws():
     ours = row("lipt", [0.78, 0.79, 0.8], "selected", kept_fraction=1.0)
-    rs2, fixed = row("rs2", [0.7] * 3, kept_fraction=1.0), row("stratified", [0.9] * 3, "random")
+    rs2 = row("rs2", [0.7] * 3, kept_fraction=1.0, label="RS2: fresh random draw every epoch")
+    fixed = row("stratified", [0.9] * 3, "random")
     verdict = judge([ours, rs2, fixed])
-    assert (verdict.level, verdict.headline.startswith("lipt beats rs2")) == ("wins", True)
+    assert (verdict.level, verdict.headline[:18]) == ("wins", "lipt beats RS2, +9")
+    (lines,) = (lines for lines in comparison_groups([ours, rs2, fixed]) if len(lines) == 2)
+    assert [line.results[2].text for line in lines][1] == "reference"
     assert not any("At the same budgets" in sentence for sentence in verdict.sentences)
 
 

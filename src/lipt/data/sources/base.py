@@ -131,6 +131,7 @@ class Listing:
     """A source without its images."""
 
     fingerprint: str
+    """That of the source."""
     classes: tuple[str, ...]
     counts: dict[str, tuple[int, ...]]
     """Images of each class, by split."""
