@@ -184,6 +184,9 @@ class Flaky:
             if fault in ANSWERS:
                 client.recv(65536)
                 client.sendall(ANSWERS[fault])
+                client.shutdown(socket.SHUT_WR)
+                while client.recv(65536):  # closed with a part of the request unread, it would reset the connection,
+                    pass  # and the client would try again instead of reading the answer
                 return
             with socket.create_connection(self._target) as server:
                 threading.Thread(target=_relay, args=(client, server), daemon=True).start()
