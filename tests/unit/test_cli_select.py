@@ -292,6 +292,14 @@ def test_select_never_replaces_what_it_reads(
     assert Path(to).read_bytes() == before
 
 
+@pytest.mark.usefixtures("scored")
+def test_select_writes_only_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for target in ("", ".", f"file://{tmp_path}"):
+        with pytest.raises(UsageError, match=r"^--to .* is no file"):
+            here("select", "--labels", "labels.npy", "--features", "features.npy", "--to", target)
+
+
 def test_select_ends_with_one_error_and_a_remedy(tmp_path: Path) -> None:
     ended = lipt("select", "--labels", str(tmp_path / "nowhere.npy"), "--to", str(tmp_path / "subset.parquet"))
     assert (ended.returncode, ended.stdout) == (2, "")

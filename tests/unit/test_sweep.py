@@ -99,12 +99,15 @@ def sweep() -> Sweep:
         ("[{select.fraction: [0.1]}, {train.epochs: [3]}]", "select.fraction=0.3", False),
         ("{a: {b: {train.epochs: 3}, c: {}}}", "train.epochs=5", False),
         ("{select.fraction: [0.1]}", "select.algorithm=random", False),
+        ("{select.fraction: [0.1]}", "select={fraction: 0.3, algorithm: random}", True),
+        ("{select.fraction: [0.1]}", "select={algorithm: random}", False),
     ],
 )
 def test_an_override_that_no_point_follows_is_refused(grid: str, override: str, refused: bool, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text(f"grid: {grid}")
-    what = f"--set {override} changes nothing: the grid of {path} sets {override.partition('=')[0]} at every point"
+    setting = override.partition("=")[0] if "{" not in override else "select.fraction"
+    what = f"--set {override} does not change {setting}: the grid of {path} sets it at every point"
     with pytest.raises(UsageError, match=re.escape(what)) if refused else nullcontext():
         load_sweep(str(path), [override])
 

@@ -76,8 +76,10 @@ def parse_pairs(
 def check_target(option: str, target: str, inputs: Iterable[str]) -> None:
     """
     Raises:
-        UsageError: the target is one of the inputs, perhaps under another name.
+        UsageError: the target is empty, a folder, or one of the inputs, perhaps under another name.
     """
+    if not target or os.path.isdir(target.removeprefix("file://")):
+        raise UsageError(f"{option} '{target}' is no file", f"name a file for {option}")
     path = target.removeprefix("file://")
     for each in inputs:
         if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):

@@ -4,6 +4,7 @@ A profile replaces the defaults that differ in a published protocol. A user's se
 `train.epochs` also overrides the `train.steps` of a profile.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -84,9 +85,18 @@ def with_overrides(
     places = dict(places)
     for text in overrides:
         keys, value = _override(text)
-        places[keys] = f"--set {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'}"
+        place = f"--set {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'}"
+        places |= dict.fromkeys(_settings_in(keys, value), place)
         document = overlay(document, nested(keys, value))
     return document, places
+
+
+def _settings_in(keys: tuple[str, ...], value: Any) -> Iterator[tuple[str, ...]]:
+    """The keys of a value, and if it is a mapping, of each value in it."""
+    yield keys
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _settings_in((*keys, str(key)), below)
 
 
 def nested(keys: tuple[str, ...], value: Any) -> dict[str, Any]:

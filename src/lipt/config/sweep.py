@@ -139,7 +139,7 @@ _Axes = dict[str, list[tuple[Any, dict[str, Any]]]]
 def _check_overrides(grids: Sequence[_Axes], places: Places, origin: str) -> None:
     """
     Raises:
-        UsageError: --set changes nothing, because the grid has a value of that setting at every point.
+        UsageError: --set names a setting that has a value of the grid at every point.
     """
 
     def always_set(values: list[tuple[Any, dict[str, Any]]], keys: tuple[str, ...]) -> bool:
@@ -150,7 +150,7 @@ def _check_overrides(grids: Sequence[_Axes], places: Places, origin: str) -> Non
         replaced = all(any(always_set(values, keys) for values in axes.values()) for axes in grids)
         if place.startswith("--set ") and replaced:
             raise UsageError(
-                f"{place} changes nothing: the grid of {origin} sets {'.'.join(keys)} at every point",
+                f"{place} does not change {'.'.join(keys)}: the grid of {origin} sets it at every point",
                 "remove --set, or change the grid",
             )
 

@@ -54,6 +54,11 @@ def recognise(spec: str, format: str = "auto") -> type[Source]:  # noqa: A002 - 
     for kind in FORMATS.values():
         if kind.recognises(spec):
             return kind
+    if "://" in spec:
+        raise UsageError(
+            f"{spec} is in an object store, but images are read from a local folder",
+            "copy them to this machine; if a data set was ingested there already, use it as data.source",
+        )
     if not is_folder(spec):
         raise UsageError(
             f"{spec}: no such folder", f"name a folder or tars, or {did_you_mean(spec, sources_without_files())}"

@@ -31,6 +31,7 @@ def pixels(source: Source, split: str, i: int) -> np.ndarray:
         ("digts", "auto", "digts: no such folder\n  -> name a folder or tars, or did you mean 'digits'?"),
         ("/no/such/folder", "auto", "no such folder"),
         ("/no/such/folder", "imagefolder", "is not a folder"),
+        ("s3://bucket/images", "auto", "s3://bucket/images is in an object store"),
         ("wds:/no/such/*.tar", "auto", "no such tar"),
         ("/no/such/x-*.tar", "auto", "no such tar"),
     ],
