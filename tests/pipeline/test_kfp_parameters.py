@@ -84,6 +84,8 @@ def test_engines_without_types_hand_over_text() -> None:
     [
         {},
         {"profile": "paper", "dispatch": {"jigsaws": 3}},
+        {"profile": "paper", "select": {"algorithm": "glister"}},
+        {"profile": "paper", "select": {"algorithm": "auto", "fraction": 0.2}},
         {"model": {"width": 8}, "train": {"epoch_fraction": 0.05}, "select": {"options": {"beta": 0.3}}},
         {"name": "x", "data": {"flip": False}, "merge": {"method": "uniform"}, "seed": 5, "device": "cpu"},
         {"pretrain": {"density": [0.5, 0.6]}, "select": {"algorithm": "random"}, "compare": {"seeds": [1]}},

@@ -41,10 +41,22 @@ UNSET_IF_ZERO = {"width", "epoch_fraction"}
 _EPOCHS = Train().epochs
 
 
+def _value_at(settings: dict[str, Any], setting: str, missing: Any = None) -> Any:
+    """The value of `section.key` or `key`."""
+    section, _, key = setting.rpartition(".")
+    return (settings.get(section, {}) if section else settings).get(key, missing)
+
+
+#: Setting -> its default, of the settings that have a parameter.
+_DEFAULTS = {setting: _value_at(Config().model_dump(mode="json"), setting) for setting, _ in PARAMETERS.values()}
+
+
 def configure(config: str, **parameters: Any) -> Config:
     """The configuration of a run that was started with pipeline parameters.
 
-    A run must use the parameters that the engine shows. So `config` and the profile may not contradict them.
+    A run must use the parameters that the engine shows. So `config` may not contradict them. Nor may the profile
+    contradict a parameter that has its default value, because then nobody may have chosen that value; `config` can
+    confirm it. Another value replaces the profile's.
 
     Args:
         config: YAML of the settings that have no parameter.
@@ -60,11 +72,13 @@ def configure(config: str, **parameters: Any) -> Config:
         value = _typed(name, given)
         if name in UNSET_IF_ZERO and not value:
             continue
-        section, _, key = PARAMETERS[name][0].rpartition(".")
-        for origin, settings in (("config", document), ("the profile", profile)):
-            found = (settings.get(section, {}) if section else settings).get(key, value)
-            if found != value:
-                conflicts.append(f"parameter {name} is {value!r}, {origin} says {PARAMETERS[name][0]}: {found!r}")
+        setting = PARAMETERS[name][0]
+        section, _, key = setting.rpartition(".")
+        origin, found = "config", _value_at(document, setting)
+        if found is None and value == _DEFAULTS[setting]:
+            origin, found = "the profile", _value_at(profile, setting)
+        if found not in (None, value):
+            conflicts.append(f"parameter {name} is {value!r}, {origin} says {setting}: {found!r}")
         if name == "epochs" and value == _EPOCHS:
             continue  # engines also pass a default, and only epochs that somebody wrote override a profile's steps
         (document.setdefault(section, {}) if section else document)[key] = value
@@ -82,13 +96,16 @@ def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
     document = config.model_dump(mode="json")
     epochs = {"train": {"epochs": config.train.epochs}} if config.train.epochs != _EPOCHS else {}
     rest = _changed(document, parse_config({"profile": config.profile} | epochs).model_dump(mode="json"))
-    parameters = {}
+    parameters, profile = {}, PROFILES[config.profile]
     for name in names:
         if name not in PARAMETERS:
             continue
-        section, _, key = PARAMETERS[name][0].rpartition(".")
-        value = (document[section] if section else document)[key]
+        setting = PARAMETERS[name][0]
+        section, _, key = setting.rpartition(".")
+        value = _value_at(document, setting)
         parameters[name] = 0 if value is None and name in UNSET_IF_ZERO else value
+        if value == _DEFAULTS[setting] != _value_at(profile, setting, value):
+            continue  # `config` confirms it
         holder = rest.get(section, {}) if section else rest
         holder.pop(key, None)
         if section and not holder:

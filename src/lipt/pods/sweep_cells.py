@@ -37,7 +37,7 @@ class Cell:
         if steps is not None:
             alone["train"]["steps"] = steps
         config, default = override(changed, alone), Config()
-        # Parameters of a pipeline must not contradict its profile, but rows change what a profile sets.
+        # A row writes all its settings. Without the profile, equal rows of two profiles are one run.
         unused = ["compare", "profile"]
         if not trains_models(config):
             unused += ["initialise", "dispatch", "pretrain", "merge", "score"]
