@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,39 +100,37 @@ def _difference(measured: tuple[float, float, int] | None) -> str:
 
 
 def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
-    """A panel per number of steps: rules against kept shares, coloured by the gain. Cells have three seeds or more."""
+    """Rules against kept shares, coloured by the gain; a panel per number of steps. Cells have three seeds or more."""
     from matplotlib import pyplot
 
-    found = {cell: of_seed for cell, of_seed in found.items() if len(of_seed) >= 3 or cell[2] == "random"}
-    panels = sorted({cell[0] for cell in found if cell[2] != "random" and gain(found, cell)})
-    fractions = sorted({cell[1] for cell in found})
-    rows = math.ceil(len(panels) / 2)
-    figure, axes = pyplot.subplots(rows, 2, figsize=(11, 4 * rows), squeeze=False, layout="constrained")
-    shown = list(axes.flat[: len(panels)])
-    for axis in axes.flat[len(panels) :]:
-        axis.remove()
+    enough = {cell: of_seed for cell, of_seed in found.items() if len(of_seed) >= 3 or cell[2] == "random"}
+    gains = {cell: each for cell in enough if cell[2] != "random" and (each := gain(enough, cell))}
+    measured = Counter((rule, epochs) for _, _, rule, epochs in gains)
+    rules = sorted(measured, key=lambda rule: (-measured[rule], rule))
+    shares = {steps: sorted({cell[1] for cell in gains if cell[0] == steps}) for steps in sorted({c[0] for c in gains})}
+    columns = [len(each) for each in shares.values()]
+    figure, axes = pyplot.subplots(
+        1, len(shares), figsize=(3.4 + 0.62 * sum(columns), 1.3 + 0.34 * len(rules)), width_ratios=columns, sharey=True,
+        squeeze=False, layout="constrained",
+    )  # fmt: skip
     drawn: Any = None
-    for axis, steps in zip(shown, panels, strict=True):
-        rules = sorted(
-            {(cell[2], cell[3]) for cell in found if cell[0] == steps and gain(found, cell) and cell[2] != "random"}
-        )
-        gains = [
-            [gain(found, (steps, f, *rule)) if (steps, f, *rule) in found else None for f in fractions]
-            for rule in rules
-        ]
-        values = [[each[0] if each else float("nan") for each in row] for row in gains]
+    for axis, (steps, fractions) in zip(axes.flat, shares.items(), strict=True):
+        cells = [[gains.get((steps, fraction, *rule)) for fraction in fractions] for rule in rules]
+        values = [[each[0] if each else float("nan") for each in row] for row in cells]
         drawn = axis.imshow(values, cmap="RdBu", vmin=-8, vmax=8, aspect="auto")
-        axis.set_title(f"{steps:,} steps")
+        axis.set_title(f"{steps:,} steps", fontsize="medium")
         axis.set_xticks(range(len(fractions)), [f"{fraction:.0%}" for fraction in fractions])
         axis.set_yticks(range(len(rules)), [f"{rule}, {epochs} epochs" if epochs else rule for rule, epochs in rules])
-        for y, row in enumerate(gains):
+        axis.tick_params(length=0)
+        for y, row in enumerate(cells):
             for x, each in enumerate(row):
                 if each:
                     weight = "bold" if abs(each[0]) > each[1] else "normal"
                     colour = "white" if abs(each[0]) > 5 else "black"
-                    axis.text(x, y, f"{each[0]:+.1f}", ha="center", va="center", weight=weight, color=colour)
-    figure.colorbar(drawn, ax=shown, label="points above class-balanced random")
-    figure.savefig(path)
+                    axis.text(x, y, f"{each[0]:+.1f}", ha="center", va="center", weight=weight, color=colour, size=9)
+    figure.supxlabel("share of the images that is kept", fontsize="medium")
+    figure.colorbar(drawn, ax=list(axes.flat), label="points above class-balanced random")
+    figure.savefig(path, metadata={"Date": None})
 
 
 def _lines(*results: Path) -> list[str]:

@@ -16,7 +16,7 @@ _TARGETS = re.compile(r"""(?:\]\(|\bsrc="|\bsrcset=")([^)"]+)[)"]""")
 
 
 def test_the_figures_are_those_of_the_results() -> None:
-    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    results = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/results").glob("*.md"))
     figures = re.findall(r"[+−]?\d+\.\d ± \d+\.\d", README)
     assert figures
     assert [figure for figure in figures if figure not in results] == []
@@ -48,5 +48,5 @@ def test_links_are_absolute_on_the_package_index() -> None:
     assert "git clone https://example.org/me/lipt lipt" in text
     assert "(https://example.org/me/lipt/raw/v1/docs/figures/idea.svg)" in text
     assert '"https://example.org/me/lipt/raw/v1/docs/figures/report-dark.png"' in text
-    assert "(https://example.org/me/lipt/blob/v1/docs/results.md)" in text
+    assert "(https://example.org/me/lipt/blob/v1/docs/results/index.md)" in text
     assert "(https://proceedings.mlr.press/v202/ro23a.html)" in text

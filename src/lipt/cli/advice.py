@@ -21,7 +21,7 @@ from lipt.report.terminal import print_table
 from lipt.runtime.context import Context
 
 _NOTES = (
-    "gain: points above a random subset of the same size, on CIFAR-10 with small networks; docs/results.md has the "
+    "gain: points above a random subset of the same size, on CIFAR-10 with small networks; docs/results has the "
     "tables. Measure on your data with `lipt compare`.",
     "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
     "image of the subset 100 times or more. Otherwise spend them on more steps.",

@@ -1,6 +1,6 @@
 """The cost of each share to keep and of each way to choose, and the option that was best in our measurements.
 
-The gains stand in docs/results.md; a test compares them. Only options that helped in a measurement are advised.
+The gains stand in docs/results; a test compares them. Only options that helped in a measurement are advised.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def algorithm_of(config: Config) -> str:
 
 
 def selecting(config: Config, candidates: int = 0) -> Select:
-    """The section `select`; with `ccs` in place of `auto` where `ccs` gained more than `dual`: docs/results.md.
+    """The section `select`; with `ccs` in place of `auto` where `ccs` gained more than `dual`: docs/results.
 
     That is along the trajectory of another network than the trained one, and in long trainings.
 

@@ -14,7 +14,7 @@ AUTO = "auto"
 PAYS_UNTIL = 0.05
 #: The same with scores along the trajectory of a training.
 TRAJECTORY_PAYS_UNTIL = 0.3
-#: Points that `ccs` on the scores of theta_p gained over a random subset on CIFAR-10, by share: docs/results.md.
+#: Points that `ccs` on the scores of theta_p gained over a random subset on CIFAR-10, by share: docs/results.
 THETA_P_GAINS: Mapping[float, str] = {0.01: "+6.4 ± 1.7", 0.05: "+0.1 ± 7.0"}
 #: Points that `dual` on ten epochs of the trained network gained over class-balanced random, by steps and share.
 DUAL_GAINS: Mapping[int, Mapping[float, str]] = {

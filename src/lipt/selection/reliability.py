@@ -5,7 +5,7 @@ correlation r of the two scores (Spearman 1904: Pearson's correlation of the ran
 scorers. That of all of them is 2 r / (1 + r) (Spearman 1910; Brown 1910).
 
 Models of an ensemble are independent trainings or jigsaws. The epochs of one trajectory are not. In our measurements
-two seeds agree about as well as the reliability says, and with `dual` on few epochs better (docs/results.md).
+two seeds agree about as well as the reliability says, and with `dual` on few epochs better (docs/results).
 
 Shape legend: N samples, K and L kept by two seeds.
 """

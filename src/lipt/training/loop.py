@@ -256,7 +256,7 @@ def batch_sizes(n: int, batch_size: int) -> list[int]:
     """Sizes of consecutive batches: as few as possible, at most `batch_size`, equal up to one image.
 
     Equal batches matter. If the rest of an epoch is a batch of two or three images, their statistics in BatchNorm and
-    their gradient are mostly noise, and one such step in each epoch costs several points of accuracy (docs/results.md).
+    their gradient are mostly noise, and one such step in each epoch costs several points of accuracy (docs/results).
     """
     count = max(1, math.ceil(n / batch_size))
     return [n // count + (index < n % count) for index in range(count)]

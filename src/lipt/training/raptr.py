@@ -224,7 +224,7 @@ def recalibrate(
     Only the process that stores or evaluates the model needs to call this.
 
     Args:
-        augment: as in the training. Statistics of images without it gave lower accuracies (docs/results.md).
+        augment: as in the training. Statistics of images without it gave lower accuracies (docs/results).
 
     Returns:
         The number of images that were forwarded; 0 if the network has no BatchNorm.
