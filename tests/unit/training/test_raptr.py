@@ -231,6 +231,23 @@ def test_batchnorm_is_that_of_the_full_network_afterwards() -> None:
     assert not torch.allclose(found["blocks.3.bn1.running_var"], before["blocks.3.bn1.running_var"], rtol=0.05)
 
 
+class Frozen(nn.Sequential):
+    """A user's network whose first BatchNorm stays in eval mode."""
+
+    def train(self, mode: bool = True) -> Frozen:
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def test_frozen_statistics_stay() -> None:
+    model, images = Frozen(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)), blocks()
+    model[1].running_mean.fill_(5)
+    recalibrate(model, images, augment=no_augmentation, seed=0, device=CPU, precision="fp32")
+    assert model[1].running_mean.tolist() == [5] * 4
+    assert model[3].running_mean.abs().min() > 0
+
+
 def test_a_network_without_batchnorm_is_not_recalibrated() -> None:
     model = network("vit_small")
     assert recalibrate(model, blocks(), augment=no_augmentation, seed=0, device=CPU, precision="fp32") == 0
