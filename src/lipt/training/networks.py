@@ -234,7 +234,11 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """Move the model to `device`, with channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
     if device.type == "cpu":
         guard_convolutions(model)
-    return model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    model = model.to(device)
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:  # `model.to` would try it with five dimensions, too, which have no such format
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+    return model
 
 
 def train_flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> tuple[int, int]:
