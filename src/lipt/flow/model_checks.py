@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 import torch
 from torch import nn
 
 from lipt.config import Config
-from lipt.errors import LiptError, UsageError, in_one_line
+from lipt.errors import LiptError, RunError, UsageError, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm, trains_models
-from lipt.flow.raptr_checks import check_blocks
+from lipt.flow.raptr_checks import check_blocks, epoch_images
 from lipt.selection.dataset import logits_and_features
+from lipt.training.loop import batch_sizes
 from lipt.training.networks import build_model, shapes_only
 
 
@@ -32,7 +34,7 @@ def check_model(config: Config, facts: Facts | None) -> int:
         if own and facts and facts.size:
             _check_outputs(model.eval(), settings.name, classes, facts.size)
         if facts and facts.size:
-            _check_single_images(config, model, facts.size)
+            _check_single_images(config, model, facts)
     check_blocks(config, model)
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -56,25 +58,42 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
         )
 
 
-def _check_single_images(config: Config, model: nn.Module, size: tuple[int, int]) -> None:
-    """Train on one image, if a setting asks for batches of one: BatchNorm needs several values per channel.
+def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None:
+    """Train on one image, if settings lead to batches of one: BatchNorm needs several values per channel.
 
     Raises:
-        UsageError: it has one value per channel; names the settings.
+        UsageError: it has one value per channel; names the setting.
     """
-    sizes = {"train.batch_size": config.train.batch_size}
-    if trains_models(config):
-        sizes["initialise.batch_size"] = config.initialise.batch_size
-    if has_swarm(config):
-        sizes["dispatch.batch_size"] = config.dispatch.batch_size
-    if 1 not in sizes.values():
+    assert facts.size is not None
+    if not (lonely := next(_lonely_images(config, facts), None)):
         return
+    why, remedy = lonely
     try:
-        model.train()(torch.zeros(1, 3, *size))
+        model.train()(torch.zeros(1, 3, *facts.size))
     except ValueError as error:
-        named = " and ".join(name for name, value in sizes.items() if value == 1)
+        height, width = facts.size
         raise UsageError(
-            f"{named} is 1: {config.model.name} cannot train on a single image of {size[0]}x{size[1]} pixels, "
+            f"{why}: {config.model.name} cannot train on a single image of {height}x{width} pixels, "
             "because its BatchNorm would see one value per channel",
-            "set it to 2 or more",
+            remedy,
         ) from error
+
+
+def _lonely_images(config: Config, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Why a training or a recalibration has a batch of one image, and what to change."""
+    try:
+        candidates = facts.candidates(config.data)
+    except RunError:  # other checks report it
+        return
+    drawn, shard = epoch_images(config, candidates), config.dispatch.batches * config.dispatch.batch_size
+    batches = [("train", drawn, config.train.batch_size)]
+    if trains_models(config):
+        batches.append(("initialise", candidates, config.initialise.batch_size))
+    if has_swarm(config):
+        batches.append(("dispatch", shard, config.dispatch.batch_size))
+        if config.merge.batchnorm != "averaged" and config.merge.recalibration_images == 1:
+            yield "merge.recalibration_images is 1", "set it to 2 or more"
+    for section, images, size in batches:
+        if batch_sizes(images, size)[-1] == 1:
+            of = "" if size == 1 else f" and an epoch has {images:,} images"
+            yield f"{section}.batch_size is {size}{of}", "set it to 3 or more" if images > 1 else "train on more images"
