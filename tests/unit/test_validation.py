@@ -177,7 +177,13 @@ class Net(nn.Module):
 class Folded(Net):
     def forward(self, x):
         return super().forward(x).view(-1)
+class TwoHeads(Net):
+    def forward(self, x):
+        y = super().forward(x)
+        return (y, y) if self.training else y
 def fits(num_classes): return Net(num_classes, 64)
+def two_heads(num_classes): return TwoHeads(num_classes, 64)
+def frozen(num_classes): return Net(num_classes, 64).requires_grad_(False)
 def large(num_classes): return Net(num_classes, 32 * 32)
 def folded(num_classes): return Folded(num_classes, 64)
 """
@@ -197,6 +203,10 @@ def test_an_own_model_gets_two_images(tmp_path: Path, monkeypatch: pytest.Monkey
         check("large")
     with pytest.raises(UsageError, match=r"returns shape \(20,\) for 2 images and 10 classes"):
         check("folded")
+    with pytest.raises(UsageError, match=r"returns a tuple for 2 images and 10 classes in train mode"):
+        check("two_heads")
+    with pytest.raises(UsageError, match=r"all weights of own_nets:frozen are frozen"):
+        check("frozen")
 
 
 def test_from_afar_it_is_said_what_was_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lipt.config import Config
 from lipt.errors import LiptError, RunError, UsageError, in_one_line
@@ -32,7 +32,7 @@ def check_model(config: Config, facts: Facts | None) -> int:
             settings.name, num_classes=classes, seed=0, width=settings.width, classifier=settings.classifier
         )
         if own and facts and facts.size:
-            _check_outputs(model.eval(), settings.name, classes, facts.size)
+            _check_outputs(model, settings.name, classes, facts.size)
         if facts and facts.size:
             _check_single_images(config, model, facts)
     check_blocks(config, model)
@@ -40,10 +40,13 @@ def check_model(config: Config, facts: Facts | None) -> int:
 
 
 def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, int]) -> None:
+    """Apply the network to two images, as it is scored and as it is trained."""
     height, width = size
+    x = torch.zeros(2, 3, height, width)
     try:
-        logits_BC, features_BD = logits_and_features(model, torch.zeros(2, 3, height, width))
-        shapes = tuple(logits_BC.shape), tuple(features_BD.shape)[:1]
+        found = {"": logits_and_features(model.eval(), x)[0]}
+        with torch.enable_grad():
+            found[" in train mode"] = model.train()(x)
     except LiptError:
         raise
     except Exception as error:
@@ -51,11 +54,15 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
             f"model.name: {name} cannot process images of {height}x{width} pixels: {in_one_line(error)}",
             "correct the model, or set data.image_size to the size that it expects",
         ) from error
-    if shapes != ((2, classes), (2,)):
-        raise UsageError(
-            f"model.name: {name} returns shape {shapes[0]} for 2 images and {classes} classes",
-            f"return logits of shape (2, {classes})",
-        )
+    for mode, logits in found.items():
+        if not isinstance(logits, Tensor) or logits.shape != (2, classes):
+            what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            raise UsageError(
+                f"model.name: {name} returns {what} for 2 images and {classes} classes{mode}",
+                f"return logits of shape (2, {classes})",
+            )
+    if not found[" in train mode"].requires_grad:
+        raise UsageError(f"model.name: all weights of {name} are frozen", "leave at least those of the classifier free")
 
 
 def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None:

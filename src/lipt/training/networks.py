@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from lipt.errors import UsageError, did_you_mean
@@ -189,6 +190,9 @@ def build_model(
             classifier = classifier or default_classifier
     if not isinstance(model, nn.Module):
         raise UsageError(f"model.name: {name} returned {type(model).__name__}, not an nn.Module", "return the network")
+    for weight, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise UsageError(f"model.name: {weight} of {name} has no size yet", "use no lazy layers: give all sizes")
     classifier, layer = _classifier(model, name, classifier)
     if layer.out_features != num_classes:
         raise UsageError(

@@ -138,8 +138,12 @@ def one_layer(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(12, num_classes))
 
 
+def lazy(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))
+
+
 def no_layer(num_classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(num_classes))
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(num_classes))
 
 
 def not_a_model(num_classes: int) -> int:
@@ -199,6 +203,7 @@ def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: py
         (f"{__name__}:wants_more", {}, "cannot be called with num_classes=5: missing a required argument: 'depth'"),
         (f"{__name__}:raises", {}, "raised IndexError: list index out of range"),
         (f"{__name__}:no_layer", {}, "has no linear layer"),
+        (f"{__name__}:lazy", {}, "1.weight of tests.unit.training.test_networks:lazy has no size yet"),
         (f"{__name__}:own_model", {}, "has 2 linear layers\n  -> name the last one; they are ['1', '3']"),
         (f"{__name__}:own_model", {"classifier": "2"}, "is not a linear layer"),
         (f"{__name__}:own_model", {"classifier": "1"}, "6 outputs for 5 classes"),
