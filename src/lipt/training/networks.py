@@ -178,15 +178,15 @@ def build_model(
         UsageError: the name is unknown, the model has a fixed width, the function cannot be imported or called, it
             raises or does not return an nn.Module, or there is no such classifier layer.
     """
+    if width is not None and (":" in name or (name in _BUILDERS and default_width(name) is None)):
+        raise UsageError(f"model.width: {name} has a fixed width", "leave it out")
     with global_seed(seed, "weights"):
         if ":" in name:
             model = build_user_model(name, num_classes)
         else:
             check_model_name(name)
-            builder, default_width, default_classifier = _BUILDERS[name]
-            if width is not None and default_width is None:
-                raise UsageError(f"model.width: {name} has a fixed width", "leave it out")
-            model = builder(num_classes, width or default_width) if default_width else builder(num_classes)
+            builder, usual_width, default_classifier = _BUILDERS[name]
+            model = builder(num_classes, width or usual_width) if usual_width else builder(num_classes)
             classifier = classifier or default_classifier
     if not isinstance(model, nn.Module):
         raise UsageError(f"model.name: {name} returned {type(model).__name__}, not an nn.Module", "return the network")

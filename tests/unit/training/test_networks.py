@@ -193,6 +193,7 @@ def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: py
     [
         ("resnet81", {}, "did you mean 'resnet18'"),
         ("torchvision.resnet18", {"width": 8}, "fixed width"),
+        (f"{__name__}:one_layer", {"width": 8}, "model.width: tests.unit.training.test_networks:one_layer has a fixed"),
         ("vit_small", {"width": 24}, "24 cannot be divided into attention heads of 16"),
         ("no.such.module:net", {}, "cannot import"),
         (f"{__name__}:nothing", {}, "cannot import"),
