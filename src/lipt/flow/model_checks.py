@@ -16,6 +16,7 @@ from lipt.flow.raptr_checks import check_blocks, epoch_images
 from lipt.selection.dataset import logits_and_features
 from lipt.training.loop import batch_sizes
 from lipt.training.networks import build_model, shapes_only
+from lipt.training.precision import Precision, autocast, native_precision
 
 
 def check_model(config: Config, facts: Facts | None) -> int:
@@ -32,27 +33,30 @@ def check_model(config: Config, facts: Facts | None) -> int:
             settings.name, num_classes=classes, seed=0, width=settings.width, classifier=settings.classifier
         )
         if own and facts and facts.size:
-            _check_outputs(model, settings.name, classes, facts.size)
+            _check_outputs(config, model, classes, facts.size)
         if facts and facts.size:
             _check_single_images(config, model, facts)
     check_blocks(config, model)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, int]) -> None:
+def _check_outputs(config: Config, model: nn.Module, classes: int, size: tuple[int, int]) -> None:
     """Apply the network to two images, as it is scored and as it is trained."""
-    height, width = size
-    x = torch.zeros(2, 3, height, width)
+    name, (height, width) = config.model.name, size
+    x, remedy = torch.zeros(2, 3, height, width), "set data.image_size to the size that it expects"
     try:
         found = {"": logits_and_features(model.eval(), x)[0]}
-        with torch.enable_grad():
+        precision = _precision_here(config)
+        if precision == "bf16":
+            remedy = "set precision: fp32"
+        with torch.enable_grad(), autocast(x.device, precision):
             found[" in train mode"] = model.train()(x)
     except LiptError:
         raise
     except Exception as error:
         raise UsageError(
             f"model.name: {name} cannot process images of {height}x{width} pixels: {in_one_line(error)}",
-            "correct the model, or set data.image_size to the size that it expects",
+            f"correct the model, or {remedy}",
         ) from error
     for mode, logits in found.items():
         if not isinstance(logits, Tensor) or logits.shape != (2, classes):
@@ -63,6 +67,13 @@ def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, i
             )
     if not found[" in train mode"].requires_grad:
         raise UsageError(f"model.name: all weights of {name} are frozen", "leave at least those of the classifier free")
+
+
+def _precision_here(config: Config) -> Precision:
+    """The precision of a training on this CPU; fp32 if a GPU trains, whose operations may be others."""
+    if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()):
+        return "fp32"
+    return native_precision(torch.device("cpu")) if config.precision == "auto" else config.precision
 
 
 def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None:
