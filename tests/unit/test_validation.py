@@ -190,7 +190,11 @@ class FloatOnly(Net):
         rows = torch.zeros(len(x), 3 * 64)
         rows[torch.arange(len(x))] = self.first(x.flatten(1))
         return super().forward(rows)
+class Idle(FloatOnly):
+    def forward(self, x):
+        return self.first(x.flatten(1))[:, :10]
 def fits(num_classes): return Net(num_classes, 64)
+def idle(num_classes): return Idle(num_classes, 64)
 def float_only(num_classes): return FloatOnly(num_classes, 64)
 def two_heads(num_classes): return TwoHeads(num_classes, 64)
 def frozen(num_classes): return Net(num_classes, 64).requires_grad_(False)
@@ -218,6 +222,8 @@ def test_an_own_model_gets_two_images(tmp_path: Path, monkeypatch: pytest.Monkey
     assert check("float_only")
     with pytest.raises(UsageError, match=r"cannot process .*(?s:.*)  -> correct the model, or set precision: fp32"):
         check("float_only", "bf16")
+    with pytest.raises(UsageError, match=r"model\.classifier: the network does not run 'fc'"):
+        check("idle")
     with pytest.raises(UsageError, match=r"all weights of own_nets:frozen are frozen"):
         check("frozen")
 
