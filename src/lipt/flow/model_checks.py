@@ -83,9 +83,8 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         UsageError: it has one value per channel; names the setting.
     """
     assert facts.size is not None
-    if not (lonely := next(_lonely_images(config, facts), None)):
+    if not (why := next(_lonely_images(config, facts), None)):
         return
-    why, remedy = lonely
     try:
         model.train()(torch.zeros(1, 3, *facts.size))
     except ValueError as error:
@@ -93,12 +92,12 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         raise UsageError(
             f"{why}: {config.model.name} cannot train on a single image of {height}x{width} pixels, "
             "because its BatchNorm would see one value per channel",
-            remedy,
+            "raise it, or train on more images",
         ) from error
 
 
-def _lonely_images(config: Config, facts: Facts) -> Iterator[tuple[str, str]]:
-    """Why a training or a recalibration has a batch of one image, and what to change."""
+def _lonely_images(config: Config, facts: Facts) -> Iterator[str]:
+    """Why a training or a recalibration has a batch of one image."""
     try:
         candidates = facts.candidates(config.data)
     except RunError:  # other checks report it
@@ -110,8 +109,8 @@ def _lonely_images(config: Config, facts: Facts) -> Iterator[tuple[str, str]]:
     if has_swarm(config):
         batches.append(("dispatch", shard, config.dispatch.batch_size))
         if config.merge.batchnorm != "averaged" and config.merge.recalibration_images == 1:
-            yield "merge.recalibration_images is 1", "set it to 2 or more"
+            yield "merge.recalibration_images is 1"
     for section, images, size in batches:
         if batch_sizes(images, size)[-1] == 1:
             of = "" if size == 1 else f" and an epoch has {images:,} images"
-            yield f"{section}.batch_size is {size}{of}", "set it to 3 or more" if images > 1 else "train on more images"
+            yield f"{section}.batch_size is {size}{of}"
