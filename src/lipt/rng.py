@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -74,10 +75,18 @@ def reproducible(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def global_seed(seed: int, *names: str | int) -> Iterator[None]:
-    """Seed torch's global generators, from which torchvision and layers such as Dropout draw, inside the block; restore
-    the one of the CPU afterwards."""
+    """Seed the global generators of torch, Python and NumPy inside the block, from which torchvision, layers such as
+    Dropout and networks of users draw; restore those of the CPU afterwards."""
+    import numpy as np
     import torch
 
+    value, of_python, of_numpy = derive(seed, *names), random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, *names))
-        yield
+        torch.manual_seed(value)
+        random.seed(value)
+        np.random.seed(value % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)

@@ -74,5 +74,5 @@ def test_a_proxy_that_cannot_be_built_is_an_error_before_anything_runs(tmp_path:
     model = {"name": "torchvision.resnet18", "width": None}
     ctx = tiny_context(tmp_path, {"model": model, "score": {"proxy": {"width": 8}}})
     for check in (lambda: check_run(ctx), lambda: check_comparison(ctx), lambda: check_from_afar(ctx.config)):
-        with pytest.raises(UsageError, match="has a fixed width"):
+        with pytest.raises(UsageError, match=r"score\.proxy: model\.width: .* has a fixed width"):
             check()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import torch
 
-from lipt.rng import derive, uniform
+from lipt.rng import derive, global_seed, uniform
 
 _ALL = (1 << 64) - 1
 
@@ -47,3 +50,24 @@ def test_uniform_is_uniform_and_independent() -> None:
     assert correlation.abs().max() < 5 / 50_000**0.5
     following = torch.corrcoef(torch.stack([found[:-1, 0], found[1:, 0]]))[0, 1]
     assert abs(following) < 5 / 50_000**0.5
+
+
+def test_global_generators_repeat_their_draws_and_go_on_afterwards() -> None:
+    """Also those of Python and NumPy: a user's network may skip layers by them."""
+
+    def draws() -> list[float]:
+        return [random.random(), float(np.random.rand()), float(torch.rand(()))]
+
+    def after(seed: int) -> list[float]:
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        with global_seed(3, "network", 0):
+            inside.append(draws())
+        return draws()
+
+    inside: list[list[float]] = []
+    outside = [after(1), after(1), after(2)]
+    assert inside[0] == inside[1] == inside[2]
+    assert outside[0] == outside[1]
+    assert all(one != other for one, other in zip(outside[0], outside[2], strict=True))

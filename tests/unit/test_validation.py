@@ -51,6 +51,9 @@ WRONG = [
     ),
     ("train.batch_size=1", UsageError, "train.batch_size is 1: resnet18 cannot train on a single image of 8x8 pixels"),
     ("initialise.batch_size=1", UsageError, "initialise.batch_size is 1: resnet18 cannot train on a single image"),
+    ("train.batch_size=2", UsageError, "train.batch_size is 2 and an epoch has 129 images: resnet18 cannot train on"),
+    ("train.epoch_fraction=0.001", UsageError, "train.batch_size is 32 and an epoch has 1 images: resnet18 cannot"),
+    ("merge.recalibration_images=1", UsageError, "merge.recalibration_images is 1: resnet18 cannot train on"),
     ("train={epochs: 3, batch_size: 130, raptr: {}}", UsageError, "or more; the training has 3"),
     ("train={steps: 2, raptr: {}}", UsageError, "or more; the training has 2"),
 ]
@@ -163,6 +166,7 @@ def test_one_class_is_refused() -> None:
 
 
 OWN = """
+import torch
 from torch import nn
 class Net(nn.Module):
     def __init__(self, classes, pixels):
@@ -174,7 +178,26 @@ class Net(nn.Module):
 class Folded(Net):
     def forward(self, x):
         return super().forward(x).view(-1)
+class TwoHeads(Net):
+    def forward(self, x):
+        y = super().forward(x)
+        return (y, y) if self.training else y
+class FloatOnly(Net):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.first = nn.Linear(3 * 64, 3 * 64)
+    def forward(self, x):
+        rows = torch.zeros(len(x), 3 * 64)
+        rows[torch.arange(len(x))] = self.first(x.flatten(1))
+        return super().forward(rows)
+class Idle(FloatOnly):
+    def forward(self, x):
+        return self.first(x.flatten(1))[:, :10]
 def fits(num_classes): return Net(num_classes, 64)
+def idle(num_classes): return Idle(num_classes, 64)
+def float_only(num_classes): return FloatOnly(num_classes, 64)
+def two_heads(num_classes): return TwoHeads(num_classes, 64)
+def frozen(num_classes): return Net(num_classes, 64).requires_grad_(False)
 def large(num_classes): return Net(num_classes, 32 * 32)
 def folded(num_classes): return Folded(num_classes, 64)
 """
@@ -185,15 +208,24 @@ def test_an_own_model_gets_two_images(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(str(tmp_path))
     facts = Facts(train=100, classes=10, size=(8, 8))
 
-    def check(name: str) -> int:
-        config = parse_config({"model": {"name": f"own_nets:{name}", "classifier": "fc"}})
-        return check_model(config, facts)
+    def check(name: str, precision: str = "fp32") -> int:
+        own = {"name": f"own_nets:{name}", "classifier": "fc"}
+        return check_model(parse_config({"device": "cpu", "precision": precision, "model": own}), facts)
 
     assert check("fits") == 3 * 64 * 10 + 10
     with pytest.raises(UsageError, match=r"cannot process images of 8x8 pixels: RuntimeError: .*mat1 and mat2"):
         check("large")
     with pytest.raises(UsageError, match=r"returns shape \(20,\) for 2 images and 10 classes"):
         check("folded")
+    with pytest.raises(UsageError, match=r"returns a tuple for 2 images and 10 classes in train mode"):
+        check("two_heads")
+    assert check("float_only")
+    with pytest.raises(UsageError, match=r"cannot process .*(?s:.*)  -> correct the model, or set precision: fp32"):
+        check("float_only", "bf16")
+    with pytest.raises(UsageError, match=r"model\.classifier: the network does not run 'fc'"):
+        check("idle")
+    with pytest.raises(UsageError, match=r"all weights of own_nets:frozen are frozen"):
+        check("frozen")
 
 
 def test_from_afar_it_is_said_what_was_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

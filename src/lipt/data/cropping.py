@@ -111,5 +111,6 @@ def _first_rows(data: bytes, rows: int) -> bytes:
     """A baseline JPEG whose header announces fewer rows, so that decoding ends there; other JPEGs unchanged."""
     at = 2
     while data[at + 1] not in _FRAMES:
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        is_filled = data[at + 1] == 0xFF  # any number of such bytes may come before a marker
+        at += 1 if is_filled else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return data[: at + 5] + rows.to_bytes(2, "big") + data[at + 7 :] if data[at + 1] == _BASELINE else data

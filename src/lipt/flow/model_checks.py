@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lipt.config import Config
-from lipt.errors import LiptError, UsageError, in_one_line
+from lipt.errors import LiptError, RunError, UsageError, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm, trains_models
-from lipt.flow.raptr_checks import check_blocks
+from lipt.flow.raptr_checks import check_blocks, epoch_images
 from lipt.selection.dataset import logits_and_features
+from lipt.training.loop import batch_sizes
 from lipt.training.networks import build_model, shapes_only
+from lipt.training.precision import Precision, autocast, native_precision
 
 
 def check_model(config: Config, facts: Facts | None) -> int:
@@ -30,51 +33,84 @@ def check_model(config: Config, facts: Facts | None) -> int:
             settings.name, num_classes=classes, seed=0, width=settings.width, classifier=settings.classifier
         )
         if own and facts and facts.size:
-            _check_outputs(model.eval(), settings.name, classes, facts.size)
+            _check_outputs(config, model, classes, facts.size)
         if facts and facts.size:
-            _check_single_images(config, model, facts.size)
+            _check_single_images(config, model, facts)
     check_blocks(config, model)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _check_outputs(model: nn.Module, name: str, classes: int, size: tuple[int, int]) -> None:
-    height, width = size
+def _check_outputs(config: Config, model: nn.Module, classes: int, size: tuple[int, int]) -> None:
+    """Apply the network to two images, as it is scored and as it is trained."""
+    name, (height, width) = config.model.name, size
+    x, remedy = torch.zeros(2, 3, height, width), "set data.image_size to the size that it expects"
     try:
-        logits_BC, features_BD = logits_and_features(model, torch.zeros(2, 3, height, width))
-        shapes = tuple(logits_BC.shape), tuple(features_BD.shape)[:1]
+        found = {"": logits_and_features(model.eval(), x)[0]}
+        precision = _precision_here(config)
+        if precision == "bf16":
+            remedy = "set precision: fp32"
+        with torch.enable_grad(), autocast(x.device, precision):
+            found[" in train mode"] = model.train()(x)
     except LiptError:
         raise
     except Exception as error:
         raise UsageError(
             f"model.name: {name} cannot process images of {height}x{width} pixels: {in_one_line(error)}",
-            "correct the model, or set data.image_size to the size that it expects",
+            f"correct the model, or {remedy}",
         ) from error
-    if shapes != ((2, classes), (2,)):
-        raise UsageError(
-            f"model.name: {name} returns shape {shapes[0]} for 2 images and {classes} classes",
-            f"return logits of shape (2, {classes})",
-        )
+    for mode, logits in found.items():
+        if not isinstance(logits, Tensor) or logits.shape != (2, classes):
+            what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            raise UsageError(
+                f"model.name: {name} returns {what} for 2 images and {classes} classes{mode}",
+                f"return logits of shape (2, {classes})",
+            )
+    if not found[" in train mode"].requires_grad:
+        raise UsageError(f"model.name: all weights of {name} are frozen", "leave at least those of the classifier free")
 
 
-def _check_single_images(config: Config, model: nn.Module, size: tuple[int, int]) -> None:
-    """Train on one image, if a setting asks for batches of one: BatchNorm needs several values per channel.
+def _precision_here(config: Config) -> Precision:
+    """The precision of a training on this CPU; fp32 if a GPU trains, whose operations may be others."""
+    if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()):
+        return "fp32"
+    return native_precision(torch.device("cpu")) if config.precision == "auto" else config.precision
+
+
+def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None:
+    """Train on one image, if settings lead to batches of one: BatchNorm needs several values per channel.
 
     Raises:
-        UsageError: it has one value per channel; names the settings.
+        UsageError: it has one value per channel; names the setting.
     """
-    sizes = {"train.batch_size": config.train.batch_size}
-    if trains_models(config):
-        sizes["initialise.batch_size"] = config.initialise.batch_size
-    if has_swarm(config):
-        sizes["dispatch.batch_size"] = config.dispatch.batch_size
-    if 1 not in sizes.values():
+    assert facts.size is not None
+    if not (why := next(_lonely_images(config, facts), None)):
         return
     try:
-        model.train()(torch.zeros(1, 3, *size))
+        model.train()(torch.zeros(1, 3, *facts.size))
     except ValueError as error:
-        named = " and ".join(name for name, value in sizes.items() if value == 1)
+        height, width = facts.size
         raise UsageError(
-            f"{named} is 1: {config.model.name} cannot train on a single image of {size[0]}x{size[1]} pixels, "
+            f"{why}: {config.model.name} cannot train on a single image of {height}x{width} pixels, "
             "because its BatchNorm would see one value per channel",
-            "set it to 2 or more",
+            "raise it, or train on more images",
         ) from error
+
+
+def _lonely_images(config: Config, facts: Facts) -> Iterator[str]:
+    """Why a training or a recalibration has a batch of one image."""
+    try:
+        candidates = facts.candidates(config.data)
+    except RunError:  # other checks report it
+        return
+    drawn, shard = epoch_images(config, candidates), config.dispatch.batches * config.dispatch.batch_size
+    batches = [("train", drawn, config.train.batch_size)]
+    if trains_models(config):
+        batches.append(("initialise", candidates, config.initialise.batch_size))
+    if has_swarm(config):
+        batches.append(("dispatch", shard, config.dispatch.batch_size))
+        if config.merge.batchnorm != "averaged" and config.merge.recalibration_images == 1:
+            yield "merge.recalibration_images is 1"
+    for section, images, size in batches:
+        if batch_sizes(images, size)[-1] == 1:
+            of = "" if size == 1 else f" and an epoch has {images:,} images"
+            yield f"{section}.batch_size is {size}{of}"

@@ -26,7 +26,7 @@ def check_blocks(config: Config, model: nn.Module) -> None:
 
 def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
     """Trainings with fewer steps than stages: they would end before the full network is trained."""
-    drawn = max(1, round((config.train.epoch_fraction or config.select.fraction) * candidates))
+    drawn = epoch_images(config, candidates)
     theta_epochs = config.score.epochs if config.score.has_own_models else config.initialise.epochs
     theta_steps = theta_epochs * math.ceil(candidates / config.initialise.batch_size)
     train_steps = config.train.steps or config.train.epochs * math.ceil(drawn / config.train.batch_size)
@@ -40,3 +40,8 @@ def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
                 f"the training has {steps}",
                 "list fewer stages, or train longer",
             )
+
+
+def epoch_images(config: Config, candidates: int) -> int:
+    """Images per epoch of the main training."""
+    return max(1, round((config.train.epoch_fraction or config.select.fraction) * candidates))

@@ -163,7 +163,8 @@ def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
     scorer = config.of_scorer()
     if facts and (side := scorer.data.image_size):
         facts = replace(facts, size=(side, side))
-    return _error_of(lambda: check_model(scorer, facts))
+    error = _error_of(lambda: check_model(scorer, facts))
+    return error and type(error)(f"score.proxy: {error.message}", error.remedy)
 
 
 def _check(ctx: Context) -> Facts:

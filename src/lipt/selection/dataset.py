@@ -97,7 +97,11 @@ def _check_device(device: torch.device | str | None) -> None:
 
 
 def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits (B, C) and penultimate features (B, D), the input of the classifier layer."""
+    """Logits (B, C) and penultimate features (B, D), the input of the classifier layer.
+
+    Raises:
+        UsageError: the network does not run that layer.
+    """
     seen: list[Tensor] = []
     layer = model.get_submodule(str(model.classifier_name))
     handle = layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0].flatten(1)))
@@ -105,6 +109,11 @@ def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         logits: Tensor = model(x)
     finally:
         handle.remove()
+    if not seen:
+        name = model.classifier_name
+        raise UsageError(
+            f"model.classifier: the network does not run {name!r}", "name the linear layer that gives the logits"
+        )
     return logits, seen[0]
 
 

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from lipt.errors import UsageError
+
 # Long, because the others wait while the first process selects or writes. If a process fails, the launcher ends all.
 _TIMEOUT = timedelta(days=7)
 
@@ -58,11 +60,15 @@ class Ranks:
         """The network to train: its backward pass leaves the averaged gradients in the parameters of `model`.
 
         BatchNorm layers of `model` become synchronised ones, in place.
+
+        Raises:
+            UsageError: a BatchNorm layer computes something of its own.
         """
         if self.count == 1:
             return model
         for module in model.modules():
             if isinstance(module, _BatchNorm):
+                _check_forward(type(module))
                 module.__class__ = SyncedBatchNorm  # keeps parameters, buffers, name and place
         # find_unused_parameters: a user's model may have some. It also keeps the layout of the gradient buckets, which
         # otherwise changes after the first step, so that a resumed run would round differently.
@@ -103,6 +109,14 @@ def process_group(device: torch.device, *, local_rank: int) -> Iterator[Ranks]:
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
     yield Ranks(rank=dist.get_rank(), count=dist.get_world_size())
     dist.destroy_process_group()
+
+
+def _check_forward(kind: type[_BatchNorm]) -> None:
+    if kind.forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward):
+        raise UsageError(
+            f"{kind.__name__} is a BatchNorm with a forward of its own: several processes cannot share its statistics",
+            "use torch's BatchNorm and a layer for the rest, or set processes: 1",
+        )
 
 
 class _AnyBatchNorm(_BatchNorm):

@@ -56,8 +56,8 @@ class InfoBatch(LossDraws):
     """Leave out samples whose loss is below the mean with a fixed probability r, and multiply the losses of the other
     samples below the mean by 1 / (1 - r): the expected gradient is that of all S samples.
 
-    Qin et al., ICLR 2024, eq. 2 and Section 3.3. A sample that was not seen yet is never left out. If all of a very
-    small draw were left out, it is trained on whole: an epoch needs an image.
+    Qin et al., ICLR 2024, eq. 2 and Section 3.3. A sample that was not seen yet is never left out. If at most one
+    sample of a very small draw would stay, it is trained on whole: an epoch needs an image, and BatchNorm two.
     """
 
     def __init__(self, loss_N: Tensor, *, probability: float) -> None:
@@ -70,7 +70,7 @@ class InfoBatch(LossDraws):
         below_N = self.loss_N < self.loss_N.double().nanmean()  # false where the loss is NaN
         stays_S = uniform(rows_S, 1, seed, "infobatch", epoch).squeeze(1) >= self.probability
         rows_K = rows_S[stays_S | ~below_N[rows_S]]
-        if not len(rows_K):
+        if len(rows_K) < 2:
             return rows_S, None
         return rows_K, below_N.to(torch.float32) * (1 / (1 - self.probability) - 1) + 1
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import conv_flop_count, flop_registry
 
 
 class CountFlops(TorchDispatchMode):
@@ -23,6 +25,18 @@ class CountFlops(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if (formula := flop_registry.get(getattr(func, "_overloadpacket", func))) is not None:
+        if func is torch.ops.aten.convolution_backward.default:
+            self.total += _convolution_backward(*args)
+        elif (formula := flop_registry.get(getattr(func, "_overloadpacket", func))) is not None:
             self.total += formula(*args, **(kwargs or {}), out_val=out)
         return out
+
+
+def _convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *others: Any) -> int:
+    """The gradients of input and weights take the FLOPs of the forward pass each.
+
+    torch's formula ignores groups for the weights: it counts a depthwise convolution like a full one.
+    """
+    _bias, _stride, _padding, _dilation, transposed, _output_padding, _groups, wanted = others
+    forward = conv_flop_count(list(x.shape), list(weight.shape), list(dy.shape), transposed)
+    return int(forward * sum(wanted[:2]))

@@ -140,15 +140,17 @@ def recalibrate_batchnorm(
 ) -> None:
     """Replace all running statistics by averages over one pass in train mode (Ro et al. 2023).
 
+    Layers that stay in eval mode keep theirs: a user's model may freeze some by a `train` method of its own.
+
     Args:
         seed: as for `forward_batches`, and of layers that draw.
     """
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    model.train()
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
     momenta = [module.momentum for module in norms]
     for module in norms:
         module.reset_running_stats()
         module.momentum = None  # cumulative average instead of a moving one
-    model.train()
     with global_seed(seed or 0, "network"):  # in train mode layers such as Dropout draw
         for x, _ in forward_batches(images, batch_size, device, augment, seed):
             with autocast(device, precision):

@@ -143,7 +143,8 @@ class Trainer:
         expected = self.progress.images + round(len(rows_K) * (total - before) / len(sizes))
         if sizes[-1] < ranks.count:
             raise RunError(
-                f"a batch of {sizes[-1]} images cannot be divided over {ranks.count} processes", "use fewer processes"
+                f"a batch of {sizes[-1]} images cannot be divided over {ranks.count} processes",
+                "lower processes or train.nodes, or use larger batches",
             )
         parts = [ranks.part(rows_B) for rows_B in rows_K.split(sizes)]
         own = torch.cat([rows_B[part.rows_P] for rows_B, part in zip(rows_K.split(sizes), parts, strict=True)])

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from lipt.errors import UsageError, did_you_mean
@@ -177,18 +178,21 @@ def build_model(
         UsageError: the name is unknown, the model has a fixed width, the function cannot be imported or called, it
             raises or does not return an nn.Module, or there is no such classifier layer.
     """
+    if width is not None and (":" in name or (name in _BUILDERS and default_width(name) is None)):
+        raise UsageError(f"model.width: {name} has a fixed width", "leave it out")
     with global_seed(seed, "weights"):
         if ":" in name:
             model = build_user_model(name, num_classes)
         else:
             check_model_name(name)
-            builder, default_width, default_classifier = _BUILDERS[name]
-            if width is not None and default_width is None:
-                raise UsageError(f"model.width: {name} has a fixed width", "leave it out")
-            model = builder(num_classes, width or default_width) if default_width else builder(num_classes)
+            builder, usual_width, default_classifier = _BUILDERS[name]
+            model = builder(num_classes, width or usual_width) if usual_width else builder(num_classes)
             classifier = classifier or default_classifier
     if not isinstance(model, nn.Module):
         raise UsageError(f"model.name: {name} returned {type(model).__name__}, not an nn.Module", "return the network")
+    for weight, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise UsageError(f"model.name: {weight} of {name} has no size yet", "use no lazy layers: give all sizes")
     classifier, layer = _classifier(model, name, classifier)
     if layer.out_features != num_classes:
         raise UsageError(
@@ -234,7 +238,11 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """Move the model to `device`, with channels last in memory: convolutions are 1.4x faster on CPU and GPU."""
     if device.type == "cpu":
         guard_convolutions(model)
-    return model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    model = model.to(device)
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:  # `model.to` would try it with five dimensions, too, which have no such format
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+    return model
 
 
 def train_flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""One-shot pruning of convolution and linear weights; biases and BatchNorm are never pruned."""
+"""One-shot pruning of convolution and linear weights; biases, BatchNorm and frozen weights are never pruned."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -12,12 +12,9 @@ PruningMethod = Literal["magnitude", "random", "snip", "none"]
 
 
 def prunable(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that pruning may zero, by name."""
-    return {
-        f"{name}.weight": module.weight
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Conv2d | nn.Linear)
-    }
+    """The weights that pruning may zero, by name: those that are trained, and weights of several layers only once."""
+    layers = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)}
+    return {name: weight for name, weight in model.named_parameters() if name in layers and weight.requires_grad}
 
 
 def draw_density(low: float, high: float, *, seed: int) -> float:
@@ -45,9 +42,11 @@ def prune(
         loss: for snip, the loss of one batch as a function of the model.
 
     Returns:
-        The resulting density: the share of the prunable weights that is not zero.
+        The resulting density: the share of the prunable weights that is not zero; 1 if there are none.
     """
     weights = prunable(model)
+    if not weights:
+        return 1.0
     if method != "none":
         saliency = _saliency(model, weights, method, seed, loss)
         groups = [list(weights)] if scope == "global" else [[name] for name in weights]
@@ -74,7 +73,8 @@ def _saliency(
         raise ValueError("snip needs the loss of a batch")
     before = [buffer.clone() for buffer in model.buffers()]
     with torch.enable_grad(), global_seed(seed, "snip"):  # layers such as Dropout draw
-        gradients = torch.autograd.grad(loss(), list(weights.values()))
+        # Zero for weights that take no part in the loss.
+        gradients = torch.autograd.grad(loss(), list(weights.values()), allow_unused=True, materialize_grads=True)
     for buffer, value in zip(model.buffers(), before, strict=True):
         buffer.copy_(value)  # a forward pass in train mode moves BatchNorm's statistics
     return {

@@ -126,12 +126,23 @@ def branch_ends(block: nn.Module) -> tuple[str, ...]:
     if resnet is not None and isinstance(block, resnet.BasicBlock | resnet.Bottleneck):
         last = "bn3" if isinstance(block, resnet.Bottleneck) else "bn2"
         return (last,) if block.downsample is None else ()
-    return tuple(getattr(block, "branch_ends", ()))
+    named = getattr(block, "branch_ends", ())
+    return (named,) if isinstance(named, str) else tuple(named)
 
 
 def skippable_blocks(model: nn.Module) -> list[str]:
-    """Names of the blocks that can be skipped, in the order of the network."""
-    return [name for name, module in model.named_modules() if branch_ends(module)]
+    """Names of the blocks that can be skipped, in the order of the network.
+
+    Raises:
+        UsageError: a block names a module that it does not have.
+    """
+    blocks = {name: block for name, block in model.named_modules() if branch_ends(block)}
+    for name, block in blocks.items():
+        modules = dict(block.named_modules())
+        if absent := [end for end in branch_ends(block) if end not in modules]:
+            kind = type(block).__name__
+            raise UsageError(f"raptr: {name} has no module {absent[0]!r}", f"correct the branch_ends of {kind}")
+    return list(blocks)
 
 
 @contextmanager

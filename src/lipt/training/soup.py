@@ -52,9 +52,14 @@ class Soup:
 
 
 def interpolate(a: Mapping[str, Tensor], b: Mapping[str, Tensor], alpha: float) -> State:
-    """(1 - alpha) a + alpha b. Integer tensors (`num_batches_tracked`) are copied from `a`."""
+    """(1 - alpha) a + alpha b. Integer tensors (`num_batches_tracked`) are copied from `a`.
+
+    So is what is equal in both: an infinity would become NaN.
+    """
     return {
-        name: tensor.lerp(b[name], alpha) if tensor.is_floating_point() else tensor.clone()
+        name: tensor.lerp(b[name], alpha).where(tensor != b[name], tensor)
+        if tensor.is_floating_point()
+        else tensor.clone()
         for name, tensor in a.items()
     }
 

@@ -56,7 +56,9 @@ def encode_delta(state: State, base: State) -> bytes:
             parts[f"full/{name}"] = tensor
             continue
         zero = tensor == 0
-        delta = (tensor - base[name])[~zero].to(torch.bfloat16)
+        # Where the two are equal: infinity minus infinity would be NaN, and a mask of attention may hold infinities.
+        difference = (tensor - base[name]).masked_fill_(tensor == base[name], 0)
+        delta = difference[~zero].to(torch.bfloat16)
         parts[f"delta/{name}"] = delta.view(torch.uint8).view(-1, 2).t().contiguous()
         parts[f"zero/{name}"] = torch.from_numpy(np.packbits(zero.flatten().numpy()))
     return zstandard.ZstdCompressor(level=3).compress(save(parts))
@@ -90,6 +92,6 @@ def _restore(name: str, base: Tensor, parts: State) -> Tensor:
     bits = np.unpackbits(parts[f"zero/{name}"].numpy(), count=base.numel())
     kept = ~torch.from_numpy(bits).view(base.shape).bool()
     restored = torch.zeros_like(base)
-    delta = parts[f"delta/{name}"].t().contiguous().view(torch.bfloat16).flatten()
+    delta = parts[f"delta/{name}"].t().flatten().view(torch.bfloat16)
     restored[kept] = base[kept] + delta.to(base.dtype)
     return restored

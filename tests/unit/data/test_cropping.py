@@ -161,6 +161,12 @@ def grey_16(size: int) -> bytes:
     return saved(Image.fromarray(values), "PNG")
 
 
+def filled() -> bytes:
+    """A JPEG with filling bytes before its second marker, as some encoders write them."""
+    data = saved(photograph(240, 160))
+    return data[:2] + b"\xff\xff\xff" + data[2:]
+
+
 def turned(orientation: int) -> bytes:
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -176,6 +182,7 @@ UNUSUAL = {
     "palette": saved(photograph(240, 160).quantize(16), "PNG"),
     "transparent": saved(photograph(240, 160).convert("RGBA").rotate(30), "PNG"),
     "progressive": saved(photograph(240, 160), progressive=True),
+    "filled": filled(),
 }
 
 

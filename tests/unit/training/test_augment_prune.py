@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 from lipt.data.augmentation import Augment, StandardAugment, no_augmentation, normalise
 from lipt.data.randaugment import RandAugment, operations_at
@@ -134,12 +135,37 @@ def test_magnitude_drops_the_smallest_of_the_whole_model() -> None:
 
 def test_snip_keeps_what_the_loss_depends_on() -> None:
     """|w dL/dw| on a linear layer, against autograd written out."""
-    model = torch.nn.Sequential(torch.nn.Linear(6, 3, bias=False))
+    model = nn.Sequential(nn.Linear(6, 3, bias=False))
     x, y = torch.randn(5, 6), torch.tensor([0, 1, 2, 0, 1])
     weight = model[0].weight
     saliency = (weight * torch.autograd.grad(F.cross_entropy(model(x), y), weight)[0]).abs().flatten()
     prune(model, "snip", 0.5, seed=0, loss=lambda: F.cross_entropy(model(x), y))
     assert set(saliency.argsort()[:9].tolist()) == set((weight == 0).flatten().nonzero().flatten().tolist())
+
+
+class Partly(nn.Module):
+    """A user's network: a frozen layer, one that takes no part, and two that share their weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.unused = nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 8)
+        self.first, self.second, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.second(self.first(self.frozen(x))))
+        return y
+
+
+@pytest.mark.parametrize("method", ["magnitude", "random", "snip"])
+def test_weights_of_a_users_network(method: PruningMethod) -> None:
+    model, x = Partly(), torch.randn(5, 8)
+    frozen = model.frozen.weight.clone()
+    assert set(prunable(model)) == {"unused.weight", "first.weight", "head.weight"}
+    assert prune(model, method, 0.5, seed=0, scope="layer", loss=lambda: model(x).square().sum()) == 0.5
+    assert torch.equal(model.frozen.weight, frozen)
+    assert int((model.second.weight == 0).sum()) == 32
+    assert prune(model.requires_grad_(False), method, 0.5, seed=0) == 1.0
 
 
 def test_snip_leaves_the_batchnorm_statistics() -> None:

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor, nn
 
-from lipt.errors import RunError
+from lipt.errors import RunError, UsageError
 from lipt.training.distributed import Ranks
 from lipt.training.loop import train
 from tests.programs import run_python
@@ -92,3 +93,16 @@ def test_a_batch_smaller_than_the_team_is_one_clear_error() -> None:
     trainer.ranks = Ranks(rank=0, count=64)
     with pytest.raises(RunError, match=r"batch of \d\d images cannot be divided over 64 processes"):
         trainer.run_epoch(images)
+
+
+class NormAndActivation(nn.BatchNorm2d):
+    """As in many libraries of networks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).relu()
+
+
+def test_a_batchnorm_that_does_more_is_refused() -> None:
+    """Its activation would be lost without a word."""
+    with pytest.raises(UsageError, match="NormAndActivation is a BatchNorm with a forward of its own"):
+        Ranks(rank=0, count=2).replicate(nn.Sequential(nn.Conv2d(3, 4, 1), NormAndActivation(4)))

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lipt.errors import UsageError
 from lipt.selection.dataset import logits_and_features
-from lipt.training.networks import build_model, train_flops_per_image
+from lipt.training.networks import build_model, on_device, train_flops_per_image
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,25 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
     expected = forward.get_total_flops(), forward.get_total_flops() + backward.get_total_flops()
     assert train_flops_per_image(model, (3, 32, 32)) == expected
     assert expected[1] > expected[0] > 0
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_flops_of_convolutions(kind: type[nn.Conv2d | nn.ConvTranspose2d], groups: int) -> None:
+    """Each weight is used once per place: in the forward pass, for its own gradient, and for that of the input."""
+    model = nn.Sequential(kind(3, 8, 1), kind(8, 16, 3, stride=2, groups=groups))
+    first, second = 2 * 3 * 8 * 81, 2 * 9 * 8 * 16 // groups * (16 if kind is nn.Conv2d else 81)
+    # The images need no gradient.
+    assert train_flops_per_image(model, (3, 9, 9)) == (first + second, 2 * first + 3 * second)
+
+
+def test_channels_last_leaves_tensors_that_have_no_such_format() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(1, 2, 3))
+    model.register_buffer("mask", torch.zeros(2, 3, 4, 5))
+    on_device(model, torch.device("cpu"))
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model.mask.is_contiguous(memory_format=torch.channels_last)
+    assert model[1].weight.is_contiguous()
 
 
 def test_weights_depend_on_the_seed_alone() -> None:
@@ -119,8 +138,12 @@ def one_layer(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(12, num_classes))
 
 
+def lazy(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))
+
+
 def no_layer(num_classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(num_classes))
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(num_classes))
 
 
 def not_a_model(num_classes: int) -> int:
@@ -170,6 +193,7 @@ def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: py
     [
         ("resnet81", {}, "did you mean 'resnet18'"),
         ("torchvision.resnet18", {"width": 8}, "fixed width"),
+        (f"{__name__}:one_layer", {"width": 8}, "model.width: tests.unit.training.test_networks:one_layer has a fixed"),
         ("vit_small", {"width": 24}, "24 cannot be divided into attention heads of 16"),
         ("no.such.module:net", {}, "cannot import"),
         (f"{__name__}:nothing", {}, "cannot import"),
@@ -180,6 +204,7 @@ def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: py
         (f"{__name__}:wants_more", {}, "cannot be called with num_classes=5: missing a required argument: 'depth'"),
         (f"{__name__}:raises", {}, "raised IndexError: list index out of range"),
         (f"{__name__}:no_layer", {}, "has no linear layer"),
+        (f"{__name__}:lazy", {}, "1.weight of tests.unit.training.test_networks:lazy has no size yet"),
         (f"{__name__}:own_model", {}, "has 2 linear layers\n  -> name the last one; they are ['1', '3']"),
         (f"{__name__}:own_model", {"classifier": "2"}, "is not a linear layer"),
         (f"{__name__}:own_model", {"classifier": "1"}, "6 outputs for 5 classes"),

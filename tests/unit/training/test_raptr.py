@@ -30,7 +30,7 @@ from lipt.training.raptr import (
     skippable_blocks,
 )
 from lipt.training.tensor_files import state_of
-from tests.unit.training.helpers import blocks
+from tests.unit.training.helpers import blocks, smooth_residual
 
 CPU = torch.device("cpu")
 RAPTR = RaptrSchedule(keep=(0.3, 0.6, 1.0))
@@ -229,6 +229,33 @@ def test_batchnorm_is_that_of_the_full_network_afterwards() -> None:
     expected, found = state_of(reference), state_of(trainer.model)
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
     assert not torch.allclose(found["blocks.3.bn1.running_var"], before["blocks.3.bn1.running_var"], rtol=0.05)
+
+
+def test_the_branch_of_a_users_block_must_exist() -> None:
+    model = smooth_residual(num_classes=4)
+    block = model.features[6]
+    block.branch_ends = "norm"  # a tuple of one name, whose comma was forgotten
+    assert skippable_blocks(model) == ["features.6", "features.7"]
+    block.branch_ends = ("conv", "nrom")
+    with pytest.raises(UsageError, match=r"features\.6 has no module 'nrom'\n  -> correct the branch_ends of Residual"):
+        skippable_blocks(model)
+
+
+class Frozen(nn.Sequential):
+    """A user's network whose first BatchNorm stays in eval mode."""
+
+    def train(self, mode: bool = True) -> Frozen:
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def test_frozen_statistics_stay() -> None:
+    model, images = Frozen(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)), blocks()
+    model[1].running_mean.fill_(5)
+    recalibrate(model, images, augment=no_augmentation, seed=0, device=CPU, precision="fp32")
+    assert model[1].running_mean.tolist() == [5] * 4
+    assert model[3].running_mean.abs().min() > 0
 
 
 def test_a_network_without_batchnorm_is_not_recalibrated() -> None:

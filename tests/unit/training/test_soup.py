@@ -170,6 +170,12 @@ def test_pruned_zeros_take_part_and_counters_do_not() -> None:
     assert merged["n"].dtype == torch.int64
 
 
+def test_infinities_that_are_equal_stay() -> None:
+    """A mask of attention is a buffer; its average with itself would be NaN."""
+    mask = {"mask": torch.full((3, 3), -torch.inf).triu(1)}
+    assert torch.equal(uniform(3, [mask, mask, mask].__getitem__)["mask"], mask["mask"])
+
+
 def test_uniform_is_the_mean() -> None:
     ingredients = make_ingredients(5)
     expected = torch.stack([part["weight"] for part in ingredients.values()]).mean(0)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import zstandard
 from safetensors.torch import save
+from torch import Tensor
 
 from lipt.errors import IntegrityError
 from lipt.training.networks import build_model
@@ -44,6 +45,23 @@ def test_delta_rounds_the_difference_only(pair: tuple[State, State]) -> None:
         difference = (tensor - base[name]).abs()
         assert ((again[name] - tensor).abs() <= difference * 2**-8 + 1e-7).all()
         assert torch.equal(again[name] == 0, tensor == 0)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(3, 4),
+        torch.tensor([[0.0, 0.5], [0.0, 0.0]]),
+        torch.tensor([[0.5]]),
+        torch.zeros(0, 4),
+        torch.full((3, 3), -torch.inf).triu(1),
+    ],
+    ids=["all zero", "one value", "a scale", "empty", "a mask of attention"],
+)
+def test_delta_of_the_tensors_that_a_users_model_may_have(tensor: Tensor) -> None:
+    for base in ({"w": tensor}, {"w": torch.where(tensor.isinf(), tensor, tensor + 1)}):
+        again = decode_delta(encode_delta({"w": tensor}, base), base, origin="x")
+        assert torch.equal(again["w"], tensor)
 
 
 def test_delta_is_much_smaller_than_fp32(pair: tuple[State, State]) -> None:

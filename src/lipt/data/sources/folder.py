@@ -16,7 +16,7 @@ from lipt.data.sources.base import (
     digest_sample,
     is_folder,
 )
-from lipt.data.sources.image_tree import ClassFiles, find_splits, visible_folders
+from lipt.data.sources.image_tree import ClassFiles, find_splits, has_images, visible_folders
 from lipt.errors import RunError, UsageError
 
 
@@ -42,6 +42,7 @@ class FolderSource(Source, format="imagefolder"):
         roots = find_splits(folder, self.left_out)
         classes = {split: _class_names(root) for split, root in roots.items()}
         self.classes = classes["train"]
+        _check_depth(roots["train"], self.classes)
         for name in sorted(set(self.classes) ^ set(classes.get("test", self.classes))):
             there, absent = ("train", "test") if name in self.classes else ("test", "train")
             raise RunError(
@@ -87,3 +88,18 @@ def _class_names(folder: Path) -> list[str]:
     for name in names:
         check_name(name, str(folder))
     return names
+
+
+def _check_depth(folder: Path, classes: list[str]) -> None:
+    """
+    Raises:
+        RunError: the only class contains several folders of images, as an archive does that was unpacked into a folder.
+    """
+    if len(classes) == 1:
+        inner = [name for name in visible_folders(folder / classes[0]) if has_images(folder / classes[0] / name)]
+        if len(inner) > 1:
+            raise RunError(
+                f"{folder}: only one class, {classes[0]!r}, with {len(inner):,} folders of images in it: "
+                f"{', '.join(inner[:3])}{', ...' if len(inner) > 3 else ''}",
+                f"if these are the classes or splits, use {folder / classes[0]}; else add images of a second class",
+            )

@@ -78,7 +78,8 @@ def scan(path: str, left_out: Counter[str]) -> list[TarSample]:
     for key in sorted(images.keys() ^ labels.keys())[:1]:
         lacks = "label (KEY.cls)" if key in images else "image (KEY.jpg or KEY.png)"
         beside = f"; beside it: {', '.join(others[key])}" if key in others else ""
-        raise RunError(f"{path}: sample {key!r} has no {lacks}{beside}", "complete or remove the sample")
+        remedy = "add a file KEY.cls with the number of its class" if key in images else "add its image"
+        raise RunError(f"{path}: sample {key!r} has no {lacks}{beside}", f"{remedy}, or remove the sample")
     return [
         TarSample(path, key, _split(image.name)[1], image.offset_data, image.size, classes[key])
         for key, image in images.items()

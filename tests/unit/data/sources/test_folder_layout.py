@@ -162,6 +162,14 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
     assert refused(tree(tmp_path, images("cat"))).endswith("only one class, 'cat'")
 
 
+def test_a_folder_around_the_data_is_named(tmp_path: Path) -> None:
+    """As an archive of the name `pets` is often unpacked."""
+    with pytest.raises(RunError) as caught:
+        open_source(str(tree(tmp_path, images("pets/cat", "pets/dog"))))
+    assert caught.value.message.endswith("only one class, 'pets', with 2 folders of images in it: cat, dog")
+    assert f"use {tmp_path}/pets" in caught.value.remedy
+
+
 @pytest.mark.parametrize("name", ["cat/\udce4.png", "\udce4/1.png", "cat/a\nb.png"])
 def test_names_that_cannot_be_written_down_are_refused(tmp_path: Path, name: str) -> None:
     assert "is not UTF-8 on one line" in refused(tree(tmp_path, images(*PETS) | {name: image()}))
