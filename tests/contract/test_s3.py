@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
@@ -67,6 +68,35 @@ def test_malformed_endpoint_is_refused_but_not_repeated(settings: pytest.MonkeyP
     with pytest.raises(UsageError, match="LIPT_S3_ENDPOINT is not the address of a store") as caught:
         open_store("s3://bucket/x")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+VARIABLES = ["LIPT_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"]
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("odd", [f"{SECRET}\nx", f"{SECRET}\u20ac"])
+def test_character_that_cannot_be_sent_is_refused_but_not_repeated(
+    settings: pytest.MonkeyPatch, name: str, odd: str
+) -> None:
+    settings.setenv(name, odd)
+    with pytest.raises(UsageError, match=f"{name} has a character that no store accepts") as caught:
+        open_store("s3://bucket/x").list()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_region_that_is_none(settings: pytest.MonkeyPatch) -> None:
+    settings.setenv("AWS_REGION", "us east")
+    with pytest.raises(UsageError, match="AWS_REGION=us east is not a region"):
+        open_store("s3://bucket/x")
+
+
+def test_line_break_at_the_end_of_a_setting_is_ignored(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:  # as `kubectl create secret generic --from-file` takes it from a file
+        if name in os.environ:
+            monkeypatch.setenv(name, f"{os.environ[name]}\n")
+    store = open_store(s3)
+    store.write("x", b"1", kind="data")
+    assert store.read("x", kind="data") == b"1"
 
 
 @pytest.mark.parametrize("retry_s", ["soon", "-1", "nan", "inf"])
