@@ -60,7 +60,10 @@ def use(cluster: Answers, uri: str) -> bytes:
         return store.read("x", kind="other")
 
 
-def test_an_address_outside_the_cluster_is_used_as_it_is(cluster: Answers, s3: str) -> None:
+def test_an_address_outside_the_cluster_is_used_as_it_is(
+    cluster: Answers, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of other\ncredentials")  # refused, if it were read
     assert use(cluster, s3) == b"1"
 
 

@@ -127,7 +127,8 @@ def cancel(handle: str) -> None:
         click.echo(f"{handle} has ended already: {state.phase}")
         return
     engine.cancel(address.run)
-    delete_jobs(cluster, address.namespace, engine.workflow(address.run))
+    with suppress(MissingError):  # not started yet
+        delete_jobs(cluster, address.namespace, engine.workflow(address.run))
     click.echo(f"{handle} is being stopped")
 
 

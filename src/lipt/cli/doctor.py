@@ -88,7 +88,7 @@ def _check_cluster(
 ) -> dict[str, CheckResult]:
     """A pod tests the workspace, because pods use it. This machine tests it too if the store's address is set here."""
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
-    Pods.parse({"image": ""} | given)  # reports wrong values before it asks the cluster
+    Pods.parse({"image": "lipt"} | given)  # reports wrong values before it asks the cluster
     namespace = namespace or DEFAULT_NAMESPACE[engine]
     findings = {"packages": _run_check(_packages, config), "model": _run_check(_model, config, None)}
 

@@ -155,6 +155,14 @@ def test_an_uploaded_pipeline_of_another_version_is_refused(monkeypatch: pytest.
     assert "kfp pipeline create-version -n lipt" in error.value.remedy
 
 
-def test_without_argo() -> None:
-    with pytest.raises(RunError, match="no Argo Workflows"):
-        preflight.pipeline(Answers(), "argo", "vision")
+@pytest.mark.parametrize("group", [{}, {"/apis/argoproj.io/v1alpha1": {"resources": [{"name": "applications"}]}}])
+def test_without_argo(group: dict[str, Any]) -> None:
+    """Also where there is Argo CD, which has the same API group."""
+    with pytest.raises(UsageError, match="no Argo Workflows"):
+        preflight.pipeline(Answers(group), "argo", "vision")
+
+
+def test_without_our_template() -> None:
+    group = {"resources": [{"name": "workflows"}, {"name": "workflowtemplates"}]}
+    with pytest.raises(UsageError, match="vision has no WorkflowTemplate lipt\n  -> kubectl apply"):
+        preflight.pipeline(Answers({"/apis/argoproj.io/v1alpha1": group}), "argo", "vision")

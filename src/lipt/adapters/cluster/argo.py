@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
@@ -30,10 +31,19 @@ class Argo:
         try:
             template = self.cluster.get(f"{self._path}/workflowtemplates/lipt")
         except MissingError:
+            self._check_installed()
             raise UsageError(f"namespace {self.namespace} has no WorkflowTemplate lipt", _INSTALL) from None
         found = template["metadata"].get("labels", {}).get("app.kubernetes.io/version", "")
         check_version(found, what=f"the WorkflowTemplate lipt in {self.namespace}", remedy=_INSTALL)
         return _values(template["spec"]["arguments"]["parameters"])
+
+    def _check_installed(self) -> None:
+        """Raises UsageError if the cluster has no Argo Workflows. (Argo CD has the same API group.)"""
+        found = dict[str, Any]()
+        with suppress(MissingError):
+            found = self.cluster.get("/apis/argoproj.io/v1alpha1")
+        if not any(resource["name"] == "workflowtemplates" for resource in found.get("resources", [])):
+            raise UsageError("the cluster has no Argo Workflows", "install it: manifests/README.md has the command")
 
     def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
         values = [

@@ -43,6 +43,7 @@ def open_store_of_runs(cluster: Api, namespace: str, s3: str, uri: str) -> Itera
         names = ("LIPT_S3_ENDPOINT", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
         before = dict(os.environ)
         os.environ.update(zip(names, (endpoint, region, *keys), strict=True))
+        os.environ.pop("AWS_SESSION_TOKEN", None)  # it belongs to other credentials, of this machine
         try:
             store = open_store(uri)  # reads the variables once
         finally:

@@ -12,7 +12,6 @@ from lipt.version import __version__
 
 #: Since this version, Jobs can retry each index separately by default.
 _OLDEST = (1, 29)
-_ARGO = "install Argo Workflows: manifests/README.md has the command"
 
 
 def server(cluster: Api, engine: str, namespace: str) -> str:
@@ -32,11 +31,6 @@ def server(cluster: Api, engine: str, namespace: str) -> str:
 
 def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, Any]]:
     """The pipeline is installed, and of this version; also returns its parameters."""
-    if engine == "argo":
-        try:
-            cluster.get("/apis/argoproj.io/v1alpha1")
-        except MissingError:
-            raise RunError("the cluster has no Argo Workflows", _ARGO) from None
     parameters = engine_client(engine, cluster, namespace).parameters()
     kind = {"argo": "WorkflowTemplate", "kubeflow": "pipeline"}[engine]
     return f"{kind} lipt {__version__}", parameters
