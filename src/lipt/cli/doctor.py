@@ -147,6 +147,8 @@ def _ask_cluster(
     findings["rights"] = _run_check(preflight.user_rights, site, endpoint=endpoint)
     for name, check in preflight.CHECKS.items():
         findings[name] = _run_check(check, site)
+    if pods.queue:
+        findings["queue"] = _run_check(preflight.queue, site)
     if config.train.nodes > 1:
         findings["service"] = _run_check(preflight.training_service, site)
     findings["pod"] = None, "skipped: fix the settings first"

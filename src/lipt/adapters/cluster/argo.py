@@ -76,7 +76,8 @@ class Argo:
     def state(self, run: str) -> RunState:
         workflow = self.cluster.get(f"{self._path}/workflows/{run}")
         status = workflow.get("status", {})
-        nodes = status.get("nodes", {}).values()
+        nodes, phase = status.get("nodes", {}).values(), _phase(status.get("phase", ""))
+        unreached = "Skipped" if phase in ("Succeeded", "Failed") else "Pending"
         boxes = []
         for box in BOXES:
             tried = [node for node in nodes if node["displayName"].partition("(")[0] == box]
@@ -85,11 +86,12 @@ class Argo:
             # The last attempt has the reason; the node above it only says that there is no further attempt.
             told.sort(key=lambda node: (node["type"] == "Pod", node.get("startedAt") or ""))
             message = told[-1]["message"] if told else ""
-            phase, started, finished = _phase(whole.get("phase", "")), whole.get("startedAt"), whole.get("finishedAt")
-            boxes.append(BoxState(name=box, phase=phase, started=started, finished=finished, message=message))
+            reached = _phase(whole.get("phase", "")) if whole else unreached
+            started, finished = whole.get("startedAt"), whole.get("finishedAt")
+            boxes.append(BoxState(name=box, phase=reached, started=started, finished=finished, message=message))
         template = status.get("storedWorkflowTemplateSpec", {}).get("arguments", {}).get("parameters", [])
         return RunState(
-            phase=_phase(status.get("phase", "")),
+            phase=phase,
             parameters=_values(template) | _values(workflow["spec"].get("arguments", {}).get("parameters", [])),
             boxes=boxes,
             message=status.get("message", ""),

@@ -85,3 +85,26 @@ def training_service(site: Site) -> str:
             f"kubectl -n {site.namespace} delete service {SERVICE}, then {OVERLAY[site.engine]}",
         )
     return f"Service {SERVICE}, headless"
+
+
+def queue(site: Site) -> str:
+    """Kueue is installed, and has the queue of the run. Without Kueue, Kubernetes would ignore the queue."""
+    name, group = site.pods.queue, "/apis/kueue.x-k8s.io"
+    try:
+        version = site.cluster.get(group)["preferredVersion"]["version"]
+    except MissingError:
+        raise RunError(
+            f"the cluster has no Kueue, so worker pods would not wait in queue {name}", "install Kueue, or remove queue"
+        ) from None
+    try:
+        site.cluster.get(f"{group}/{version}/namespaces/{site.namespace}/localqueues/{name}")
+    except MissingError:
+        raise RunError(
+            f"{site.namespace} has no LocalQueue {name}, so worker pods would wait forever",
+            f"-p queue=…, one of: kubectl -n {site.namespace} get localqueues",
+        ) from None
+    except RefusedError:
+        raise UnknownError(
+            f"you may not see LocalQueue {name}", f"an administrator can: kubectl -n {site.namespace} get localqueues"
+        ) from None
+    return f"LocalQueue {name}"
