@@ -18,10 +18,11 @@ from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 SECRET = "do-not-print-this"
 
 
-def _kubeconfig(address: str = "http://127.0.0.1:9", **user: Any) -> str:
+def _kubeconfig(address: str = "http://127.0.0.1:9", proxy: str = "", **user: Any) -> str:
+    cluster = {"server": address} | ({"proxy-url": proxy} if proxy else {})
     return yaml.safe_dump(
         {
-            "clusters": [{"name": "c", "cluster": {"server": address}}],
+            "clusters": [{"name": "c", "cluster": cluster}],
             "users": [{"name": "u", "user": user}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
@@ -106,3 +107,43 @@ def test_in_a_pod_the_kubeconfig_counts_if_it_is_named(tmp_path: Path, monkeypat
         assert json.loads(Cluster().request("GET", "/version")) == {"token": "Bearer of-the-person"}
         monkeypatch.delenv("KUBECONFIG")
         assert Cluster(patience_s=0.1).host == "https://127.0.0.1:9"
+
+
+class Proxy(JsonHandler):
+    """Answers with the address that it was asked for."""
+
+    def do_GET(self) -> None:
+        self.answer({"asked": self.path})
+
+
+@pytest.mark.parametrize("named", ["kubeconfig", "HTTP_PROXY"])
+def test_the_cluster_is_reached_through_the_proxy_that_kubectl_uses(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(Proxy) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        if named == "kubeconfig":
+            monkeypatch.setenv("NO_PROXY", "cluster.example")  # concerns the variables only
+            (tmp_path / "config").write_text(_kubeconfig("http://cluster.example", proxy=address))
+        else:
+            monkeypatch.setenv(named, address)
+            (tmp_path / "config").write_text(_kubeconfig("http://cluster.example"))
+        assert Cluster().get("/version") == {"asked": "http://cluster.example/version"}
+
+
+def test_no_proxy_leads_to_a_cluster_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with serving(Proxy) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        assert Cluster().get("/version") == {"asked": "/version"}
+
+
+def test_a_proxy_of_another_kind_is_refused_and_its_password_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(_kubeconfig(proxy=f"socks5://me:{SECRET}@127.0.0.1:9"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    ended = lipt("-v", "status", "argo/lipt/x")
+    assert ended.returncode == 2
+    assert "cannot reach the cluster through a proxy of kind socks5\n  -> use an http:// proxy" in ended.stderr
+    assert SECRET not in ended.stderr

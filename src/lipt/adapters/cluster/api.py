@@ -68,15 +68,17 @@ class Cluster:
             from kubernetes.config.config_exception import ConfigException
         except ImportError:
             raise UsageError("the Kubernetes client is not installed", "pip install 'lipt[kubeflow]'") from None
-        first_s = patience_s
+        first_s, of_person = patience_s, False
         try:
             if os.environ.get("KUBECONFIG"):  # as in kubectl, which may run in a pod, too
                 raise ConfigException
             config.load_incluster_config()
         except ConfigException:
-            first_s = FIRST_ANSWER_S
+            first_s, of_person = FIRST_ANSWER_S, True
             kubeconfig.load()
         settings = client.Configuration.get_default_copy()
+        if of_person:
+            kubeconfig.use_proxy(settings)
         settings.retries = False  # `text` retries
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)

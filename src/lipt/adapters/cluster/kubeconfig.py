@@ -1,6 +1,9 @@
-"""The credentials of a person, from the kubeconfig."""
+"""The credentials of a person, from the kubeconfig, and the proxy on the way to the API server."""
 
 import logging
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, getproxies_environment
 
 from lipt.errors import UsageError, in_one_line
 
@@ -37,6 +40,34 @@ def load() -> None:
         root.removeHandler(errors)
     if errors.messages:
         raise _none("; ".join(errors.messages))
+
+
+def use_proxy(settings: Any) -> None:
+    """Set the proxy that kubectl would use: `proxy-url` in the kubeconfig, else HTTPS_PROXY without NO_PROXY. The
+    client library reads neither.
+
+    Args:
+        settings: a `Configuration` of the client library, with the credentials of the kubeconfig.
+
+    Raises:
+        UsageError: the client library does not know this kind of proxy.
+    """
+    from kubernetes.config import kube_config
+
+    merged = kube_config.KubeConfigMerger(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+    context = merged["contexts"].get_with_name(merged["current-context"])["context"]
+    own = merged["clusters"].get_with_name(context["cluster"])["cluster"].safe_get("proxy-url")
+    settings.proxy = own or getproxies().get(urlsplit(settings.host).scheme)
+    settings.no_proxy = "" if own else f"{getproxies_environment().get('no', '')},{_LOOPBACK}"
+    kind = urlsplit(settings.proxy or "http:").scheme
+    if kind not in ("http", "https"):
+        # The message omits the address, which may contain a password.
+        raise UsageError(
+            f"lipt cannot reach the cluster through a proxy of kind {kind}", "use an http:// proxy, or a tunnel"
+        )
+
+
+_LOOPBACK = "localhost,127.0.0.1,::1"
 
 
 def _none(why: str) -> UsageError:
