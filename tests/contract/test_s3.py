@@ -182,6 +182,8 @@ def test_listing_of_more_than_a_page_counts_its_requests(s3: str) -> None:
 
 ANSWERS = {
     "busy": b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nbusy",
+    "skewed": b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
+    b"<Error><Code>RequestTimeTooSkewed</Code><Message>too far</Message></Error>",
     "full": b"HTTP/1.1 507 Insufficient Storage\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
     b"<Error><Code>XMinioStorageFull</Code><Message>no space</Message></Error>",
 }
@@ -288,6 +290,12 @@ def test_full_store_is_a_run_error(s3: str, flaky: Callable[[list[str]], None]) 
     flaky(["full"])
     with pytest.raises(RunError, match=r"/x: the store is full \(XMinioStorageFull\)\n  -> free space"):
         open_store(s3).write("x", b"1", kind="data")
+
+
+def test_a_clock_that_is_wrong_is_not_taken_for_wrong_credentials(s3: str, flaky: Callable[[list[str]], None]) -> None:
+    flaky(["skewed"])
+    with pytest.raises(UsageError, match=r"the clock of this machine differs .*\n  -> set both clocks"):
+        open_store(s3).read("x", kind="data")
 
 
 def test_restart_of_the_server_is_survived(own_minio: MinioProcess) -> None:

@@ -28,7 +28,7 @@ _SILENCE_S = 30.0  # longest wait for the next byte of an answer
 
 _REFUSED = {
     "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken",
-    "InvalidAccessKeyId", "InvalidToken", "InvalidTokenId", "RequestTimeTooSkewed", "SignatureDoesNotMatch",
+    "InvalidAccessKeyId", "InvalidToken", "InvalidTokenId", "SignatureDoesNotMatch",
 }  # fmt: skip
 _BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # besides every 5xx
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
@@ -180,7 +180,7 @@ class S3Store(Store):
         if isinstance(error, SSLError):
             return UsageError(
                 f"{where}: no TLS connection to {self._connection.endpoint}: {error}",
-                "check http:// or https:// in LIPT_S3_ENDPOINT, and the store's certificate",
+                "check http:// or https:// in LIPT_S3_ENDPOINT, and the store's certificate (docs/howto/cluster.md)",
             )
         if isinstance(error, HTTPError):
             return self._transient(where, type(error).__name__)
@@ -202,6 +202,11 @@ class S3Store(Store):
             return self._missing(key)
         if code == "NoSuchBucket":
             return self._no_bucket()
+        if code == "RequestTimeTooSkewed":
+            return UsageError(
+                f"{where}: the clock of this machine differs from that of {self._connection.endpoint} ({code})",
+                "set both clocks, for example with NTP; in a pod the clock is that of its node",
+            )
         if code in _REFUSED:
             return UsageError(
                 f"{where}: {self._connection.endpoint} refuses the credentials ({code})",
