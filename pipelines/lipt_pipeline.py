@@ -94,4 +94,5 @@ def lipt(
             tolerations=tolerations,
             node_selector=node_selector,
         )
-    as_pod(pretrained, image=image, s3=s3, cpu="100m", memory="1Gi")  # it only waits for its Job
+    waits = {"cpu": "100m", "memory": "1Gi"}  # for its Job
+    as_pod(pretrained, image=image, s3=s3, tolerations=tolerations, node_selector=node_selector, **waits)
