@@ -94,5 +94,12 @@ def lipt(
             tolerations=tolerations,
             node_selector=node_selector,
         )
-    waits = {"cpu": "100m", "memory": "1Gi"}  # for its Job
-    as_pod(pretrained, image=image, s3=s3, tolerations=tolerations, node_selector=node_selector, **waits)
+    as_pod(
+        pretrained,  # it only waits for its Job
+        image=image,
+        s3=s3,
+        cpu="100m",
+        memory="1Gi",
+        tolerations=tolerations,
+        node_selector=node_selector,
+    )

@@ -105,6 +105,10 @@ def test_what_is_missing_in_the_cluster_is_named(cluster: Answers, s3: str, tmp_
     assert use(Answers(), str(tmp_path)) == b"1"  # a folder needs none of it
     for change, message in [
         ({SECRET: {"data": {"accesskey": "eA=="}}}, "lipt-s3 in vision has no key 'secretkey'"),
+        (
+            {SECRET: {"data": {"accesskey": "eA==", "secretkey": "/w=="}}},
+            "Secret lipt-s3 in vision has a key that is no text",
+        ),
         ({SECRET: RefusedError("secrets: forbidden", "")}, "secrets: forbidden"),
         ({CONFIG: {}}, "lipt-s3 in vision has no key 'endpoint'"),
     ]:

@@ -86,7 +86,9 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
         if box is not None and of != box:
             continue
         name = pod["metadata"]["name"]
-        container = next(c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker"))
+        container = next((c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker")), None)
+        if container is None:  # of a workflow that is not ours
+            continue
         try:
             text = cluster.request(
                 "GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log", query={"container": container}

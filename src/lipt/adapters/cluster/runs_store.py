@@ -64,6 +64,8 @@ def _settings(cluster: Api, namespace: str, s3: str) -> tuple[str, str, str, str
         raise UsageError(error.message, f"`lipt doctor` says what is missing, {_BY_HAND}") from None
     except RefusedError as error:
         raise UsageError(error.message, f"ask for the right to read it, {_BY_HAND}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"Secret {s3} in {namespace} has a key that is no text", f"replace it, {_BY_HAND}") from None
     except KeyError as error:
         raise UsageError(f"{s3} in {namespace} has no key {error}", f"`lipt doctor` says more, {_BY_HAND}") from None
 
