@@ -32,6 +32,8 @@ _EXECUTOR = {
     },
 }
 _GPUS_UNLESS_IN_PODS = "{{=asInt(workflow.parameters.train_nodes) > 1 ? '0' : workflow.parameters.gpus}}"
+#: The tolerations of a box that waits: it does not stay on a node that does not answer.
+_SOON_ELSEWHERE = f"{{{{=toJson(concat(fromJSON(workflow.parameters.tolerations), {json.dumps(unreachable())}))}}}}"
 
 
 def workflow_template() -> dict[str, Any]:
@@ -171,6 +173,5 @@ def _patch(waits: bool, trains: bool) -> str:
     limits = f'{{"memory": "{memory}"' + ("}" if waits else f', "{GPU}": "{gpus}"}}')
     resources = f'{{"requests": {{"cpu": "{cpu}", "memory": "{memory}"}}, "limits": {limits}}}'
     container = f'"containers": [{{"name": "main", "resources": {resources}}}]'
-    if waits:
-        return f'{{"tolerations": {json.dumps(unreachable())}, {container}}}'
-    return f'{{"tolerations": {_parameter("tolerations")}, "nodeSelector": {_parameter("node_selector")}, {container}}}'
+    tolerations = _SOON_ELSEWHERE if waits else _parameter("tolerations")
+    return f'{{"tolerations": {tolerations}, "nodeSelector": {_parameter("node_selector")}, {container}}}'

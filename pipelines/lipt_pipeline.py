@@ -94,4 +94,12 @@ def lipt(
             tolerations=tolerations,
             node_selector=node_selector,
         )
-    as_pod(pretrained, image=image, s3=s3, cpu="100m", memory="1Gi")  # it only waits for its Job
+    as_pod(
+        pretrained,  # it only waits for its Job
+        image=image,
+        s3=s3,
+        cpu="100m",
+        memory="1Gi",
+        tolerations=tolerations,
+        node_selector=node_selector,
+    )

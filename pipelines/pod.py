@@ -27,12 +27,13 @@ def as_pod(
 
     Args:
         hours: the pod's deadline. None for a box that may wait while its worker pods are queued.
-        gpus: a parameter of the pipeline; None for a box that uses no GPU and so needs no placement.
+        gpus: a parameter of the pipeline; None for a box that uses no GPU.
         image, s3, cpu, memory, tolerations, node_selector: parameters of the pipeline.
     """
     task.set_container_image(image).set_cpu_request(cpu).set_memory_request(memory).set_memory_limit(memory)
     if gpus is not None:
         task.set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(gpus)
+    if tolerations is not None:
         kubernetes.add_toleration_json(task, tolerations)
         kubernetes.add_node_selector_json(task, node_selector)
     # KFP 2.17 does not count resources among a task's inputs. Inside a condition or a loop they would be missing, and

@@ -60,7 +60,10 @@ def use(cluster: Answers, uri: str) -> bytes:
         return store.read("x", kind="other")
 
 
-def test_an_address_outside_the_cluster_is_used_as_it_is(cluster: Answers, s3: str) -> None:
+def test_an_address_outside_the_cluster_is_used_as_it_is(
+    cluster: Answers, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of other\ncredentials")  # refused, if it were read
     assert use(cluster, s3) == b"1"
 
 
@@ -102,6 +105,10 @@ def test_what_is_missing_in_the_cluster_is_named(cluster: Answers, s3: str, tmp_
     assert use(Answers(), str(tmp_path)) == b"1"  # a folder needs none of it
     for change, message in [
         ({SECRET: {"data": {"accesskey": "eA=="}}}, "lipt-s3 in vision has no key 'secretkey'"),
+        (
+            {SECRET: {"data": {"accesskey": "eA==", "secretkey": "/w=="}}},
+            "Secret lipt-s3 in vision has a key that is no text",
+        ),
         ({SECRET: RefusedError("secrets: forbidden", "")}, "secrets: forbidden"),
         ({CONFIG: {}}, "lipt-s3 in vision has no key 'endpoint'"),
     ]:

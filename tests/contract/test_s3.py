@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
@@ -67,6 +68,35 @@ def test_malformed_endpoint_is_refused_but_not_repeated(settings: pytest.MonkeyP
     with pytest.raises(UsageError, match="LIPT_S3_ENDPOINT is not the address of a store") as caught:
         open_store("s3://bucket/x")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+VARIABLES = ["LIPT_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"]
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("odd", [f"{SECRET}\nx", f"{SECRET}\u20ac"])
+def test_character_that_cannot_be_sent_is_refused_but_not_repeated(
+    settings: pytest.MonkeyPatch, name: str, odd: str
+) -> None:
+    settings.setenv(name, odd)
+    with pytest.raises(UsageError, match=f"{name} has a character that no store accepts") as caught:
+        open_store("s3://bucket/x").list()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_region_that_is_none(settings: pytest.MonkeyPatch) -> None:
+    settings.setenv("AWS_REGION", "us east")
+    with pytest.raises(UsageError, match="AWS_REGION=us east is not a region"):
+        open_store("s3://bucket/x")
+
+
+def test_line_break_at_the_end_of_a_setting_is_ignored(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:  # as `kubectl create secret generic --from-file` takes it from a file
+        if name in os.environ:
+            monkeypatch.setenv(name, f"{os.environ[name]}\n")
+    store = open_store(s3)
+    store.write("x", b"1", kind="data")
+    assert store.read("x", kind="data") == b"1"
 
 
 @pytest.mark.parametrize("retry_s", ["soon", "-1", "nan", "inf"])
@@ -152,6 +182,8 @@ def test_listing_of_more_than_a_page_counts_its_requests(s3: str) -> None:
 
 ANSWERS = {
     "busy": b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nbusy",
+    "skewed": b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
+    b"<Error><Code>RequestTimeTooSkewed</Code><Message>too far</Message></Error>",
     "full": b"HTTP/1.1 507 Insufficient Storage\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
     b"<Error><Code>XMinioStorageFull</Code><Message>no space</Message></Error>",
 }
@@ -258,6 +290,12 @@ def test_full_store_is_a_run_error(s3: str, flaky: Callable[[list[str]], None]) 
     flaky(["full"])
     with pytest.raises(RunError, match=r"/x: the store is full \(XMinioStorageFull\)\n  -> free space"):
         open_store(s3).write("x", b"1", kind="data")
+
+
+def test_a_clock_that_is_wrong_is_not_taken_for_wrong_credentials(s3: str, flaky: Callable[[list[str]], None]) -> None:
+    flaky(["skewed"])
+    with pytest.raises(UsageError, match=r"the clock of this machine differs .*\n  -> set both clocks"):
+        open_store(s3).read("x", kind="data")
 
 
 def test_restart_of_the_server_is_survived(own_minio: MinioProcess) -> None:

@@ -111,6 +111,8 @@ def pod_of(spec: Object, box: Object) -> Object:
 
 def with_defaults(spec: Object, text: str) -> str:
     values = {one["name"]: one.get("value", "") for one in spec["arguments"]["parameters"]}
+    tolerations = r"{{=toJson\(concat\(fromJSON\(workflow\.parameters\.tolerations\), (\[.*?\])\)\)}}"
+    text = re.sub(tolerations, lambda found: json.dumps(json.loads(values["tolerations"]) + json.loads(found[1])), text)
     text = re.sub(r"{{=asInt\(workflow\.parameters\.train_nodes\) > 1 \? '0' : (.*?)}}", r"{{\1}}", text)
     return re.sub(r"{{workflow\.parameters\.(\w+)}}", lambda match: values[match[1]], text)
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from lipt.cli import cli
 from lipt.pods.spec import RunSpec
+from pipelines.argo import _SOON_ELSEWHERE
 from tests.tiny import TINY
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +61,8 @@ def test_same_inputs_image_and_resources_and_no_deadline(box: str) -> None:
     assert template["container"]["image"] == "{{workflow.parameters.image}}"
     assert "pipelinechannel--image" in executor["image"]
     patch = re.sub(r"{{workflow\.parameters\.(\w+)}}", r"<\1>", template["podSpecPatch"])
+    patch = patch.replace(_SOON_ELSEWHERE, "<tolerations>")
+    assert _SOON_ELSEWHERE.count("(") == _SOON_ELSEWHERE.count(")")
     patch = json.loads(re.sub(r": <(\w+)>", r': "<\1>"', patch))
     (container,) = patch["containers"]
 
@@ -77,9 +80,12 @@ def test_same_inputs_image_and_resources_and_no_deadline(box: str) -> None:
             assert gpus == "{{=asInt(workflow.parameters.train_nodes) > 1 ? '0' : workflow.parameters.gpus}}"
             gpus = "<gpus>"
         assert same(gpus, resources["accelerator"]["resourceCount"])
-        assert (patch["tolerations"], patch["nodeSelector"]) == ("<tolerations>", "<node_selector>")
     else:
         assert "nvidia.com/gpu" not in container["resources"]["limits"]
+    assert (patch["tolerations"], patch["nodeSelector"]) == ("<tolerations>", "<node_selector>")
+    placed = PLATFORM["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{box}"]
+    assert "tolerations" in str(placed["tolerations"])
+    assert "node_selector" in str(placed["nodeSelector"])
     assert "activeDeadlineSeconds" not in template
 
 

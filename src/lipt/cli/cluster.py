@@ -23,7 +23,7 @@ from lipt.adapters.cluster.runs import (
     waiting_reasons,
 )
 from lipt.cli.options import config_options, output_option, print_json
-from lipt.cli.submission import check_submittable, engine_options, no_node, pipeline_parameters
+from lipt.cli.submission import check_submittable, engine_options, no_node, no_queue, pipeline_parameters
 from lipt.config import load_config
 from lipt.errors import RunError, UsageError
 
@@ -60,6 +60,8 @@ def submit(
     parameters = pipeline_parameters(config, known, pairs)
     if nowhere := no_node(cluster, engine, namespace, known | parameters):
         click.echo(f"the run will wait: {nowhere}", err=True)
+    if queueless := no_queue(cluster, engine, namespace, known | parameters):
+        click.echo(f"not as asked: {queueless}", err=True)
     if dry_run:
         if output == "json":
             print_json(parameters)
@@ -127,7 +129,8 @@ def cancel(handle: str) -> None:
         click.echo(f"{handle} has ended already: {state.phase}")
         return
     engine.cancel(address.run)
-    delete_jobs(cluster, address.namespace, engine.workflow(address.run))
+    with suppress(MissingError):  # not started yet
+        delete_jobs(cluster, address.namespace, engine.workflow(address.run))
     click.echo(f"{handle} is being stopped")
 
 

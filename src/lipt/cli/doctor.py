@@ -88,7 +88,7 @@ def _check_cluster(
 ) -> dict[str, CheckResult]:
     """A pod tests the workspace, because pods use it. This machine tests it too if the store's address is set here."""
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
-    Pods.parse({"image": ""} | given)  # reports wrong values before it asks the cluster
+    Pods.parse({"image": "lipt"} | given)  # reports wrong values before it asks the cluster
     namespace = namespace or DEFAULT_NAMESPACE[engine]
     findings = {"packages": _run_check(_packages, config), "model": _run_check(_model, config, None)}
 
@@ -147,6 +147,8 @@ def _ask_cluster(
     findings["rights"] = _run_check(preflight.user_rights, site, endpoint=endpoint)
     for name, check in preflight.CHECKS.items():
         findings[name] = _run_check(check, site)
+    if pods.queue:
+        findings["queue"] = _run_check(preflight.queue, site)
     if config.train.nodes > 1:
         findings["service"] = _run_check(preflight.training_service, site)
     findings["pod"] = None, "skipped: fix the settings first"

@@ -131,11 +131,27 @@ def no_node(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, 
     None if a node does, or if you may not see the nodes.
     """
     from lipt.adapters.cluster import preflight
+
+    return _problem(preflight.CHECKS["nodes"], cluster, engine, namespace, parameters)
+
+
+def no_queue(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any]) -> RunError | None:
+    """Why the queue of a run has no effect, or would keep its pods forever. None if it is fine, or there is none."""
+    from lipt.adapters.cluster import preflight
+
+    return _problem(preflight.queue, cluster, engine, namespace, parameters) if parameters.get("queue") else None
+
+
+def _problem(
+    check: Callable[[Any], str], cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any]
+) -> RunError | None:
+    from lipt.adapters.cluster import preflight
     from lipt.adapters.cluster.manifest import Pods
 
-    pods = Pods.parse({name: value for name, value in parameters.items() if name in Pods.model_fields})
+    known = {name: value for name, value in parameters.items() if name in Pods.model_fields and value is not None}
+    pods = Pods.parse({"image": "lipt"} | known)  # a run of another pipeline has no image
     try:
-        preflight.CHECKS["nodes"](preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods))
+        check(preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods))
     except preflight.UnknownError:
         return None
     except RunError as error:

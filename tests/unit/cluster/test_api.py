@@ -105,7 +105,7 @@ def test_the_last_attempt_of_a_box_has_the_reason() -> None:
     nodes = {str(at): node for at, node in enumerate((ended, whole, lost))}
     workflow = {"status": {"phase": "Failed", "nodes": nodes}, "spec": {}}
     state = Argo(Answers({f"{WORKFLOWS}/tiny": workflow}), "vision").state("tiny")
-    assert [box.phase for box in state.boxes] == ["Pending", "Pending", "Failed", "Pending", "Pending"]
+    assert [box.phase for box in state.boxes] == ["Skipped", "Skipped", "Failed", "Skipped", "Skipped"]
     assert state.boxes[2].message == "no quorum"
     assert state.over
 

@@ -27,6 +27,7 @@ class Server(JsonHandler):
     pod: dict[str, str]
     """Status of the pod; empty: it is gone."""
     log: str | None
+    container = "main"
     change: dict[str, Any] | None
     deleted: list[str]
 
@@ -46,7 +47,7 @@ class Server(JsonHandler):
         else:
             labels = {"app.kubernetes.io/component": "select"}
             metadata = {"name": "pod-a", "creationTimestamp": "1", "labels": labels}
-            pod = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": self.pod}
+            pod = {"metadata": metadata, "spec": {"containers": [{"name": self.container}]}, "status": self.pod}
             self.answer({"items": [pod] if mine and self.pod else []})
 
     def do_DELETE(self) -> None:
@@ -88,6 +89,13 @@ def test_a_pod_that_printed_nothing_says_so(server: type[Server], phase: str, sa
     server.pod, server.log = {"phase": phase}, _ENGINE
     assert lipt("logs", HANDLE).stdout == f"== pod-a (select)\n{said}\n"
     assert json.loads(lipt("logs", HANDLE, "-o", "json").stdout) == [{"box": "select", "pod": "pod-a", "log": ""}]
+
+
+def test_a_pod_of_a_workflow_that_is_not_ours_has_no_log_of_ours(server: type[Server]) -> None:
+    server.container = "theirs"
+    ended = lipt("logs", HANDLE)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "has no logs" in ended.stderr
 
 
 @pytest.mark.parametrize(

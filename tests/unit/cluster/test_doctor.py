@@ -47,7 +47,7 @@ def test_an_api_server_that_no_longer_answers_is_asked_once(
     findings = json.loads(capsys.readouterr().out)
     assert list(findings) == ["packages", "model", "settings", "cluster"]
     assert findings["cluster"]["finding"].startswith(f"the Kubernetes API server {address} is unreachable: ")
-    assert server.asked == {"/apis/argoproj.io/v1alpha1"}
+    assert server.asked == {"/apis/argoproj.io/v1alpha1/namespaces/vision/workflowtemplates/lipt"}
 
 
 def test_a_cluster_that_never_answers_is_given_up_in_a_few_seconds(

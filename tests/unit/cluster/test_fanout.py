@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from lipt.adapters.cluster import fanout
 from lipt.adapters.cluster.fanout import ThisPod, pause_s, run_job
 from lipt.adapters.cluster.manifest import Pods
-from lipt.errors import Terminated
+from lipt.errors import RunError, Terminated, stop_on_sigterm
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 
 PODS = "/api/v1/namespaces/vision/pods"
@@ -281,3 +283,45 @@ def test_the_job_of_a_stopped_box_goes_on_for_ten_minutes_and_is_taken_over(
     assert handler.asked["made"] == 1
     assert handler.asked["deadline 43200"] == 1
     assert any("pretrain: continues with job box-pretrain-" in text for text in said)
+
+
+class Stopping(Server):
+    """Stops the box when it has created its Job, before it hears of that."""
+
+    def do_POST(self) -> None:
+        super().do_POST()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_the_job_of_a_box_that_is_stopped_while_it_creates_it_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = type("Handler", (Stopping,), {"asked": Counter()})
+    before = signal.getsignal(signal.SIGTERM)
+    stop_on_sigterm()
+    try:
+        with serving(handler) as address:
+            use_cluster(address, tmp_path, monkeypatch)
+            with pytest.raises(Terminated):
+                start(say=lambda _text: None)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (handler.asked["made"], handler.asked["deadline 600"]) == (1, 1)
+
+
+class Deleted(Server):
+    """A Job that somebody deletes while its box waits for it."""
+
+    def do_GET(self) -> None:
+        if self.asked["job"] == 2:
+            self.asked.pop("made", None)
+        super().do_GET()
+
+
+def test_a_job_that_somebody_deletes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Deleted,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(RunError, match=r"pretrain: somebody deleted job box-pretrain-\w+\n  -> run again"):
+            start(say=lambda _text: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -48,6 +49,13 @@ def test_parameters_may_be_text() -> None:
             """parameter node_selector is '{"pool": 1}'\n  -> write it like {"pool": "gpu"}""",
         ),
         ({"nodse": "1"}, "did you mean 'nodes'"),
+        ({"memory": "8GB"}, "parameter memory is '8GB'\n  -> write it like \"2Gi\""),
+        ({"memory": "0"}, "parameter memory is '0'"),
+        ({"cpu": "four"}, "parameter cpu is 'four'"),
+        ({"image": ""}, "parameter image is ''"),
+        ({"s3": "../secrets"}, "parameter s3 is '../secrets'"),
+        ({"queue": "Team A"}, "parameter queue is 'Team A'\n  -> write it like \"team-a\""),
+        ({"priority": "low!"}, "parameter priority is 'low!'"),
     ],
 )
 def test_a_wrong_parameter_is_named(parameters: dict[str, Any], message: str) -> None:
@@ -75,6 +83,11 @@ def test_names_are_short_stable_and_differ_between_runs_and_work() -> None:
         len({job()["metadata"]["name"], job(run="b")["metadata"]["name"], job(arguments=["c"])["metadata"]["name"]})
         == 3
     )
+
+
+def test_the_pods_of_a_run_whose_name_has_dots_have_valid_host_names() -> None:
+    name = job(run=f"photos.v2-{'x' * 28}.-y")["metadata"]["name"]
+    assert re.fullmatch(r"[a-z0-9-]{1,63}", f"{name}-3")
 
 
 def test_permanent_errors_are_answers_and_lost_pods_do_not_count() -> None:
@@ -139,7 +152,15 @@ def test_the_reason_of_a_failed_pod_is_kept(status: dict[str, Any], reason: str)
 
 def test_handles() -> None:
     assert str(Handle.parse("argo/lipt/digits-x7")) == "argo/lipt/digits-x7"
-    for text in ("digits-x7", "argo/lipt", "argo//x", "helm/lipt/x"):
+    for text in (
+        "digits-x7",
+        "argo/lipt",
+        "argo//x",
+        "helm/lipt/x",
+        "argo/lipt/..",
+        "argo/lipt/x?watch=1",
+        "argo/a b/x",
+    ):
         with pytest.raises(UsageError, match="is not a run"):
             Handle.parse(text)
 

@@ -13,6 +13,7 @@ from lipt.adapters.cluster import preflight
 from lipt.adapters.cluster.api import RefusedError
 from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.adapters.cluster.preflight import UnknownError, installation, rights
+from lipt.cli.submission import no_queue
 from lipt.errors import RunError, UsageError
 from tests.unit.cluster.answers import Answers, site
 
@@ -155,6 +156,35 @@ def test_an_uploaded_pipeline_of_another_version_is_refused(monkeypatch: pytest.
     assert "kfp pipeline create-version -n lipt" in error.value.remedy
 
 
-def test_without_argo() -> None:
-    with pytest.raises(RunError, match="no Argo Workflows"):
-        preflight.pipeline(Answers(), "argo", "vision")
+@pytest.mark.parametrize("group", [{}, {"/apis/argoproj.io/v1alpha1": {"resources": [{"name": "applications"}]}}])
+def test_without_argo(group: dict[str, Any]) -> None:
+    """Also where there is Argo CD, which has the same API group."""
+    with pytest.raises(UsageError, match="no Argo Workflows"):
+        preflight.pipeline(Answers(group), "argo", "vision")
+
+
+def test_without_our_template() -> None:
+    group = {"resources": [{"name": "workflows"}, {"name": "workflowtemplates"}]}
+    with pytest.raises(UsageError, match="vision has no WorkflowTemplate lipt\n  -> kubectl apply"):
+        preflight.pipeline(Answers({"/apis/argoproj.io/v1alpha1": group}), "argo", "vision")
+
+
+QUEUE = "/apis/kueue.x-k8s.io/v1beta1/namespaces/vision/localqueues/team"
+KUEUE = {"/apis/kueue.x-k8s.io": {"preferredVersion": {"version": "v1beta1"}}}
+
+
+def test_a_queue_that_would_not_do_what_was_asked() -> None:
+    with pytest.raises(RunError, match="no Kueue, so worker pods would not wait in queue team"):
+        preflight.queue(site(Answers(), queue="team"))
+    with pytest.raises(RunError, match="vision has no LocalQueue team, so worker pods would wait forever"):
+        preflight.queue(site(Answers(KUEUE), queue="team"))
+    with pytest.raises(UnknownError, match="you may not see LocalQueue team"):
+        preflight.queue(site(Answers(KUEUE | {QUEUE: RefusedError("no")}), queue="team"))
+    assert preflight.queue(site(Answers(KUEUE | {QUEUE: {}}), queue="team")) == "LocalQueue team"
+
+
+def test_submit_warns_of_such_a_queue_and_needs_no_image_to_do_so() -> None:
+    told = no_queue(Answers(), "argo", "vision", {"queue": "team", "image": None})
+    assert told is not None
+    assert "no Kueue" in told.message
+    assert no_queue(Answers(), "argo", "vision", {"queue": ""}) is None

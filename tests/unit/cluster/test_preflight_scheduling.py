@@ -17,13 +17,19 @@ TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedu
 
 
 def node(
-    name: str, *, gpus: int = 0, ready: str = "True", images: tuple[str, ...] = (), taints: tuple[Any, ...] = ()
+    name: str,
+    *,
+    gpus: int = 0,
+    ready: str = "True",
+    images: tuple[str, ...] = (),
+    taints: tuple[Any, ...] = (),
+    size: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": {"pool": name}},
         "spec": {"taints": list(taints)},
         "status": {
-            "allocatable": {"nvidia.com/gpu": str(gpus)} if gpus else {},
+            "allocatable": ({"nvidia.com/gpu": str(gpus)} if gpus else {}) | (size or {}),
             "conditions": [{"type": "Ready", "status": ready}],
             "images": [{"names": list(images)}],
         },
@@ -35,6 +41,8 @@ def with_nodes(*found: dict[str, Any]) -> Answers:
 
 
 GPU_NODES = node("a", gpus=4, taints=(TAINT,)), node("b", gpus=8, taints=(TAINT,)), node("c")
+
+SMALL = (node("s", size={"cpu": "4", "memory": "16777215Ki"}),)
 
 
 def test_gpu_nodes_that_take_the_pods_are_counted() -> None:
@@ -61,6 +69,8 @@ def test_a_node_in_trouble_is_named_and_not_tolerated() -> None:
         ({"gpus": 1}, GPU_NODES, "taints keep it away: nvidia.com/gpu=present:NoSchedule", json.dumps([TOLERATION])),
         ({"gpus": 16}, GPU_NODES, "none has 16 allocatable nvidia.com/gpu", "-p gpus="),
         ({"node_selector": {"pool": "x"}}, GPU_NODES, 'has the labels {"pool": "x"}', "-p node_selector="),
+        ({"memory": "16Gi"}, SMALL, "none of them has 1 CPU and 16Gi of memory", "-p memory="),
+        ({"cpu": "4001m"}, SMALL, "none of them has 4001m CPU and 2Gi of memory", "-p cpu="),
         ({}, (node("c", ready="Unknown"),), "c: not-ready", "kubectl describe node"),
         ({}, (node("c", taints=(PRESSURE,)),), "they are not healthy; c: disk-pressure", "kubectl describe node"),
     ],
@@ -70,6 +80,10 @@ def test_why_no_node_takes_the_pods(pods: dict[str, Any], found: Any, message: s
         scheduling.nodes(site(with_nodes(*found), **pods))
     assert message in error.value.message
     assert remedy in error.value.remedy
+
+
+def test_a_node_that_is_just_large_enough_takes_the_pods() -> None:
+    assert scheduling.nodes(site(with_nodes(*SMALL), cpu="4", memory="15Gi")) == "1 of 1 nodes take a pod without GPU"
 
 
 @pytest.mark.parametrize(

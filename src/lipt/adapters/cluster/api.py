@@ -1,6 +1,7 @@
 """The Kubernetes API: credentials, and its errors as errors of lipt."""
 
 import json
+import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
+from lipt.adapters.cluster import kubeconfig
 from lipt.adapters.cluster.admission import reason_of, remedy_of
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
@@ -18,6 +20,7 @@ FIRST_ANSWER_S = 10.0
 #: Seconds within which a connection must stand.
 _CONNECT_S = 10.0
 T = TypeVar("T")
+_LOG_IN = "log in again; `kubectl auth whoami` tries the credentials"
 _MERGE = "application/merge-patch+json"
 
 
@@ -51,7 +54,7 @@ class Cluster:
     """
 
     def __init__(self, *, patience_s: float = PATIENCE_S) -> None:
-        """Take the credentials of this pod, else those of the kubeconfig.
+        """Take the credentials of the file that KUBECONFIG names, else those of this pod, else those of ~/.kube/config.
 
         Args:
             patience_s: seconds for which failed calls are retried. Outside of a cluster, calls before the first answer
@@ -65,18 +68,17 @@ class Cluster:
             from kubernetes.config.config_exception import ConfigException
         except ImportError:
             raise UsageError("the Kubernetes client is not installed", "pip install 'lipt[kubeflow]'") from None
-        first_s = patience_s
+        first_s, of_person = patience_s, False
         try:
+            if os.environ.get("KUBECONFIG"):  # as in kubectl, which may run in a pod, too
+                raise ConfigException
             config.load_incluster_config()
         except ConfigException:
-            first_s = FIRST_ANSWER_S
-            try:
-                config.load_kube_config()
-            except (ConfigException, OSError) as error:
-                raise UsageError(
-                    f"no Kubernetes credentials: {' '.join(str(error).split())}", "set KUBECONFIG, or log in"
-                ) from None
+            first_s, of_person = FIRST_ANSWER_S, True
+            kubeconfig.load()
         settings = client.Configuration.get_default_copy()
+        if of_person:
+            kubeconfig.use_proxy(settings)
         settings.retries = False  # `text` retries
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)
@@ -140,6 +142,9 @@ class Cluster:
                 f"the Kubernetes API server {self.host} is unreachable: {cause_of(error)}",
                 "check the cluster, then try again",
             ) from None
+        except ValueError:  # its message contains the token, so no traceback may show it
+            pass
+        raise UsageError("the credentials for the cluster have a character that cannot be sent", _LOG_IN)
 
 
 def cause_of(error: Exception) -> str:
@@ -220,7 +225,9 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
         namespace = path.partition("/namespaces/")[2].partition("/")[0]
         reason = reason_of(message)
         return NotAdmittedError(f"{namespace} does not admit it: {reason}", remedy_of(reason, namespace))
-    if error.status in (401, 403):
+    if error.status == 401:
+        return UsageError(f"the cluster does not accept your credentials: {message}", _LOG_IN)
+    if error.status == 403:
         return RefusedError(
             f"the cluster refuses: {message}",
             "grant the permission: docs/howto/cluster.md lists all of them with reasons",

@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
@@ -30,10 +31,19 @@ class Argo:
         try:
             template = self.cluster.get(f"{self._path}/workflowtemplates/lipt")
         except MissingError:
+            self._check_installed()
             raise UsageError(f"namespace {self.namespace} has no WorkflowTemplate lipt", _INSTALL) from None
         found = template["metadata"].get("labels", {}).get("app.kubernetes.io/version", "")
         check_version(found, what=f"the WorkflowTemplate lipt in {self.namespace}", remedy=_INSTALL)
         return _values(template["spec"]["arguments"]["parameters"])
+
+    def _check_installed(self) -> None:
+        """Raises UsageError if the cluster has no Argo Workflows. (Argo CD has the same API group.)"""
+        found = dict[str, Any]()
+        with suppress(MissingError):
+            found = self.cluster.get("/apis/argoproj.io/v1alpha1")
+        if not any(resource["name"] == "workflowtemplates" for resource in found.get("resources", [])):
+            raise UsageError("the cluster has no Argo Workflows", "install it: manifests/README.md has the command")
 
     def submit(self, name: str, parameters: Mapping[str, Any]) -> str:
         values = [
@@ -66,7 +76,8 @@ class Argo:
     def state(self, run: str) -> RunState:
         workflow = self.cluster.get(f"{self._path}/workflows/{run}")
         status = workflow.get("status", {})
-        nodes = status.get("nodes", {}).values()
+        nodes, phase = status.get("nodes", {}).values(), _phase(status.get("phase", ""))
+        unreached = "Skipped" if phase in ("Succeeded", "Failed") else "Pending"
         boxes = []
         for box in BOXES:
             tried = [node for node in nodes if node["displayName"].partition("(")[0] == box]
@@ -75,11 +86,12 @@ class Argo:
             # The last attempt has the reason; the node above it only says that there is no further attempt.
             told.sort(key=lambda node: (node["type"] == "Pod", node.get("startedAt") or ""))
             message = told[-1]["message"] if told else ""
-            phase, started, finished = _phase(whole.get("phase", "")), whole.get("startedAt"), whole.get("finishedAt")
-            boxes.append(BoxState(name=box, phase=phase, started=started, finished=finished, message=message))
+            reached = _phase(whole.get("phase", "")) if whole else unreached
+            started, finished = whole.get("startedAt"), whole.get("finishedAt")
+            boxes.append(BoxState(name=box, phase=reached, started=started, finished=finished, message=message))
         template = status.get("storedWorkflowTemplateSpec", {}).get("arguments", {}).get("parameters", [])
         return RunState(
-            phase=_phase(status.get("phase", "")),
+            phase=phase,
             parameters=_values(template) | _values(workflow["spec"].get("arguments", {}).get("parameters", [])),
             boxes=boxes,
             message=status.get("message", ""),

@@ -62,7 +62,7 @@ class EngineClient(Protocol):
         ...
 
     def cancel(self, run: str) -> None:
-        """Stop a run. Its pods get SIGTERM; a box that is stopped deletes its worker Job."""
+        """Stop a run. Its boxes get SIGTERM; the Jobs of their workers go on for a while (`delete_jobs`)."""
         ...
 
     def workflow(self, run: str) -> str:

@@ -99,16 +99,6 @@ def run_job(
         together=together,
     )
     path = f"{jobs}/{job['metadata']['name']}"
-    try:
-        found = cluster.get(path)
-        if job_status.is_over(found):  # ended in an earlier attempt; its results are in the workspace
-            cluster.delete(path)
-            _until_gone(cluster, path)
-            raise MissingError(f"{path} has ended", "create it again")
-        say(f"{name}: continues with job {job['metadata']['name']}")
-        cluster.patch(path, {"spec": {"activeDeadlineSeconds": job["spec"].get("activeDeadlineSeconds")}})
-    except MissingError:
-        cluster.create(jobs, job)
     watch = _Watch(
         cluster=cluster,
         namespace=here.namespace,
@@ -119,6 +109,7 @@ def run_job(
         advance=advance,
     )
     try:
+        _start(cluster, jobs, job, name, say)
         lost = watch.wait(room_within_s=room_within_s, quorum=quorum, grace=pods.grace, together=together)
         if not watch.ended:
             cluster.delete(path)
@@ -128,6 +119,21 @@ def run_job(
     except (KeyboardInterrupt, SystemExit):
         _orphan(cluster, path)
         raise
+
+
+def _start(cluster: Cluster, jobs: str, job: dict[str, Any], name: str, say: Callable[[str], None]) -> None:
+    """Create a Job, or take over the one that an earlier attempt of this box has created."""
+    path = f"{jobs}/{job['metadata']['name']}"
+    try:
+        found = cluster.get(path)
+        if job_status.is_over(found):  # ended in an earlier attempt; its results are in the workspace
+            cluster.delete(path)
+            _until_gone(cluster, path)
+            raise MissingError(f"{path} has ended", "create it again")
+        say(f"{name}: continues with job {job['metadata']['name']}")
+        cluster.patch(path, {"spec": {"activeDeadlineSeconds": job["spec"].get("activeDeadlineSeconds")}})
+    except MissingError:
+        cluster.create(jobs, job)
 
 
 def running_arguments(here: ThisPod, name: str) -> list[list[str]]:
@@ -199,7 +205,7 @@ class _Watch:
         last_placed = last_admitted = changed = listed = time.monotonic()
         seen: dict[str, Any] | None = None
         while True:
-            job: dict[str, Any] = self.cluster.get(self.path)
+            job = self._job()
             now = time.monotonic()
             state, status = job_status.state(job), job.get("status", {})
             missing = job_status.missing(job)
@@ -234,6 +240,15 @@ class _Watch:
                 known = {index: why for index, why in self.reasons.items() if index in failed}
                 return job_status.lost(status, slow, self.completions, known)
             time.sleep(pause_s(now - changed))
+
+    def _job(self) -> dict[str, Any]:
+        try:
+            return self.cluster.get(self.path)
+        except MissingError:
+            job = self.path.rsplit("/", 1)[1]
+            raise RunError(
+                f"{self.name}: somebody deleted job {job}", "run again: what its pods have finished is reused"
+            ) from None
 
     def _pods(self) -> list[dict[str, Any]]:
         """The Job's pods. Pods on a lost node are removed, so that the Job starts them elsewhere."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, ValidationError
 
+from lipt.adapters.cluster.values import ObjectName, Quantity
 from lipt.errors import UsageError, did_you_mean
 from lipt.metrics import VARIABLE
 from lipt.version import __version__
@@ -52,15 +53,15 @@ class Pods(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    image: str = Field(examples=[f"lipt:{__version__}"])
+    image: str = Field(pattern=r"^\S+$", examples=[f"lipt:{__version__}"])
     gpus: NonNegativeInt = Field(0, examples=[1])
-    cpu: str = "1"
-    memory: str = "2Gi"
+    cpu: Quantity = "1"
+    memory: Quantity = "2Gi"
     tolerations: list[dict[str, Any]] | Json[list[dict[str, Any]]] = Field(
         [], examples=[[{"key": GPU, "operator": "Exists"}]]
     )
     node_selector: dict[str, str] | Json[dict[str, str]] = Field({}, examples=[{"pool": "gpu"}])
-    s3: str = "lipt-s3"
+    s3: ObjectName = "lipt-s3"
     """Name of the Secret and of the ConfigMap of the object store."""
     nodes: NonNegativeInt = 0
     """Pods that share a fan-out; 0: one per part of work, or with k GPUs one per k parts."""
@@ -68,9 +69,9 @@ class Pods(BaseModel):
     """Minutes after which the run continues without the missing workers."""
     grace: NonNegativeFloat = 3.0
     """After the quorum, a worker is lost if it runs for more than this multiple of the median of the finished ones."""
-    queue: str = ""
+    queue: ObjectName | Literal[""] = Field("", examples=["team-a"])
     """Kueue's LocalQueue for the worker pods."""
-    priority: str = ""
+    priority: ObjectName | Literal[""] = Field("", examples=["low"])
     """PriorityClass of the worker pods."""
 
     @classmethod
@@ -148,7 +149,8 @@ def job_manifest(
 ) -> dict[str, Any]:
     """The Job of `run_job`."""
     digest = hashlib.sha256(json.dumps([run, name, list(arguments), completions]).encode()).hexdigest()[:6]
-    job_name = f"{run[:40].rstrip('-.')}-{name}-{digest}"
+    # No dot, which a workflow's name may have: Kubernetes refuses an Indexed Job whose pods' host names had one.
+    job_name = f"{run[:40].replace('.', '-').rstrip('-')}-{name}-{digest}"
     labels = labels_of(name) | {RUN_LABEL: run, JOB_LABEL: job_name}
     if together:
         labels[SERVICE_LABEL] = SERVICE

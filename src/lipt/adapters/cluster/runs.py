@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,10 @@ def engine_client(engine: str, cluster: Api, namespace: str) -> EngineClient:
     return Kubeflow(cluster, namespace)
 
 
+#: Of an object in a cluster. Other text would lead to another path of the API.
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Handle:
     """The address of a run: `ENGINE/NAMESPACE/RUN`, as `lipt submit` prints it."""
@@ -42,7 +47,7 @@ class Handle:
     def parse(cls, text: str) -> Handle:
         """Raises UsageError if it is not a handle."""
         parts = text.split("/")
-        if len(parts) != 3 or parts[0] not in DEFAULT_NAMESPACE or not all(parts):
+        if len(parts) != 3 or parts[0] not in DEFAULT_NAMESPACE or not all(map(_NAME.fullmatch, parts)):
             raise UsageError(
                 f"{text!r} is not a run",
                 "write argo/NAMESPACE/NAME or kubeflow/NAMESPACE/ID, as `lipt submit` prints it",
@@ -81,7 +86,9 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
         if box is not None and of != box:
             continue
         name = pod["metadata"]["name"]
-        container = next(c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker"))
+        container = next((c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker")), None)
+        if container is None:  # of a workflow that is not ours
+            continue
         try:
             text = cluster.request(
                 "GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log", query={"container": container}

@@ -43,6 +43,7 @@ def open_store_of_runs(cluster: Api, namespace: str, s3: str, uri: str) -> Itera
         names = ("LIPT_S3_ENDPOINT", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
         before = dict(os.environ)
         os.environ.update(zip(names, (endpoint, region, *keys), strict=True))
+        os.environ.pop("AWS_SESSION_TOKEN", None)  # it belongs to other credentials, of this machine
         try:
             store = open_store(uri)  # reads the variables once
         finally:
@@ -63,6 +64,8 @@ def _settings(cluster: Api, namespace: str, s3: str) -> tuple[str, str, str, str
         raise UsageError(error.message, f"`lipt doctor` says what is missing, {_BY_HAND}") from None
     except RefusedError as error:
         raise UsageError(error.message, f"ask for the right to read it, {_BY_HAND}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"Secret {s3} in {namespace} has a key that is no text", f"replace it, {_BY_HAND}") from None
     except KeyError as error:
         raise UsageError(f"{s3} in {namespace} has no key {error}", f"`lipt doctor` says more, {_BY_HAND}") from None
 

@@ -28,7 +28,7 @@ _SILENCE_S = 30.0  # longest wait for the next byte of an answer
 
 _REFUSED = {
     "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken",
-    "InvalidAccessKeyId", "InvalidToken", "InvalidTokenId", "RequestTimeTooSkewed", "SignatureDoesNotMatch",
+    "InvalidAccessKeyId", "InvalidToken", "InvalidTokenId", "SignatureDoesNotMatch",
 }  # fmt: skip
 _BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # besides every 5xx
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
@@ -180,7 +180,7 @@ class S3Store(Store):
         if isinstance(error, SSLError):
             return UsageError(
                 f"{where}: no TLS connection to {self._connection.endpoint}: {error}",
-                "check http:// or https:// in LIPT_S3_ENDPOINT, and the store's certificate",
+                "check http:// or https:// in LIPT_S3_ENDPOINT, and the store's certificate (docs/howto/cluster.md)",
             )
         if isinstance(error, HTTPError):
             return self._transient(where, type(error).__name__)
@@ -202,6 +202,11 @@ class S3Store(Store):
             return self._missing(key)
         if code == "NoSuchBucket":
             return self._no_bucket()
+        if code == "RequestTimeTooSkewed":
+            return UsageError(
+                f"{where}: the clock of this machine differs from that of {self._connection.endpoint} ({code})",
+                "set both clocks, for example with NTP; in a pod the clock is that of its node",
+            )
         if code in _REFUSED:
             return UsageError(
                 f"{where}: {self._connection.endpoint} refuses the credentials ({code})",
@@ -231,6 +236,9 @@ def _connect() -> _Connection:
     silence_s = max(1.0, min(_SILENCE_S, retry_s / 2))
     # Only we retry: one budget in seconds, and every attempt is counted.
     pool = PoolManager(timeout=Timeout(connect=min(_CONNECT_S, silence_s), read=silence_s), maxsize=32, retries=False)
+    region = _variable("AWS_REGION") or "us-east-1"
+    if not region.replace("-", "").isalnum():
+        raise UsageError(f"AWS_REGION={region} is not a region", "set it to one, such as us-east-1")
     try:
         url = urlsplit(endpoint)
         if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/") or "@" in url.netloc:
@@ -239,9 +247,9 @@ def _connect() -> _Connection:
             endpoint=url.netloc,
             access_key=access_key,
             secret_key=secret_key,
-            session_token=os.environ.get("AWS_SESSION_TOKEN") or None,
+            session_token=_variable("AWS_SESSION_TOKEN") or None,
             secure=url.scheme == "https",
-            region=os.environ.get("AWS_REGION") or "us-east-1",
+            region=region,
             http_client=pool,
         )
     except ValueError:
@@ -252,9 +260,18 @@ def _connect() -> _Connection:
 
 
 def _required(name: str, meaning: str) -> str:
-    value = os.environ.get(name, "")
+    value = _variable(name)
     if not value:
         raise UsageError(f"an s3:// location needs the environment variable {name}", f"set it to {meaning}")
+    return value
+
+
+def _variable(name: str) -> str:
+    """The value of a variable; a Secret that was made from a file often ends with a line break."""
+    value = os.environ.get(name, "").strip()
+    if not (value.isascii() and value.isprintable()):
+        # The message omits the value, which may be a credential.
+        raise UsageError(f"{name} has a character that no store accepts", "set it to ASCII text in one line")
     return value
 
 

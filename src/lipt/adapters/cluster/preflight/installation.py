@@ -12,7 +12,6 @@ from lipt.version import __version__
 
 #: Since this version, Jobs can retry each index separately by default.
 _OLDEST = (1, 29)
-_ARGO = "install Argo Workflows: manifests/README.md has the command"
 
 
 def server(cluster: Api, engine: str, namespace: str) -> str:
@@ -32,11 +31,6 @@ def server(cluster: Api, engine: str, namespace: str) -> str:
 
 def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, Any]]:
     """The pipeline is installed, and of this version; also returns its parameters."""
-    if engine == "argo":
-        try:
-            cluster.get("/apis/argoproj.io/v1alpha1")
-        except MissingError:
-            raise RunError("the cluster has no Argo Workflows", _ARGO) from None
     parameters = engine_client(engine, cluster, namespace).parameters()
     kind = {"argo": "WorkflowTemplate", "kubeflow": "pipeline"}[engine]
     return f"{kind} lipt {__version__}", parameters
@@ -91,3 +85,26 @@ def training_service(site: Site) -> str:
             f"kubectl -n {site.namespace} delete service {SERVICE}, then {OVERLAY[site.engine]}",
         )
     return f"Service {SERVICE}, headless"
+
+
+def queue(site: Site) -> str:
+    """Kueue is installed, and has the queue of the run. Without Kueue, Kubernetes would ignore the queue."""
+    name, group = site.pods.queue, "/apis/kueue.x-k8s.io"
+    try:
+        version = site.cluster.get(group)["preferredVersion"]["version"]
+    except MissingError:
+        raise RunError(
+            f"the cluster has no Kueue, so worker pods would not wait in queue {name}", "install Kueue, or remove queue"
+        ) from None
+    try:
+        site.cluster.get(f"{group}/{version}/namespaces/{site.namespace}/localqueues/{name}")
+    except MissingError:
+        raise RunError(
+            f"{site.namespace} has no LocalQueue {name}, so worker pods would wait forever",
+            f"-p queue=…, one of: kubectl -n {site.namespace} get localqueues",
+        ) from None
+    except RefusedError:
+        raise UnknownError(
+            f"you may not see LocalQueue {name}", f"an administrator can: kubectl -n {site.namespace} get localqueues"
+        ) from None
+    return f"LocalQueue {name}"

@@ -6,6 +6,7 @@ from typing import Any
 from lipt.adapters.cluster.api import RefusedError
 from lipt.adapters.cluster.manifest import GPU
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
+from lipt.adapters.cluster.values import amount
 from lipt.errors import RunError
 
 #: Prefix of the taints that Kubernetes sets on nodes with problems.
@@ -13,12 +14,13 @@ _CONDITION = "node.kubernetes.io/"
 
 
 def nodes(site: Site) -> str:
-    """At least one node accepts the run's pods: ready, with enough GPUs, selected labels and tolerated taints."""
+    """At least one node accepts the run's pods: ready, with selected labels and tolerated taints, and large enough."""
     found, pods = _nodes(site), site.pods
     with_gpus = [node for node in found if _gpus(node)]
     candidates = [node for node in (with_gpus if pods.gpus else found) if _gpus(node) >= pods.gpus]
     selected = [node for node in candidates if pods.node_selector.items() <= node["metadata"]["labels"].items()]
-    ready = [node for node in selected if not _troubles(node)]
+    roomy = [node for node in selected if _has(node, "cpu", pods.cpu) and _has(node, "memory", pods.memory)]
+    ready = [node for node in roomy if not _troubles(node)]
     able = [node for node in ready if not _refused_by(node, pods.tolerations)]
     what = f"a pod with {pods.gpus} {'GPU' if pods.gpus == 1 else 'GPUs'}" if pods.gpus else "a pod without GPU"
     troubles = "".join(f"; {_name(node)}: {', '.join(_troubles(node))}" for node in found if _troubles(node))
@@ -27,6 +29,7 @@ def nodes(site: Site) -> str:
         for left, why, remedy in (
             (candidates, f"none has {pods.gpus} allocatable {GPU}", "-p gpus=N, or the device plugin"),
             (selected, f"none of them has the labels {json.dumps(pods.node_selector)}", "-p node_selector='{…}'"),
+            (roomy, f"none of them has {pods.cpu} CPU and {pods.memory} of memory", "-p cpu=…, -p memory=…"),
             (ready, "they are not healthy", "kubectl describe node"),
             (able, f"taints keep it away: {_written(ready, pods.tolerations)}", tolerate),
         ):
@@ -61,6 +64,12 @@ def _name(node: dict[str, Any]) -> str:
 
 def _gpus(node: dict[str, Any]) -> int:
     return int(node["status"].get("allocatable", {}).get(GPU, 0))
+
+
+def _has(node: dict[str, Any], resource: str, wanted: str) -> bool:
+    """Whether an empty node would have this much of a resource."""
+    there = node["status"].get("allocatable", {}).get(resource)
+    return there is None or amount(there) >= amount(wanted)
 
 
 def _troubles(node: dict[str, Any]) -> list[str]:

@@ -1,0 +1,74 @@
+"""The credentials of a person, from the kubeconfig, and the proxy on the way to the API server."""
+
+import logging
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, getproxies_environment
+
+from lipt.errors import UsageError, in_one_line
+
+
+class _Errors(logging.Handler):
+    """Collects what is logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(" ".join(record.getMessage().split()))
+
+
+def load() -> None:
+    """Make the kubeconfig's credentials the default of the client library.
+
+    Raises:
+        UsageError: there are none, or the program that should get them has failed.
+    """
+    from kubernetes import config
+    from kubernetes.config.config_exception import ConfigException
+
+    errors, root = _Errors(), logging.getLogger()
+    root.addHandler(errors)  # the client only logs that a program failed, and goes on without credentials
+    try:
+        config.load_kube_config()
+    except (ConfigException, OSError) as error:
+        raise _none(" ".join(str(error).split())) from None
+    except Exception as error:  # the client does not check the file, so a damaged one raises anything
+        raise _none(f"the kubeconfig is damaged: {in_one_line(error)}") from None
+    finally:
+        root.removeHandler(errors)
+    if errors.messages:
+        raise _none("; ".join(errors.messages))
+
+
+def use_proxy(settings: Any) -> None:
+    """Set the proxy that kubectl would use: `proxy-url` in the kubeconfig, else HTTPS_PROXY without NO_PROXY. The
+    client library reads neither.
+
+    Args:
+        settings: a `Configuration` of the client library, with the credentials of the kubeconfig.
+
+    Raises:
+        UsageError: the client library does not know this kind of proxy.
+    """
+    from kubernetes.config import kube_config
+
+    merged = kube_config.KubeConfigMerger(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+    context = merged["contexts"].get_with_name(merged["current-context"])["context"]
+    own = merged["clusters"].get_with_name(context["cluster"])["cluster"].safe_get("proxy-url")
+    settings.proxy = own or getproxies().get(urlsplit(settings.host).scheme)
+    settings.no_proxy = "" if own else f"{getproxies_environment().get('no', '')},{_LOOPBACK}"
+    kind = urlsplit(settings.proxy or "http:").scheme
+    if kind not in ("http", "https"):
+        # The message omits the address, which may contain a password.
+        raise UsageError(
+            f"lipt cannot reach the cluster through a proxy of kind {kind}", "use an http:// proxy, or a tunnel"
+        )
+
+
+_LOOPBACK = "localhost,127.0.0.1,::1"
+
+
+def _none(why: str) -> UsageError:
+    return UsageError(f"no Kubernetes credentials: {why}", "set KUBECONFIG, or log in")

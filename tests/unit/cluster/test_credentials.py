@@ -1,0 +1,149 @@
+"""Credentials for a cluster that are missing, damaged, expired or of a pod."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes.config import incluster_config
+
+from lipt.adapters.cluster.api import Cluster
+from lipt.errors import LiptError
+from tests.programs import lipt
+from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
+
+SECRET = "do-not-print-this"
+
+
+def _kubeconfig(address: str = "http://127.0.0.1:9", proxy: str = "", **user: Any) -> str:
+    cluster = {"server": address} | ({"proxy-url": proxy} if proxy else {})
+    return yaml.safe_dump(
+        {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+    )
+
+
+def _program(command: str, *arguments: str) -> str:
+    version = "client.authentication.k8s.io/v1"
+    return _kubeconfig(exec={"apiVersion": version, "command": command, "args": list(arguments)})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"", "file is empty"),
+        (b"a: [b", "the kubeconfig is damaged: ParserError: "),
+        (b"hello", "the kubeconfig is damaged: TypeError: "),
+        (b"\xff\xfe", "the kubeconfig is damaged: UnicodeDecodeError: "),
+        (_program("no-such-program").encode(), "No such file or directory: 'no-such-program'"),
+        (_program("sh", "-c", "echo please log in >&2; exit 1").encode(), "please log in"),
+    ],
+    ids=["empty", "no YAML", "text", "binary", "no program", "program fails"],
+)
+def test_kubeconfig_without_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, told: str
+) -> None:
+    (tmp_path / "config").write_bytes(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    ended = lipt("status", "argo/lipt/x")
+    first, remedy = ended.stderr.splitlines()
+    assert ended.returncode == 2
+    assert first.startswith("lipt: no Kubernetes credentials: ")
+    assert told in first
+    assert remedy == "  -> set KUBECONFIG, or log in"
+
+
+class Refusing(JsonHandler):
+    """Refuses every token, as an API server does when it has expired."""
+
+    def do_GET(self) -> None:
+        self.answer({"message": "Unauthorized"}, 401)
+
+
+def test_expired_credentials_are_no_missing_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Refusing) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(
+            LiptError, match="does not accept your credentials: Unauthorized\n  -> log in again"
+        ) as told:
+            Cluster().get("/version")
+    assert told.value.exit_code == 2
+
+
+def test_a_token_that_cannot_be_sent_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(_kubeconfig(token=f"{SECRET}\nx"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    ended = lipt("-v", "status", "argo/lipt/x")
+    assert ended.returncode == 2
+    assert "the credentials for the cluster have a character that cannot be sent\n  -> log in again" in ended.stderr
+    assert SECRET not in ended.stderr
+
+
+class Named(JsonHandler):
+    """Answers with the token that came."""
+
+    def do_GET(self) -> None:
+        self.answer({"token": self.headers.get("Authorization", "")})
+
+
+def test_in_a_pod_the_kubeconfig_counts_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("token", "of-the-pod"), ("ca", "a certificate")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "9")
+    with serving(Named) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        (tmp_path / "config").write_text(_kubeconfig(address, token="of-the-person"))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        assert json.loads(Cluster().request("GET", "/version")) == {"token": "Bearer of-the-person"}
+        monkeypatch.delenv("KUBECONFIG")
+        assert Cluster(patience_s=0.1).host == "https://127.0.0.1:9"
+
+
+class Proxy(JsonHandler):
+    """Answers with the address that it was asked for."""
+
+    def do_GET(self) -> None:
+        self.answer({"asked": self.path})
+
+
+@pytest.mark.parametrize("named", ["kubeconfig", "HTTP_PROXY"])
+def test_the_cluster_is_reached_through_the_proxy_that_kubectl_uses(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(Proxy) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        if named == "kubeconfig":
+            monkeypatch.setenv("NO_PROXY", "cluster.example")  # concerns the variables only
+            (tmp_path / "config").write_text(_kubeconfig("http://cluster.example", proxy=address))
+        else:
+            monkeypatch.setenv(named, address)
+            (tmp_path / "config").write_text(_kubeconfig("http://cluster.example"))
+        assert Cluster().get("/version") == {"asked": "http://cluster.example/version"}
+
+
+def test_no_proxy_leads_to_a_cluster_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with serving(Proxy) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        assert Cluster().get("/version") == {"asked": "/version"}
+
+
+def test_a_proxy_of_another_kind_is_refused_and_its_password_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(_kubeconfig(proxy=f"socks5://me:{SECRET}@127.0.0.1:9"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    ended = lipt("-v", "status", "argo/lipt/x")
+    assert ended.returncode == 2
+    assert "cannot reach the cluster through a proxy of kind socks5\n  -> use an http:// proxy" in ended.stderr
+    assert SECRET not in ended.stderr
