@@ -1,5 +1,10 @@
 """LiPT: train on a well-chosen part of the data, on one machine or as a Kubeflow pipeline.
 
+    candidates = lipt.score_dataset(model, dataset)          # one pass over the images
+    selection = lipt.select("ccs", candidates, fraction=0.05)
+    subset = selection.subset(dataset)                       # train on it with your own loop
+    done = lipt.run("photos.yaml")                           # or a whole run, with a verdict
+
 The names below are the public ones. They load when they are first used, so `import lipt` alone imports no torch.
 """
 

@@ -28,7 +28,10 @@ def test_init_lists_the_examples_and_never_replaces_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     main(["init"])
-    lines = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert "init NAME writes one" in shown.err
     assert len(lines) == len(EXAMPLES)
     assert [line.split()[0] for line in lines] == [Path(name).stem.partition("-")[2] for name in EXAMPLES]
     for name, made in (("quickstart", "01-quickstart.yaml"), ("your-model", "05-your-model")):

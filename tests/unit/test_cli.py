@@ -14,6 +14,7 @@ import click
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from click.testing import CliRunner
 
 import lipt.cli as lipt_cli
 from lipt.selection import Selection
@@ -179,6 +180,12 @@ def test_verbose_shows_the_traceback_of_a_known_error(tmp_path: Path) -> None:
 def test_exit_codes_in_the_help_are_those_of_the_taxonomy() -> None:
     text = " ".join(lipt("--help").stdout.split())
     assert all(f"{code} " in text.partition("Exit codes:")[2] for code in (0, 1, 2, 3, 130, 143))
+
+
+@pytest.mark.parametrize("group", ["", "config", "pipeline"])
+def test_no_list_of_verbs_is_cut(group: str) -> None:
+    shown = CliRunner().invoke(lipt_cli.cli, [*group.split(), "--help"]).stdout
+    assert "..." not in shown.replace("[ARGS]...", "")
 
 
 def test_every_verb_that_prints_results_prints_json() -> None:

@@ -78,7 +78,7 @@ def test_open_starts_the_browser_and_prints_the_path(folder: Path, tmp_path: Pat
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
     run = f"{folder}/runs/reports/{runs_of(folder)[0]['run']}"
-    for address in (str(folder / "a.yaml"), run):
+    for address in (str(folder / "a.yaml"), run, f"{run}/report.html"):
         ended = lipt("open", address, BROWSER=str(browser))
         assert ended.stdout.strip() == f"{run}/report.html", ended.stderr
         assert opened.read_text().strip() == f"file://{run}/report.html"
@@ -199,6 +199,13 @@ def test_settings_cannot_change_a_run_of_the_workspace(
         main([verb, f"{tmp_path}/runs/reports/a-1", "--set", "foo=1"])
     assert end.value.code == 2
     assert "--set cannot change a finished run" in capsys.readouterr().err
+
+
+def test_the_name_of_a_run_alone_is_told_how_to_name_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["report", "quickstart-8c857717"])
+    assert end.value.code == 2
+    assert "WORKSPACE/reports/RUN (lipt ls lists the runs)" in capsys.readouterr().err
 
 
 def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:

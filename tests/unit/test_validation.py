@@ -101,6 +101,13 @@ def test_all_that_is_wrong_is_said_before_anything_runs(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_remedy_beside_another_one_names_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(LiptError) as caught:
+        check_run(tiny_context(tmp_path, {"dispatch": {"jigsaws": 1000}, "select": {"fraction": 1e-9}}))
+    assert "lower dispatch.jigsaws" in caught.value.remedy
+    assert "raise select.fraction to" in caught.value.remedy
+
+
 def test_what_is_right_passes(tmp_path: Path) -> None:
     for changes in (
         {},

@@ -184,7 +184,7 @@ def _device(config: Config) -> str:
         raise RunError("device: cuda, but torch sees no GPU", "set device: auto, or check the driver with nvidia-smi")
     if config.device != "cpu" and torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"CPU, {torch.get_num_threads()} threads of {os.cpu_count()} cores"
+    return f"CPU, threads: {torch.get_num_threads()}, cores: {os.cpu_count()}"
 
 
 def _workspace(config: Config) -> str:

@@ -28,6 +28,7 @@ def is_named(name: str | None, known: Mapping[str, str], what: str) -> bool:
         width = max(map(len, known))
         for each, text in known.items():
             click.echo(f"{each:{width}}  {text}")
+        click.echo(f"{click.get_current_context().command_path} NAME writes one into the current folder.", err=True)
     elif name not in known:
         raise UsageError(f"no {what} {name!r}", did_you_mean(name, known))
     return name is not None

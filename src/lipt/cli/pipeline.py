@@ -24,7 +24,7 @@ def pipeline() -> None:
     """Compiled pipelines and manifests."""
 
 
-@pipeline.command()
+@pipeline.command(short_help="Write a pipeline, or the manifests.")
 @click.argument("name", required=False, shell_complete=_candidates)
 def export(name: str | None) -> None:
     """Write a compiled pipeline, or the manifests, into the current folder. Without NAME, list them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from shlex import quote
 
 import click
@@ -86,7 +87,7 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
         UsageError: --set for a handle or WORKSPACE/reports/RUN, or a wrong configuration.
     """
     remote = run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
-    workspace, below, name = run.rstrip("/").rpartition("/reports/")
+    workspace, below, name = run.rstrip("/").removesuffix("/report.html").rpartition("/reports/")
     state, stored = None, bool(below) and not remote and not run.endswith((".yaml", ".yml"))
     if overrides and (remote or stored):
         raise UsageError("--set cannot change a finished run", "remove --set")
@@ -95,6 +96,11 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     elif remote:
         state, store, folder = _report_of_handle(run, stack)
     else:
+        if not run.endswith((".yaml", ".yml")) and not Path(run).exists():
+            raise UsageError(
+                f"{run}: neither a configuration nor a run",
+                "name a YAML file, WORKSPACE/reports/RUN (lipt ls lists the runs), or the handle of a run on a cluster",
+            )
         config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)
         if found := reports_of(store, config):

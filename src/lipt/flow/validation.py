@@ -151,7 +151,7 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
             yield UsageError(
                 f"{name}: {share:g} of {candidates:,} candidates are {round(share * candidates)} images"
                 + (f" for {facts.classes} classes" if least > 1 else ""),
-                f"raise it to {_rounded_up(least / candidates)} or more",
+                f"raise {name} to {_rounded_up(least / candidates)} or more",
             )
     yield from schedule_problems(config, candidates)
 

@@ -225,4 +225,4 @@ def name_of_device(ctx: Context) -> str:
     """The name of the device that `rates_here` measures."""
     if ctx.device.type == "cuda":
         return torch.cuda.get_device_name()
-    return f"CPU, {torch.get_num_threads()} threads, in CPU seconds: other work is not counted"
+    return f"CPU, threads: {torch.get_num_threads()}, in CPU seconds: other work is not counted"

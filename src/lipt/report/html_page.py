@@ -160,6 +160,14 @@ def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:
     }
 
 
+#: What a score that is named by an abbreviation says.
+_MEANINGS = {
+    "EL2N": "the length of the error (predicted probabilities minus the label). A large value means a hard image",
+    "GraNd": "the length of the gradient. A large value means a hard image",
+    "DUAL": "large if the label is improbable on average and its probability varies",
+}
+
+
 def _subset_view(subset: Subset | None) -> dict[str, Any] | None:
     if subset is None:
         return None
@@ -167,6 +175,7 @@ def _subset_view(subset: Subset | None) -> dict[str, Any] | None:
     histogram = subset.score_histogram
     return {
         "table": subset,
+        "meaning": _MEANINGS.get(subset.score_name),
         "num_candidates": sum(subset.candidates_per_class),
         "bars": class_bars(subset),
         "class_figure": Markup(figures.class_figure(kept_shares(subset))) if many else None,

@@ -86,8 +86,10 @@ def select(
 
     Args:
         algorithm: `lipt.ALGORITHMS` lists them; `print(lipt.describe("ccs"))` explains one and its options.
+        candidates: from `lipt.score_dataset(model, dataset)` or `lipt.Candidates.of(labels, ...)`.
         fraction: share to keep, 0 < fraction <= 1: round(fraction * n) samples, at least 1.
         k: number of samples to keep, 1 <= k <= n.
+        seed: fixes every random draw; the same seed gives the same picks.
         balanced: split the budget over the classes in proportion to their size, by largest remainder. With less than
             one sample per class some classes get none, and `remarks` says so. False: one problem for all classes.
             `random` never balances, `stratified` always does.

@@ -147,6 +147,12 @@ class Candidates:
             )
         for index, outputs in enumerate(self.outputs):
             if tuple(outputs.logits_NC.shape) not in ((len(labels_N), self.num_classes), (len(labels_N), 0)):
+                if not outputs.logits_NC.shape[1]:
+                    rows = len(outputs.features_ND)
+                    raise UsageError(
+                        f"features of model {index} have {rows} rows; there are {len(labels_N)} labels",
+                        "hand over one row per label",
+                    )
                 expected = (len(labels_N), self.num_classes)
                 raise UsageError(
                     f"logits of model {index} have shape {tuple(outputs.logits_NC.shape)}, expected {expected}",

@@ -111,6 +111,13 @@ def test_hostile_names_are_text():
     assert any("<script>alert(1)</script>" in text and "{{ 7*7 }}" in text for text in parsed.text)
 
 
+def test_an_abbreviated_score_is_explained():
+    for name, explained in (("EL2N", True), ("your own scores", False)):
+        page = render(document(subset=subset(["cat", "dog"]).model_copy(update={"score_name": name})))
+        assert f"then its score: {name}" in page
+        assert ("A large value means a hard image" in page) == explained
+
+
 def test_labels_of_figures_are_one_short_line():
     assert shorten("a\nb\x07c") == "a b c"
     assert shorten("x" * 100, limit=5) == "xxxx…"

@@ -138,6 +138,7 @@ def test_compressed_logits_and_labels_alone() -> None:
         ({"labels": [0, 1], "logits": np.zeros((2, 2), int), "features": np.zeros((2, 3))}, "floating point"),
         ({"labels": [0, 1], "logits": np.zeros((2, 2), np.longdouble), "features": np.zeros((2, 3))}, "logits: "),
         ({"labels": [0, 1], "logits": np.zeros((2, 2)), "features": [[[1.0], [1.0, 2.0]]]}, "features: "),
+        ({"labels": [0, 1], "features": [[1.0]]}, "features of model 0 have 1 rows; there are 2 labels"),
         ({"labels": [0, 1], "forgetting": [1]}, "forgetting counts have shape (1,), expected (2,)"),
         ({"labels": [0, 1], "scores": [[1], [2]]}, "scores have shape (2, 1), expected (2,)"),
     ],
