@@ -36,7 +36,7 @@ GAINS: Mapping[tuple[Way, float], str] = {
     ("proxy", 0.05): "+6.6 ± 3.1",
     ("rs2", 0.01): "+10.7 ± 1.6",
 }
-#: From this share on, theta_p's scores chose no better than random.
+#: From this share on, theta_p's scores gained little or nothing over a random subset.
 THETA_P_PAYS_BELOW = 0.05
 
 #: Settings of the scorer that a way sets itself or must not have.
@@ -218,5 +218,5 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
         )
         return Advice(option=ways["proxy"], why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
-    why = "the largest share that fits; scores of theta_p beat a random subset at 1 %, and no longer at 5 %"
+    why = "the largest share that fits; scores of theta_p gained 6 points at 1 %, and little or nothing from 5 % on"
     return Advice(option=ways[way], why=why)

@@ -142,7 +142,7 @@ def test_auto_says_which_inputs_it_did_not_use() -> None:
     def said(fraction: float, **inputs: Any) -> str:
         return " ".join(select("auto", Candidates.of(torch.arange(N) % 3, **inputs), fraction=fraction).remarks)
 
-    nothing = "nothing that we measured beat a random subset, so this is one, and"
+    nothing = "such scores gained little or nothing over a random subset, so this is one, and"
     scores, good = torch.rand(N), trajectory()
     assert f"above 5 % of the data {nothing} your scores were not used" in said(0.1, scores=scores)
     assert "such as scores, to use them" in said(0.1, scores=scores)
