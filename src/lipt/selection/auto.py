@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lipt.selection.types import Candidates
 
 AUTO = "auto"
-#: Above this share, scores without a trajectory gained little or nothing over class-balanced random in our measurements.
+#: Above this share, scores without a trajectory gained little or nothing over class-balanced random.
 PAYS_UNTIL = 0.05
 #: The same with scores along the trajectory of a training.
 TRAJECTORY_PAYS_UNTIL = 0.3
@@ -104,7 +104,10 @@ def unused_inputs(candidates: Candidates, *, used: bool) -> list[str]:
     why = ""
     if not used:
         limit = TRAJECTORY_PAYS_UNTIL if epochs_of(candidates) >= 2 else PAYS_UNTIL
-        why = f"above {100 * limit:g} % of the data such scores gained little or nothing over a random subset, so this is one, and "
+        why = (
+            f"above {100 * limit:g} % of the data such scores gained little or nothing over a random subset, so this is "
+            "one, and "
+        )
     remedy = f"name an algorithm, such as {next(iter(ignored.values()))}, to use them"
     return [f"auto: {why}{' and '.join(ignored)} were not used; {remedy}"]
 
@@ -127,8 +130,8 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
         if ccs_gains_more(fraction, passes):
             return (
                 f"auto takes ccs: this training sees each image {passes:,.0f} times, and in such a training ccs gained "
-                f"more than dual along a trajectory; on CIFAR-10, in points: {_nearest(CCS_OVER_DUAL, fraction)}. Its gain "
-                f"over class-balanced random: {_nearest(CCS_GAINS, fraction)}"
+                f"more than dual along a trajectory; on CIFAR-10, in points: {_nearest(CCS_OVER_DUAL, fraction)}. "
+                f"Its gain over class-balanced random: {_nearest(CCS_GAINS, fraction)}"
             )
         return (
             "auto takes dual up to 30 % of the data if there is a trajectory; on CIFAR-10 it gained over "
@@ -150,8 +153,8 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
     trained = "" if epochs >= 2 else "; scores along a trajectory did, which cost more: docs/howto/advice.md"
     trained = better or trained
     return (
-        f"auto takes a random subset above {100 * limit:g} % of the data, because these scores gained little or nothing there "
-        f"in our measurements{trained}"
+        f"auto takes a random subset above {100 * limit:g} % of the data, because these scores gained little or nothing "
+        f"there in our measurements{trained}"
     )
 
 
