@@ -105,8 +105,8 @@ def unused_inputs(candidates: Candidates, *, used: bool) -> list[str]:
     if not used:
         limit = TRAJECTORY_PAYS_UNTIL if epochs_of(candidates) >= 2 else PAYS_UNTIL
         why = (
-            f"above {100 * limit:g} % of the data such scores gained little or nothing over a random subset, so this is "
-            "one, and "
+            f"above {100 * limit:g} % of the data such scores gained little or nothing over a random subset, so this "
+            "is one, and "
         )
     remedy = f"name an algorithm, such as {next(iter(ignored.values()))}, to use them"
     return [f"auto: {why}{' and '.join(ignored)} were not used; {remedy}"]
@@ -153,8 +153,8 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
     trained = "" if epochs >= 2 else "; scores along a trajectory did, which cost more: docs/howto/advice.md"
     trained = better or trained
     return (
-        f"auto takes a random subset above {100 * limit:g} % of the data, because these scores gained little or nothing "
-        f"there in our measurements{trained}"
+        f"auto takes a random subset above {100 * limit:g} % of the data, because these scores gained little or "
+        f"nothing there in our measurements{trained}"
     )
 
 
