@@ -24,14 +24,28 @@ def lipt_ingest(
     shuffle_seed: int = 0,
     config: str = "",
     image: str = IMAGE,
+    tolerations: list[dict[str, str]] = [],  # noqa: B006
+    node_selector: dict[str, str] = {},  # noqa: B006
     cpu: str = "1",
     memory: str = "2Gi",
     s3: str = "lipt-s3",
 ) -> None:
     """Ingest images in one box, from a volume if `claim` names one."""
+
+    def box() -> dsl.PipelineTask:
+        task = ingest(data=data, store=store, chunk_mb=chunk_mb, shuffle_seed=shuffle_seed, config=config)
+        return as_pod(
+            task,
+            hours=48,
+            image=image,
+            s3=s3,
+            cpu=cpu,
+            memory=memory,
+            tolerations=tolerations,
+            node_selector=node_selector,
+        )
+
     with dsl.If(claim == "", name="download"):
-        downloaded = ingest(data=data, store=store, chunk_mb=chunk_mb, shuffle_seed=shuffle_seed, config=config)
-        as_pod(downloaded, hours=48, image=image, s3=s3, cpu=cpu, memory=memory)
+        box()
     with dsl.Else(name="volume"):
-        read = ingest(data=data, store=store, chunk_mb=chunk_mb, shuffle_seed=shuffle_seed, config=config)
-        kubernetes.mount_pvc(as_pod(read, hours=48, image=image, s3=s3, cpu=cpu, memory=memory), claim, "/data")
+        kubernetes.mount_pvc(box(), claim, "/data")
