@@ -40,11 +40,13 @@ POD = {
     "memory": ("STRING", "2Gi"),
     "s3": ("STRING", "lipt-s3"),
 }
-PLACEMENT = {"gpus": ("STRING", "0"), "tolerations": ("LIST", []), "node_selector": ("STRUCT", {})}
+PLACEMENT = {"tolerations": ("LIST", []), "node_selector": ("STRUCT", {})}
+GPUS = {"gpus": ("STRING", "0")}
 INTERFACE = {
     "lipt.yaml": RUN
     | POD
     | PLACEMENT
+    | GPUS
     | {
         "seed": ("NUMBER_INTEGER", 0),
         "random_baseline": ("BOOLEAN", True),
@@ -55,8 +57,9 @@ INTERFACE = {
         "queue": ("STRING", ""),
         "priority": ("STRING", ""),
     },
-    "compare.yaml": RUN | POD | PLACEMENT | {"seeds": ("LIST", [0, 1, 2])},
+    "compare.yaml": RUN | POD | PLACEMENT | GPUS | {"seeds": ("LIST", [0, 1, 2])},
     "ingest.yaml": POD
+    | PLACEMENT
     | {
         "store": ("STRING", None),
         "data": ("STRING", "digits"),
