@@ -186,6 +186,16 @@ def test_the_table_shows_whether_the_choice_is_worth_its_cost() -> None:
     assert first.gain == RESULTS[0].gain
 
 
+def test_the_table_says_where_our_selection_is_the_random_one() -> None:
+    rows = [row("stratified", [0.5], "random", algorithm="stratified"), row("lipt", [0.5], "selected")]
+    ours = {name: rows[1].model_copy(update={"algorithm": name}) for name in ("stratified", "ccs", "")}
+    gains = {
+        name: table([Result(point={"scorer": "swarm"}, rows=[rows[0], each])]).splitlines()[2].split(" | ")[4]
+        for name, each in ours.items()
+    }
+    assert gains == {"stratified": "the same subset", "ccs": "+0.0", "": "+0.0"}
+
+
 def test_a_text_of_the_paper_adds_seconds_and_operations() -> None:
     heads = table(RESULTS, lambda _: "22 + 284 s").splitlines()[0]
     assert "seconds before + in the main training | FLOPs" in heads

@@ -51,6 +51,11 @@ class Result(BaseModel):
         return difference(self.ours, self.random) if self.random else None
 
     @property
+    def is_random(self) -> bool:
+        """Whether our selection is the random one, as that of `auto` above 5 % without a trajectory."""
+        return self.random is not None and self.ours.algorithm == self.random.algorithm != ""
+
+    @property
     def gain_over_longer(self) -> Difference | None:
         """Our accuracy minus the accuracy of random that gets the cost of the choice as more steps."""
         longer = next((row for row in self.rows if row.role == "longer"), None)
@@ -83,7 +88,7 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
 
     Steps and images are those of our main training; rows that trained for longer or shorter follow in brackets.
     Accuracies are in %, mean ± standard deviation over the seeds. Gains are in points with their 95 % interval, paired
-    by seed (Student's t); bold if the interval excludes 0.
+    by seed (Student's t); bold if the interval excludes 0. Where our selection is the random one, there is no gain.
 
     Args:
         paper: the paper's number at a point: an accuracy in %, or a text.
@@ -111,7 +116,10 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
         if in_paper:
             cells.append(DASH if number is None else number if isinstance(number, str) else f"{number:.1f}")
         cells += [_accuracy(ours), *(_accuracy(result.row(name)) for name in others), str(len(ours.seeds))]
-        cells += [_gain(gain), *([_gain(result.gain_over_longer)] * with_longer)]
+        cells += [
+            "the same subset" if result.is_random else _gain(gain),
+            *([_gain(result.gain_over_longer)] * with_longer),
+        ]
         cells += [_budget(result, name) for name in budgets]
         cells += [DASH if ours.pretrain_cost is None else f"{ours.pretrain_cost:.1f}"]
         if in_seconds:
