@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 #: Above this share, scores without a trajectory gained little or nothing over class-balanced random.
 PAYS_UNTIL = 0.05
-#: The same with scores along the trajectory of a training.
+#: The largest share that was measured with scores along the trajectory of a training.
 TRAJECTORY_PAYS_UNTIL = 0.3
 #: Points that `ccs` on the scores of theta_p gained over a random subset on CIFAR-10, by share: docs/results.
 THETA_P_GAINS: Mapping[float, str] = {0.01: "+6.4 ± 1.7", 0.05: "+0.1 ± 7.0", 0.1: "+1.6 ± 1.3", 0.3: "+1.3 ± 0.8"}
@@ -103,11 +103,7 @@ def unused_inputs(candidates: Candidates, *, used: bool) -> list[str]:
         return []
     why = ""
     if not used:
-        limit = TRAJECTORY_PAYS_UNTIL if epochs_of(candidates) >= 2 else PAYS_UNTIL
-        why = (
-            f"above {100 * limit:g} % of the data such scores gained little or nothing over a random subset, so this "
-            "is one, and "
-        )
+        why = f"this is a random subset, because {_why_random(epochs_of(candidates))}; "
     remedy = f"name an algorithm, such as {next(iter(ignored.values()))}, to use them"
     return [f"auto: {why}{' and '.join(ignored)} were not used; {remedy}"]
 
@@ -149,13 +145,15 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
             "auto takes ccs up to 5 % of the data; on CIFAR-10 it gained over random, in points: "
             f"{_nearest(THETA_P_GAINS, fraction)}{better}"
         )
-    limit = TRAJECTORY_PAYS_UNTIL if epochs >= 2 else PAYS_UNTIL
-    trained = "" if epochs >= 2 else "; scores along a trajectory did, which cost more: docs/howto/advice.md"
-    trained = better or trained
-    return (
-        f"auto takes a random subset above {100 * limit:g} % of the data, because these scores gained little or "
-        f"nothing there in our measurements{trained}"
-    )
+    trained = "" if epochs >= 2 else ". Scores along a trajectory gained more, and cost more: docs/howto/advice.md"
+    return f"auto takes a random subset, because {_why_random(epochs)}{better or trained}"
+
+
+def _why_random(epochs: int) -> str:
+    """Why `auto` selects at random; `epochs` as of `auto_rule`."""
+    if epochs >= 2:
+        return f"scores along a trajectory were not measured above {100 * TRAJECTORY_PAYS_UNTIL:g} % of the data"
+    return f"above {100 * PAYS_UNTIL:g} % of the data scores without a trajectory gained little or nothing over one"
 
 
 def other_network_reason() -> str:

@@ -142,16 +142,24 @@ def test_auto_says_which_inputs_it_did_not_use() -> None:
     def said(fraction: float, **inputs: Any) -> str:
         return " ".join(select("auto", Candidates.of(torch.arange(N) % 3, **inputs), fraction=fraction).remarks)
 
-    nothing = "such scores gained little or nothing over a random subset, so this is one, and"
+    one, two = (
+        f"auto: this is a random subset, because {why}"
+        for why in (
+            "above 5 % of the data scores without a trajectory gained little or nothing over one; ",
+            "scores along a trajectory were not measured above 30 % of the data; ",
+        )
+    )
     scores, good = torch.rand(N), trajectory()
-    assert f"above 5 % of the data {nothing} your scores were not used" in said(0.1, scores=scores)
+    assert f"{one}your scores were not used" in said(0.1, scores=scores)
     assert "such as scores, to use them" in said(0.1, scores=scores)
-    assert f"above 30 % of the data {nothing} the trajectories were not used" in said(0.4, trajectories=[good])
-    assert f"above 5 % of the data {nothing} the trajectories" in said(0.4, trajectories=[trajectory(epochs=1)])
+    assert f"{two}the trajectories were not used" in said(0.4, trajectories=[good])
+    assert f"{one}the trajectories" in said(0.4, trajectories=[trajectory(epochs=1)])
     assert "the trajectories and your scores were not used" in said(0.4, trajectories=[good], scores=scores)
     assert "auto: the forgetting counts were not used" in said(0.1, trajectories=[good], forgetting=torch.ones(N))
     logits = torch.randn(N, 3)
-    assert "and the outputs of the models and the trajectories" in said(0.4, trajectories=[good], logits=logits)
+    assert f"{two}the outputs of the models and the trajectories were not used" in said(
+        0.4, trajectories=[good], logits=logits
+    )
     assert not said(0.1, trajectories=[good], logits=logits)
     assert not said(0.05, logits=logits)
 
