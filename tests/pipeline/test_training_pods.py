@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from lipt.adapters.cluster.fanout import NO_ROOM, ThisPod
+from lipt.adapters.cluster.fanout import ThisPod
+from lipt.adapters.cluster.job_watch import NO_ROOM
 from lipt.adapters.cluster.manifest import FIRST_POD, PROGRESS, Pods, stalled_check
 from lipt.adapters.store import open_store
 from lipt.errors import RunError, TransientError

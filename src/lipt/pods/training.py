@@ -11,7 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lipt.adapters.cluster.fanout import NO_ROOM, REFUSED, ThisPod, run_job
+from lipt.adapters.cluster.fanout import ThisPod, run_job
+from lipt.adapters.cluster.job_watch import NO_ROOM, REFUSED
 from lipt.adapters.cluster.manifest import FIRST_POD, Pods
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lipt.adapters.cluster import fanout
-from lipt.adapters.cluster.fanout import ThisPod, pause_s, run_job
+from lipt.adapters.cluster import job_watch
+from lipt.adapters.cluster.fanout import ThisPod, run_job
+from lipt.adapters.cluster.job_watch import pause_s
 from lipt.adapters.cluster.manifest import Pods
 from lipt.errors import RunError, Terminated, stop_on_sigterm
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
@@ -91,7 +92,7 @@ class Server(JsonHandler):
 def test_pods_are_listed_when_the_job_has_changed(
     records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
     handler = type("Handler", (Server,), {"asked": Counter(), "events": [], "records": records})
     said: list[str] = []
     advanced: list[tuple[int, int]] = []
@@ -150,7 +151,7 @@ class Slow(Server):
 def test_after_the_quorum_a_worker_is_given_up_that_takes_a_multiple_of_the_others(
     quorum: int, grace: float, ends_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
     handler = type("Handler", (Slow,), {"asked": Counter()})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
@@ -191,7 +192,7 @@ def test_a_repeat_of_one_lost_worker_waits_for_it_though_the_quorum_is_met_witho
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No finished pod tells what is slow, and Kubernetes leaves out the number of succeeded pods while it is 0."""
-    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
     handler = type("Handler", (Last,), {"asked": Counter()})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
@@ -238,7 +239,7 @@ QUOTA = "exceeded quota: q, asked: 2 -> `kubectl -n vision describe quota` shows
 
 
 def test_a_quota_that_refuses_the_pods_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
     handler = type("Handler", (Refusing,), {"asked": Counter(), "admits": 5})
     said: list[str] = []
     with serving(handler) as address:
@@ -253,8 +254,8 @@ def test_a_quota_that_refuses_the_pods_is_told_once(tmp_path: Path, monkeypatch:
 def test_a_quota_ends_the_wait_long_before_the_deadline(
     room_within_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
-    monkeypatch.setattr(fanout, "_ADMITTED_WITHIN_S", 0.3)
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(job_watch, "_ADMITTED_WITHIN_S", 0.3)
     handler = type("Handler", (Refusing,), {"asked": Counter(), "admits": 1_000_000})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
@@ -267,7 +268,7 @@ def test_a_quota_ends_the_wait_long_before_the_deadline(
 def test_the_job_of_a_stopped_box_goes_on_for_ten_minutes_and_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
     handler = type("Handler", (Server,), {"asked": Counter()})
     said: list[str] = []
 
@@ -319,7 +320,7 @@ class Deleted(Server):
 
 
 def test_a_job_that_somebody_deletes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fanout, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
     handler = type("Handler", (Deleted,), {"asked": Counter()})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)

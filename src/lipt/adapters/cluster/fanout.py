@@ -11,28 +11,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.admission import remedy_of
-from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError, drawn_name
-from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL, Pods, job_manifest
+from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
+from lipt.adapters.cluster.job_watch import JobWatch
+from lipt.adapters.cluster.manifest import RUN_LABEL, Pods, job_manifest
 from lipt.errors import LiptError, RunError
 
-_SHORTEST_S, _LONGEST_S = 1.0, 10.0
-#: All pods are listed when the Job has changed, and at this interval.
-_LIST_S = 30.0
-#: The reason of pods that could not start.
-NO_ROOM = "no node had room for it"
-#: Starts the reason of pods that the namespace did not admit.
-REFUSED = "the namespace does not admit its pod: "
 #: Seconds for which a Job goes on whose box was stopped. A box that is drained comes back within a minute, or when its
 #: image is pulled.
 _ORPHAN_S = 600
-#: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted.
-_ADMITTED_WITHIN_S = 600.0
 #: The most characters of an Event's message.
 _MESSAGE = 1024
 
@@ -99,7 +90,7 @@ def run_job(
         together=together,
     )
     path = f"{jobs}/{job['metadata']['name']}"
-    watch = _Watch(
+    watch = JobWatch(
         cluster=cluster,
         namespace=here.namespace,
         path=path,
@@ -180,126 +171,6 @@ def _owner(cluster: Cluster, here: ThisPod) -> tuple[str, dict[str, Any]]:
         owner = {key: reference[key] for key in ("apiVersion", "kind", "name", "uid")}
         return run, owner
     return run, {"apiVersion": "v1", "kind": "Pod", "name": here.pod, "uid": pod["uid"]}
-
-
-@dataclass(kw_only=True)
-class _Watch:
-    """Watches a Job and its pods until the Job ends or must be ended."""
-
-    cluster: Cluster
-    namespace: str
-    path: str
-    completions: int
-    name: str
-    say: Callable[[str], None]
-    advance: Callable[[int, int], None]
-    ended: bool = False
-    """Whether the Job ended by itself."""
-    reasons: dict[int, str] = field(default_factory=dict)
-    shown: str = ""
-    refused: str = ""
-    """Why the namespace does not admit the missing pods; empty if it does."""
-
-    def wait(self, *, room_within_s: float | None, quorum: int | None, grace: float, together: bool) -> dict[int, str]:
-        """The reason, for every index that did not succeed."""
-        last_placed = last_admitted = changed = listed = time.monotonic()
-        seen: dict[str, Any] | None = None
-        while True:
-            job = self._job()
-            now = time.monotonic()
-            state, status = job_status.state(job), job.get("status", {})
-            missing = job_status.missing(job)
-            if state != seen:
-                seen, changed = state, now
-            elif now - listed < _LIST_S and not missing:  # no pod has changed
-                time.sleep(pause_s(now - changed))
-                continue
-            listed = now
-            pods = self._pods()
-            running = [pod for pod in pods if pod["status"].get("phase") == "Running"]
-            self._tell(status.get("succeeded", 0), running, suspended=job_status.is_suspended(job))
-            if condition := job_status.condition(job):
-                self.ended = True
-                return job_status.lost(status, condition, self.completions, self.reasons)
-            if together and job_status.NO_MEMORY in self.reasons.values():
-                return {index: why for index, why in self.reasons.items() if why == job_status.NO_MEMORY}
-            self._note_refusal(missing, pods)
-            waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
-            if not waiting or (running and not together):
-                last_placed = now
-            if not self.refused or ((waiting or running) and not together):
-                last_admitted = now
-            left = set(range(self.completions)) - job_status.indexes(status.get("completedIndexes", ""))
-            if now - last_admitted > (room_within_s or _ADMITTED_WITHIN_S):
-                return dict.fromkeys(sorted(left), f"{REFUSED}{self.refused}")
-            if room_within_s is not None and now - last_placed > room_within_s:
-                return dict.fromkeys(sorted(left), NO_ROOM)
-            if quorum is not None and status.get("succeeded", 0) >= quorum and job_status.all_slow(job, pods, grace):
-                slow = {"message": f"slower than {grace:g} times the median of the finished ones"}
-                failed = job_status.indexes(status.get("failedIndexes", ""))
-                known = {index: why for index, why in self.reasons.items() if index in failed}
-                return job_status.lost(status, slow, self.completions, known)
-            time.sleep(pause_s(now - changed))
-
-    def _job(self) -> dict[str, Any]:
-        try:
-            return self.cluster.get(self.path)
-        except MissingError:
-            job = self.path.rsplit("/", 1)[1]
-            raise RunError(
-                f"{self.name}: somebody deleted job {job}", "run again: what its pods have finished is reused"
-            ) from None
-
-    def _pods(self) -> list[dict[str, Any]]:
-        """The Job's pods. Pods on a lost node are removed, so that the Job starts them elsewhere."""
-        where = f"/api/v1/namespaces/{self.namespace}/pods"
-        pods: list[dict[str, Any]] = self.cluster.get(
-            where, labelSelector=f"{JOB_LABEL}={self.path.rsplit('/', 1)[1]}"
-        )["items"]
-        for pod in pods:
-            job_status.note(pod, self.reasons)
-            if job_status.is_stuck(pod):
-                name = pod["metadata"]["name"]
-                self.say(f"{self.name}: {name} is on a node that does not answer: started elsewhere")
-                _forget(self.cluster, f"{where}/{name}")
-        return pods
-
-    def _note_refusal(self, missing: int, pods: list[dict[str, Any]]) -> None:
-        """Find out why pods are missing, and tell it. (A pod that is started again is missing for a while, too.)"""
-        job, refused = self.path.rsplit("/", 1)[1], ""
-        try:
-            if missing and (reason := job_status.refusal(self.cluster, self.namespace, job, pods)):
-                refused = f"{reason} -> {remedy_of(reason, self.namespace)}"
-        except RefusedError:
-            if not pods:
-                refused = f"this account may not see why -> kubectl -n {self.namespace} describe job {job}"
-        if refused and refused != self.refused:
-            self.say(f"{self.name}: {missing} of {self.completions} pods are not admitted: {refused}")
-        self.refused = refused
-
-    def _tell(self, done: int, running: list[dict[str, Any]], *, suspended: bool) -> None:
-        self.advance(done, self.completions)
-        nodes = sorted(pod["spec"]["nodeName"] for pod in running)
-        text = f"{done} of {self.completions} pods done, {len(nodes)} running"
-        text += f" ({', '.join(nodes)})" if nodes else ""
-        text += ", suspended: waits in its queue" if suspended else ""
-        if text != self.shown:
-            self.say(f"{self.name}: {text}")
-            self.shown = text
-
-
-def pause_s(quiet_s: float) -> float:
-    """Seconds until the next query of a Job that has not changed for `quiet_s`: a twentieth of that, within bounds.
-
-    So a run of days sends few requests, and a run of minutes does not wait long.
-    """
-    return min(max(_SHORTEST_S, quiet_s / 20), _LONGEST_S)
-
-
-def _forget(cluster: Cluster, path: str) -> None:
-    """Remove a pod whose node cannot confirm its end; the Job's finalizer would wait for that."""
-    cluster.delete(path, gracePeriodSeconds=0)
-    cluster.patch(path, {"metadata": {"finalizers": None}})
 
 
 def _until_gone(cluster: Cluster, path: str) -> None:
