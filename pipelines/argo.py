@@ -11,7 +11,6 @@ from typing import Any
 
 from lipt.adapters.cluster.manifest import (
     CONTAINER_SECURITY,
-    GPU,
     POD_SECURITY,
     SCRATCH,
     VOLUME_MOUNTS,
@@ -68,7 +67,8 @@ def workflow_template() -> dict[str, Any]:
             },
             "entrypoint": "lipt",
             "serviceAccountName": "lipt-run",
-            "securityContext": POD_SECURITY,
+            # The user of all containers, Argo's too: they share files.
+            "securityContext": POD_SECURITY | {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532},
             # Argo adds containers that have neither a security context nor resources by default. The Pod Security level
             # `restricted` would refuse every pod with such a container; so would a quota.
             "podSpecPatch": json.dumps(
@@ -170,7 +170,7 @@ def _patch(waits: bool, trains: bool) -> str:
     """Resources and placement as a JSON patch, the only field where Argo accepts parameters for them."""
     gpus = _GPUS_UNLESS_IN_PODS if trains else _parameter("gpus")
     cpu, memory = ("100m", "1Gi") if waits else (_parameter("cpu"), _parameter("memory"))
-    limits = f'{{"memory": "{memory}"' + ("}" if waits else f', "{GPU}": "{gpus}"}}')
+    limits = f'{{"memory": "{memory}"' + ("}" if waits else f', "{_parameter("gpu_resource")}": "{gpus}"}}')
     resources = f'{{"requests": {{"cpu": "{cpu}", "memory": "{memory}"}}, "limits": {limits}}}'
     container = f'"containers": [{{"name": "main", "resources": {resources}}}]'
     tolerations = _SOON_ELSEWHERE if waits else _parameter("tolerations")

@@ -30,6 +30,7 @@ def lipt_compare(
     config: str = "",
     image: str = IMAGE,
     gpus: str = "0",  # text: KFP 2.17's driver ignores a number here and would request no GPU
+    gpu_resource: str = "nvidia.com/gpu",
     tolerations: list[dict[str, str]] = [],  # noqa: B006
     node_selector: dict[str, str] = {},  # noqa: B006
     cpu: str = "1",
@@ -61,6 +62,7 @@ def lipt_compare(
         cpu=cpu,
         memory=memory,
         gpus=gpus,
+        gpu_resource=gpu_resource,
         tolerations=tolerations,
         node_selector=node_selector,
     )

@@ -36,6 +36,7 @@ def lipt(
     config: str = "",
     image: str = IMAGE,
     gpus: str = "0",  # text: KFP 2.17's driver ignores a number here and would request no GPU
+    gpu_resource: str = "nvidia.com/gpu",
     tolerations: list[dict[str, str]] = [],  # noqa: B006
     node_selector: dict[str, str] = {},  # noqa: B006
     cpu: str = "1",
@@ -67,6 +68,7 @@ def lipt(
         config=config,
         image=image,
         gpus=gpus,
+        gpu_resource=gpu_resource,
         tolerations=tolerations,
         node_selector=node_selector,
         cpu=cpu,
@@ -91,6 +93,7 @@ def lipt(
             cpu=cpu,
             memory=memory,
             gpus=gpus,
+            gpu_resource=gpu_resource,
             tolerations=tolerations,
             node_selector=node_selector,
         )

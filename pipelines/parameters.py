@@ -31,8 +31,8 @@ DESCRIPTIONS = {
     "itself random, the baseline is RS2: a new random subset in every epoch.",
     "config": "All other settings as YAML, such as {select: {balanced: false}}. They must not contradict a parameter.",
     "image": "Container image. Never reuse a tag: nodes and KFP cache images by name.",
-    "gpus": "GPUs (nvidia.com/gpu) per pod, as text. Ask for all GPUs of a node: each worker pod has a node to itself. "
-    "0: CPUs only.",
+    "gpus": "GPUs per pod, as text. Ask for all GPUs of a node: each worker pod has a node to itself. 0: CPUs only.",
+    "gpu_resource": "Name under which nodes offer GPUs: nvidia.com/gpu, amd.com/gpu, nvidia.com/mig-2g.20gb ...",
     "tolerations": 'Kubernetes tolerations, a JSON list, such as [{"key": "nvidia.com/gpu", "operator": "Exists"}].',
     "node_selector": 'Labels that a node must have, a JSON object, such as {"pool": "gpu"}.',
     "cpu": "CPU request of each pod, such as 4 or 500m.",

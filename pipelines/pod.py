@@ -19,6 +19,7 @@ def as_pod(
     cpu: Any,
     memory: Any,
     gpus: Any = None,
+    gpu_resource: Any = None,
     tolerations: Any = None,
     node_selector: Any = None,
     hours: int | None = None,
@@ -27,18 +28,18 @@ def as_pod(
 
     Args:
         hours: the pod's deadline. None for a box that may wait while its worker pods are queued.
-        gpus: a parameter of the pipeline; None for a box that uses no GPU.
+        gpus, gpu_resource: parameters of the pipeline; None for a box that uses no GPU.
         image, s3, cpu, memory, tolerations, node_selector: parameters of the pipeline.
     """
     task.set_container_image(image).set_cpu_request(cpu).set_memory_request(memory).set_memory_limit(memory)
     if gpus is not None:
-        task.set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(gpus)
+        task.set_accelerator_type(gpu_resource).set_accelerator_limit(gpus)
     if tolerations is not None:
         kubernetes.add_toleration_json(task, tolerations)
         kubernetes.add_node_selector_json(task, node_selector)
     # KFP 2.17 does not count resources among a task's inputs. Inside a condition or a loop they would be missing, and
     # its driver would stop with "parent DAG does not have input parameter".
-    resources = [cpu, memory, gpus]
+    resources = [cpu, memory, gpus, gpu_resource]
     task.register_pipeline_channels([value for value in resources if isinstance(value, PipelineChannel)])
     # KFP stores and shows parameters, so credentials come from a Secret and the endpoint from a ConfigMap, once per
     # namespace. Both are optional: without one the pod would never start, whereas lipt names the missing variable.

@@ -208,7 +208,7 @@ def test_a_run_that_no_node_takes_says_so(tmp_path: Path) -> None:
     message = until(lambda: run.message("dispatch"), why="status says what dispatch waits for", every=2)
     assert message.startswith("1 pod waits for a node: 0/3 nodes are available")
     assert "Insufficient nvidia.com/gpu" in message
-    assert "-> -p gpus=N, or the device plugin" in message
+    assert "-> -p gpus=N, -p gpu_resource=NAME, or install the device plugin" in message
     assert "no node of 3 takes a pod with 8 GPUs" in run.told
     assert "is being stopped" in shell(f"lipt cancel {run.handle}")
     assert run.wait()["phase"] == "Failed"

@@ -59,6 +59,7 @@ def worker_job(gpus: int, *, together: bool = False, **changes: str) -> Object:
         completions=4,
         may_fail=2,
         together=together,
+        user=65532,
     )
     job["metadata"]["name"] = "worker"
     return job

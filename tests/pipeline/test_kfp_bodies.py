@@ -30,7 +30,15 @@ class Bodies:
     def __init__(self, folder: Path, workspace: str, **changes: Any) -> None:
         rest = {"model": "resnet18", "algorithm": "auto", "batches": 1, "profile": "robust", "random_baseline": True}
         rest |= {"train_nodes": 1}
-        pods = {"image": "lipt:0", "gpus": "0", "tolerations": [], "node_selector": {}, "cpu": "1", "memory": "1Gi"}
+        pods = {
+            "image": "lipt:0",
+            "gpus": "0",
+            "gpu_resource": "nvidia.com/gpu",
+            "tolerations": [],
+            "node_selector": {},
+            "cpu": "1",
+            "memory": "1Gi",
+        }
         self.folder = folder
         self.settings = PARAMETERS | rest | {"data": "digits", "workspace": workspace} | changes
         self.pods = pods | {"s3": "lipt-s3", "nodes": 0, "deadline": 1, "grace": 3.0, "queue": "", "priority": ""}

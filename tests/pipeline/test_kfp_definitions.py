@@ -41,7 +41,7 @@ POD = {
     "s3": ("STRING", "lipt-s3"),
 }
 PLACEMENT = {"tolerations": ("LIST", []), "node_selector": ("STRUCT", {})}
-GPUS = {"gpus": ("STRING", "0")}
+GPUS = {"gpus": ("STRING", "0"), "gpu_resource": ("STRING", "nvidia.com/gpu")}
 INTERFACE = {
     "lipt.yaml": RUN
     | POD

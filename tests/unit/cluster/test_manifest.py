@@ -41,6 +41,10 @@ def test_parameters_may_be_text() -> None:
     [
         ({"gpus": "one"}, "parameter gpus is 'one'\n  -> write it like 1"),
         ({"gpus": "-1"}, "parameter gpus is '-1'"),
+        (
+            {"gpu_resource": "gpu"},
+            """parameter gpu_resource is 'gpu'\n  -> write it like "nvidia.com/gpu\"""",
+        ),
         ({"cpu": 4}, 'parameter cpu is 4\n  -> write it like "1"'),
         ({"tolerations": "{}"}, "parameter tolerations is '{}'"),
         ({"tolerations": "[{"}, "parameter tolerations is '[{'"),
@@ -73,6 +77,18 @@ def test_gpu_workers_never_share_a_node_and_cpu_workers_prefer_not_to() -> None:
     spec = job(Pods(image="x"))["spec"]["template"]["spec"]
     assert "preferredDuringSchedulingIgnoredDuringExecution" in spec["affinity"]["podAntiAffinity"]
     assert "nvidia.com/gpu" not in spec["containers"][0]["resources"]["limits"]
+
+
+def test_gpus_have_the_name_under_which_nodes_offer_them() -> None:
+    amd = job(Pods(image="x", gpus=2, gpu_resource="amd.com/gpu"))["spec"]["template"]["spec"]
+    assert amd["containers"][0]["resources"]["limits"] == {"memory": "2Gi", "amd.com/gpu": 2}
+
+
+def test_a_worker_runs_as_the_user_of_its_box_or_of_its_image() -> None:
+    """OpenShift refuses a pod with a user that is not one of its namespace's."""
+    context = job(user=1000660000)["spec"]["template"]["spec"]["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"], context["runAsNonRoot"]) == (1000660000, 1000660000, True)
+    assert job()["spec"]["template"]["spec"]["securityContext"].keys() == {"runAsNonRoot", "seccompProfile"}
 
 
 def test_names_are_short_stable_and_differ_between_runs_and_work() -> None:

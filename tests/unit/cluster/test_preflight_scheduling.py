@@ -68,6 +68,12 @@ def test_a_node_in_trouble_is_named_and_not_tolerated() -> None:
     [
         ({"gpus": 1}, GPU_NODES, "taints keep it away: nvidia.com/gpu=present:NoSchedule", json.dumps([TOLERATION])),
         ({"gpus": 16}, GPU_NODES, "none has 16 allocatable nvidia.com/gpu", "-p gpus="),
+        (
+            {"gpus": 1, "gpu_resource": "amd.com/gpu"},
+            GPU_NODES,
+            "none has 1 allocatable amd.com/gpu",
+            "-p gpu_resource=",
+        ),
         ({"node_selector": {"pool": "x"}}, GPU_NODES, 'has the labels {"pool": "x"}', "-p node_selector="),
         ({"memory": "16Gi"}, SMALL, "none of them has 1 CPU and 16Gi of memory", "-p memory="),
         ({"cpu": "4001m"}, SMALL, "none of them has 4001m CPU and 2Gi of memory", "-p cpu="),

@@ -88,6 +88,7 @@ def run_job(
         completions=completions,
         may_fail=may_fail,
         together=together,
+        user=os.getuid(),  # OpenShift gives each namespace users of its own, and the box has one of them
     )
     path = f"{jobs}/{job['metadata']['name']}"
     watch = JobWatch(

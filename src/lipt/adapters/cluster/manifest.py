@@ -18,7 +18,6 @@ from lipt.version import __version__
 WORKER = "lipt-worker"
 #: Labels of worker pods, in addition to the recommended ones.
 RUN_LABEL, JOB_LABEL = "lipt.dev/run", "lipt.dev/job"
-GPU = "nvidia.com/gpu"
 _RETRIES = 3
 #: Retries of pods that train together. If one is lost, all restart and continue from the last checkpoint.
 _TRAINING_RETRIES = 100
@@ -33,13 +32,7 @@ _PROGRESS_FILE = "/tmp/progress"
 #: Above `data.resident_mb`: the processes of one main training share the decoded images in a file there.
 SCRATCH = "5Gi"
 
-POD_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": 65532,
-    "runAsGroup": 65532,
-    "fsGroup": 65532,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+POD_SECURITY: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -55,10 +48,12 @@ class Pods(BaseModel):
 
     image: str = Field(pattern=r"^\S+$", examples=[f"lipt:{__version__}"])
     gpus: NonNegativeInt = Field(0, examples=[1])
+    gpu_resource: str = Field("nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$")
+    """Name under which nodes offer GPUs: `amd.com/gpu`, `nvidia.com/mig-2g.20gb` …"""
     cpu: Quantity = "1"
     memory: Quantity = "2Gi"
     tolerations: list[dict[str, Any]] | Json[list[dict[str, Any]]] = Field(
-        [], examples=[[{"key": GPU, "operator": "Exists"}]]
+        [], examples=[[{"key": "nvidia.com/gpu", "operator": "Exists"}]]
     )
     node_selector: dict[str, str] | Json[dict[str, str]] = Field({}, examples=[{"pool": "gpu"}])
     s3: ObjectName = "lipt-s3"
@@ -146,8 +141,9 @@ def job_manifest(
     completions: int,
     may_fail: int,
     together: bool = False,
+    user: int | None = None,
 ) -> dict[str, Any]:
-    """The Job of `run_job`."""
+    """The Job of `run_job`; `user` as in `pod_spec`."""
     digest = hashlib.sha256(json.dumps([run, name, list(arguments), completions]).encode()).hexdigest()[:6]
     # No dot, which a workflow's name may have: Kubernetes refuses an Indexed Job whose pods' host names had one.
     job_name = f"{run[:40].replace('.', '-').rstrip('-')}-{name}-{digest}"
@@ -163,7 +159,7 @@ def job_manifest(
             metadata["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
     # Kubernetes stops this clock while the Job is suspended.
     limit = {} if together else {"activeDeadlineSeconds": max(1, pods.deadline) * 60}
-    spec = pod_spec(pods, job=job_name, arguments=arguments)
+    spec = pod_spec(pods, job=job_name, arguments=arguments, user=user)
     if together:
         spec["subdomain"] = SERVICE
         (container,) = spec["containers"]
@@ -212,9 +208,13 @@ def stalled_check(path: str, after_s: float = STALLED_S) -> list[str]:
     return ["python3", "-Sc", f"import os, sys, time; sys.exit({found})"]
 
 
-def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """A worker: it gets the store's credentials, but no cluster token."""
-    limits = {"memory": pods.memory} | ({GPU: pods.gpus} if pods.gpus else {})
+def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str], user: int | None = None) -> dict[str, Any]:
+    """A worker: it gets the store's credentials, but no cluster token.
+
+    Args:
+        user: number of the user and of its group; None: those of the image.
+    """
+    limits = {"memory": pods.memory} | ({pods.gpu_resource: pods.gpus} if pods.gpus else {})
     apart = {"labelSelector": {"matchLabels": {JOB_LABEL: job}}, "topologyKey": "kubernetes.io/hostname"}
     own_node = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
     spread = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]}
@@ -225,7 +225,7 @@ def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str]) -> dict[str, Any
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 10,
-        "securityContext": POD_SECURITY,
+        "securityContext": POD_SECURITY | ({"runAsUser": user, "runAsGroup": user} if user else {}),
         "nodeSelector": pods.node_selector,
         "tolerations": [*pods.tolerations, *unreachable()],
         "affinity": {"podAntiAffinity": own_node if pods.gpus else spread},

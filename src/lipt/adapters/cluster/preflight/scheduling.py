@@ -4,20 +4,21 @@ import json
 from typing import Any
 
 from lipt.adapters.cluster.api import RefusedError
-from lipt.adapters.cluster.manifest import GPU
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
 from lipt.adapters.cluster.values import amount
 from lipt.errors import RunError
 
 #: Prefix of the taints that Kubernetes sets on nodes with problems.
 _CONDITION = "node.kubernetes.io/"
+_NO_GPUS = "-p gpus=N, -p gpu_resource=NAME, or install the device plugin"
 
 
 def nodes(site: Site) -> str:
     """At least one node accepts the run's pods: ready, with selected labels and tolerated taints, and large enough."""
     found, pods = _nodes(site), site.pods
-    with_gpus = [node for node in found if _gpus(node)]
-    candidates = [node for node in (with_gpus if pods.gpus else found) if _gpus(node) >= pods.gpus]
+    gpus = {_name(node): int(node["status"].get("allocatable", {}).get(pods.gpu_resource, 0)) for node in found}
+    with_gpus = [node for node in found if gpus[_name(node)]]
+    candidates = [node for node in (with_gpus if pods.gpus else found) if gpus[_name(node)] >= pods.gpus]
     selected = [node for node in candidates if pods.node_selector.items() <= node["metadata"]["labels"].items()]
     roomy = [node for node in selected if _has(node, "cpu", pods.cpu) and _has(node, "memory", pods.memory)]
     ready = [node for node in roomy if not _troubles(node)]
@@ -27,7 +28,7 @@ def nodes(site: Site) -> str:
     if not able:
         tolerate = _tolerating(ready, pods.tolerations)
         for left, why, remedy in (
-            (candidates, f"none has {pods.gpus} allocatable {GPU}", "-p gpus=N, or the device plugin"),
+            (candidates, f"none has {pods.gpus} allocatable {pods.gpu_resource}", _NO_GPUS),
             (selected, f"none of them has the labels {json.dumps(pods.node_selector)}", "-p node_selector='{…}'"),
             (roomy, f"none of them has {pods.cpu} CPU and {pods.memory} of memory", "-p cpu=…, -p memory=…"),
             (ready, "they are not healthy", "kubectl describe node"),
@@ -38,7 +39,7 @@ def nodes(site: Site) -> str:
     text = f"{len(able)} of {len(found)} nodes take {what}{troubles}"
     if pods.gpus or not with_gpus:
         return text
-    hint = f"-p gpus={min(map(_gpus, with_gpus))} {_tolerating(with_gpus, pods.tolerations)}".rstrip()
+    hint = f"-p gpus={min(filter(None, gpus.values()))} {_tolerating(with_gpus, pods.tolerations)}".rstrip()
     return f"{text}; {len(with_gpus)} with GPUs, which take {hint}"
 
 
@@ -60,10 +61,6 @@ def _nodes(site: Site) -> list[dict[str, Any]]:
 
 def _name(node: dict[str, Any]) -> str:
     return str(node["metadata"]["name"])
-
-
-def _gpus(node: dict[str, Any]) -> int:
-    return int(node["status"].get("allocatable", {}).get(GPU, 0))
 
 
 def _has(node: dict[str, Any], resource: str, wanted: str) -> bool:
