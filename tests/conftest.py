@@ -29,6 +29,11 @@ from minio.deleteobjects import DeleteObject
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, because some tests wait: for processes, leases, servers."""
+    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
+
+
 @dataclass
 class S3Server:
     """Where the server is and how to get in."""
