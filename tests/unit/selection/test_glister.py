@@ -56,16 +56,25 @@ def test_glister_judges_a_class_by_its_own_validation_samples_and_by_all_if_it_h
     assert (picked[3:] - 10).tolist() == glister(second, validation, 3, 0.03)
 
 
+@pytest.fixture(scope="module")
+def of_600() -> tuple[Candidates, list[int]]:
+    """(600 candidates, those that the loop picks)."""
+    candidates = one_class(600, 12, seed=5)
+    return candidates, glister(candidates, candidates, 120, 1e-3)
+
+
 @pytest.mark.parametrize("directions", [32, 3])
-def test_the_screen_finds_the_best_and_looks_at_few(directions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_finds_the_best_and_looks_at_few(
+    directions: int, of_600: tuple[Candidates, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Relative to the basis that it has learned: three directions have to start afresh time and again."""
     monkeypatch.setattr(_Screen, "DIRECTIONS", directions)
     looked: list[int] = []
     rows = LastLayer.rows
     monkeypatch.setattr(LastLayer, "rows", lambda self, rows_S: looked.append(len(rows_S)) or rows(self, rows_S))
-    candidates = one_class(600, 12, seed=5)
+    candidates, expected = of_600
     picked = run("glister", candidates, 120, eta=1e-3).indices_K.tolist()
-    assert picked == glister(candidates, candidates, 120, 1e-3)
+    assert picked == expected
     assert len(looked) >= 60
     assert sum(looked) < 0.1 * 120 * 600
 
