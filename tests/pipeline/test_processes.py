@@ -20,6 +20,7 @@ from lipt.ledger import Cost
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.network import WEIGHTS
+from lipt.runtime.processes import parent
 from lipt.runtime.processes.parent import count_processes, launch
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import DYNAMICS, initialise
@@ -256,3 +257,16 @@ def test_as_many_processes_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert count_processes(tiny_context(tmp_path, {"device": "cuda", "processes": 1}), 64) == 1
     with pytest.raises(UsageError, match=r"^processes: 9, torch sees 8 GPUs"):
         count_processes(tiny_context(tmp_path, {"device": "cuda", "processes": 9}), 64)
+
+
+def test_no_more_processes_than_images_in_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 images in batches of 8 are two batches of 6: eight GPUs could not share them."""
+    asked: list[int] = []
+    monkeypatch.setattr(parent, "count_processes", lambda _ctx, at_most: asked.append(at_most) or 1)
+    changes = {"select": {"algorithm": "random", "fraction": 12 / 1294}, "train": {"epochs": 1, "batch_size": 8}}
+    ctx = tiny_context(tmp_path, changes)
+    dataset = ingest(ctx).make()
+    subset = select(ctx, dataset, ()).make()
+    assert subset.summary["count"] == 12
+    train(ctx, dataset, subset).make()
+    assert asked == [6]

@@ -12,7 +12,7 @@ from lipt.runtime.algorithm import contestants
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
 from lipt.runtime.processes.parent import run_together
-from lipt.stages.train import fit, steps_of
+from lipt.stages.train import fit, smallest_batch, steps_of
 from lipt.training.forward import accuracies
 from lipt.training.networks import on_device, train_flops_per_image
 from lipt.training.tensor_files import unpack
@@ -39,7 +39,7 @@ def race(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | No
         length = {"steps": max(1, round(share * whole)), "reselect_every": 0}
         short = replace(ctx, config=ctx.config.model_copy(update={"train": ctx.config.train.model_copy(update=length)}))
         inputs = {"dataset": dataset, "subset": subset, "start": start}
-        trained = run_together(short, attempt, fit, inputs, batch_size=ctx.config.train.batch_size)
+        trained = run_together(short, attempt, fit, inputs, batch_size=smallest_batch(ctx.config.train, subset))
         return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}
 
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, share=share) | {

@@ -54,7 +54,7 @@ def train(
     inputs |= {f"{_RECORDED}{number}": model for number, model in enumerate(recorded)}
 
     def body(attempt: Attempt) -> dict[str, Any]:
-        return run_together(ctx, attempt, fit, inputs, batch_size=settings.batch_size)
+        return run_together(ctx, attempt, fit, inputs, batch_size=smallest_batch(settings, subset))
 
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision) | {
         "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"}),
@@ -63,6 +63,11 @@ def train(
     given = [dataset, subset, *([start] if start else []), *recorded]
     label = f"train {subset.settings['select']['algorithm']}"
     return Stage(ctx=ctx, name="train", settings=chosen, inputs=given, body=body, label=label)
+
+
+def smallest_batch(settings: Train, subset: Artifact) -> int:
+    """The fewest images of a step in an epoch on the whole subset: more processes cannot share it."""
+    return batch_sizes(int(subset.summary["count"]), settings.batch_size)[-1]
 
 
 def steps_per_epoch(settings: Train, candidates: int, kept: int) -> int:
