@@ -11,7 +11,7 @@ from typing import Any
 from tests.docs.pages import script
 from tests.e2e.cluster import BUCKET, NAMESPACE, ROOT, STORE, Run, kubectl, shell
 
-KUBEFLOW, CLUSTER = "docs/explanation/kubeflow.md", "docs/howto/cluster.md"
+CLUSTER = "docs/howto/cluster.md"
 #: Stands for the namespace of a Kubeflow profile; Kubeflow is not installed.
 PROFILE = "lipt-profile"
 #: The page creates the credentials, and later replaces them.
@@ -27,7 +27,7 @@ def test_a_run_from_a_file_that_computes_nothing_again(
     reference: tuple[Run, dict[str, bytes]], tmp_path: Path, same: Any
 ) -> None:
     words = {"examples/01-quickstart.yaml": str(reference[0].config), "s3://lipt/demo": f"s3://{BUCKET}/reference"}
-    told = shell(script(KUBEFLOW, "config=", words) + "echo $handle", folder=tmp_path).splitlines()
+    told = shell(script(CLUSTER, "config=", words) + "echo $handle", folder=tmp_path).splitlines()
     run = copy(reference[0])
     run.handle = told[-1]
     same(run)

@@ -32,9 +32,9 @@ class Trajectory:
     p_NT: Tensor
     """Probability of the sample's own class, float (N, T)."""
     error_NT: Tensor
-    """|softmax(z) - onehot(y)|."""
+    """Length of the error vector, |softmax(z) - onehot(y)|, float (N, T)."""
     margin_NT: Tensor
-    """Logit of the own class minus the largest other logit."""
+    """Logit of the own class minus the largest other logit, float (N, T)."""
 
     def __post_init__(self) -> None:
         for name, values in vars(self).items():
@@ -76,7 +76,7 @@ class Trajectory:
 
     @property
     def epochs(self) -> int:
-        """T."""
+        """Number of epochs, T."""
         return self.p_NT.shape[1]
 
     def epochs_of(self, part: slice) -> Trajectory:

@@ -79,7 +79,7 @@ class Outputs:
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         return self.logits_NC.shape[1]
 
     @cached_property
@@ -89,7 +89,7 @@ class Outputs:
 
     @property
     def num_features(self) -> int:
-        """D."""
+        """Number of features, D."""
         return self.features_ND.shape[1]
 
 
@@ -189,7 +189,7 @@ class Candidates:
 
     @property
     def num_models(self) -> int:
-        """R."""
+        """Number of models that were scored."""
         return len(self.outputs) if self.stored is None else self.stored.models
 
     @cached_property
