@@ -197,3 +197,9 @@ def selected(rules: Object, pods: dict[str, dict[str, str]]) -> set[str]:
 
 def ports(rule: Object) -> list[int]:
     return [entry["port"] for entry in rule["ports"]]
+
+
+def test_on_openshift_the_pods_of_a_run_name_no_user(components: Path) -> None:
+    (template,) = kinds(built(components.parent / "openshift"), "WorkflowTemplate").values()
+    assert template["spec"]["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert "runAsUser" not in str(template["spec"]["templates"])
