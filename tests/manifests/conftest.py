@@ -53,7 +53,13 @@ def components(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An overlay over overlays/kind with every component, as a user would write it."""
     copy = tmp_path_factory.mktemp("manifests")
     shutil.copytree(MANIFESTS, copy, dirs_exist_ok=True)
-    for name, text in {"mine": GPU, "plain": PLAIN, "closed": CLOSED, "metrics": METRICS, "openshift": OPENSHIFT}.items():
+    for name, text in {
+        "mine": GPU,
+        "plain": PLAIN,
+        "closed": CLOSED,
+        "metrics": METRICS,
+        "openshift": OPENSHIFT,
+    }.items():
         (copy / name).mkdir()
         (copy / name / "kustomization.yaml").write_text(text, encoding="utf-8")
     return copy / "mine"

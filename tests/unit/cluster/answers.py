@@ -15,6 +15,7 @@ class Answers:
     """An API server with fixed answers: path -> document or error; reviews go by verb, resource and user."""
 
     host = "https://cluster"
+    proxy = None
 
     def __init__(
         self, documents: dict[str, Any] | None = None, *, denied: Callable[[dict[str, Any]], bool] = lambda _: False

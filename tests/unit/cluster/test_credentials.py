@@ -11,6 +11,8 @@ import yaml
 from kubernetes.config import incluster_config
 
 from lipt.adapters.cluster.api import Cluster
+from lipt.adapters.cluster.kubeconfig import proxy_to
+from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.errors import LiptError
 from tests.programs import lipt
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
@@ -145,6 +147,35 @@ def test_the_cluster_is_reached_through_the_proxy_that_kubectl_uses(
             monkeypatch.setenv(named, address)
             (tmp_path / "config").write_text(_kubeconfig("http://cluster.example"))
         assert Cluster().get("/version") == {"asked": "http://cluster.example/version"}
+
+
+@pytest.mark.parametrize("named", ["kubeconfig", "HTTP_PROXY"])
+@pytest.mark.parametrize("endpoint", ["", "http://kubeflow.example"])
+def test_kubeflow_is_reached_through_the_same_proxy(
+    endpoint: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With KFP_ENDPOINT through that of the environment."""
+    asked: list[str] = []
+    handler = type("Handler", (Proxy,), {"do_GET": lambda self: (asked.append(self.path), self.answer({}))})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        own = named == "kubeconfig" and not endpoint
+        (tmp_path / "config").write_text(_kubeconfig("http://cluster.example", proxy=address if own else ""))
+        if not own:
+            monkeypatch.setenv("HTTP_PROXY", address)
+        if endpoint:
+            monkeypatch.setenv("KFP_ENDPOINT", endpoint)
+        Kubeflow(Cluster(), "vision").client.list_pipelines()
+    through = "http://cluster.example/api/v1/namespaces/vision/services/ml-pipeline:http/proxy/"
+    assert asked[-1].startswith(f"{endpoint or through}/apis/v2beta1/pipelines")
+
+
+def test_no_proxy_leads_to_kubeflow_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "kubeflow.example")
+    assert proxy_to("http://127.0.0.1:8888") is None
+    assert proxy_to("http://kubeflow.example/pipeline") is None
+    assert proxy_to("http://other.example") == "http://127.0.0.1:9"
 
 
 def test_no_proxy_leads_to_a_cluster_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

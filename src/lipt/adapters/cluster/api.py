@@ -36,6 +36,8 @@ class Api(Objects, Protocol):
     """The part of a `Cluster` that submitting, watching and checking need."""
 
     host: str
+    proxy: str | None
+    """Address of the proxy on the way to `host`, which may contain a password."""
 
     def delete(self, path: str, **options: Any) -> None: ...
 
@@ -82,6 +84,8 @@ class Cluster:
         settings.retries = False  # `text` retries
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)
+        through = getattr(self._client.rest_client.pool_manager, "proxy", None)
+        self.proxy = None if through is None else str(through.url)
         self._patience = Patience(first_s, patience_s)
         self._connect_s = min(_CONNECT_S, patience_s)
 

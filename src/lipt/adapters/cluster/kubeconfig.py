@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, getproxies_environment
+from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 from lipt.errors import UsageError, in_one_line
 
@@ -68,6 +68,13 @@ def use_proxy(settings: Any) -> None:
 
 
 _LOOPBACK = "localhost,127.0.0.1,::1"
+
+
+def proxy_to(address: str) -> str | None:
+    """The proxy that the environment names for an address (HTTPS_PROXY, HTTP_PROXY, NO_PROXY); None: none."""
+    where = urlsplit(address)
+    host = where.hostname or ""
+    return None if host in _LOOPBACK.split(",") or proxy_bypass(host) else getproxies().get(where.scheme)
 
 
 def _none(why: str) -> UsageError:

@@ -21,6 +21,7 @@ from lipt.adapters.cluster.api import (
     drawn_name,
 )
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
+from lipt.adapters.cluster.kubeconfig import proxy_to
 from lipt.adapters.cluster.last_words import with_reason
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 from lipt.pipeline import BOXES
@@ -53,9 +54,9 @@ class Kubeflow:
         self._patience = Patience(FIRST_ANSWER_S, patience_s)
         self._specs: dict[tuple[str, str], dict[str, Any]] = {}
         connect = Patience(FIRST_ANSWER_S, FIRST_ANSWER_S)  # it may succeed without an answer
-        self.client = connect(
-            lambda: _call(lambda: kfp.Client(host=os.environ.get("KFP_ENDPOINT"), namespace=namespace))
-        )
+        host = os.environ.get("KFP_ENDPOINT")
+        proxy = proxy_to(host) if host else cluster.proxy
+        self.client = connect(lambda: _call(lambda: kfp.Client(host=host, namespace=namespace, proxy=proxy)))
 
     def parameters(self) -> dict[str, Any]:
         _, spec = self._version()
