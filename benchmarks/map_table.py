@@ -93,7 +93,7 @@ def over(found: dict[Cell, dict[int, float]], rule: str, epochs: int) -> str:
 
 def _difference(measured: tuple[float, float, int] | None) -> str:
     if measured is None:
-        return "one seed"
+        return "at most one seed"
     mean, half, seeds = measured
     text = f"{mean:+.1f} ± {half:.1f} ({seeds})"
     return f"**{text}**" if abs(mean) > half else text
