@@ -17,9 +17,9 @@ from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.merge_view import merge_view
 from lipt.flow.outcome import Outcome
 from lipt.flow.provenance_view import links_view, provenance_view
-from lipt.flow.race_view import race_rows
+from lipt.flow.race_view import race_rows, reason_of_race
 from lipt.flow.subset_view import chosen_names, subset_view
-from lipt.flow.variants import LONGER, Variant
+from lipt.flow.variants import LONGER, Variant, one_or_more
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
@@ -63,9 +63,7 @@ class Entry:
     @classmethod
     def of(cls, variant: Variant, outcomes: Sequence[Outcome]) -> Entry:
         """The row of a variant."""
-        label = variant.label
-        if outcomes:
-            label = variant.label_with(outcomes[0].config, outcomes[0].algorithm)
+        label = variant.label_with(algorithm_label(each.config, each.algorithm) for each in outcomes)
         return cls(name=variant.name, label=label, role=role_of(variant), outcomes=tuple(outcomes))
 
 
@@ -206,8 +204,8 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         name=entry.name,
         label=entry.label,
         role=entry.role,
-        algorithm=entry.outcomes[0].algorithm or "",
-        reason=_reason(entry.outcomes[0]),
+        algorithm=one_or_more(outcome.algorithm or "" for outcome in entry.outcomes),
+        reason=_reason(entry.outcomes),
         kept_fraction=1.0 if config.train.reselect_every else config.select.fraction,  # it selects from all, again
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
         draw=config.train.draw,
@@ -226,11 +224,11 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
     )
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(outcomes: Sequence[Outcome]) -> str:
     """Why a race or `auto` chose this algorithm; empty if they did not."""
-    config = outcome.config
+    outcome, config = outcomes[0], outcomes[0].config
     if outcome.race:
-        return "it won the race of selections, on the validation images"
+        return reason_of_race({each.config.seed: each.algorithm or "" for each in outcomes})
     passes = passes_of(config, int(outcome.subset.summary["candidates"]))
     return reason_of_auto(config, passes) if config.select.algorithm == AUTO else ""
 
