@@ -5,6 +5,7 @@ and equal epochs. If budgets differ, the sentence says so. "Beats" and "better" 
 (`significance`). With fewer seeds, or at chance, the verdict gives the difference and says that it proves nothing.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def _instead(row: Row) -> Iterator[str]:
         yield (
             "Alternatives: a smaller select.fraction; another select.algorithm; or, if you can keep all data, fresh "
             "draws with equal training (select.algorithm: random, select.fraction: 1, train.epoch_fraction: "
-            f"{format_number(row.epoch_fraction)})."
+            f"{row.epoch_fraction:g})."
         )
     if len(row.seeds) < MIN_SEEDS:
         yield f"Fewer than {MIN_SEEDS} seeds are not enough to tell which is better."
@@ -183,7 +184,7 @@ def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[st
 
     Without that row: how many FLOPs the choice takes, and which row tells whether they are worth it.
     """
-    longer_rows = [other for other in others if other.role == "longer"]
+    longer_rows = [other for other in others if other.role == "longer" and _spends_as_much(other, row)]
     if not longer_rows and row.flops and random.flops and row.flops > random.flops and not random.pretrain_cost:
         share = format_budget((row.flops - random.flops) / random.flops)
         yield (
@@ -204,6 +205,17 @@ def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[st
             f"{format_percent(mean_accuracy(longer))}; {row.label} is {format_points(delta.mean)} points from it: "
             f"{meaning}."
         )
+
+
+def _spends_as_much(longer: Row, row: Row) -> bool:
+    """Whether a random subset that is trained longer is as large, and took as many FLOPs in all, as this choice.
+
+    That of another run, side by side, may be another one. A whole number of steps can miss the FLOPs by a little.
+    """
+    shares = ((longer.kept_fraction, row.kept_fraction), (longer.epoch_fraction, row.epoch_fraction))
+    if not all(math.isclose(one, other, rel_tol=0.01) for one, other in shares):
+        return False
+    return None in (longer.flops, row.flops) or math.isclose(longer.flops or 0, row.flops or 0, rel_tol=0.1)
 
 
 def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:

@@ -223,6 +223,23 @@ def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
     assert sentence.endswith(f"{said}.")
 
 
+def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
+    """Side by side, the row of a run that keeps more, or that chose at another price, says nothing about this choice."""
+    ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12)
+    fields = {"role": "longer", "steps": 3_000, "epochs": 84, "images": 375_000}
+    same = row("longer", [0.740, 0.742, 0.741], **fields, flops=1.97e12)
+    larger = row("longer", [0.8] * 3, **fields, flops=2e12, kept_fraction=0.2, epoch_fraction=0.2)
+    dearer = row("longer", [0.8] * 3, **fields, flops=3e12)
+    verdict = judge([ours, row("random", [0.75] * 3, "random"), larger, dearer, same])
+    (sentence,) = (each for each in verdict.sentences if "FLOPs of the choice" in each)
+    assert sentence.endswith("the choice is worth its FLOPs.")
+
+
+def test_the_advice_to_draw_afresh_names_the_exact_share():
+    ours = row("lipt", [0.78], "selected", algorithm="stratified", kept_fraction=0.005, epoch_fraction=0.005)
+    assert "train.epoch_fraction: 0.005)" in " ".join(judge([ours]).sentences)
+
+
 def test_a_plain_run_says_what_its_choice_cost():
     """And which row tells whether it was worth it; not if it cost nothing, or is the start of both trainings."""
     ours, random = row("lipt", [0.78], "selected", flops=3.1e12), row("random", [0.75], "random", flops=1e12)
