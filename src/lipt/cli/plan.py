@@ -261,13 +261,13 @@ _IMPORTANCE = (
 def _table(stages: list[Forecast], measured_s: dict[str, float], shown: Collection[str]) -> Table:
     from rich.table import Column, Table
 
-    from lipt.report.numbers import format_bytes, format_flops, format_hours, format_seconds
+    from lipt.report.numbers import format_bytes, format_flops, format_number, format_seconds
 
     columns: dict[str, tuple[Callable[[Forecast], float], Callable[[float], str]]] = {
         "wall-clock": (lambda stage: stage.wall_s, format_seconds),
         "measured": (lambda stage: measured_s[stage.stage], format_seconds),
         "starting": (lambda stage: stage.start_s, format_seconds),
-        "GPU hours": (lambda stage: stage.gpu_hours, format_hours),
+        "GPU hours": (lambda stage: stage.gpu_hours, format_number),
         "FLOPs": (lambda stage: stage.flops, format_flops),
         "read": (lambda stage: sum(stage.read.values()), format_bytes),
         "written": (lambda stage: sum(stage.written.values()), format_bytes),
