@@ -215,5 +215,15 @@ def test_claims_are_tested_over_all_points_that_agree_in_the_other_axes() -> Non
         Claim(claim="swarm > random", better={"scorer": "swarm"}, worse="stratified"),
         Claim(claim="nobody ran it", better={"scorer": "other"}, worse={"scorer": "swarm"}),
     ]
-    ends = [line.split("|")[-2].strip() for line in claims_table(claims, RESULTS).splitlines()[2:]]
+    ends = _answers(claims, RESULTS)
     assert ends == ["yes", "no, reversed", "not told apart", "not measured"]
+
+
+def test_a_claim_about_networks_at_chance_is_not_called_short_of_seeds() -> None:
+    found = [Result(point={"x": x}, rows=[row("lipt", [0.1, 0.101, 0.1], "selected")]) for x in (1, 2)]
+    assert _answers([Claim(claim="1 > 2", better={"x": 1}, worse={"x": 2})], found) == ["both are at chance"]
+
+
+def _answers(claims: list[Claim], results: list[Result]) -> list[str]:
+    """The last cell of each claim."""
+    return [line.split("|")[-2].strip() for line in claims_table(claims, results).splitlines()[2:]]

@@ -20,6 +20,7 @@ _HEADINGS = {"lipt": "ours", "stratified": "random", "random-longer": "random, l
 #: Fields of a row -> headings.
 _BUDGETS = {"steps": "steps", "images": "images seen"}
 _VERDICTS = {"wins": "yes", "loses": "no, reversed", "tie": "not told apart", "unknown": "too few seeds"}
+_AT_CHANCE = "both are at chance"
 
 
 class Result(BaseModel):
@@ -217,7 +218,7 @@ def claims_table(claims: Sequence[Claim], results: Sequence[Result]) -> str:
             _gain(found),
             str(len(claim.pairs(results))),
             str(found.num_seeds),
-            _VERDICTS[found.level],
+            _AT_CHANCE if found.at_chance else _VERDICTS[found.level],
         ]
         lines.append(cells)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
