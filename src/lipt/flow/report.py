@@ -82,6 +82,7 @@ def write_report(
         whole: this process did the whole run. If other boxes did a part of it, this process cannot know which of their
             work belongs to this run, and which to earlier ones.
     """
+    entries = sorted(entries, key=lambda entry: entry.role != "selected")
     artifacts = all_artifacts(entries)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
     reused = ctx.workspace.reused if whole else set()
@@ -91,7 +92,6 @@ def write_report(
         return stored
     from lipt.report.html_page import render  # imports matplotlib: a second
 
-    entries = sorted(entries, key=lambda entry: entry.role != "selected")
     others = entries[1:]
     outcomes = [outcome for entry in entries for outcome in entry.outcomes]
     first = outcomes[0]
