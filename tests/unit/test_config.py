@@ -112,6 +112,15 @@ def test_a_layer_may_be_named_by_its_number() -> None:
         load_config(None, ["model.classifier=4.1"])  # 4.10 would read the same
 
 
+def test_set_changes_one_option_and_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("select: {algorithm: ccs, options: {beta: 0.3}}")
+    both = load_config(str(path), ["select.options.score=aum", "select.options.k=50"])
+    assert both.select.options == {"beta": 0.3, "score": "aum", "k": 50}
+    whole = load_config(str(path), ["select.options.k=50", "select.options={score: aum}"])
+    assert whole.select.options == {"score": "aum"}
+
+
 def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
     config = parse_config({"select": {"algorithm": "ccs", "options": {"beta": 0.3}}})
     assert override(config, {"select": {"algorithm": "random", "options": {}}}).select.options == {}

@@ -71,6 +71,18 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
         ("grid: [1, 2]", "contains a int, not settings"),
         ("base: other.yaml\ngrid: {train.lr: [0.1]}", "cannot read"),
         (
+            "grid: {select.fraction: [0.1], part: {all: {}, some: {select.fraction: 0.3}}}",
+            "at select.fraction=0.1, part=some, grid.select.fraction and grid.part both set select.fraction",
+        ),
+        (
+            "grid: {select.options.beta: [0.1], a: {b: {select: {options: {beta: 0.2}}}}}",
+            "grid.select.options.beta and grid.a both set select.options",
+        ),
+        (
+            "base: {train: {steps: 9}}\ngrid: {train.epochs: [3, 4]}",
+            "grid.train.epochs changes train.epochs, but train.steps counts instead",
+        ),
+        (
             f"grid: {{train.epochs: {list(range(1, 41))}, train.batch_size: {list(range(1, 21))}}}",
             "the grid has 800 points (40 x 20); at most 500",
         ),
@@ -83,6 +95,19 @@ def test_a_wrong_sweep_is_one_clear_error(text: str, says: str, tmp_path: Path) 
         load_sweep(str(path))
     assert says in error.value.message
     assert error.value.remedy
+
+
+def test_an_axis_of_one_option_leaves_the_others() -> None:
+    base = {"select": {"algorithm": "ccs", "options": {"beta": 0.2}}}
+    grid = {"select.options.score": ["aum", "el2n"], "select.options.k": [50]}
+    options = [point.config.select.options for point in make_sweep(base, grid, origin="grid.yaml").points]
+    assert options == [{"beta": 0.2, "score": score, "k": 50} for score in ("aum", "el2n")]
+
+
+def test_axes_that_set_different_parts_of_a_section_go_together() -> None:
+    grid = {"part": {"a": {"train": {"epochs": 3}}, "b": {"train.steps": 5}}, "train.lr": [0.1], "select": [{}]}
+    points = make_sweep(BASE, grid, origin="grid.yaml").points
+    assert [(point.config.train.epochs, point.config.train.steps) for point in points] == [(3, None), (200, 5)]
 
 
 def sweep() -> Sweep:

@@ -224,7 +224,7 @@ def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
 
 
 def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
-    """Side by side, the row of a run that keeps more, or that chose at another price, says nothing about this choice."""
+    """Side by side, that of a run that keeps more, or that chose at another price, says nothing about this choice."""
     ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12)
     fields = {"role": "longer", "steps": 3_000, "epochs": 84, "images": 375_000}
     same = row("longer", [0.740, 0.742, 0.741], **fields, flops=1.97e12)
