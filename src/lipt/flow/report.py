@@ -25,7 +25,7 @@ from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, passes_of, reason_of_auto
-from lipt.runtime.artifact import Artifact
+from lipt.runtime.artifact import Artifact, canonical_json
 from lipt.selection.auto import AUTO
 
 _ORIGIN = {
@@ -86,7 +86,11 @@ def write_report(
     artifacts = all_artifacts(entries)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
     reused = ctx.workspace.reused if whole else set()
-    ledger = [_ledger_row(artifact, costs[artifact.ref], earlier=artifact.ref in reused) for artifact in artifacts]
+    workers = _workers(artifacts)
+    ledger = [
+        _ledger_row(artifact, costs[artifact.ref], worker=workers.get(artifact.ref), earlier=artifact.ref in reused)
+        for artifact in artifacts
+    ]
     folder = report_folder(ctx.config, comparison=comparison)
     if (stored := _stored(ctx, folder, [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
@@ -108,7 +112,7 @@ def write_report(
         profile=ctx.config.profile,
         done=done_view(first, [other.label for other in others], _seeds(entries), provenance.host),
         workspace=ctx.workspace.store.uri,
-        links=links_view(first, folder, files),
+        links=links_view(first, folder, files, "compare" if comparison else "run"),
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=merge_view(first),
         race=race_rows(ctx.config, first.race, first.subset),
@@ -243,8 +247,20 @@ def _curve(entry: Entry) -> doc.Curve:
     )
 
 
-def _ledger_row(artifact: Artifact, cost: Cost, *, earlier: bool) -> doc.LedgerRow:
-    worker = artifact.settings.get("index", artifact.settings.get("run") or None)
+def _workers(artifacts: Sequence[Artifact]) -> dict[str, int]:
+    """Reference -> number of each jigsaw, group, and model of `score.runs` if there are several."""
+    found = {each.ref: int(each.settings["index"]) for each in artifacts if "index" in each.settings}
+    runs: dict[bytes, dict[str, int]] = {}
+    for each in artifacts:
+        if "run" in each.settings:
+            others = canonical_json([each.inputs, each.settings | {"run": None}])
+            runs.setdefault(others, {})[each.ref] = int(each.settings["run"])
+    for same in runs.values():
+        found |= same if len(same) > 1 else {}
+    return found
+
+
+def _ledger_row(artifact: Artifact, cost: Cost, *, worker: int | None, earlier: bool) -> doc.LedgerRow:
     traffic = {
         f"{kind}_{verb}": getattr(cost, verb).get(kind, 0)
         for kind in ("data", "model", "other")
