@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -215,7 +216,7 @@ def _numbers(pairs: tuple[str, ...]) -> dict[str, Any]:
             numbers[name] = float(text)
         except ValueError:
             numbers[name] = 0
-        if not numbers[name] > 0:
+        if not 0 < numbers[name] < math.inf:
             raise UsageError(f"-m {name}={text}: not a number above 0", f"write it like -m {name}=10")
     return numbers
 

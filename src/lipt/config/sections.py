@@ -30,7 +30,7 @@ class Data(Section):
     """`auto`: `source` decides; `store`: an ingested store; or a format of docs/reference/sources.md."""
     chunk_mb: float = Field(64.0, gt=0)
     """Size of one chunk (tar) of the ingested data set, in MB."""
-    shuffle_seed: int = 0
+    shuffle_seed: int = Field(0, ge=0)
     """Seed of the global order fixed at ingestion (not the seed of the run)."""
     test_fraction: Fraction = Field(0.2, gt=0, lt=1)
     """Share drawn as test data if the source has no test split."""

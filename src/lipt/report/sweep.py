@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from lipt.errors import IntegrityError, in_one_line
 from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
+from lipt.report.fields import require
 from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds, format_whole
 from lipt.report.significance import Difference, deviation, difference, mean_accuracy
 
@@ -31,6 +32,11 @@ class Result(BaseModel):
     point: dict[str, Any]
     """Axis -> value."""
     rows: list[Row]
+
+    @model_validator(mode="after")
+    def _has_our_row(self) -> Self:
+        require(any(row.role == "selected" for row in self.rows), "no row is the selected one")
+        return self
 
     def row(self, name: str) -> Row | None:
         """The row of this variant."""

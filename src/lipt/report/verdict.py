@@ -75,7 +75,7 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         *_against_classic(row, others),
     ]
     if row.algorithm in _RANDOM:
-        sentences = [*_why(row), _accuracy(row), *sentences, *_instead(row)]
+        sentences = [*_why(row), _accuracy(row), *sentences, *_instead(row, others)]
         return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences)
     if random is None:
         headline = f"Unknown: no random baseline has the budgets of {row.label}: {_shares(row)}, {_length(row)}."
@@ -117,11 +117,11 @@ def _random_headline(row: Row) -> str:
 
 
 def _why(row: Row) -> Iterator[str]:
-    if row.reason:
+    if row.reason and not (row.algorithm in _RANDOM and row.kept_fraction == 1):  # then nothing was chosen
         yield f"Why: {row.reason}."
 
 
-def _instead(row: Row) -> Iterator[str]:
+def _instead(row: Row, others: Sequence[Row]) -> Iterator[str]:
     """Alternatives to a random subset."""
     if row.kept_fraction < 1:
         yield (
@@ -129,7 +129,7 @@ def _instead(row: Row) -> Iterator[str]:
             "draws with equal training (select.algorithm: random, select.fraction: 1, train.epoch_fraction: "
             f"{row.epoch_fraction:g})."
         )
-    if len(row.seeds) < MIN_SEEDS:
+    if others and len(row.seeds) < MIN_SEEDS:
         yield f"Fewer than {MIN_SEEDS} seeds are not enough to tell which is better."
 
 

@@ -240,6 +240,13 @@ def test_the_advice_to_draw_afresh_names_the_exact_share():
     assert "train.epoch_fraction: 0.005)" in " ".join(judge([ours]).sentences)
 
 
+def test_a_run_that_keeps_all_does_not_say_why_it_took_a_random_subset():
+    ours = row("lipt", [0.78], "selected", algorithm="stratified", reason="auto takes a random subset")
+    assert any("Why" in sentence for sentence in judge([ours]).sentences)
+    whole = ours.model_copy(update={"kept_fraction": 1, "epoch_fraction": 1})
+    assert judge([whole]).sentences == ["lipt reaches 78.00 % after 30 epochs (1,080 steps, 135,000 images)."]
+
+
 def test_a_plain_run_says_what_its_choice_cost():
     """And which row tells whether it was worth it; not if it cost nothing, or is the start of both trainings."""
     ours, random = row("lipt", [0.78], "selected", flops=3.1e12), row("random", [0.75], "random", flops=1e12)
