@@ -244,6 +244,13 @@ def test_claims_are_tested_over_all_points_that_agree_in_the_other_axes() -> Non
     assert ends == ["yes", "no, reversed", "not told apart", "not measured"]
 
 
+def test_two_random_rows_have_two_names_and_a_value_may_contain_a_bar() -> None:
+    rows = [row("random", [0.4], "random", steps=5), row("stratified", [0.5], "random"), row("lipt", [0.6], "selected")]
+    head, _, line = table([Result(point={"method": "a|b"}, rows=rows)]).splitlines()
+    assert " | ours | random | class-balanced random | n | ours − class-balanced random | " in head
+    assert line.startswith(r"| a\|b | 60.0 | 40.0 | 50.0 | 1 | +10.0 | 1,080 (random 5) |")
+
+
 def test_a_claim_about_networks_at_chance_is_not_called_short_of_seeds() -> None:
     found = [Result(point={"x": x}, rows=[row("lipt", [0.1, 0.101, 0.1], "selected")]) for x in (1, 2)]
     assert _answers([Claim(claim="1 > 2", better={"x": 1}, worse={"x": 2})], found) == ["both are at chance"]

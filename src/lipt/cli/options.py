@@ -50,6 +50,15 @@ def dry_run_option(function: F) -> F:
     return click.option("--dry-run", is_flag=True, help="Validate and list the stages; run nothing.")(function)
 
 
+def check_plan_as_text(dry_run: bool, output: str) -> None:
+    """
+    Raises:
+        UsageError: a dry run lists its stages on stderr; there is no JSON.
+    """
+    if dry_run and output == "json":
+        raise UsageError("--dry-run lists the stages as text", "remove -o json, or --dry-run")
+
+
 def parse_pairs(
     option: str, pairs: tuple[str, ...], known: Collection[str] | None = None, of: str = "the pipeline"
 ) -> dict[str, str]:

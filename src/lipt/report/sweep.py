@@ -49,8 +49,8 @@ class Result(BaseModel):
 
     @property
     def random(self) -> Row | None:
-        """The random subset with which it is compared."""
-        return next((row for row in self.rows if row.role == "random"), None)
+        """The random subset with which it is compared: the class-balanced one, if there is one."""
+        return self.row("stratified") or next((row for row in self.rows if row.role == "random"), None)
 
     @property
     def gain(self) -> Difference | None:
@@ -105,12 +105,15 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
     numbers = [paper(result.point) for result in results]
     in_paper, in_seconds = any(number is not None for number in numbers), any(isinstance(n, str) for n in numbers)
     with_longer = any(result.gain_over_longer for result in results)
-    head = [*axes, *(["paper"] * in_paper), "ours", *(_HEADINGS.get(name, name) for name in others), "n"]
+    headings = {name: _HEADINGS.get(name, name) for name in others}
+    if "random" in others and "stratified" in others:
+        headings["stratified"] = "class-balanced random"
+    head = [*axes, *(["paper"] * in_paper), "ours", *headings.values(), "n"]
     budgets = [
         name for name in ("steps", "images") if any(getattr(result.ours, name) is not None for result in results)
     ]
     head += [
-        "ours − random",
+        f"ours − {headings.get('stratified', 'random')}",
         *(["ours − random, longer"] * with_longer),
         *(_BUDGETS[name] for name in budgets),
         "pre-training in epochs",
@@ -127,12 +130,18 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
             "the same subset" if result.is_random else _gain(gain),
             *([_gain(result.gain_over_longer)] * with_longer),
         ]
-        cells += [_budget(result, name) for name in budgets]
+        cells += [_budget(result, name, headings) for name in budgets]
         cells += [DASH if ours.pretrain_cost is None else f"{ours.pretrain_cost:.1f}"]
         if in_seconds:
             cells += [_seconds(ours), format_flops(ours.flops)]
         lines.append(cells)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return _markdown(lines)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    """The lines of a table; a cell may contain the character that separates cells."""
+    escaped = [[cell.replace("|", r"\|") for cell in cells] for cells in lines]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in escaped)
 
 
 def text_of(value: Any) -> str:
@@ -147,10 +156,10 @@ def _accuracy(row: Row | None) -> str:
     return f"{100 * mean_accuracy(row):.1f}" + ("" if sd is None else f" ± {100 * sd:.1f}")
 
 
-def _budget(result: Result, name: str) -> str:
+def _budget(result: Result, name: str, headings: Mapping[str, str]) -> str:
     """Our steps or images, and in brackets those of the rows that had others: "100 (RS2 90)"."""
     own = format_whole(getattr(result.ours, name))
-    amounts = {_HEADINGS.get(row.name, row.name): format_whole(getattr(row, name)) for row in result.rows}
+    amounts = {headings.get(row.name, row.name): format_whole(getattr(row, name)) for row in result.rows}
     others = ", ".join(f"{heading} {amount}" for heading, amount in amounts.items() if amount not in (own, DASH))
     return f"{own} ({others})" if others else own
 
@@ -227,4 +236,4 @@ def claims_table(claims: Sequence[Claim], results: Sequence[Result]) -> str:
             _AT_CHANCE if found.at_chance else _VERDICTS[found.level],
         ]
         lines.append(cells)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return _markdown(lines)
