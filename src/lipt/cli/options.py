@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
     from lipt.runtime.context import Context
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Amount(click.FloatRange):
+    """A finite number: `nan` would pass every comparison with a bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def set_option(function: F) -> F:

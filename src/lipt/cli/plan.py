@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from lipt.cli.options import config_options, output_option, parse_pairs, print_json
+from lipt.cli.options import Amount, config_options, output_option, parse_pairs, print_json
 from lipt.cli.verbose import is_verbose
 from lipt.errors import UsageError
 
@@ -51,7 +51,7 @@ _REPORT = 0.55
 @click.option("--images", type=click.IntRange(min=2), help="Plan for hypothetical data: number of training images.")
 @click.option(
     "--image-kb",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     default=110,
     show_default=True,
     help="With --images: average size in kB.",
@@ -60,15 +60,9 @@ _REPORT = 0.55
     "--classes", type=click.IntRange(min=2), default=1000, show_default=True, help="With --images: number of classes."
 )
 @click.option("--advise", is_flag=True, help="Show what keeping 1 to 30 % would cost instead, and advise settings.")
-@click.option(
-    "--storage", type=click.FloatRange(min=0, min_open=True), metavar="GB", help="With --advise: room for images."
-)
-@click.option(
-    "--transfer", type=click.FloatRange(min=0, min_open=True), metavar="GB", help="With --advise: images to read."
-)
-@click.option(
-    "--gpu-hours", type=click.FloatRange(min=0, min_open=True), metavar="H", help="With --advise: the most to spend."
-)
+@click.option("--storage", type=Amount(min=0, min_open=True), metavar="GB", help="With --advise: room for images.")
+@click.option("--transfer", type=Amount(min=0, min_open=True), metavar="GB", help="With --advise: images to read.")
+@click.option("--gpu-hours", type=Amount(min=0, min_open=True), metavar="H", help="With --advise: the most to spend.")
 @output_option
 def plan(
     config_path: str,
