@@ -146,6 +146,10 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
             "it should be lower-case letters, digits and hyphens, with a letter or a digit",
         ),
         ("select=5", "it is a section, write select.KEY: VALUE"),
+        (
+            "select.race={contestants: [ccs]}",
+            "select.race.contestants[0] is 'ccs'; it should be a mapping: {KEY: VALUE}",
+        ),
         ("processes=0", "processes is 0; it should be greater than 0 or 'auto'"),
         ("train.epochs=true", "train.epochs: true is neither a number"),
         ("compare.seeds=[true]", "compare.seeds: true is neither a number"),

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
 from lipt.report.certainty import ScoreCheck
-from lipt.report.fields import PLAIN, Amount, Count, Key, Measured, Share, require
+from lipt.report.fields import PLAIN, Amount, Count, Key, Measured, Moment, Share, require
 
 Engine = Literal["local", "kubeflow", "argo"]
 Role = Literal["selected", "random", "longer", "full", "classic", "other"]
@@ -268,7 +268,7 @@ class Document(_Model):
     format_version: Literal[3] = 3
     title: str
     run_id: str
-    created: str
+    created: Moment
     """ISO 8601; the only time in the report, so that rendering again gives the same bytes."""
     engine: Engine
     profile: str = ""
