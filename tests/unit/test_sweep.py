@@ -219,6 +219,8 @@ def test_the_table_says_where_our_selection_is_the_random_one() -> None:
         for name, each in ours.items()
     }
     assert gains == {"stratified": "the same subset", "ccs": "+0.0", "": "+0.0"}
+    by_losses = rows[1].model_copy(update={"algorithm": "stratified", "draw": "infobatch", "accuracy": [0.6]})
+    assert " | +10.0 | " in table([Result(point={}, rows=[rows[0], by_losses])])
 
 
 def test_a_text_of_the_paper_adds_seconds_and_operations() -> None:

@@ -59,8 +59,12 @@ class Result(BaseModel):
 
     @property
     def is_random(self) -> bool:
-        """Whether our selection is the random one, as that of `auto` above 5 % without a trajectory."""
-        return self.random is not None and self.ours.algorithm == self.random.algorithm != ""
+        """Whether our row is the random one, as that of `auto` above 5 % without a trajectory. Draws by losses from the
+        same subset are another training."""
+        ours, random = self.ours, self.random
+        if random is None or not ours.algorithm:
+            return False
+        return (ours.algorithm, ours.draw) == (random.algorithm, random.draw)
 
     @property
     def gain_over_longer(self) -> Difference | None:
