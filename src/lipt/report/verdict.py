@@ -219,8 +219,10 @@ def _spends_as_much(longer: Row, row: Row) -> bool:
 
 
 def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
-    """Other methods and ablations at the same budgets, each with its difference."""
-    rivals = [other for other in others if other.role in ("other", "classic") and same_budgets(row, other)]
+    """Other methods and ablations at the same budgets, each with its difference. Draws by losses from a random subset
+    are compared with uniform ones."""
+    roles = {"other", "classic"} | ({"random"} if row.algorithm in _RANDOM and row.draw != "uniform" else set())
+    rivals = [other for other in others if other.role in roles and same_budgets(row, other)]
     if rivals:
         yield f"At the same budgets: {_join([_rival(other, row) for other in rivals])}."
 

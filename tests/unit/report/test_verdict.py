@@ -240,6 +240,14 @@ def test_the_advice_to_draw_afresh_names_the_exact_share():
     assert "train.epoch_fraction: 0.005)" in " ".join(judge([ours]).sentences)
 
 
+def test_draws_by_losses_from_a_random_subset_are_compared_with_uniform_ones():
+    random = row("random", [0.75, 0.76, 0.75], "random", algorithm="stratified")
+    ours = row("lipt", [0.78, 0.79, 0.78], "selected", algorithm="stratified", draw="ordered")
+    assert "At the same budgets: random −3.00 points (worse)." in judge([ours, random]).sentences
+    same = ours.model_copy(update={"draw": "uniform"})
+    assert not any("At the same budgets" in sentence for sentence in judge([same, random]).sentences)
+
+
 def test_a_run_that_keeps_all_does_not_say_why_it_took_a_random_subset():
     ours = row("lipt", [0.78], "selected", algorithm="stratified", reason="auto takes a random subset")
     assert any("Why" in sentence for sentence in judge([ours]).sentences)
