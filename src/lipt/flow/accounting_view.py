@@ -5,7 +5,7 @@ from lipt.flow.graph import has_swarm, trains_models
 from lipt.flow.outcome import Outcome
 from lipt.ledger import Cost, paper_epochs_read
 from lipt.pipeline import PRETRAINING
-from lipt.report import document as doc
+from lipt.report.accounting import Accounting, PaperAccounting
 from lipt.runtime import Attempt
 from lipt.runtime.dataset import open_dataset
 
@@ -20,7 +20,7 @@ def _pretraining_epochs(config: Config) -> float:
     return scoring.epochs * (1 if scoring.disjoint else scoring.runs)
 
 
-def paper_accounting(attempt: Attempt, outcome: Outcome, costs: dict[str, Cost]) -> doc.PaperAccounting:
+def paper_accounting(attempt: Attempt, outcome: Outcome, costs: dict[str, Cost]) -> PaperAccounting:
     """Reads of the whole data set, as the paper counts them and as they were measured.
 
     Args:
@@ -41,15 +41,15 @@ def paper_accounting(attempt: Attempt, outcome: Outcome, costs: dict[str, Cost])
         pretraining = _pretraining_epochs(config)
     classic = "gradmatch" if config.select.algorithm == "gradmatch" else "grand"
     classic_total = sum(paper_epochs_read(classic, drawn, epochs=epochs))
-    return doc.PaperAccounting(
-        paper=doc.Accounting(
+    return PaperAccounting(
+        paper=Accounting(
             pretrain_epochs=pretraining,
             main_epochs=main,
             full_epochs=epochs,
             classic_epochs=classic_total,
             saved_vs_classic=1 - (pretraining + main) / classic_total,
         ),
-        measured=doc.Accounting(
+        measured=Accounting(
             pretrain_epochs=measured(*PRETRAINING),
             selection_epochs=measured("score", "select"),
             main_epochs=measured("train"),

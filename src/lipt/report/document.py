@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
+from lipt.report.accounting import PaperAccounting
 from lipt.report.certainty import ScoreCheck
 from lipt.report.fields import PLAIN, Amount, Count, Key, Measured, Moment, Share, require
 
@@ -214,25 +215,6 @@ class LedgerRow(_Model):
             read={kind: getattr(self, f"{kind}_read") for kind in kinds},
             written={kind: getattr(self, f"{kind}_written") for kind in kinds},
         )
-
-
-class Accounting(_Model):
-    """Training data read, in epochs over all candidates; `saved_vs_classic` is a share, negative if more is read."""
-
-    pretrain_epochs: Amount | None = None
-    selection_epochs: Amount | None = None
-    main_epochs: Amount | None = None
-    full_epochs: Amount | None = None
-    classic_epochs: Amount | None = None
-    saved_vs_classic: float | None = None
-
-
-class PaperAccounting(_Model):
-    """The paper's arithmetic (selection passes not counted), and our measurements."""
-
-    paper: Accounting
-    measured: Accounting = Accounting()
-    note: str = ""
 
 
 class Provenance(_Model):

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lipt.report import figures
+from lipt.report.accounting import Accounting, PaperAccounting
 from lipt.report.certainty import all_statements
 from lipt.report.comparison import (
     COST_COLUMNS,
@@ -24,12 +25,10 @@ from lipt.report.comparison import (
 )
 from lipt.report.costs import LEDGER_COLUMNS, spent_sentence, stage_ledger, worker_ledger
 from lipt.report.document import (
-    Accounting,
     Document,
     Example,
     JigsawRow,
     MergeTable,
-    PaperAccounting,
     Provenance,
     Subset,
 )
