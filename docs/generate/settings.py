@@ -8,6 +8,7 @@ from typing import Any
 
 from lipt.config import PROFILES, Config, parse_config
 from lipt.flow.variants import variants
+from lipt.runtime.algorithm import algorithm_label
 
 PAGE = Path(__file__).parents[1] / "reference/settings.md"
 _HEAD = """# Settings
@@ -134,7 +135,7 @@ def _variants() -> str:
             for section, values in variant.changes.items()
             for key, value in values.items()
         ]
-        label = variant.label_with(config, None).replace("*", r"\*")
+        label = variant.label_with([algorithm_label(config)]).replace("*", r"\*")
         rows.append(f"| `{name}` | {label} | {', '.join(settings)} |\n")
     return "".join(rows)
 

@@ -81,7 +81,7 @@ PAPER_SWARM_EPOCHS = 5 * 0.0512
 PAPER_TRAIN_EPOCHS = 200
 
 
-def paper_epochs_read(method: str, fraction: float, *, epochs: int = PAPER_TRAIN_EPOCHS) -> tuple[float, float]:
+def paper_epochs_read(method: str, fraction: float, *, epochs: float = PAPER_TRAIN_EPOCHS) -> tuple[float, float]:
     """(pre-training, main training) in epochs of data read, as the paper counts: without selection passes.
 
     Args:

@@ -8,7 +8,7 @@ import yaml
 
 from lipt.config import parse_config
 from lipt.flow.address import report_folder
-from lipt.flow.compare import run_with_baseline
+from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.runtime.context import Context
 from tests.programs import run_python
 from tests.tiny import TINY
@@ -54,3 +54,17 @@ def test_a_report_that_is_gone_or_damaged_is_written_again(tmp_path: Path) -> No
     assert again is not None
     assert all(row.earlier for row in again.ledger)
     assert document.read_text() == again.model_dump_json(indent=1)
+
+
+def test_a_repeated_comparison_leaves_its_report(tmp_path: Path) -> None:
+    """Its rows are shown in another order than they run: `full` runs before `lipt`."""
+    changes = {"select": {"algorithm": "random"}, "train": {"epochs": 1}}
+    compare = {"seeds": [0], "variants": ["full", "lipt"]}
+    ctx = Context.of(parse_config(TINY | changes | {"workspace": str(tmp_path), "compare": compare}))
+    run_comparison(ctx)
+    path = tmp_path / report_folder(ctx.config, comparison=True) / "report.json"
+    before = path.read_bytes()
+    again = run_comparison(Context.of(ctx.config))
+    assert again is not None
+    assert all(row.earlier for row in again.ledger)
+    assert path.read_bytes() == before

@@ -8,21 +8,28 @@ from typing import Any
 
 import pytest
 
+from lipt.config import Point
 from lipt.errors import UsageError
-from lipt.flow.compare import run_with_baseline
+from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import Scoring, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.race import ahead
 from lipt.flow.validation import check_from_afar, check_run
+from lipt.flow.variants import variants
 from lipt.forecast.calibration import measured
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import rates_here
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Machine, forecast
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
+from lipt.pods.sweep_cells import Cell, over_seeds
 from lipt.pods.workers import open_run, worker
 from lipt.progress import Reporter
+from lipt.report.document import Row
 from lipt.report.html_page import render
+from lipt.report.sweep import Result
+from lipt.report.verdict import judge
+from lipt.runtime import Artifact, Attempt
 from lipt.runtime.algorithm import contestants
 from lipt.runtime.context import Context
 from tests.tiny import tiny_context
@@ -195,6 +202,40 @@ def test_the_forecast_predicts_a_race_as_fast_as_the_main_training(
     assert setups["race"].part_s == setups["train"].part_s > 0
     per_flop = {name: predicted[name].wall_s / work[name].parts / work[name].flops for name in ("race", "train")}
     assert per_flop["race"] == pytest.approx(per_flop["train"], rel=1e-3)
+
+
+def test_seeds_with_different_winners_are_not_called_by_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The random subset wins with seed 0, ccs with seed 1: the row is neither random nor ccs."""
+
+    def accuracy(ctx: Context, attempt: Attempt, _dataset: Artifact) -> float:
+        return float(("stratified" in attempt.label) == (ctx.config.seed == 0))
+
+    monkeypatch.setattr("lipt.stages.race._accuracy", accuracy)
+    compare = {"seeds": [0, 1], "variants": ["lipt", "stratified"]}
+    document = run_comparison(context(tmp_path, {"contestants": [], "rounds": [0.25]}, compare=compare))
+    assert document is not None
+    row, verdict = document.rows[0], judge(document.rows)
+    assert row.label == "LiPT, Class-balanced random or ccs"
+    assert row.algorithm == "stratified or ccs"
+    assert row.reason.endswith("it was won by stratified with seed 0, ccs with seed 1")
+    assert "no model chose it" not in verdict.headline
+    assert "points against Class-balanced random" in verdict.headline
+    assert not Result(point={}, rows=document.rows).is_random
+    assert document.done["Choice"].startswith("With seed 0: ")
+    assert "This section shows the run with seed 0." in render(document)
+
+
+def test_a_sweep_on_a_cluster_joins_the_winners_of_all_seeds(tmp_path: Path) -> None:
+    config = context(tmp_path).config
+    cell = Cell(point=Point(values={}, config=config), variant=variants(config)["lipt"], seed=0)
+    fields = {"name": "lipt", "label": "", "role": "selected", "reason": "it won", "kept_fraction": 0.2, "epochs": 1}
+    fields |= {"epoch_fraction": 0.2, "accuracy": [0.5], "num_test_images": 100, "chance": 0.1}
+    won = {0: "stratified", 1: "ccs", 2: "stratified"}
+    row = over_seeds(cell, [Row(**fields, seeds=[seed], algorithm=name) for seed, name in won.items()])
+    assert (row.label, row.algorithm) == ("LiPT, Class-balanced random or ccs", "stratified or ccs")
+    assert "ccs with seed 1" in row.reason
 
 
 @pytest.mark.parametrize(

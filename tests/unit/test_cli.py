@@ -17,6 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 import lipt.cli as lipt_cli
+from lipt.errors import UsageError
 from lipt.selection import Selection
 from tests.programs import lipt, run_python
 from tests.tiny import TINY
@@ -83,6 +84,13 @@ def test_a_dry_run_lists_the_stages_and_runs_none(config: Path) -> None:
     planned = [line.split()[0] for line in ended.stderr.splitlines() if "would run" in line]
     assert planned[:6] == ["ingest", "dispatch", "initialise", "pretrain[0]", "pretrain[1]", "pretrain[2]"]
     assert not (config.parent / "runs").exists()
+
+
+@pytest.mark.parametrize("verb", ["run", "compare"])
+def test_a_dry_run_has_no_json(verb: str, config: Path) -> None:
+    refused = CliRunner().invoke(lipt_cli.cli, [verb, str(config), "--dry-run", "-o", "json"]).exception
+    assert isinstance(refused, UsageError)
+    assert refused.message == "--dry-run lists the stages as text"
 
 
 def test_stage_by_stage_gives_the_references_of_a_run(config: Path) -> None:

@@ -112,6 +112,15 @@ def test_a_layer_may_be_named_by_its_number() -> None:
         load_config(None, ["model.classifier=4.1"])  # 4.10 would read the same
 
 
+def test_set_changes_one_option_and_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("select: {algorithm: ccs, options: {beta: 0.3}}")
+    both = load_config(str(path), ["select.options.score=aum", "select.options.k=50"])
+    assert both.select.options == {"beta": 0.3, "score": "aum", "k": 50}
+    whole = load_config(str(path), ["select.options.k=50", "select.options={score: aum}"])
+    assert whole.select.options == {"score": "aum"}
+
+
 def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
     config = parse_config({"select": {"algorithm": "ccs", "options": {"beta": 0.3}}})
     assert override(config, {"select": {"algorithm": "random", "options": {}}}).select.options == {}
@@ -128,6 +137,7 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
         ("select.fraction=2", "--set select.fraction=2: select.fraction is 2; it should be less than or equal to 1"),
         ("select.fraction=lots", "select.fraction"),
         ("merge.method=soup", "merge.method"),
+        ("data.shuffle_seed=-1", "data.shuffle_seed is -1; it should be greater than or equal to 0"),
         ("merge.groups=11", "merge.groups (11) exceeds dispatch.jigsaws (10)"),
         ("train.epoch_fraction=0.5", "an epoch cannot draw more than is kept"),
         ("pretrain.density=[1, 0.5]", "density must be [low, high]"),
@@ -136,6 +146,10 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
             "it should be lower-case letters, digits and hyphens, with a letter or a digit",
         ),
         ("select=5", "it is a section, write select.KEY: VALUE"),
+        (
+            "select.race={contestants: [ccs]}",
+            "select.race.contestants[0] is 'ccs'; it should be a mapping: {KEY: VALUE}",
+        ),
         ("processes=0", "processes is 0; it should be greater than 0 or 'auto'"),
         ("train.epochs=true", "train.epochs: true is neither a number"),
         ("compare.seeds=[true]", "compare.seeds: true is neither a number"),

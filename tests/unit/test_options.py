@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
-from lipt.cli.options import parse_pairs
+from lipt.cli.options import Amount, parse_pairs
 from lipt.errors import UsageError
 
 
@@ -15,3 +16,11 @@ def test_pairs_of_a_repeatable_option() -> None:
     with pytest.raises(UsageError, match="-p gpu=1: not a parameter of pods") as caught:
         parse_pairs("-p", ("gpu=1",), ["gpus", "image"], of="pods")
     assert caught.value.remedy == "did you mean 'gpus'?"
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "0"])
+def test_an_amount_is_finite_and_in_its_range(text: str) -> None:
+    kind = Amount(min=0, min_open=True)
+    assert kind.convert("0.5", None, None) == 0.5
+    with pytest.raises(click.BadParameter):
+        kind.convert(text, None, None)

@@ -108,8 +108,12 @@ def test_a_table_is_drawn_again_from_its_results(tmp_path: Path, capsys: pytest.
 
 
 def test_nothing_to_draw_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "d-cpu.jsonl").touch()  # stopped before its first point
+    (tmp_path / "b1-cpu.jsonl").write_text('{"point": {"x": 1}, "rows": []}')
     for arguments, code, says in (
         (["c", "--draw", "--results", str(tmp_path)], 1, "run it first, without --draw"),
+        (["d", "--draw", "--results", str(tmp_path)], 1, "holds no results yet"),
+        (["b1", "--draw", "--results", str(tmp_path)], 1, "no row is the selected one"),
         (["c", "--draw", "--set", "train.epochs=1"], 2, "--draw draws finished results"),
         (["c", "--only", "merge=greedy"], 2, "no such axis"),
         (["c", "--set", "train.epoch=1"], 2, "--set train.epoch=1: unknown key 'train.epoch'"),

@@ -71,6 +71,18 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
         ("grid: [1, 2]", "contains a int, not settings"),
         ("base: other.yaml\ngrid: {train.lr: [0.1]}", "cannot read"),
         (
+            "grid: {select.fraction: [0.1], part: {all: {}, some: {select.fraction: 0.3}}}",
+            "at select.fraction=0.1, part=some, grid.select.fraction and grid.part both set select.fraction",
+        ),
+        (
+            "grid: {select.options.beta: [0.1], a: {b: {select: {options: {beta: 0.2}}}}}",
+            "grid.select.options.beta and grid.a both set select.options",
+        ),
+        (
+            "base: {train: {steps: 9}}\ngrid: {train.epochs: [3, 4]}",
+            "grid.train.epochs changes train.epochs, but train.steps counts instead",
+        ),
+        (
             f"grid: {{train.epochs: {list(range(1, 41))}, train.batch_size: {list(range(1, 21))}}}",
             "the grid has 800 points (40 x 20); at most 500",
         ),
@@ -83,6 +95,19 @@ def test_a_wrong_sweep_is_one_clear_error(text: str, says: str, tmp_path: Path) 
         load_sweep(str(path))
     assert says in error.value.message
     assert error.value.remedy
+
+
+def test_an_axis_of_one_option_leaves_the_others() -> None:
+    base = {"select": {"algorithm": "ccs", "options": {"beta": 0.2}}}
+    grid = {"select.options.score": ["aum", "el2n"], "select.options.k": [50]}
+    options = [point.config.select.options for point in make_sweep(base, grid, origin="grid.yaml").points]
+    assert options == [{"beta": 0.2, "score": score, "k": 50} for score in ("aum", "el2n")]
+
+
+def test_axes_that_set_different_parts_of_a_section_go_together() -> None:
+    grid = {"part": {"a": {"train": {"epochs": 3}}, "b": {"train.steps": 5}}, "train.lr": [0.1], "select": [{}]}
+    points = make_sweep(BASE, grid, origin="grid.yaml").points
+    assert [(point.config.train.epochs, point.config.train.steps) for point in points] == [(3, None), (200, 5)]
 
 
 def sweep() -> Sweep:
@@ -194,6 +219,8 @@ def test_the_table_says_where_our_selection_is_the_random_one() -> None:
         for name, each in ours.items()
     }
     assert gains == {"stratified": "the same subset", "ccs": "+0.0", "": "+0.0"}
+    by_losses = rows[1].model_copy(update={"algorithm": "stratified", "draw": "infobatch", "accuracy": [0.6]})
+    assert " | +10.0 | " in table([Result(point={}, rows=[rows[0], by_losses])])
 
 
 def test_a_text_of_the_paper_adds_seconds_and_operations() -> None:
@@ -215,5 +242,22 @@ def test_claims_are_tested_over_all_points_that_agree_in_the_other_axes() -> Non
         Claim(claim="swarm > random", better={"scorer": "swarm"}, worse="stratified"),
         Claim(claim="nobody ran it", better={"scorer": "other"}, worse={"scorer": "swarm"}),
     ]
-    ends = [line.split("|")[-2].strip() for line in claims_table(claims, RESULTS).splitlines()[2:]]
+    ends = _answers(claims, RESULTS)
     assert ends == ["yes", "no, reversed", "not told apart", "not measured"]
+
+
+def test_two_random_rows_have_two_names_and_a_value_may_contain_a_bar() -> None:
+    rows = [row("random", [0.4], "random", steps=5), row("stratified", [0.5], "random"), row("lipt", [0.6], "selected")]
+    head, _, line = table([Result(point={"method": "a|b"}, rows=rows)]).splitlines()
+    assert " | ours | random | class-balanced random | n | ours − class-balanced random | " in head
+    assert line.startswith(r"| a\|b | 60.0 | 40.0 | 50.0 | 1 | +10.0 | 1,080 (random 5) |")
+
+
+def test_a_claim_about_networks_at_chance_is_not_called_short_of_seeds() -> None:
+    found = [Result(point={"x": x}, rows=[row("lipt", [0.1, 0.101, 0.1], "selected")]) for x in (1, 2)]
+    assert _answers([Claim(claim="1 > 2", better={"x": 1}, worse={"x": 2})], found) == ["both are at chance"]
+
+
+def _answers(claims: list[Claim], results: list[Result]) -> list[str]:
+    """The last cell of each claim."""
+    return [line.split("|")[-2].strip() for line in claims_table(claims, results).splitlines()[2:]]

@@ -286,3 +286,8 @@ def test_doctor_refuses_data_that_a_run_refuses(tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit):
         main(["doctor", str(path)])
     assert f"FAIL  data       {photos / 'cat/0.png'} is not a readable image: it is empty" in capsys.readouterr().out
+
+
+def test_more_epochs_than_memory_holds_are_checked(tmp_path: Path) -> None:
+    score = {"model": "trajectory", "runs": 1, "epochs": 10**12}
+    check_from_afar(tiny_context(tmp_path, {"select": {"algorithm": "dual"}, "score": score}).config)

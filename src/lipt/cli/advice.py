@@ -16,7 +16,7 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, Machine, forecast
 from lipt.forecast.work import Work
-from lipt.report.numbers import format_budget, format_bytes, format_hours
+from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.report.terminal import print_table
 from lipt.runtime.context import Context
 
@@ -84,8 +84,8 @@ def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> T
             "stored": format_bytes(each.stored_bytes),
             "read": format_bytes(each.read_bytes),
             "steps": f"{each.steps:,.0f}",
-            "GPU hours": format_hours(each.gpu_hours),
-            "of them scoring": format_hours(each.scoring_hours),
+            "GPU hours": format_number(each.gpu_hours),
+            "of them scoring": format_number(each.scoring_hours),
             "gain": each.gain,
         }
         kept = f"100 %, {format_budget(each.share)} per epoch" if each.way == "rs2" else format_budget(each.share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
     from lipt.runtime.context import Context
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Amount(click.FloatRange):
+    """A finite number: `nan` would pass every comparison with a bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def set_option(function: F) -> F:
@@ -48,6 +59,15 @@ def output_option(function: F) -> F:
 def dry_run_option(function: F) -> F:
     """--dry-run."""
     return click.option("--dry-run", is_flag=True, help="Validate and list the stages; run nothing.")(function)
+
+
+def check_plan_as_text(dry_run: bool, output: str) -> None:
+    """
+    Raises:
+        UsageError: a dry run lists its stages on stderr; there is no JSON.
+    """
+    if dry_run and output == "json":
+        raise UsageError("--dry-run lists the stages as text", "remove -o json, or --dry-run")
 
 
 def parse_pairs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from lipt.cli.options import config_options, output_option, parse_pairs, print_json
+from lipt.cli.options import Amount, config_options, output_option, parse_pairs, print_json
 from lipt.cli.verbose import is_verbose
 from lipt.errors import UsageError
 
@@ -50,7 +51,7 @@ _REPORT = 0.55
 @click.option("--images", type=click.IntRange(min=2), help="Plan for hypothetical data: number of training images.")
 @click.option(
     "--image-kb",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     default=110,
     show_default=True,
     help="With --images: average size in kB.",
@@ -59,15 +60,9 @@ _REPORT = 0.55
     "--classes", type=click.IntRange(min=2), default=1000, show_default=True, help="With --images: number of classes."
 )
 @click.option("--advise", is_flag=True, help="Show what keeping 1 to 30 % would cost instead, and advise settings.")
-@click.option(
-    "--storage", type=click.FloatRange(min=0, min_open=True), metavar="GB", help="With --advise: room for images."
-)
-@click.option(
-    "--transfer", type=click.FloatRange(min=0, min_open=True), metavar="GB", help="With --advise: images to read."
-)
-@click.option(
-    "--gpu-hours", type=click.FloatRange(min=0, min_open=True), metavar="H", help="With --advise: the most to spend."
-)
+@click.option("--storage", type=Amount(min=0, min_open=True), metavar="GB", help="With --advise: room for images.")
+@click.option("--transfer", type=Amount(min=0, min_open=True), metavar="GB", help="With --advise: images to read.")
+@click.option("--gpu-hours", type=Amount(min=0, min_open=True), metavar="H", help="With --advise: the most to spend.")
 @output_option
 def plan(
     config_path: str,
@@ -215,7 +210,7 @@ def _numbers(pairs: tuple[str, ...]) -> dict[str, Any]:
             numbers[name] = float(text)
         except ValueError:
             numbers[name] = 0
-        if not numbers[name] > 0:
+        if not 0 < numbers[name] < math.inf:
             raise UsageError(f"-m {name}={text}: not a number above 0", f"write it like -m {name}=10")
     return numbers
 
@@ -261,13 +256,13 @@ _IMPORTANCE = (
 def _table(stages: list[Forecast], measured_s: dict[str, float], shown: Collection[str]) -> Table:
     from rich.table import Column, Table
 
-    from lipt.report.numbers import format_bytes, format_flops, format_hours, format_seconds
+    from lipt.report.numbers import format_bytes, format_flops, format_number, format_seconds
 
     columns: dict[str, tuple[Callable[[Forecast], float], Callable[[float], str]]] = {
         "wall-clock": (lambda stage: stage.wall_s, format_seconds),
         "measured": (lambda stage: measured_s[stage.stage], format_seconds),
         "starting": (lambda stage: stage.start_s, format_seconds),
-        "GPU hours": (lambda stage: stage.gpu_hours, format_hours),
+        "GPU hours": (lambda stage: stage.gpu_hours, format_number),
         "FLOPs": (lambda stage: stage.flops, format_flops),
         "read": (lambda stage: sum(stage.read.values()), format_bytes),
         "written": (lambda stage: sum(stage.written.values()), format_bytes),

@@ -79,6 +79,8 @@ def _draw(paper_sweep: PaperSweep, path: Path) -> str:
         found = read_lines(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}", "run it first, without --draw") from None
+    if not found:  # it was stopped before its first point
+        raise RunError(f"{path} holds no results yet", "run it without --draw")
     page = paper_sweep.page(found)
     try:
         path.with_suffix(".md").write_text(page, encoding="utf-8")

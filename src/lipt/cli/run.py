@@ -2,7 +2,7 @@
 
 import click
 
-from lipt.cli.options import config_options, dry_run_option, open_context, output_option
+from lipt.cli.options import check_plan_as_text, config_options, dry_run_option, open_context, output_option
 from lipt.cli.report import show_report
 from lipt.flow.address import folder_of, page_of
 
@@ -16,6 +16,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 
     Finished stages are skipped. After an interruption, run the same command again to continue.
     """
+    check_plan_as_text(dry_run, output)
     with open_context(config_path, overrides, dry_run=dry_run) as ctx:
         from lipt.flow.compare import run_with_baseline
 
@@ -30,6 +31,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 @dry_run_option
 def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
+    check_plan_as_text(dry_run, output)
     with open_context(config_path, overrides, dry_run=dry_run) as ctx:
         from lipt.flow.compare import run_comparison
 

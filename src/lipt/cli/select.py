@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lipt.cli.candidates import algorithms
-from lipt.cli.options import check_target, output_option, parse_pairs, print_json
+from lipt.cli.options import Amount, check_target, output_option, parse_pairs, print_json
 from lipt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _BLOCK = ("labels", "logits", "features")
 )
 @click.option(
     "--fraction",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=Amount(min=0, max=1, min_open=True),
     help="Share of the samples to keep. Default without --k: 0.05, as in a configuration.",
 )
 @click.option("--k", type=click.IntRange(min=1), help="Number of samples to keep, instead of --fraction.")

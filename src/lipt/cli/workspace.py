@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from lipt.cli.options import output_option, print_json
+from lipt.cli.options import Amount, output_option, print_json
 from lipt.flow.runs import list_runs, list_unused, remove
 from lipt.report.numbers import format_bytes, format_count, format_percent
 from lipt.runtime.workspace import Workspace
@@ -52,7 +52,7 @@ def ls(workspace: str, output: str) -> None:
 
 @click.command()
 @click.argument("workspace", default=_DEFAULT)
-@click.option("--days", type=click.FloatRange(min=0), default=7, show_default=True, help="Keep younger artifacts.")
+@click.option("--days", type=Amount(min=0), default=7, show_default=True, help="Keep younger artifacts.")
 @click.option("--dry-run", is_flag=True, help="List them; remove nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option

@@ -5,7 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from lipt.config.base import Section
-from lipt.config.sections import Compare, Data, Dispatch, Initialise, Merge, Model, Pretrain, Score, Select, Train
+from lipt.config.comparison import Compare
+from lipt.config.sections import Data, Dispatch, Initialise, Merge, Model, Pretrain, Score, Select, Train
 
 
 class Config(Section):

@@ -66,6 +66,8 @@ def _message(path: tuple[str, ...], entries: list[Any]) -> str:
         return message if not path or message.startswith(name) else f"{name}: {message}"
     if first["type"] == "missing":
         return f"{name} is missing"
+    if first["type"] == "model_type" and path[-1].isdecimal():
+        return f"{'.'.join(path[:-1])}[{path[-1]}] is {value}; it should be a mapping: {{KEY: VALUE}}"
     if first["type"] == "model_type":
         return f"{name} is {value}; it is a section, write {name}.KEY: VALUE"
     if first["type"] == "string_pattern_mismatch":

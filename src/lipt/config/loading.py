@@ -87,7 +87,7 @@ def with_overrides(
         keys, value = _override(text)
         place = f"--set {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'}"
         places |= dict.fromkeys(_settings_in(keys, value), place)
-        document = overlay(document, nested(keys, value))
+        document = put(document, keys, value)
     return document, places
 
 
@@ -99,11 +99,13 @@ def _settings_in(keys: tuple[str, ...], value: Any) -> Iterator[tuple[str, ...]]
             yield from _settings_in((*keys, str(key)), below)
 
 
-def nested(keys: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """`{"a": {"b": value}}` for the keys a, b."""
-    for key in reversed(keys):
-        value = {key: value}
-    return dict(value)
+def put(document: dict[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """The settings with another value at this path. A single option of an algorithm leaves the others as they are."""
+    key, *below = keys
+    if not below:
+        return overlay(document, {key: value})
+    inside = document.get(key)
+    return document | {key: put(inside if isinstance(inside, dict) else {}, tuple(below), value)}
 
 
 _SHOWN = 80

@@ -7,7 +7,7 @@ candidates that one epoch trains on.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from lipt.config.base import Section
 from lipt.config.race import Race
@@ -30,7 +30,7 @@ class Data(Section):
     """`auto`: `source` decides; `store`: an ingested store; or a format of docs/reference/sources.md."""
     chunk_mb: float = Field(64.0, gt=0)
     """Size of one chunk (tar) of the ingested data set, in MB."""
-    shuffle_seed: int = 0
+    shuffle_seed: int = Field(0, ge=0)
     """Seed of the global order fixed at ingestion (not the seed of the run)."""
     test_fraction: Fraction = Field(0.2, gt=0, lt=1)
     """Share drawn as test data if the source has no test split."""
@@ -284,20 +284,3 @@ class Train(Section):
         if self.draw == "uniform" and self.first_losses != "none":
             raise ValueError("train.first_losses needs train.draw: infobatch or ordered; uniform draws use no losses")
         return self
-
-
-class Compare(Section):
-    """The seeds and variants of `lipt compare`."""
-
-    seeds: list[NonNegativeInt] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
-    """Seeds of the runs; each variant runs once per seed."""
-    variants: list[str] = Field(default_factory=list)
-    """Names of the variants to run, as docs/reference/settings.md lists them; empty: all."""
-
-    @field_validator("seeds", "variants")
-    @classmethod
-    def _each_once(cls, values: list[Any]) -> list[Any]:
-        twice = [value for number, value in enumerate(values) if value in values[:number]]
-        if twice:
-            raise ValueError(f"{twice[0]} is named twice")
-        return values

@@ -2,14 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lipt.config.config import Config
 from lipt.config.error_messages import Places
-from lipt.config.loading import as_settings, nested, overlay, parse_config, read_settings, with_overrides
+from lipt.config.loading import as_settings, overlay, parse_config, put, read_settings, with_overrides
 from lipt.errors import UsageError, did_you_mean
 
 #: The most points of a grid. Each is a comparison over all seeds, so more of them are certainly a mistake.
@@ -125,11 +125,49 @@ def make_sweep(
             for axis, (_, changes) in zip(axes, chosen, strict=True):
                 for setting, value in changes.items():
                     keys = tuple(setting.split("."))
-                    changed = overlay(changed, nested(keys, value))
+                    changed = put(changed, keys, value)
                     found[keys] = (grid_places or {}).get((axis,), f"{origin}, grid")
-            values = {axis: value for axis, (value, _) in zip(axes, chosen, strict=True)}
-            points.append(Point(values=values, config=parse_config(changed, origin=origin, places=found)))
+            point = Point(
+                values={axis: value for axis, (value, _) in zip(axes, chosen, strict=True)},
+                config=parse_config(changed, origin=origin, places=found),
+            )
+            _check_effect(point, {axis: changes for axis, (_, changes) in zip(axes, chosen, strict=True)}, origin)
+            points.append(point)
     return Sweep(base=base, points=points)
+
+
+def _check_effect(point: Point, changes: Mapping[str, dict[str, Any]], origin: str) -> None:
+    """
+    Args:
+        changes: axis -> the settings that its value at this point stands for.
+
+    Raises:
+        UsageError: an axis has no effect at this point, so its value there would be a lie.
+    """
+    owners: dict[tuple[str, ...], str] = {}
+    for axis, settings in changes.items():
+        for keys in [leaf for setting, value in settings.items() for leaf in _leaves(tuple(setting.split(".")), value)]:
+            for other, owner in owners.items():
+                if owner != axis and keys[: len(other)] == other[: len(keys)]:
+                    raise UsageError(
+                        f"{origin}: at {point}, grid.{owner} and grid.{axis} both set {'.'.join(keys)}",
+                        "leave it to one of them, or write a list of grids",
+                    )
+            owners[keys] = axis
+    if ("train", "epochs") in owners and point.config.train.steps is not None:
+        raise UsageError(
+            f"{origin}: grid.{owners['train', 'epochs']} changes train.epochs, but train.steps counts instead",
+            "remove train.steps, or let the grid change it",
+        )
+
+
+def _leaves(keys: tuple[str, ...], value: Any) -> Iterator[tuple[str, ...]]:
+    """The paths of the settings below this one that get a value; `options` counts as a whole."""
+    if isinstance(value, dict) and value and keys[-1] != "options":
+        for key, below in value.items():
+            yield from _leaves((*keys, str(key)), below)
+    else:
+        yield keys
 
 
 #: Axis -> its values, each with the settings that it stands for.

@@ -6,6 +6,7 @@ from lipt.config import Config
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.outcome import Outcome
 from lipt.report.numbers import format_budget, format_bytes, format_count
+from lipt.runtime.algorithm import scoring_needs
 from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe
 
@@ -19,7 +20,8 @@ def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], hos
         host: the machine that wrote the report.
     """
     text = {"Question": _question(outcome), "Data": _data(outcome), "Network": _network(outcome)}
-    text |= {"Choice": _choice(outcome), "Training": _training(outcome)}
+    of_seed = f"With seed {outcome.config.seed}: " if len(seeds) > 1 and outcome.race else ""  # each has a race
+    text |= {"Choice": f"{of_seed}{_choice(outcome)}", "Training": _training(outcome)}
     if others:
         text["Compared with"] = f"{', '.join(others)}. The network and the data set are the same."
     text["Seeds"] = f"{format_count(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
@@ -112,10 +114,11 @@ def _model(outcome: Outcome) -> str:
     lost = f"{len(outcome.prepared.initial)} of " if outcome.prepared.failures else ""
     own = lost + format_count(config.score.runs, "short training")
     apart = ", each on its own part of the candidates," if config.score.disjoint else ""
-    return {
-        "trajectory": f"It reads what {own} of {epochs}{apart} said about each candidate, epoch by epoch.",
-        "classic": f"It looks at the outputs of models from {own} of {epochs}.",
-    }.get(config.score.model) or _pretrained(config)
+    if not config.score.has_own_models:
+        return _pretrained(config)
+    if scoring_needs(config).trajectory:
+        return f"It reads what {own} of {epochs}{apart} said about each candidate, epoch by epoch."
+    return f"It looks at the outputs of models from {own} of {epochs}."
 
 
 def _pretrained(config: Config) -> str:

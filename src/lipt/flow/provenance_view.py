@@ -22,20 +22,21 @@ NETWORK_CODE = "network/code"
 #: Files beside the report: name, what they are, and more about it.
 _BESIDE = (
     ("chosen.txt", "Chosen images", "the name of each in the source, one per line"),
-    ("config.yaml", "Configuration", "every setting; `lipt run` with it repeats the run"),
+    ("config.yaml", "Configuration", "every setting; `lipt VERB` with it repeats the run"),
     ("report.json", "This report for programs", "all numbers, not rounded"),
 )
 
 
-def links_view(outcome: Outcome, folder: str, beside: Collection[str]) -> list[doc.Link]:
+def links_view(outcome: Outcome, folder: str, beside: Collection[str], verb: str) -> list[doc.Link]:
     """The objects that a reader may want.
 
     Args:
+        verb: the command that made the report, `run` or `compare`.
         folder: that of the report.
         beside: names of the files that are written beside the report.
     """
     found = [
-        doc.Link(name=meaning, meaning=what, key=f"{folder}/{name}")
+        doc.Link(name=meaning, meaning=what.replace("VERB", verb), key=f"{folder}/{name}")
         for name, meaning, what in _BESIDE
         if name in (*beside, "report.json")
     ]

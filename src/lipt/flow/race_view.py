@@ -24,3 +24,11 @@ def race_rows(config: Config, trainings: Mapping[int, Artifact], subset: Artifac
         accuracies = [float(artifact.summary["accuracy"]) for artifact in ran]
         rows.append(doc.RaceRow(label=label_with_options(contestant), accuracies=accuracies, won=won))
     return rows
+
+
+def reason_of_race(winners: Mapping[int, str]) -> str:
+    """Why these algorithms chose the subsets, by seed."""
+    if len(set(winners.values())) == 1:
+        return "it won the race of selections, on the validation images"
+    each = ", ".join(f"{name} with seed {seed}" for seed, name in winners.items())
+    return f"each seed had a race of selections, on the validation images; it was won by {each}"

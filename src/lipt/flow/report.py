@@ -17,15 +17,15 @@ from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.merge_view import merge_view
 from lipt.flow.outcome import Outcome
 from lipt.flow.provenance_view import links_view, provenance_view
-from lipt.flow.race_view import race_rows
+from lipt.flow.race_view import race_rows, reason_of_race
 from lipt.flow.subset_view import chosen_names, subset_view
-from lipt.flow.variants import LONGER, Variant
+from lipt.flow.variants import LONGER, Variant, one_or_more
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, passes_of, reason_of_auto
-from lipt.runtime.artifact import Artifact
+from lipt.runtime.artifact import Artifact, canonical_json
 from lipt.selection.auto import AUTO
 
 _ORIGIN = {
@@ -63,9 +63,7 @@ class Entry:
     @classmethod
     def of(cls, variant: Variant, outcomes: Sequence[Outcome]) -> Entry:
         """The row of a variant."""
-        label = variant.label
-        if outcomes:
-            label = variant.label_with(outcomes[0].config, outcomes[0].algorithm)
+        label = variant.label_with(algorithm_label(each.config, each.algorithm) for each in outcomes)
         return cls(name=variant.name, label=label, role=role_of(variant), outcomes=tuple(outcomes))
 
 
@@ -84,16 +82,20 @@ def write_report(
         whole: this process did the whole run. If other boxes did a part of it, this process cannot know which of their
             work belongs to this run, and which to earlier ones.
     """
+    entries = sorted(entries, key=lambda entry: entry.role != "selected")
     artifacts = all_artifacts(entries)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
     reused = ctx.workspace.reused if whole else set()
-    ledger = [_ledger_row(artifact, costs[artifact.ref], earlier=artifact.ref in reused) for artifact in artifacts]
+    workers = _workers(artifacts)
+    ledger = [
+        _ledger_row(artifact, costs[artifact.ref], worker=workers.get(artifact.ref), earlier=artifact.ref in reused)
+        for artifact in artifacts
+    ]
     folder = report_folder(ctx.config, comparison=comparison)
     if (stored := _stored(ctx, folder, [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
     from lipt.report.html_page import render  # imports matplotlib: a second
 
-    entries = sorted(entries, key=lambda entry: entry.role != "selected")
     others = entries[1:]
     outcomes = [outcome for entry in entries for outcome in entry.outcomes]
     first = outcomes[0]
@@ -110,7 +112,7 @@ def write_report(
         profile=ctx.config.profile,
         done=done_view(first, [other.label for other in others], _seeds(entries), provenance.host),
         workspace=ctx.workspace.store.uri,
-        links=links_view(first, folder, files),
+        links=links_view(first, folder, files, "compare" if comparison else "run"),
         rows=[_row(entry, costs, epoch_flops) for entry in entries],
         merge=merge_view(first),
         race=race_rows(ctx.config, first.race, first.subset),
@@ -206,8 +208,8 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         name=entry.name,
         label=entry.label,
         role=entry.role,
-        algorithm=entry.outcomes[0].algorithm or "",
-        reason=_reason(entry.outcomes[0]),
+        algorithm=one_or_more(outcome.algorithm or "" for outcome in entry.outcomes),
+        reason=_reason(entry.outcomes),
         kept_fraction=1.0 if config.train.reselect_every else config.select.fraction,  # it selects from all, again
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
         draw=config.train.draw,
@@ -226,11 +228,11 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
     )
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(outcomes: Sequence[Outcome]) -> str:
     """Why a race or `auto` chose this algorithm; empty if they did not."""
-    config = outcome.config
+    outcome, config = outcomes[0], outcomes[0].config
     if outcome.race:
-        return "it won the race of selections, on the validation images"
+        return reason_of_race({each.config.seed: each.algorithm or "" for each in outcomes})
     passes = passes_of(config, int(outcome.subset.summary["candidates"]))
     return reason_of_auto(config, passes) if config.select.algorithm == AUTO else ""
 
@@ -245,8 +247,20 @@ def _curve(entry: Entry) -> doc.Curve:
     )
 
 
-def _ledger_row(artifact: Artifact, cost: Cost, *, earlier: bool) -> doc.LedgerRow:
-    worker = artifact.settings.get("index", artifact.settings.get("run") or None)
+def _workers(artifacts: Sequence[Artifact]) -> dict[str, int]:
+    """Reference -> number of each jigsaw, group, and model of `score.runs` if there are several."""
+    found = {each.ref: int(each.settings["index"]) for each in artifacts if "index" in each.settings}
+    runs: dict[bytes, dict[str, int]] = {}
+    for each in artifacts:
+        if "run" in each.settings:
+            others = canonical_json([each.inputs, each.settings | {"run": None}])
+            runs.setdefault(others, {})[each.ref] = int(each.settings["run"])
+    for same in runs.values():
+        found |= same if len(same) > 1 else {}
+    return found
+
+
+def _ledger_row(artifact: Artifact, cost: Cost, *, worker: int | None, earlier: bool) -> doc.LedgerRow:
     traffic = {
         f"{kind}_{verb}": getattr(cost, verb).get(kind, 0)
         for kind in ("data", "model", "other")

@@ -235,7 +235,7 @@ def _try_selection(config: Config) -> None:
                 f"but there is only {count}",
                 "set score.model: jigsaws" if not config.train.reselect_every else "set train.reselect_every: 0",
             )
-        samples = _samples(count, epochs=scoring.epochs, trajectories=recorded)
+        samples = _samples(count, epochs=min(scoring.epochs, _MOST_EPOCHS), trajectories=recorded)
         try:
             apply(settings, samples, samples if needs.validation else None, seed=0)
         except (RuntimeError, ValueError, OverflowError) as error:  # an option so extreme that numbers overflow
@@ -245,6 +245,8 @@ def _try_selection(config: Config) -> None:
 
 #: Beyond this number of models, no option behaves differently.
 _MOST_MODELS = 1000
+#: The same for the epochs of a trajectory.
+_MOST_EPOCHS = 10_000
 
 
 def _samples(models: int, *, epochs: int, trajectories: int) -> Candidates:

@@ -1,10 +1,11 @@
 """The rows of a comparison, and the random baseline beside a plain run."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lipt.config import Config
-from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_label, algorithm_of, scoring_needs
+from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
 
 #: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
 LONGER = "random-longer"
@@ -22,14 +23,18 @@ class Variant:
     names_algorithm: bool = False
     """The configured algorithm chooses, and the row's label ends with its name."""
 
-    def label_with(self, config: Config, ran: str | None) -> str:
+    def label_with(self, algorithms: Iterable[str]) -> str:
         """The label of the row.
 
         Args:
-            config: of one of its runs.
-            ran: the algorithm that ran; None: it is not known yet.
+            algorithms: those of its runs, as `algorithm_label` writes them. With a race they can differ.
         """
-        return f"{self.label}, {algorithm_label(config, ran)}" if self.names_algorithm else self.label
+        return f"{self.label}, {one_or_more(algorithms)}" if self.names_algorithm else self.label
+
+
+def one_or_more(algorithms: Iterable[str]) -> str:
+    """The algorithms of the runs of a row: `ccs`; or `ccs or herding`, if seeds had races with different winners."""
+    return " or ".join(dict.fromkeys(algorithms))
 
 
 def baseline_of(config: Config) -> Variant | None:

@@ -15,7 +15,7 @@ from lipt.errors import UsageError
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
-from lipt.report.numbers import format_budget, format_bytes, format_hours
+from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import passes_of, proxy_width
 from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, proxy_pays
 
@@ -203,7 +203,7 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
         least = min(found, key=lambda each: (each.stored_bytes, each.read_bytes, each.gpu_hours))
         need = (
             f"{format_bytes(least.stored_bytes)} of storage, {format_bytes(least.read_bytes)} of transfer and "
-            f"{format_hours(least.gpu_hours)} GPU hours"
+            f"{format_number(least.gpu_hours)} GPU hours"
         )
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
     if drawn := [each for each in fits if each.way == "rs2"]:

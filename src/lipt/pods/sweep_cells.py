@@ -10,9 +10,11 @@ from typing import Any
 from lipt.config import Config, Point, override
 from lipt.flow.compare import longer_steps
 from lipt.flow.graph import trains_models
+from lipt.flow.race_view import reason_of_race
 from lipt.flow.report import role_of
-from lipt.flow.variants import Variant
+from lipt.flow.variants import Variant, one_or_more
 from lipt.report.document import Document, Row
+from lipt.runtime.algorithm import algorithm_label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +71,19 @@ def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:
         update={name: mean(name) for name in ("steps", "images", "pretrain_cost", "data_bytes", "model_bytes", "flops")}
         | {
             "name": variant.name,
-            "label": variant.label_with(cell.point.config, rows[0].algorithm),
+            "label": variant.label_with(algorithm_label(cell.point.config, row.algorithm) for row in rows),
+            "algorithm": one_or_more(row.algorithm for row in rows),
+            "reason": _reason(cell, rows),
             "role": role_of(variant),
             "seeds": [seed for row in rows for seed in row.seeds],
             "accuracy": [accuracy for row in rows for accuracy in row.accuracy],
             "stage_wall_s": {stage: fmean(row.stage_wall_s.get(stage, 0) for row in rows) for stage in stages},
         }
     )
+
+
+def _reason(cell: Cell, rows: Sequence[Row]) -> str:
+    """Why a race or `auto` chose the algorithm; empty if they did not."""
+    if not rows[0].reason or not cell.point.config.select.race:
+        return rows[0].reason
+    return reason_of_race({row.seeds[0]: row.algorithm for row in rows})

@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
+from lipt.report.accounting import PaperAccounting
 from lipt.report.certainty import ScoreCheck
-from lipt.report.fields import PLAIN, Amount, Count, Key, Measured, Share, require
+from lipt.report.fields import PLAIN, Amount, Count, Key, Measured, Moment, Share, require
 
 Engine = Literal["local", "kubeflow", "argo"]
 Role = Literal["selected", "random", "longer", "full", "classic", "other"]
@@ -216,25 +217,6 @@ class LedgerRow(_Model):
         )
 
 
-class Accounting(_Model):
-    """Training data read, in epochs over all candidates; `saved_vs_classic` is a share, negative if more is read."""
-
-    pretrain_epochs: Amount | None = None
-    selection_epochs: Amount | None = None
-    main_epochs: Amount | None = None
-    full_epochs: Amount | None = None
-    classic_epochs: Amount | None = None
-    saved_vs_classic: float | None = None
-
-
-class PaperAccounting(_Model):
-    """The paper's arithmetic (selection passes not counted), and our measurements."""
-
-    paper: Accounting
-    measured: Accounting = Accounting()
-    note: str = ""
-
-
 class Provenance(_Model):
     """The information that repeats the run and identifies it."""
 
@@ -268,7 +250,7 @@ class Document(_Model):
     format_version: Literal[3] = 3
     title: str
     run_id: str
-    created: str
+    created: Moment
     """ISO 8601; the only time in the report, so that rendering again gives the same bytes."""
     engine: Engine
     profile: str = ""

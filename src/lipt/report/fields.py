@@ -1,9 +1,10 @@
 """The types of fields of the document."""
 
 import math
+from datetime import datetime
 from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -11,6 +12,15 @@ Amount = Annotated[float, Field(ge=0.0)]
 """A mean of counts or of seconds: need not be whole."""
 Key = Annotated[str, Field(pattern=r"^[\w.-]+(/[\w.-]+)*$")]
 """The key of an object in the workspace."""
+
+
+def _is_iso(value: str) -> str:
+    datetime.fromisoformat(value)
+    return value
+
+
+Moment = Annotated[str, AfterValidator(_is_iso)]
+"""A time as ISO 8601."""
 
 
 def _finite(value: object) -> object:

@@ -63,7 +63,8 @@ def accuracy_figure(rows: Sequence[Row]) -> str:
         axes.set_ylim(position - 0.6, -0.6)
         low, high = accuracy_limits(rows)
         axes.set_xlim(low, high)
-        if low < rows[0].chance < high:
+        chances = {row.chance for row in rows}  # of runs side by side each can have its own test images
+        if len(chances) == 1 and low < rows[0].chance < high:
             axes.axvline(rows[0].chance, color=MUTED, linestyle=":", linewidth=1.2)
         axes.grid(axis="y", visible=False)
         axes.spines.left.set_visible(False)

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lipt.report import figures
+from lipt.report.accounting import Accounting, PaperAccounting
 from lipt.report.certainty import all_statements
 from lipt.report.comparison import (
     COST_COLUMNS,
@@ -24,12 +25,10 @@ from lipt.report.comparison import (
 )
 from lipt.report.costs import LEDGER_COLUMNS, spent_sentence, stage_ledger, worker_ledger
 from lipt.report.document import (
-    Accounting,
     Document,
     Example,
     JigsawRow,
     MergeTable,
-    PaperAccounting,
     Provenance,
     Subset,
 )
@@ -68,6 +67,7 @@ def render(document: Document, *, framed: bool = False, pages: Mapping[str, str]
         "groups": comparison_groups(document.rows),
         "accuracy_figure": Markup(figures.accuracy_figure(document.rows)) if len(document.rows) > 1 else None,
         "interval_of": _interval_of(document),
+        "first_seed": _first_seed(document),
         "stages": stage_names(document.rows),
         "merge": _merge_view(document.merge),
         "score_statements": all_statements(document.score_checks),
@@ -142,6 +142,12 @@ def _interval_of(document: Document) -> str:
         return "over seeds"
     few = f"of the test images only{' where' if any(enough) else ', because'} there are fewer than {MIN_SEEDS} seeds"
     return f"over seeds, {few}" if any(enough) else few
+
+
+def _first_seed(document: Document) -> str:
+    """Which of several runs the sections about one run show; empty if there is only one."""
+    row = document.rows[0]
+    return f" This section shows the run with seed {row.seeds[0]}." if len(row.seeds) > 1 else ""
 
 
 def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:

@@ -16,17 +16,16 @@ def _scaled(value: float, prefixes: tuple[str, ...], unit: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Three significant digits, without trailing zeros: 1.306 -> "1.31", 10 -> "10"."""
-    digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    """Without exponent and trailing zeros, and with three significant digits, or two if it is small: 1.306 -> "1.31",
+    10 -> "10", 0.0003712 -> "0.00037". Only 0 is shown as 0, and what rounds to it after twelve digits.
+    """
+    size = abs(value)
+    if 0 < size < 0.095:
+        digits = min(1 - math.floor(math.log10(size)), 12)
+    else:
+        digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def format_hours(hours: float) -> str:
-    """1.306 -> "1.31", 0.0003712 -> "0.00037": small numbers keep two significant digits, without an exponent."""
-    if not 0 < hours < 0.095:
-        return format_number(hours)
-    return f"{hours:.{1 - math.floor(math.log10(hours))}f}".rstrip("0")
 
 
 def format_bytes(num_bytes: float | None) -> str:
@@ -70,10 +69,10 @@ def format_trained(share: float, draw: str) -> str:
 
 
 def format_points(share: float | None, digits: int = 2) -> str:
-    """0.0123 -> "+1.23", -0.5 -> "−50.00": percentage points, always signed."""
+    """0.0123 -> "+1.23", -0.5 -> "−50.00": percentage points, always signed, but never minus zero."""
     if share is None:
         return DASH
-    text = f"{100 * share:+.{digits}f}"
+    text = f"{100 * share:+z.{digits}f}"
     return text.replace("-", MINUS)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from lipt.errors import IntegrityError, in_one_line
 from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
+from lipt.report.fields import require
 from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds, format_whole
 from lipt.report.significance import Difference, deviation, difference, mean_accuracy
 
@@ -20,6 +21,7 @@ _HEADINGS = {"lipt": "ours", "stratified": "random", "random-longer": "random, l
 #: Fields of a row -> headings.
 _BUDGETS = {"steps": "steps", "images": "images seen"}
 _VERDICTS = {"wins": "yes", "loses": "no, reversed", "tie": "not told apart", "unknown": "too few seeds"}
+_AT_CHANCE = "both are at chance"
 
 
 class Result(BaseModel):
@@ -30,6 +32,11 @@ class Result(BaseModel):
     point: dict[str, Any]
     """Axis -> value."""
     rows: list[Row]
+
+    @model_validator(mode="after")
+    def _has_our_row(self) -> Self:
+        require(any(row.role == "selected" for row in self.rows), "no row is the selected one")
+        return self
 
     def row(self, name: str) -> Row | None:
         """The row of this variant."""
@@ -42,8 +49,8 @@ class Result(BaseModel):
 
     @property
     def random(self) -> Row | None:
-        """The random subset with which it is compared."""
-        return next((row for row in self.rows if row.role == "random"), None)
+        """The random subset with which it is compared: the class-balanced one, if there is one."""
+        return self.row("stratified") or next((row for row in self.rows if row.role == "random"), None)
 
     @property
     def gain(self) -> Difference | None:
@@ -52,8 +59,12 @@ class Result(BaseModel):
 
     @property
     def is_random(self) -> bool:
-        """Whether our selection is the random one, as that of `auto` above 5 % without a trajectory."""
-        return self.random is not None and self.ours.algorithm == self.random.algorithm != ""
+        """Whether our row is the random one, as that of `auto` above 5 % without a trajectory. Draws by losses from the
+        same subset are another training."""
+        ours, random = self.ours, self.random
+        if random is None or not ours.algorithm:
+            return False
+        return (ours.algorithm, ours.draw) == (random.algorithm, random.draw)
 
     @property
     def gain_over_longer(self) -> Difference | None:
@@ -98,12 +109,15 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
     numbers = [paper(result.point) for result in results]
     in_paper, in_seconds = any(number is not None for number in numbers), any(isinstance(n, str) for n in numbers)
     with_longer = any(result.gain_over_longer for result in results)
-    head = [*axes, *(["paper"] * in_paper), "ours", *(_HEADINGS.get(name, name) for name in others), "n"]
+    headings = {name: _HEADINGS.get(name, name) for name in others}
+    if "random" in others and "stratified" in others:
+        headings["stratified"] = "class-balanced random"
+    head = [*axes, *(["paper"] * in_paper), "ours", *headings.values(), "n"]
     budgets = [
         name for name in ("steps", "images") if any(getattr(result.ours, name) is not None for result in results)
     ]
     head += [
-        "ours − random",
+        f"ours − {headings.get('stratified', 'random')}",
         *(["ours − random, longer"] * with_longer),
         *(_BUDGETS[name] for name in budgets),
         "pre-training in epochs",
@@ -120,12 +134,18 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
             "the same subset" if result.is_random else _gain(gain),
             *([_gain(result.gain_over_longer)] * with_longer),
         ]
-        cells += [_budget(result, name) for name in budgets]
+        cells += [_budget(result, name, headings) for name in budgets]
         cells += [DASH if ours.pretrain_cost is None else f"{ours.pretrain_cost:.1f}"]
         if in_seconds:
             cells += [_seconds(ours), format_flops(ours.flops)]
         lines.append(cells)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return _markdown(lines)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    """The lines of a table; a cell may contain the character that separates cells."""
+    escaped = [[cell.replace("|", r"\|") for cell in cells] for cells in lines]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in escaped)
 
 
 def text_of(value: Any) -> str:
@@ -140,10 +160,10 @@ def _accuracy(row: Row | None) -> str:
     return f"{100 * mean_accuracy(row):.1f}" + ("" if sd is None else f" ± {100 * sd:.1f}")
 
 
-def _budget(result: Result, name: str) -> str:
+def _budget(result: Result, name: str, headings: Mapping[str, str]) -> str:
     """Our steps or images, and in brackets those of the rows that had others: "100 (RS2 90)"."""
     own = format_whole(getattr(result.ours, name))
-    amounts = {_HEADINGS.get(row.name, row.name): format_whole(getattr(row, name)) for row in result.rows}
+    amounts = {headings.get(row.name, row.name): format_whole(getattr(row, name)) for row in result.rows}
     others = ", ".join(f"{heading} {amount}" for heading, amount in amounts.items() if amount not in (own, DASH))
     return f"{own} ({others})" if others else own
 
@@ -217,7 +237,7 @@ def claims_table(claims: Sequence[Claim], results: Sequence[Result]) -> str:
             _gain(found),
             str(len(claim.pairs(results))),
             str(found.num_seeds),
-            _VERDICTS[found.level],
+            _AT_CHANCE if found.at_chance else _VERDICTS[found.level],
         ]
         lines.append(cells)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return _markdown(lines)

@@ -150,7 +150,8 @@ def race_table(document: Document, shown: Collection[str] | None = None) -> Tabl
     rounds = _rounds(document)
     kept = [heading for heading in (*rounds, "result") if shown is None or heading in shown]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("race, validation accuracy")
+    seeds = document.rows[0].seeds
+    table.add_column(f"race{f' of seed {seeds[0]}' if len(seeds) > 1 else ''}, validation accuracy")
     for heading in kept:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in document.race:

@@ -5,6 +5,7 @@ and equal epochs. If budgets differ, the sentence says so. "Beats" and "better" 
 (`significance`). With fewer seeds, or at chance, the verdict gives the difference and says that it proves nothing.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         *_against_classic(row, others),
     ]
     if row.algorithm in _RANDOM:
-        sentences = [*_why(row), _accuracy(row), *sentences, *_instead(row)]
+        sentences = [*_why(row), _accuracy(row), *sentences, *_instead(row, others)]
         return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences)
     if random is None:
         headline = f"Unknown: no random baseline has the budgets of {row.label}: {_shares(row)}, {_length(row)}."
@@ -116,19 +117,19 @@ def _random_headline(row: Row) -> str:
 
 
 def _why(row: Row) -> Iterator[str]:
-    if row.reason:
+    if row.reason and not (row.algorithm in _RANDOM and row.kept_fraction == 1):  # then nothing was chosen
         yield f"Why: {row.reason}."
 
 
-def _instead(row: Row) -> Iterator[str]:
+def _instead(row: Row, others: Sequence[Row]) -> Iterator[str]:
     """Alternatives to a random subset."""
     if row.kept_fraction < 1:
         yield (
             "Alternatives: a smaller select.fraction; another select.algorithm; or, if you can keep all data, fresh "
             "draws with equal training (select.algorithm: random, select.fraction: 1, train.epoch_fraction: "
-            f"{format_number(row.epoch_fraction)})."
+            f"{row.epoch_fraction:g})."
         )
-    if len(row.seeds) < MIN_SEEDS:
+    if others and len(row.seeds) < MIN_SEEDS:
         yield f"Fewer than {MIN_SEEDS} seeds are not enough to tell which is better."
 
 
@@ -183,7 +184,7 @@ def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[st
 
     Without that row: how many FLOPs the choice takes, and which row tells whether they are worth it.
     """
-    longer_rows = [other for other in others if other.role == "longer"]
+    longer_rows = [other for other in others if other.role == "longer" and _spends_as_much(other, row)]
     if not longer_rows and row.flops and random.flops and row.flops > random.flops and not random.pretrain_cost:
         share = format_budget((row.flops - random.flops) / random.flops)
         yield (
@@ -206,9 +207,22 @@ def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[st
         )
 
 
+def _spends_as_much(longer: Row, row: Row) -> bool:
+    """Whether a random subset that is trained longer is as large, and took as many FLOPs in all, as this choice.
+
+    That of another run, side by side, may be another one. A whole number of steps can miss the FLOPs by a little.
+    """
+    shares = ((longer.kept_fraction, row.kept_fraction), (longer.epoch_fraction, row.epoch_fraction))
+    if not all(math.isclose(one, other, rel_tol=0.01) for one, other in shares):
+        return False
+    return None in (longer.flops, row.flops) or math.isclose(longer.flops or 0, row.flops or 0, rel_tol=0.1)
+
+
 def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
-    """Other methods and ablations at the same budgets, each with its difference."""
-    rivals = [other for other in others if other.role in ("other", "classic") and same_budgets(row, other)]
+    """Other methods and ablations at the same budgets, each with its difference. Draws by losses from a random subset
+    are compared with uniform ones."""
+    roles = {"other", "classic"} | ({"random"} if row.algorithm in _RANDOM and row.draw != "uniform" else set())
+    rivals = [other for other in others if other.role in roles and same_budgets(row, other)]
     if rivals:
         yield f"At the same budgets: {_join([_rival(other, row) for other in rivals])}."
 

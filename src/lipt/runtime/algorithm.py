@@ -87,13 +87,14 @@ def proxy_width(config: Config) -> int | None:
 
 def algorithm_label(config: Config, ran: str | None = None) -> str:
     """The algorithm as reports write it: `herding`, `auto (ccs)` if `auto` chose it, or `Class-balanced random`.
+    With a race it is the winner.
 
     Args:
         ran: the algorithm that ran; None: as `algorithm_of`.
     """
     configured, runs = config.select.algorithm, ran or algorithm_of(config)
     name = CLASS_BALANCED if runs == "stratified" else runs
-    return name if runs == configured else f"{configured} ({name.lower()})"
+    return name if runs == configured or config.select.race else f"{configured} ({name.lower()})"
 
 
 def label_with_options(config: Config) -> str:

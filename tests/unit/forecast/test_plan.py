@@ -55,7 +55,12 @@ def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("pair", "message"),
-    [("latency=5", "did you mean 'latency_ms'"), ("latency_ms=x", "above 0"), ("store_gbps=0", "above 0")],
+    [
+        ("latency=5", "did you mean 'latency_ms'"),
+        ("latency_ms=x", "above 0"),
+        ("store_gbps=0", "above 0"),
+        ("latency_ms=inf", "above 0"),
+    ],
 )
 def test_what_is_wrong_with_a_machine_is_said(pair: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").touch()

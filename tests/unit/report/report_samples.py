@@ -5,8 +5,8 @@ import struct
 import zlib
 from typing import Any
 
+from lipt.report.accounting import Accounting, PaperAccounting
 from lipt.report.document import (
-    Accounting,
     Curve,
     Document,
     Example,
@@ -15,7 +15,6 @@ from lipt.report.document import (
     LedgerRow,
     Link,
     MergeTable,
-    PaperAccounting,
     Provenance,
     Row,
     Subset,

@@ -19,6 +19,7 @@ def test_a_complete_document_survives_json():
         (lambda text: text[:1000], "Invalid JSON"),
         (lambda text: text.replace('"format_version":3', '"format_version":1'), "format_version: "),
         (lambda text: text.replace('"chance":0.1,', "", 1), r"rows\.0\.chance: Field required"),
+        (lambda text: text.replace('"created":"', '"created":"on ', 1), "created: .*isoformat"),
     ],
 )
 def test_a_damaged_document_or_one_of_another_version_is_one_clear_error(change, what):

@@ -8,7 +8,7 @@ from report_samples import curve, document, ledger, merge, png, row, subset
 
 from lipt.report.costs import stage_ledger
 from lipt.report.document import Example, JigsawRow, Provenance
-from lipt.report.figures import _plot_curves, accuracy_limits, shorten
+from lipt.report.figures import _plot_curves, accuracy_figure, accuracy_limits, shorten
 from lipt.report.html_page import render
 from lipt.report.significance import accuracy_interval
 from lipt.report.svg import draw
@@ -66,6 +66,13 @@ def test_sections_without_data_are_left_out():
         )
     )
     assert [value for value in Page(bare).values("id") if value in SECTIONS] == ["verdict", "cost", "comparison"]
+
+
+def test_the_line_of_chance_is_drawn_only_if_it_holds_for_all_rows():
+    rows = [row("a", [0.5], "selected", chance=0.48), row("b", [0.4], "random", chance=0.48)]
+    assert "stroke-dasharray" in accuracy_figure(rows)
+    other = rows[1].model_copy(update={"chance": 0.2})
+    assert "stroke-dasharray" not in accuracy_figure([rows[0], other])
 
 
 def test_rendering_twice_gives_the_same_bytes(page):

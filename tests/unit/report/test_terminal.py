@@ -104,7 +104,7 @@ def test_the_race_names_its_rounds_and_its_winner(capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("race"))
     assert [" ".join(line.split()) for line in lines[start : start + 4]] == [
-        "race, validation accuracy 10 % of the steps 30 % of the steps result",
+        "race of seed 0, validation accuracy 10 % of the steps 30 % of the steps result",
         "Class-balanced random 41.00 % – –",
         "ccs (score: aum) 55.00 % 62.34 % won",
         "",

@@ -1,13 +1,10 @@
 """The verdict says what the numbers say, and no more than the seeds can carry."""
 
-import math
-
-import numpy as np
 import pytest
 from report_samples import comparison, row
 
 from lipt.report.comparison import comparison_groups
-from lipt.report.significance import accuracy_interval, at_chance, difference, group_by_budgets, strongest_random
+from lipt.report.significance import group_by_budgets, strongest_random
 from lipt.report.verdict import judge
 
 
@@ -61,65 +58,6 @@ def test_at_chance_the_comparison_says_nothing():
     assert "are both at chance" in verdict.headline
     assert "always predicting the most frequent class is right for 10.00 %" in verdict.sentences[0]
     assert _judge([0.12, 0.121, 0.119], [0.1001, 0.1000, 0.1001]).level == "wins"  # one of them learned something
-
-
-def test_the_bound_of_chance_is_the_textbook_one():
-    edge = 0.1 + 1.96 * math.sqrt(0.1 * 0.9 / 10_000)
-    assert at_chance(row("a", [edge - 1e-4]))
-    assert not at_chance(row("a", [edge + 1e-4]))
-    assert at_chance(row("a", [0.91], chance=0.91))  # of a test set of which nine tenths are one class
-
-
-@pytest.mark.parametrize("num_random", [1, 2])
-@pytest.mark.parametrize("num_seeds", [1, 2, 3, 5])
-def test_equal_random_subsets_are_rarely_called_different(num_seeds, num_random):
-    """Three or more rows of one distribution, as a run and its random baselines would be if selection did nothing."""
-    generator = np.random.default_rng(0)
-    called, rounds = 0, 1000
-    for _ in range(rounds):
-        accuracies = generator.normal(0.6, 0.02, (1 + num_random, num_seeds)).tolist()
-        ours, *others = (row(str(at), values, "random") for at, values in enumerate(accuracies))
-        reference = strongest_random(ours, others)
-        called += difference(ours, reference).level in ("wins", "loses")
-    assert called == 0 if num_seeds < 3 else called / rounds < 0.06
-
-
-def test_the_binomial_interval_is_the_textbook_one():
-    delta = difference(row("a", [0.6], num_test_images=10_000), row("b", [0.5], num_test_images=10_000))
-    assert delta.test_half_width == pytest.approx(1.96 * math.sqrt(0.24 / 1e4 + 0.25 / 1e4), rel=1e-3)
-    assert delta.half_width is None
-
-
-def test_perfect_accuracy_on_few_images_is_not_certainty():
-    low, high = accuracy_interval(row("a", [1.0], num_test_images=20))
-    assert low < 0.96
-    assert high == 1
-
-
-def test_the_interval_over_seeds_is_the_textbook_one():
-    low, high = accuracy_interval(row("a", [0.5, 0.6, 0.7]))
-    assert (low, high) == pytest.approx((0.6 - 4.303 * 0.1 / math.sqrt(3), 0.6 + 4.303 * 0.1 / math.sqrt(3)))
-
-
-def test_other_seeds_are_not_compared():
-    left, right = row("a", [0.70, 0.80, 0.90]), row("b", [0.69, 0.79, 0.89])
-    elsewhere = right.model_copy(update={"seeds": [7, 8, 9]})
-    assert difference(left, right).level == "wins"
-    assert (difference(left, elsewhere).level, difference(left, elsewhere).num_seeds) == ("unknown", 0)
-    partly = row("b", [0.69, 0.79, 0.2, 0.2], seeds=[0, 1, 8, 9])
-    assert difference(left, partly).num_seeds == 2
-    assert difference(left, partly).mean == pytest.approx(0.01)
-
-
-def test_pairing_is_by_seed_and_not_by_position():
-    left, right = row("a", [0.7, 0.8, 0.9]), row("b", [0.89, 0.69, 0.79], seeds=[2, 0, 1])
-    assert difference(left, right).level == "wins"
-
-
-def test_seeds_that_agree_exactly_do_not_make_one_image_significant():
-    delta = difference(row("a", [0.7601] * 3), row("b", [0.76] * 3))
-    assert delta.half_width > 0
-    assert delta.level == "tie"
 
 
 @pytest.mark.parametrize(
@@ -221,6 +159,38 @@ def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
     (sentence,) = (each for each in verdict.sentences if "FLOPs of the choice" in each)
     assert "(3,000 instead of 1,080), a class-balanced random subset reaches" in sentence
     assert sentence.endswith(f"{said}.")
+
+
+def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
+    """Side by side, that of a run that keeps more, or that chose at another price, says nothing about this choice."""
+    ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12)
+    fields = {"role": "longer", "steps": 3_000, "epochs": 84, "images": 375_000}
+    same = row("longer", [0.740, 0.742, 0.741], **fields, flops=1.97e12)
+    larger = row("longer", [0.8] * 3, **fields, flops=2e12, kept_fraction=0.2, epoch_fraction=0.2)
+    dearer = row("longer", [0.8] * 3, **fields, flops=3e12)
+    verdict = judge([ours, row("random", [0.75] * 3, "random"), larger, dearer, same])
+    (sentence,) = (each for each in verdict.sentences if "FLOPs of the choice" in each)
+    assert sentence.endswith("the choice is worth its FLOPs.")
+
+
+def test_the_advice_to_draw_afresh_names_the_exact_share():
+    ours = row("lipt", [0.78], "selected", algorithm="stratified", kept_fraction=0.005, epoch_fraction=0.005)
+    assert "train.epoch_fraction: 0.005)" in " ".join(judge([ours]).sentences)
+
+
+def test_draws_by_losses_from_a_random_subset_are_compared_with_uniform_ones():
+    random = row("random", [0.75, 0.76, 0.75], "random", algorithm="stratified")
+    ours = row("lipt", [0.78, 0.79, 0.78], "selected", algorithm="stratified", draw="ordered")
+    assert "At the same budgets: random −3.00 points (worse)." in judge([ours, random]).sentences
+    same = ours.model_copy(update={"draw": "uniform"})
+    assert not any("At the same budgets" in sentence for sentence in judge([same, random]).sentences)
+
+
+def test_a_run_that_keeps_all_does_not_say_why_it_took_a_random_subset():
+    ours = row("lipt", [0.78], "selected", algorithm="stratified", reason="auto takes a random subset")
+    assert any("Why" in sentence for sentence in judge([ours]).sentences)
+    whole = ours.model_copy(update={"kept_fraction": 1, "epoch_fraction": 1})
+    assert judge([whole]).sentences == ["lipt reaches 78.00 % after 30 epochs (1,080 steps, 135,000 images)."]
 
 
 def test_a_plain_run_says_what_its_choice_cost():

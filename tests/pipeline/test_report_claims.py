@@ -1,0 +1,54 @@
+"""What a report says about a run is what the run did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lipt.flow.compare import run_comparison, run_with_baseline
+from lipt.report.costs import stage_ledger, worker_ledger
+from lipt.report.document import Document
+from tests.tiny import tiny_context
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """Two models record trajectories, but herding reads their outputs; the training counts steps."""
+    changes = {
+        "select": {"algorithm": "herding", "fraction": 0.1},
+        "score": {"model": "trajectory", "runs": 2, "epochs": 1},
+        "train": {"steps": 8, "batch_size": 32},
+    }
+    found = run_with_baseline(tiny_context(tmp_path_factory.mktemp("claims"), changes))
+    assert found is not None
+    return found
+
+
+def test_an_algorithm_that_reads_outputs_is_not_said_to_read_a_trajectory(document: Document) -> None:
+    assert document.done["Choice"].endswith("It looks at the outputs of models from 2 short trainings of 1 epoch.")
+
+
+def test_the_first_of_several_models_is_a_worker_too(document: Document) -> None:
+    assert [line.label for line in worker_ledger(document.ledger)] == ["initialise 0", "initialise 1"]
+    notes = {line.label: line.note for line in stage_ledger(document.ledger)}
+    assert "2 workers" in notes["initialise"]
+
+
+def test_the_papers_arithmetic_counts_the_steps_that_were_made(document: Document) -> None:
+    assert document.paper_accounting is not None
+    paper, row = document.paper_accounting.paper, document.rows[0]
+    assert row.images is not None
+    passes = row.images / 1294  # candidates of digits
+    assert paper.main_epochs == pytest.approx(passes)
+    assert paper.full_epochs == pytest.approx(10 * passes)  # as many epochs of all candidates
+    assert paper.pretrain_epochs == 2
+
+
+def test_the_settings_of_a_comparison_are_not_offered_to_lipt_run(document: Document, tmp_path: Path) -> None:
+    changes = {"select": {"algorithm": "random"}, "train": {"epochs": 1}}
+    compared = run_comparison(tiny_context(tmp_path, changes | {"compare": {"seeds": [0], "variants": ["lipt"]}}))
+    assert compared is not None
+    for verb, found in (("run", document), ("compare", compared)):
+        (settings,) = (link for link in found.links if link.name == "Configuration")
+        assert f"`lipt {verb}` with it" in settings.meaning
