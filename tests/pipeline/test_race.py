@@ -157,6 +157,29 @@ def test_pods_share_blocks_of_scores_only_if_images_go_through_a_network(
     assert (done == ["score"], works["score"].spreads) == (shared, shared)
 
 
+def test_what_the_losers_took_is_a_part_of_the_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here class-balanced random wins, which reads no scores."""
+    monkeypatch.setattr("lipt.flow.race.ahead", lambda field, _reached: field[: (len(field) + 1) // 2])
+    select = {"algorithm": "ccs", "fraction": 0.2, "options": {"score": "entropy"}}
+    race = {"contestants": [{"algorithm": "herding"}], "rounds": [0.1]}
+    ctx = context(tmp_path, select=select | {"race": race}, score={**SCORE, "runs": 2, "block_images": 400})
+    planned = run(Context.of(ctx.config, Reporter(StringIO()), dry_run=True))
+    document = run_with_baseline(ctx)
+    assert document is not None
+    assert document.race[0].won
+    works, costs = {work.stage: work for work in work_of(ctx, DataSize.stored(ctx))}, measured(ctx)
+    assert len(costs["score"]) == works["score"].parts == 4
+    assert sum(cost.flops for cost in costs["score"]) == pytest.approx(works["score"].parts * works["score"].flops)
+    assert len(costs["select"]) == 4  # and the baseline's, which keeps all images
+    read = sum(cost.read["other"] for cost in costs["select"])
+    assert read == pytest.approx(works["select"].read["other"], rel=0.05)
+    again = run(ctx)
+    assert {each.stage for each in again.choice()} == {"initialise", "score", "select", "race"}
+    assert [each.stage for each in again.choice()].count("select") == 3
+    assert not document.score_checks
+    assert not planned.race
+
+
 @pytest.mark.parametrize("start", ["fresh", "continue"])
 def test_the_forecast_of_a_race(tmp_path: Path, start: str) -> None:
     ctx = context(

@@ -110,6 +110,10 @@ class Race:
             field = ahead(field, [float(artifact.summary["accuracy"]) for artifact in done.values()])
         return found
 
+    def losers(self, winner: Artifact) -> tuple[Artifact, ...]:
+        """The other subsets; on a dry run they may be only planned."""
+        return tuple(self.ctx.artifact(each.ref) for each in self.selections if each.ref != winner.ref)
+
     def _trained(self, index: int, subset: Artifact | None) -> Artifact | None:
         """The finished training of an index; None if it is not finished."""
         return subset and race(self.ctx, self.dataset, subset, self.start, index=index).find()
