@@ -60,6 +60,26 @@ def test_each_option_costs_what_a_plan_of_its_settings_says(path: str, tmp_path:
     assert scoring["trajectory"] > scoring["theta_p"] > 0
 
 
+def test_a_proxy_costs_what_its_own_speed_says(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A narrower network does fewer FLOPs per second."""
+    monkeypatch.setattr(
+        "lipt.forecast.speed._rates",
+        lambda ctx, _data, stages: (dict.fromkeys(stages, 1e-5 * ctx.config.model.width), {}),
+    )
+
+    def document(config: str, *options: str) -> dict[str, Any]:
+        found = CliRunner().invoke(cli, ["plan", config, *options, "-o", "json"])
+        assert found.exit_code == 0, found.output
+        return dict(json.loads(found.stdout))
+
+    for each in document(path, "--advise")["options"]:
+        if each["share"] == 0.05 and each["way"] in ("proxy", "trajectory"):
+            alone = tmp_path / "alone.yaml"
+            config = configured(load_config(path), each["way"], 0.05)
+            alone.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+            assert each["gpu_hours"] == pytest.approx(document(str(alone))["gpu_hours"], rel=0.02), each["way"]
+
+
 def test_without_limits_all_images_are_kept_and_drawn_afresh(path: str) -> None:
     assert advised(path)["advice"]["settings"] == settings_of("rs2", 0.3)
 
