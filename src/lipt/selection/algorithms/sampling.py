@@ -11,12 +11,13 @@ from torch import Tensor
 from lipt.selection.algorithms.ranking import Difficulty, difficulty
 from lipt.selection.auto import default_beta
 from lipt.selection.gradients import probabilities
+from lipt.selection.needs import Requirements
 from lipt.selection.norms import as_float, sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares, top
 from lipt.selection.rows import by_class, members_by_class, per_row
 from lipt.selection.trajectory import variability
-from lipt.selection.types import Candidates, Requirements
+from lipt.selection.types import Candidates
 
 
 @register("random")
