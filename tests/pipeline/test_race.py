@@ -13,6 +13,7 @@ from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import Scoring, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.race import ahead
+from lipt.flow.sweep import Point, missing_stages
 from lipt.flow.validation import check_from_afar, check_run
 from lipt.forecast.calibration import measured
 from lipt.forecast.sizes import DataSize
@@ -177,7 +178,7 @@ def test_what_the_losers_took_is_a_part_of_the_cost(tmp_path: Path, monkeypatch:
     assert {each.stage for each in again.choice()} == {"initialise", "score", "select", "race"}
     assert [each.stage for each in again.choice()].count("select") == 3
     assert not document.score_checks
-    assert not planned.race
+    assert [each.stage for each in planned.choice()].count("race") == 3
 
 
 @pytest.mark.parametrize("start", ["fresh", "continue"])
@@ -260,6 +261,16 @@ def test_a_dry_run_names_the_first_round(tmp_path: Path) -> None:
     ctx = context(tmp_path)
     run(Context.of(ctx.config, Reporter(shown), dry_run=True))
     assert shown.getvalue().count("race ") >= 5
+
+
+def test_a_sweep_counts_the_trainings_of_a_race(tmp_path: Path) -> None:
+    ctx = context(tmp_path, compare={"seeds": [0], "variants": ["lipt", "stratified"]})
+    missing = missing_stages(ctx, [Point(values={}, config=ctx.config)])
+    stages = [each.stage for each in missing.values()]
+    assert stages.count("race") == 5 + 3
+    assert stages.count("score") == 1
+    assert stages.count("select") == 5  # class-balanced random among them
+    assert all(each.config.select.race for each in missing.values() if each.stage == "race")
 
 
 def test_a_dry_run_of_a_finished_race_plans_nothing(ran: tuple[Path, Outcome]) -> None:
