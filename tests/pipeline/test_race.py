@@ -14,6 +14,7 @@ from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import Scoring, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.race import ahead
+from lipt.flow.sweep import Point, missing_stages
 from lipt.flow.validation import check_from_afar, check_run
 from lipt.flow.variants import variants
 from lipt.forecast.calibration import measured
@@ -164,6 +165,29 @@ def test_pods_share_blocks_of_scores_only_if_images_go_through_a_network(
     assert (done == ["score"], works["score"].spreads) == (shared, shared)
 
 
+def test_what_the_losers_took_is_a_part_of_the_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here class-balanced random wins, which reads no scores."""
+    monkeypatch.setattr("lipt.flow.race.ahead", lambda field, _reached: field[: (len(field) + 1) // 2])
+    select = {"algorithm": "ccs", "fraction": 0.2, "options": {"score": "entropy"}}
+    race = {"contestants": [{"algorithm": "herding"}], "rounds": [0.1]}
+    ctx = context(tmp_path, select=select | {"race": race}, score={**SCORE, "runs": 2, "block_images": 400})
+    planned = run(Context.of(ctx.config, Reporter(StringIO()), dry_run=True))
+    document = run_with_baseline(ctx)
+    assert document is not None
+    assert document.race[0].won
+    works, costs = {work.stage: work for work in work_of(ctx, DataSize.stored(ctx))}, measured(ctx)
+    assert len(costs["score"]) == works["score"].parts == 4
+    assert sum(cost.flops for cost in costs["score"]) == pytest.approx(works["score"].parts * works["score"].flops)
+    assert len(costs["select"]) == 4  # and the baseline's, which keeps all images
+    read = sum(cost.read["other"] for cost in costs["select"])
+    assert read == pytest.approx(works["select"].read["other"], rel=0.05)
+    again = run(ctx)
+    assert {each.stage for each in again.choice()} == {"initialise", "score", "select", "race"}
+    assert [each.stage for each in again.choice()].count("select") == 3
+    assert not document.score_checks
+    assert [each.stage for each in planned.choice()].count("race") == 3
+
+
 @pytest.mark.parametrize("start", ["fresh", "continue"])
 def test_the_forecast_of_a_race(tmp_path: Path, start: str) -> None:
     ctx = context(
@@ -177,6 +201,8 @@ def test_the_forecast_of_a_race(tmp_path: Path, start: str) -> None:
     for cost in costs["race"]:
         assert cost.flops == pytest.approx(works["race"].flops, rel=0.02)
         assert cost.read["data"] == pytest.approx(works["race"].read["data"], rel=0.05)
+        once = works["race"].once["model"]  # an earlier stage may have fetched it
+        assert cost.read["model"] == pytest.approx(works["race"].read["model"], rel=0.01, abs=once)
     page = render(document)
     assert "<h2>The race</h2>" in page
     assert sum(row.won for row in document.race) == 1
@@ -278,6 +304,16 @@ def test_a_dry_run_names_the_first_round(tmp_path: Path) -> None:
     ctx = context(tmp_path)
     run(Context.of(ctx.config, Reporter(shown), dry_run=True))
     assert shown.getvalue().count("race ") >= 5
+
+
+def test_a_sweep_counts_the_trainings_of_a_race(tmp_path: Path) -> None:
+    ctx = context(tmp_path, compare={"seeds": [0], "variants": ["lipt", "stratified"]})
+    missing = missing_stages(ctx, [Point(values={}, config=ctx.config)])
+    stages = [each.stage for each in missing.values()]
+    assert stages.count("race") == 5 + 3
+    assert stages.count("score") == 1
+    assert stages.count("select") == 5  # class-balanced random among them
+    assert all(each.config.select.race for each in missing.values() if each.stage == "race")
 
 
 def test_a_dry_run_of_a_finished_race_plans_nothing(ran: tuple[Path, Outcome]) -> None:

@@ -12,7 +12,7 @@ from lipt.stages.select import read_subset
 
 def score_check(attempt: Attempt, label: str, outcomes: Sequence[Outcome]) -> ScoreCheck | None:
     """The check of one row, an outcome per seed; None without scores."""
-    scored = [outcome for outcome in outcomes if outcome.scores]
+    scored = [outcome for outcome in outcomes if any(ref.startswith("score/") for ref in outcome.subset.inputs)]
     if not scored:
         return None
     summaries = [outcome.subset.summary for outcome in scored]

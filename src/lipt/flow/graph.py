@@ -217,9 +217,12 @@ class Scoring:
         return score(ctx, self.dataset, self.models, self.base, index=index)
 
     def race(self, ctx: Context) -> Race:
-        """The race on the finished scores."""
-        finished = [self.stage(ctx, index).find() for index in range(self.blocks)]
-        return Race.of(ctx, self.dataset, [artifact for artifact in finished if artifact is not None], self.start)
+        """The race on the scores."""
+        return Race.of(ctx, self.dataset, self.made(ctx), self.start)
+
+    def made(self, ctx: Context) -> tuple[Artifact, ...]:
+        """The scores of all blocks; on a dry run they may be only planned."""
+        return tuple(ctx.artifact(self.stage(ctx, index).ref) for index in range(self.blocks))
 
     def run(self, ctx: Context, indices: Iterable[int]) -> Made:
         """Score these blocks."""
@@ -241,7 +244,11 @@ def train_and_evaluate(
         jigsaws: the jigsaws that arrived.
         failures: the error message of each lost jigsaw.
     """
-    race = Scoring.of(ctx, prepared, merged).race(ctx).trainings() if ctx.config.select.race else {}
+    scores, race, losers = made_of(ctx, subset, "score"), dict[int, Artifact](), tuple[Artifact, ...]()
+    if ctx.config.select.race:  # the scores are a part of its cost even if the winner reads none
+        scoring = Scoring.of(ctx, prepared, merged)
+        contest = scoring.race(ctx)
+        scores, race, losers = scoring.made(ctx), contest.trainings(), contest.losers(subset)
     ctx = of_winner(ctx, subset)
     start = start_of(ctx.config, prepared, merged)
     recorded = prepared.initial if ctx.config.train.first_losses == "trajectory" else ()
@@ -252,8 +259,9 @@ def train_and_evaluate(
         jigsaws=tuple(jigsaws),
         groups=made_of(ctx, merged, "group"),
         merged=merged,
-        scores=made_of(ctx, subset, "score"),
+        scores=scores,
         race=race,
+        losers=losers,
         subset=subset,
         trained=Trained(model=model, evaluation=evaluate(ctx, prepared.dataset, model).make()),
         failures=dict(failures or {}),

@@ -28,8 +28,11 @@ class Outcome:
     """Soups of the groups; empty without groups."""
     merged: Artifact | None = None
     scores: tuple[Artifact, ...] = ()
+    """All that were computed; with a race the winner may read none of them."""
     race: dict[int, Artifact] = field(default_factory=dict)
     """The trainings of the race, by index of `stages.race`."""
+    losers: tuple[Artifact, ...] = ()
+    """The subsets that lost the race."""
     subset: Artifact
     trained: Trained
     failures: dict[int, str] = field(default_factory=dict)
@@ -44,7 +47,7 @@ class Outcome:
         """All artifacts between the data set and the main training, in the order in which they were made."""
         optional = [self.prepared.shards, *self.jigsaws, *self.groups, self.merged, *self.scores]
         made = [*self.prepared.initial, *(artifact for artifact in optional if artifact is not None)]
-        return [*made, self.subset, *self.race.values()]
+        return [*made, *self.losers, self.subset, *self.race.values()]
 
     def artifacts(self) -> list[Artifact]:
         """All artifacts except the data set, in the order in which they were made."""

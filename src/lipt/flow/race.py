@@ -97,8 +97,9 @@ class Race:
 
     def trainings(self) -> dict[int, Artifact]:
         """The finished trainings by index. Those of contestants that are out are left out, although another race on
-        these subsets may have done them."""
-        subsets, found = [selection.find() for selection in self.selections], dict[int, Artifact]()
+        these subsets may have done them. On a dry run also the planned ones, of any contestants after the first round.
+        """
+        subsets, found = [self._made(selection) for selection in self.selections], dict[int, Artifact]()
         field = list(range(len(subsets)))
         for number in range(len(self.rounds)):
             indices = [number * len(subsets) + contestant for contestant in field]
@@ -107,12 +108,20 @@ class Race:
             found |= done
             if len(done) < len(field):
                 break
-            field = ahead(field, [float(artifact.summary["accuracy"]) for artifact in done.values()])
+            field = ahead(field, [float(artifact.summary.get("accuracy", 0)) for artifact in done.values()])
         return found
 
+    def losers(self, winner: Artifact) -> tuple[Artifact, ...]:
+        """The other subsets; on a dry run they may be only planned."""
+        return tuple(self.ctx.artifact(each.ref) for each in self.selections if each.ref != winner.ref)
+
     def _trained(self, index: int, subset: Artifact | None) -> Artifact | None:
-        """The finished training of an index; None if it is not finished."""
-        return subset and race(self.ctx, self.dataset, subset, self.start, index=index).find()
+        """The training of an index; None if it is not finished."""
+        return subset and self._made(race(self.ctx, self.dataset, subset, self.start, index=index))
+
+    def _made(self, stage: Stage) -> Artifact | None:
+        """The finished artifact; None if there is none. On a dry run it may be only planned."""
+        return self.ctx.artifact(stage.ref) if self.ctx.dry_run else stage.find()
 
 
 def ahead(field: Sequence[int], accuracies: Sequence[float]) -> list[int]:

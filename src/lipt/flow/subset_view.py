@@ -30,7 +30,7 @@ _SCORES = {
     "forgetting": "forgetting events",
     "scores": "your own scores",
     "entropy": "entropy of the prediction",
-    "margin": "second minus first probability",
+    "margin": "1 − first + second probability",
     "moderate": "closeness to the median distance",
     "prototypes": "cosine distance to the prototype, negative with keep: easy",
     "least_confidence": "1 − first probability",

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lipt.config import Config, Point
+from lipt.config import Config, Point, override
 from lipt.errors import LiptError
 from lipt.flow.compare import run_variants
 from lipt.flow.report import all_artifacts, rows_of
@@ -72,11 +72,16 @@ def missing_stages(ctx: Context, points: Sequence[Point]) -> dict[str, Missing]:
     silent = replace(ctx, reporter=Reporter(io.StringIO()), dry_run=True)
     for point in points:
         own = replace(silent, config=point.config)
-        entries = {entry.name: entry for entry in run_variants(own, check_comparison(own))}
-        for outcome in (outcome for entry in entries.values() for outcome in entry.outcomes):
-            for artifact in outcome.artifacts():
-                if not artifact.is_finished:
-                    missing.setdefault(artifact.ref, Missing(stage=artifact.stage, config=outcome.config))
+        variants = check_comparison(own)
+        entries = {entry.name: entry for entry in run_variants(own, variants)}
+        for variant in variants:
+            for outcome in entries[variant.name].outcomes:
+                config = outcome.config
+                if outcome.race:  # an outcome's configuration is that of the winner
+                    config = override(own.config, variant.changes | {"seed": config.seed})
+                for artifact in outcome.artifacts():
+                    if not artifact.is_finished:
+                        missing.setdefault(artifact.ref, Missing(stage=artifact.stage, config=config))
         if LONGER not in entries:
             continue
         known = {outcome.config.seed for outcome in entries[LONGER].outcomes}

@@ -29,10 +29,10 @@ LABELS: Mapping[Way, str] = {
     "trajectory": "10 epochs (dual)",
     "rs2": "fresh draws (RS2)",
 }
-#: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share.
+#: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share; `DUAL_GAINS` has
+#: those of the way `trajectory`.
 GAINS: Mapping[tuple[Way, float], str] = {
     **{("theta_p", share): gain for share, gain in THETA_P_GAINS.items()},
-    **{("trajectory", share): gain for share, gain in DUAL_GAINS[500].items()},
     ("proxy", 0.05): "+6.6 ± 3.1",
     ("rs2", 0.01): "+10.7 ± 1.6",
 }
@@ -73,7 +73,10 @@ class Option:
 
     @property
     def gain(self) -> str:
-        """The measured gain; empty if there is none."""
+        """The measured gain; empty if there is none. Along a trajectory it depends on the steps: the nearest number."""
+        if self.way == "trajectory":
+            measured = min(DUAL_GAINS, key=lambda steps: abs(math.log(steps / self.steps)))
+            return DUAL_GAINS[measured].get(self.share, "")
         return GAINS.get((self.way, self.share), "")
 
 

@@ -13,7 +13,7 @@ from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_
 from lipt.forecast.sizes import DataSize, ThumbnailSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
-from lipt.runtime.algorithm import field_sizes, scoring_needs
+from lipt.runtime.algorithm import contestants, field_sizes, scoring_needs
 from lipt.runtime.context import Context
 from lipt.stages.ingest import is_chunk_store
 from lipt.stages.merge import confirmation
@@ -186,22 +186,32 @@ class _Run(RunSizes):
         )
 
     def select(self) -> Work:
+        """The selection of the run, or those of all contestants of a race one after the other; and the baseline's."""
         settings, candidates, size = self.config.select, self.data.candidates, self.config.score.block_images
-        needs, numbers = scoring_needs(self.config), self.scorers * (self.data.classes + self.net.features)
-        outputs, passes = self.scored * self.output_bytes * needs.outputs, max(1, needs.passes)
-        labels = self.scored * self.label_bytes * needs_models(self.config)
-        halved = needs.passes and self.scorers >= 2 * needs.models  # their reliability takes the first block twice more
-        again = 2 * halved * passes * min(size * self.output_bytes, outputs)
-        held = 2 * min(size * self.output_bytes, outputs)  # a block: its file and its tensors
-        if needs.outputs and not needs.passes:  # all outputs, and the float32 problem that is solved
-            held += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
+        numbers, field = self.scorers * (self.data.classes + self.net.features), contestants(self.config)
+        labels, outputs = self.scored * self.label_bytes, self.scored * self.output_bytes
+        block, tables = min(size * self.output_bytes, outputs), len(field) + self.twice
+        read, items, held, requests = tables * self.data.names_bytes, 0.0, 0.0, 0.0
+        for needs in map(scoring_needs, field):
+            passes = max(1, needs.passes)
+            requests += (1 + passes) * (1 + self.scored / size)
+            items += self.scored * numbers if needs.outputs else candidates
+            read += labels * (needs.outputs or needs.trajectory)
+            if needs.outputs:
+                halved = needs.passes and self.scorers >= 2 * needs.models
+                again = 2 * block if halved else 0  # their reliability takes the first block twice more
+                read += passes * (outputs + again)
+                kept = 2 * block  # a block: its file and its tensors
+                if not needs.passes:  # all outputs, and the float32 problem that is solved
+                    kept += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
+                held = max(held, kept)
         return Work(
             stage="select",
-            items=self.scored * numbers if needs.outputs else candidates,
-            read={"other": labels + passes * outputs + again + self.data.names_bytes * (1 + self.twice)},
+            items=items,
+            read={"other": read},
             once={"other": self.data.index_bytes},
-            written={"other": self.subset_bytes * (1 + self.twice)},
-            requests=(1 + passes) * (1 + self.scored / size),
+            written={"other": self.subset_bytes * tables},
+            requests=requests,
             memory_bytes=self.memory + _SELECT_ROW * candidates + held,
         )
 

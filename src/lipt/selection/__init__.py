@@ -5,11 +5,12 @@ from lipt.selection.api import requirements, resolve, select
 from lipt.selection.auto import AUTO
 from lipt.selection.dataset import score_dataset
 from lipt.selection.describe import Description, describe
+from lipt.selection.needs import Requirements
 from lipt.selection.registry import names
 from lipt.selection.result import Selection
 from lipt.selection.signatures import AlgorithmName
 from lipt.selection.trajectory import Trajectory
-from lipt.selection.types import Candidates, Outputs, Requirements, StoredOutputs
+from lipt.selection.types import Candidates, Outputs, StoredOutputs
 
 #: All names that `select` understands.
 ALGORITHMS: tuple[str, ...] = (AUTO, *sorted(names()))

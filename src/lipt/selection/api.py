@@ -13,13 +13,14 @@ from lipt.errors import UsageError
 from lipt.selection import registry
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
 from lipt.selection.auto import AUTO, auto_rule, epochs_of, unused_inputs
+from lipt.selection.needs import Requirements
 from lipt.selection.options import bind_options, plain
 from lipt.selection.passes import in_memory
 from lipt.selection.registry import Task, require
 from lipt.selection.result import Selection
 from lipt.selection.signatures import AlgorithmName, Select
 from lipt.selection.table import checked_notes
-from lipt.selection.types import Candidates, Requirements
+from lipt.selection.types import Candidates
 
 
 def resolve(algorithm: str, fraction: float, *, balanced: bool = True, epochs: int = 0) -> str:
@@ -113,7 +114,8 @@ def select(
             f"{what} are a {type(samples).__name__}, not lipt.Candidates",
             "hand over lipt.Candidates.of(labels, logits=..., features=...)",
         )
-    seed, balanced = _seed(plain(seed)), bool(plain(balanced))
+    seed, balanced = _seed(plain(seed)), plain(balanced)
+    require(isinstance(balanced, bool), f"balanced must be True or False, not {balanced!r}", "pass one of the two")
     require(len(candidates) > 0, "there are no candidates to select from", "hand over at least one sample")
     budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
     if asked == AUTO:

@@ -36,6 +36,8 @@ def as_tensor(values: ArrayLike, what: str) -> Tensor:
         UsageError: not numbers, or of a type that torch lacks; names `what`.
     """
     if isinstance(values, Tensor):
+        if values.layout != torch.strided:
+            raise UsageError(f"{what}: a sparse tensor", "hand over tensor.to_dense()")
         return values.detach()
     try:
         array = np.asarray(values)

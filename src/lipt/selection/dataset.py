@@ -44,7 +44,7 @@ def score_dataset(
             Face's data sets. Or a DataLoader that does not shuffle. The index is not used: the selection is of
             positions in this data set.
         transform: applied to each image. Without it, a PIL image or a uint8 tensor becomes float32
-            (channels, height, width) from 0 to 1.
+            (channels, height, width) from 0 to 1. Images then take the precision of the model.
         to: folder for `labels.npy`, `logits.npy` and `features.npy` (`logits-0.npy` and so on for several models),
             which then stay on disk, memory-mapped. Files with these names are replaced; those that the pass does not
             write, because the models are others, are deleted at its end. None = in memory.
@@ -90,7 +90,7 @@ def score_dataset(
 
 def _check_device(device: torch.device | str | None) -> None:
     try:
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).cpu()  # fails on "meta", to which a model would lose its weights
     except (RuntimeError, AssertionError, TypeError) as error:  # AssertionError: torch was built without CUDA
         why = str(error).partition("\n")[0]
         raise UsageError(f"cannot compute on device {device!r}: {why}", "name one that torch finds here") from None
@@ -141,8 +141,13 @@ def _pass(
 ) -> tuple[Tensor, Tensor]:
     """Logits (N, C) and features (N, D) of one model, in tensors of `new`; also fills in the labels."""
     with _evaluating(model, device) as where:
-        read = _reader(model, image[None].to(where), classifier)
-        logits_1C, features_1D = read(image[None].to(where))
+        precision = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
+
+        def prepared(x: Tensor) -> Tensor:
+            return x.to(where, precision if x.is_floating_point() else None)
+
+        read = _reader(model, prepared(image[None]), classifier)
+        logits_1C, features_1D = read(prepared(image[None]))
         logits_NC = new("logits", (len(labels_N), logits_1C.shape[1]))
         features_ND = new("features", (len(labels_N), features_1D.shape[1]))
         start = 0
@@ -151,7 +156,7 @@ def _pass(
             rows = slice(start, start + len(x))
             start = rows.stop
             if start <= len(labels_N):
-                logits_NC[rows], features_ND[rows] = read(x.to(where))
+                logits_NC[rows], features_ND[rows] = read(prepared(x))
                 labels_N[rows] = labels_B
         check_count(start, len(labels_N))
     return logits_NC, features_ND

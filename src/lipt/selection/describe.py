@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 from lipt.selection.api import requirements
 from lipt.selection.auto import AUTO, auto_rule
+from lipt.selection.needs import Requirements
 from lipt.selection.options import keywords
 from lipt.selection.registry import lookup
-from lipt.selection.types import Requirements
 
 _FACTS = re.compile(r"(.+?)\. (?:Source: (.+?)\. )?Time: (.+?)\. Use: (.+?)\.(?: |$)")
 _OPTION = r"^    {}: (.+\n(?:^        .+\n)*)"

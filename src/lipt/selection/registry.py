@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError, did_you_mean
+from lipt.selection.needs import Requirements
 from lipt.selection.rows import as_slice
 from lipt.selection.ties import lowest_first
-from lipt.selection.types import Candidates, Requirements
+from lipt.selection.types import Candidates
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import ArrayLike, as_tensor, per_model
-from lipt.selection.norms import sum_of
+from lipt.selection.norms import as_float, sum_of
 
 #: Probabilities of half precision may be this far outside of 0..1.
 _ROUNDING = 1e-3
@@ -118,17 +118,22 @@ def forgetting_events(trajectory: Trajectory) -> Tensor:
 
 def variability(p_NT: Tensor, window: int) -> tuple[Tensor, Tensor]:
     """Mean and unbiased standard deviation of p in each window of consecutive epochs, (N, W) each."""
-    windows_NWJ = p_NT.unfold(1, window, 1)
+    windows_NWJ = as_float(p_NT).unfold(1, window, 1)
     mean_NW1 = windows_NWJ.mean(2, keepdim=True)
     # `std` would round a single sample differently from one of many.
     return mean_NW1.squeeze(2), ((windows_NWJ - mean_NW1).square().sum(2) / (window - 1)).sqrt()
 
 
+def _logarithms(p_NT: Tensor) -> Tensor:
+    """log p, finite where p is 0."""
+    return p_NT.clamp_min(torch.finfo(p_NT.dtype).tiny).log()
+
+
 #: Difficulty by name, higher = harder.
 DIFFICULTIES: dict[str, Callable[[Trajectory], Tensor]] = {
-    "el2n": lambda trajectory: trajectory.error_NT.mean(1),  # Paul et al. 2021, Definition 2.2, averaged over epochs
-    "loss": lambda trajectory: -trajectory.p_NT.clamp_min(torch.finfo(trajectory.p_NT.dtype).tiny).log().mean(1),
-    "aum": lambda trajectory: -trajectory.margin_NT.mean(1),  # Pleiss et al. 2020, eq. 2, with the opposite sign
+    "el2n": lambda trajectory: as_float(trajectory.error_NT).mean(1),  # Paul et al. 2021, Definition 2.2, over epochs
+    "loss": lambda trajectory: -_logarithms(as_float(trajectory.p_NT)).mean(1),
+    "aum": lambda trajectory: -as_float(trajectory.margin_NT).mean(1),  # Pleiss et al. 2020, eq. 2, the opposite sign
     "forgetting": forgetting_events,
 }
 

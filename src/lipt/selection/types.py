@@ -24,6 +24,7 @@ from lipt.selection.trajectory import Trajectory, as_trajectories
 
 T = TypeVar("T")
 
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 #: More classes than this are only believed if they are named: memory and time grow with their number.
 _MOST_CLASSES = 2**20
 
@@ -52,9 +53,10 @@ class Outputs:
                 f"got logits {shapes[0]}, features {shapes[1]}",
                 "hand over one row per sample in both; (N, 0) stands for unknown outputs",
             )
-        if not (self.logits_NC.dtype.is_floating_point and self.features_ND.dtype.is_floating_point):
+        if not {self.logits_NC.dtype, self.features_ND.dtype} <= _FLOATS:
             raise UsageError(
-                f"logits and features must be floating point, not {self.logits_NC.dtype}, {self.features_ND.dtype}",
+                "logits and features must be floating point of 16, 32 or 64 bits, not "
+                f"{self.logits_NC.dtype}, {self.features_ND.dtype}",
                 "convert them with .float()",
             )
         for name, values in (("logits_NC", self.logits_NC), ("features_ND", self.features_ND)):
@@ -279,31 +281,3 @@ class Candidates:
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
             scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Requirements:
-    """The inputs that an algorithm needs or can use."""
-
-    models: int = 0
-    """The smallest number of scored models (entries of `Candidates.outputs`)."""
-    logits: bool = False
-    """Reads their logits."""
-    features: bool = False
-    """Reads their features."""
-    trajectory: bool = False
-    """Reads `Candidates.trajectories`, if they are given, instead of outputs. With `models` = 0 it needs them."""
-    scores: bool = False
-    """Needs `Candidates.scores_N`."""
-    initial: bool = False
-    """Accepts samples that are already selected (`select(initial=...)`)."""
-    validation: bool = False
-    """Uses validation outputs if they are given; never mandatory."""
-    passes: int = 0
-    """Number of passes over the outputs, a block at a time; 0 = all must be in memory, because candidates are compared
-    with each other."""
-
-    @property
-    def outputs(self) -> bool:
-        """Whether a scoring pass is needed at all."""
-        return self.models > 0

@@ -54,7 +54,7 @@ def _accuracy(ctx: Context, attempt: Attempt, dataset: Artifact) -> float:
     data = open_dataset(attempt, dataset)
     validation, _ = split_positions(ctx, data)
     key = f"{attempt.ref}/{WEIGHTS}"
-    state = unpack(ctx.workspace.store.read(key, kind="model"), origin=key)
+    state = unpack(attempt.store.read(key, kind="model"), origin=key)
     model = on_device(new_model(ctx, len(data.manifest.classes), 0, state), ctx.device)
     images = images_of(ctx, data, "train", validation)
     attempt.flops += len(images) * train_flops_per_image(model, image_shape(images))[0]

@@ -60,6 +60,26 @@ def test_each_option_costs_what_a_plan_of_its_settings_says(path: str, tmp_path:
     assert scoring["trajectory"] > scoring["theta_p"] > 0
 
 
+def test_a_proxy_costs_what_its_own_speed_says(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A narrower network does fewer FLOPs per second."""
+    monkeypatch.setattr(
+        "lipt.forecast.speed._rates",
+        lambda ctx, _data, stages: (dict.fromkeys(stages, 1e-5 * ctx.config.model.width), {}),
+    )
+
+    def document(config: str, *options: str) -> dict[str, Any]:
+        found = CliRunner().invoke(cli, ["plan", config, *options, "-o", "json"])
+        assert found.exit_code == 0, found.output
+        return dict(json.loads(found.stdout))
+
+    for each in document(path, "--advise")["options"]:
+        if each["share"] == 0.05 and each["way"] in ("proxy", "trajectory"):
+            alone = tmp_path / "alone.yaml"
+            config = configured(load_config(path), each["way"], 0.05)
+            alone.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+            assert each["gpu_hours"] == pytest.approx(document(str(alone))["gpu_hours"], rel=0.02), each["way"]
+
+
 def test_without_limits_all_images_are_kept_and_drawn_afresh(path: str) -> None:
     assert advised(path)["advice"]["settings"] == settings_of("rs2", 0.3)
 
@@ -130,13 +150,23 @@ def test_no_proxy_of_networks_without_a_measured_one(name: str) -> None:
 def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
     text = shown(path, "--storage", "0.00002")
     assert "10 epochs (dual)" in text
-    assert GAINS["trajectory", 0.1] in text
+    assert DUAL_GAINS[500][0.1] in text
     assert "Measure on your data" in text
     settings = yaml.safe_load(text[text.index("select:") :])
     pasted = tmp_path / "pasted.yaml"
     pasted.write_text(yaml.safe_dump(TINY | settings))
     config = load_config(str(pasted))
     assert f"Advice: keep {100 * config.select.fraction:g} %" in text
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(20, 500), (1500, 2000), (9000, 8000)])
+def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: str, steps: int, measured: int) -> None:
+    found = {
+        each["share"]: each["gain"]
+        for each in advised(path, "--set", f"train.steps={steps}")["options"]
+        if each["way"] == "trajectory"
+    }
+    assert found == DUAL_GAINS[measured]
 
 
 def test_too_few_images_for_any_share_are_one_error(path: str) -> None:
@@ -156,5 +186,9 @@ def test_limits_without_an_advice_are_refused(path: str) -> None:
 def test_every_gain_is_a_measured_one(pages: str) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob(pages))
     measured = (DUAL_GAINS[2000], DUAL_GAINS[8000], CCS_OVER_DUAL, CCS_GAINS, PROXY_GAINS, OTHER_NETWORK_GAINS)
-    named = [*GAINS.values(), *(gain for each in measured for gain in each.values() if pages == "results/*.md")]
+    named = [
+        *GAINS.values(),
+        *DUAL_GAINS[500].values(),
+        *(gain for each in measured for gain in each.values() if pages == "results/*.md"),
+    ]
     assert [gain for gain in named if gain not in text] == []

@@ -15,7 +15,7 @@ from lipt.selection import Candidates, Outputs, select
         ("auto", {}, "EL2N"),
         ("el2n", {}, "EL2N"),
         ("grand", {}, "GraNd"),
-        ("uncertainty", {"measure": "margin"}, "second minus first probability"),
+        ("uncertainty", {"measure": "margin"}, "1 − first + second probability"),
     ],
 )
 def test_scores_carry_the_name_of_what_was_measured(algorithm, options, name):

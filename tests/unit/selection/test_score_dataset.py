@@ -237,6 +237,16 @@ def test_several_models_on_disk_and_nothing_of_a_failed_pass(tmp_path: Path) -> 
         score_dataset(network(), dataset, to=tmp_path / "file")
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_images_take_the_precision_of_the_model(dtype: torch.dtype) -> None:
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+    expected, found = (score_dataset(each, dataset) for each in (network(), network().to(dtype)))
+    for name in ("logits_NC", "features_ND"):
+        whole, own = getattr(expected.outputs[0], name), getattr(found.outputs[0], name)
+        assert own.dtype == torch.float32
+        torch.testing.assert_close(own, whole, rtol=0.03, atol=0.03)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_probabilities_instead_of_logits_are_noticed(dtype: torch.dtype) -> None:
     logits = torch.randn(40, C, generator=torch.Generator().manual_seed(0))

@@ -46,7 +46,7 @@ def test_forgetting_takes_never_learned_samples_first_and_breaks_ties_by_index()
     ("measure", "definition"),
     [
         ("entropy", lambda p: -(p * np.log(p)).sum(1)),
-        ("margin", lambda p: np.sort(p, 1)[:, -2] - np.sort(p, 1)[:, -1]),
+        ("margin", lambda p: 1 - (np.sort(p, 1)[:, -1] - np.sort(p, 1)[:, -2])),
         ("least_confidence", lambda p: 1 - p.max(1)),
     ],
 )

@@ -49,6 +49,8 @@ def test_notes_are_a_mapping_from_text(notes: Any, message: str) -> None:
     [
         ({"features": 1.0}, "logits and features must be (N, C) and (N, D)"),
         ({"logits": 1.0}, "logits and features must be (N, C) and (N, D)"),
+        ({"features": torch.eye(2).to_sparse()}, "features: a sparse tensor"),
+        ({"logits": torch.eye(2).to(torch.float8_e5m2)}, "must be floating point of 16, 32 or 64 bits"),
         ({"forgetting": 3}, "forgetting counts have shape (), expected (2,)"),
         ({"num_classes": 4.0}, "num_classes must be an integer of 0 or more, not 4.0"),
         ({"num_classes": "4"}, "num_classes must be an integer of 0 or more, not '4'"),
@@ -58,6 +60,13 @@ def test_arguments_of_candidates(arguments: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         Candidates.of([0, 1], **arguments)
     assert Candidates.of([0, 1], num_classes=np.int64(4)).num_classes == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("balanced", ["no", None, 0])
+def test_balanced_is_true_or_false(balanced: Any) -> None:
+    with pytest.raises(UsageError, match="balanced must be True or False"):
+        select("random", make(20, 3), k=4, balanced=balanced)
+    assert select("random", make(20, 3), k=4, balanced=np.bool_(False)).balanced is False  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [None, 3, [], ("ccs",)])
@@ -83,12 +92,14 @@ def test_validation_samples_are_candidates(algorithm: str) -> None:
         ({"batch_size": 2.5}, "batch_size must be an integer of 1 or more, not 2.5"),
         ({"num_workers": -1}, "num_workers must be an integer of 0 or more, not -1"),
         ({"device": "nope"}, "cannot compute on device 'nope'"),
+        ({"device": "meta"}, "cannot compute on device 'meta'"),
     ],
 )
 def test_arguments_of_score_dataset(arguments: dict[str, Any], message: str) -> None:
-    dataset = TensorDataset(torch.zeros(6, 4), torch.zeros(6, dtype=torch.int64))
+    dataset, model = TensorDataset(torch.zeros(6, 4), torch.zeros(6, dtype=torch.int64)), nn.Linear(4, 3)
     with pytest.raises(UsageError, match=re.escape(message)):
-        score_dataset(**({"model": nn.Linear(4, 3), "dataset": dataset} | arguments))
+        score_dataset(**({"model": model, "dataset": dataset} | arguments))
+    assert model.weight.device.type == "cpu"
 
 
 @pytest.mark.parametrize("count", [2.5, 0, "3", True])

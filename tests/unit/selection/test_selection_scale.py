@@ -109,6 +109,16 @@ def test_no_algorithm_copies_all_logits_or_features(
     assert 2 * n <= peak <= n * min(classes, d) * 4
 
 
+@pytest.mark.parametrize("algorithm", ["k_center", "graph_cut"])
+def test_one_problem_over_all_classes_takes_one_copy_of_the_features(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 2**16)
+    candidates = make(6000, 4, 64, dtype=torch.float32)
+    peak = peak_bytes(lambda: select(algorithm, candidates, fraction=0.01, balanced=False))
+    assert peak <= 1.5 * 6000 * 64 * 4
+
+
 def test_a_class_of_its_own_is_no_exception_for_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "BLOCK_BYTES", 2**14)
     candidates = make(3000, 1, 64, dtype=torch.bfloat16)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from selection_samples import make
+from selection_samples import make, same
 from torch import Tensor
 
 from lipt.errors import LiptError, RunError, UsageError
@@ -87,6 +87,18 @@ def test_a_trajectory_takes_the_place_of_outputs(algorithm: str, options: dict[s
     assert torch.equal(chosen[0].indices_K, chosen[1].indices_K)
     assert len(chosen[0].indices_K.unique()) == 12
     assert torch.bincount(bare.labels_N[chosen[0].indices_K]).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_trajectories_are_computed_in_float32(dtype: torch.dtype) -> None:
+    """In half precision most mean scores would be equal, and the lowest index would win."""
+    half = {name: tensor.to(dtype) for name, tensor in trajectory(n=3000).tensors().items()}
+    both = [half, {name: tensor.float() for name, tensor in half.items()}]
+    labels_N = torch.arange(3000) % 3
+    of_half, of_single = (Candidates.of(labels_N, trajectories=Trajectory.of(each)) for each in both)
+    scored = [("ccs", {"score": score}) for score in ("el2n", "aum", "loss")]
+    for algorithm, options in [*((name, {}) for name in ("aum", "el2n", "dual", "dyn_unc")), *scored]:
+        same(select(algorithm, of_half, k=60, **options), select(algorithm, of_single, k=60, **options))
 
 
 @pytest.mark.parametrize("balanced", [True, False])

@@ -52,9 +52,13 @@ def test_a_tiny_row_among_ordinary_ones_keeps_its_direction() -> None:
         assert chosen[0] == chosen[1], algorithm
 
 
-@pytest.mark.parametrize("algorithm", ["el2n", "grand"])
-def test_samples_that_are_almost_certain_still_rank(algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [("el2n", {}), ("grand", {})]
+    + [("uncertainty", {"measure": measure}) for measure in ("entropy", "margin", "least_confidence")],
+)
+def test_samples_that_are_almost_certain_still_rank(algorithm: str, options: dict[str, str]) -> None:
     logits = torch.tensor([[margin, 0.0] for margin in (80.0, 60.0, 70.0, 50.0)])  # |delta|^2 from 1e-43 to 1e-70
     outputs = [Outputs(logits_NC=logits, features_ND=torch.ones(4, 2))]
     candidates = Candidates(labels_N=torch.zeros(4, dtype=torch.int64), num_classes=2, outputs=outputs)
-    assert select(algorithm, candidates, k=4).indices_K.tolist() == [3, 1, 2, 0]
+    assert select(algorithm, candidates, k=4, **options).indices_K.tolist() == [3, 1, 2, 0]  # type: ignore[arg-type]

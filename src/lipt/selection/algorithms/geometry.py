@@ -218,9 +218,13 @@ class _Farthest:
 
     def values(self, old_B: Tensor, rows_B: Tensor, picks_P: Tensor, seen: int) -> Tensor:
         new_P = picks_P[seen:]
-        norms_BP = self.norms_M[rows_B, None] + self.norms_M[new_P]
-        squares_BP = torch.addmm(norms_BP, self._x_MD[rows_B], self._x_MD[new_P].T, alpha=-2)
-        least_B = squares_BP.amin(1)
+        x_DP, norms_P = self._x_MD[new_P].T, self.norms_M[new_P]
+
+        def least(block: slice) -> Tensor:  # block by block, because indexing copies rows
+            rows = rows_B[block]
+            return torch.addmm(self.norms_M[rows, None] + norms_P, self._x_MD[rows], x_DP, alpha=-2).amin(1)
+
+        least_B = per_row(len(rows_B), self._x_MD.shape[1] + len(new_P), least)
         return torch.minimum(old_B, least_B.where(least_B >= self._floor_M[rows_B], 0.0))
 
     def focus(self, rows_A: Tensor) -> None:

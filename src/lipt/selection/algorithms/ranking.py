@@ -68,8 +68,8 @@ def uncertainty(task: Task, *, measure: Uncertainty = "entropy") -> Picks:
     Time: O(nC). Use: active learning baseline. Probabilities are averaged over the models.
 
     Args:
-        measure: entropy of the probabilities; `margin`: second minus first probability; `least_confidence`: 1 - the
-            largest one.
+        measure: entropy of the probabilities; `margin`: 1 - the largest probability + the second one;
+            `least_confidence`: 1 - the largest one.
     """
     return top(task, difficulty(task.candidates, measure))
 
@@ -166,16 +166,15 @@ def _norms(outputs: Outputs, labels_N: Tensor, *, of_gradients: bool) -> Tensor:
 def uncertainty_scores(outputs: Sequence[Outputs], measure: str) -> Tensor:
     """Uncertainty (N,) of the mean predicted probabilities, higher = less certain.
 
-    `entropy`: -sum p log p in nats; `margin`: second minus first probability; `least_confidence`: 1 - max p.
+    `entropy`: -sum p log p in nats; `least_confidence`: 1 - max p; `margin`: the same plus the second largest p.
     """
 
     def uncertainty_B(block: slice) -> Tensor:
         p_BC = sum_of(probabilities(each.logits(block)) for each in outputs) / len(outputs)
         if measure == "entropy":
             return row_sums(torch.special.entr(p_BC))
-        if measure == "least_confidence":  # 1 - max p, with all digits even if max p rounds to 1
-            return row_sums(p_BC.scatter_(1, p_BC.argmax(1, keepdim=True), 0.0))
-        top_B2 = p_BC.topk(min(2, p_BC.shape[1]), dim=1).values
-        return top_B2[:, -1] - top_B2[:, 0]
+        others_BC = p_BC.scatter_(1, p_BC.argmax(1, keepdim=True), 0.0)
+        doubt_B = row_sums(others_BC)  # 1 - max p, with all digits even if max p rounds to 1
+        return doubt_B if measure == "least_confidence" else doubt_B + others_BC.amax(1)
 
     return per_row(len(outputs[0].features_ND), sum(each.num_classes for each in outputs), uncertainty_B)

@@ -11,12 +11,13 @@ from torch import Tensor
 from lipt.selection.algorithms.ranking import Difficulty, difficulty
 from lipt.selection.auto import default_beta
 from lipt.selection.gradients import probabilities
-from lipt.selection.norms import sum_of
+from lipt.selection.needs import Requirements
+from lipt.selection.norms import as_float, sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares, top
 from lipt.selection.rows import by_class, members_by_class, per_row
 from lipt.selection.trajectory import variability
-from lipt.selection.types import Candidates, Requirements
+from lipt.selection.types import Candidates
 
 
 @register("random")
@@ -174,7 +175,7 @@ def _dual_scores(candidates: Candidates, window: int | None) -> Tensor:
 def dual_scores(p_NR: Tensor, window: int) -> Tensor:
     """(N, 2): mean p_y over epochs or models, and the mean over windows of (1 - mean p_y) * sd p_y."""
     mean_NW, sd_NW = variability(p_NR, window)
-    return torch.stack([p_NR.mean(1), ((1 - mean_NW) * sd_NW).mean(1)], 1)
+    return torch.stack([as_float(p_NR).mean(1), ((1 - mean_NW) * sd_NW).mean(1)], 1)
 
 
 def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:

@@ -104,8 +104,10 @@ def graph_cut(task: Task, *, lam: float = 0.5) -> Picks:
     require(lam >= 0, f"graph_cut: lam must not be negative, not {lam}", "pass 0 or more")
 
     def pick(group: Group) -> tuple[Tensor, None]:
-        unit_MD = _unit(joint_features(task.candidates.outputs, group.members_M))
-        x_ME = torch.cat([unit_MD, torch.ones_like(unit_MD[:, :1])], dim=1) / math.sqrt(2)  # s_ij = x_i . x_j
+        features_MD = joint_features(task.candidates.outputs, group.members_M)
+        x_ME = features_MD.new_ones(len(features_MD), features_MD.shape[1] + 1)
+        _unit(features_MD, out_MD=x_ME[:, :-1])
+        x_ME /= math.sqrt(2)  # s_ij = x_i . x_j
         return cut(x_ME, group.budget, lam, group.initial_I), None
 
     return per_group(task, pick, compares="features")
@@ -129,7 +131,8 @@ class _Cut:
     def __init__(self, x_ME: Tensor, lam: float) -> None:
         self._x_ME, self._lam = x_ME, lam
         sum_E = x_ME.sum(0)
-        self.alone_M = x_ME @ sum_E - lam * x_ME.square().sum(1)
+        lengths_M: Tensor = torch.linalg.vector_norm(x_ME, dim=1)
+        self.alone_M = x_ME @ sum_E - lam * lengths_M.square()
         # With c the direction of the mean and r_i the part of x_i orthogonal to it,
         # x_i . x_j >= (c . x_i) (c . x_j) - |r_i| |r_j|.
         self._along_M = x_ME @ (sum_E / sum_E.norm().clamp_min(1e-30))
@@ -211,6 +214,8 @@ def _kept(rows: RowsFrom, group: Group) -> Rows:
     return Kept(kept_MM)
 
 
-def _unit(features_MD: Tensor) -> Tensor:
+def _unit(features_MD: Tensor, out_MD: Tensor | None = None) -> Tensor:
     """Rows of length 1; zero rows stay zero."""
-    return features_MD / lengths(features_MD).clamp_min(torch.finfo(features_MD.dtype).tiny)[:, None]
+    lengths_M1 = lengths(features_MD).clamp_min(torch.finfo(features_MD.dtype).tiny)[:, None]
+    unit_MD: Tensor = torch.div(features_MD, lengths_M1, out=out_MD)
+    return unit_MD

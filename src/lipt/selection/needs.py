@@ -1,0 +1,33 @@
+"""What an algorithm reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """The inputs that an algorithm needs or can use."""
+
+    models: int = 0
+    """The smallest number of scored models (entries of `Candidates.outputs`)."""
+    logits: bool = False
+    """Reads their logits."""
+    features: bool = False
+    """Reads their features."""
+    trajectory: bool = False
+    """Reads `Candidates.trajectories`, if they are given, instead of outputs. With `models` = 0 it needs them."""
+    scores: bool = False
+    """Needs `Candidates.scores_N`."""
+    initial: bool = False
+    """Accepts samples that are already selected (`select(initial=...)`)."""
+    validation: bool = False
+    """Uses validation outputs if they are given; never mandatory."""
+    passes: int = 0
+    """Number of passes over the outputs, a block at a time; 0 = all must be in memory, because candidates are compared
+    with each other."""
+
+    @property
+    def outputs(self) -> bool:
+        """Whether a scoring pass is needed at all."""
+        return self.models > 0
