@@ -14,7 +14,7 @@ from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import Scoring, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.race import ahead
-from lipt.flow.sweep import Point, missing_stages
+from lipt.flow.sweep import missing_stages
 from lipt.flow.validation import check_from_afar, check_run
 from lipt.flow.variants import variants
 from lipt.forecast.calibration import measured
