@@ -24,8 +24,8 @@ from lipt.runtime.context import Context
 
 _NOTES = (
     "gain: points above a random subset of the same size, on CIFAR-10 with small networks; docs/results has the "
-    "tables. Measure on your data with `lipt compare`. For 10 epochs (dual) we measured 500, 2,000 and 8,000 steps; it "
-    "is the gain at the nearest of these.",
+    "tables. Measure on your data with `lipt compare`. For 10 epochs we measured 500, 2,000 and 8,000 steps; it is the "
+    "gain at the nearest of these, or of ccs where it gained more.",
     "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
     "image of the subset 100 times or more. Otherwise spend them on more steps.",
 )

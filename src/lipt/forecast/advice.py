@@ -17,7 +17,7 @@ from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import passes_of, proxy_width
-from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, proxy_pays
+from lipt.selection.auto import CCS_GAINS, DUAL_GAINS, THETA_P_GAINS, ccs_gains_more, own_network_pays, proxy_pays
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
@@ -26,11 +26,11 @@ LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
     "theta_p": "scores of theta_p (ccs)",
     "proxy": "10 epochs, half width (ccs)",
-    "trajectory": "10 epochs (dual)",
+    "trajectory": "10 epochs (dual or ccs)",
     "rs2": "fresh draws (RS2)",
 }
-#: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share; `DUAL_GAINS` has
-#: those of the way `trajectory`.
+#: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share; `DUAL_GAINS` and
+#: `CCS_GAINS` have those of the way `trajectory`.
 GAINS: Mapping[tuple[Way, float], str] = {
     **{("theta_p", share): gain for share, gain in THETA_P_GAINS.items()},
     ("proxy", 0.05): "+6.6 ± 3.1",
@@ -75,6 +75,8 @@ class Option:
     def gain(self) -> str:
         """The measured gain; empty if there is none. Along a trajectory it depends on the steps: the nearest number."""
         if self.way == "trajectory":
+            if ccs_gains_more(self.share, self.passes):
+                return CCS_GAINS.get(self.share, "")
             measured = min(DUAL_GAINS, key=lambda steps: abs(math.log(steps / self.steps)))
             return DUAL_GAINS[measured].get(self.share, "")
         return GAINS.get((self.way, self.share), "")
@@ -118,7 +120,7 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
     if way == "rs2":
         select = {"algorithm": "random", "fraction": 1.0}
         return {"select": select} | ({"train": {"epoch_fraction": share}} if share < 1 else {})
-    algorithm = {"random": "stratified", "theta_p": "ccs", "proxy": "ccs", "trajectory": "dual"}[way]
+    algorithm = {"random": "stratified", "theta_p": "ccs", "proxy": "ccs", "trajectory": "auto"}[way]
     trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": 10}
     scores: dict[Way, dict[str, Any]] = {
         "theta_p": {"model": "merged"},
@@ -198,8 +200,8 @@ def _option(
 
 
 def advise(found: Sequence[Option], limits: Limits) -> Advice:
-    """The option to take. A trajectory only of a proxy, and only in a long training: otherwise a single run gained more
-    from the same FLOPs as more steps in our measurements.
+    """The option to take. A trajectory only in a long training: otherwise a single run gained more from the same FLOPs
+    as more steps in our measurements.
     """
     fits = [each for each in found if limits.hold(each)]
     if not fits:
@@ -214,12 +216,15 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
-    if "proxy" in ways and proxy_pays(largest, ways["proxy"].passes):
-        why = (
-            f"the largest share that fits; the training sees each image {ways['proxy'].passes:,.0f} times, and in such "
-            "a training these scores were worth more than their FLOPs as more steps"
-        )
-        return Advice(option=ways["proxy"], why=why)
+    worth: Mapping[Way, Callable[[float, float], bool]] = {"proxy": proxy_pays, "trajectory": own_network_pays}
+    for scorer, pays in worth.items():
+        option = ways.get(scorer)
+        if option and pays(largest, option.passes):
+            why = (
+                f"the largest share that fits; the training sees each image {option.passes:,.0f} times, and in such "
+                "a training these scores were worth more than their FLOPs as more steps"
+            )
+            return Advice(option=option, why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
     why = "the largest share that fits; scores of theta_p gained 6 points at 1 %, and little or nothing from 5 % on"
     return Advice(option=ways[way], why=why)

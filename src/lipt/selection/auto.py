@@ -28,15 +28,17 @@ CCS_OVER_DUAL: Mapping[float, str] = {0.05: "+2.1 ± 1.1", 0.1: "+2.4 ± 1.6", 0
 CCS_GAINS: Mapping[float, str] = {0.05: "+4.8 ± 1.0", 0.1: "+3.6 ± 1.7", 0.2: "+0.2 ± 1.9"}
 #: Where CCS_OVER_DUAL holds: shares around the measured ones, if the training sees each kept image this often.
 CCS_SHARES, CCS_PASSES = (0.03, 0.25), 50
-#: Points that `ccs` on ten epochs of half the network's width gained over class-balanced random with the same FLOPs.
+#: Points that `ccs` gained over class-balanced random with the same FLOPs, in trainings that saw each kept image a
+#: hundred times or more: on ten epochs of the network at half its width, and of the network itself.
 PROXY_GAINS: Mapping[float, str] = {0.05: "+6.6 ± 3.6"}
+OWN_NETWORK_GAINS: Mapping[float, str] = {0.05: "+6.0 ± 2.6", 0.1: "+1.9 ± 1.6"}
 #: Points that `ccs` gained over class-balanced random along the trajectory of another network than the trained one.
 OTHER_NETWORK_GAINS: Mapping[str, str] = {
     "a network of half the width": "+3.8 ± 0.9",
     "ten disjoint models": "+1.25 ± 1.17",
 }
-#: Where PROXY_GAINS hold: shares around the measured one, if the training sees each kept image this often.
-PROXY_SHARES, PROXY_PASSES = (0.03, 0.07), 100
+#: Where these gains hold: shares around the measured ones, if the training sees each kept image this often.
+PROXY_SHARES, OWN_NETWORK_SHARES, WORTH_PASSES = (0.03, 0.07), (0.03, 0.14), 100
 
 
 def proxy_pays(fraction: float, passes: float) -> bool:
@@ -45,7 +47,12 @@ def proxy_pays(fraction: float, passes: float) -> bool:
     Args:
         passes: how often the training sees each kept image.
     """
-    return PROXY_SHARES[0] <= fraction <= PROXY_SHARES[1] and passes >= PROXY_PASSES
+    return PROXY_SHARES[0] <= fraction <= PROXY_SHARES[1] and passes >= WORTH_PASSES
+
+
+def own_network_pays(fraction: float, passes: float) -> bool:
+    """Whether ten epochs of the trained network itself were; arguments as `proxy_pays`."""
+    return OWN_NETWORK_SHARES[0] <= fraction <= OWN_NETWORK_SHARES[1] and passes >= WORTH_PASSES
 
 
 def ccs_gains_more(fraction: float, passes: float) -> bool:
@@ -134,10 +141,12 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
             f"class-balanced random, in points: {'; '.join(gains)}"
         )
     better = ""
-    if proxy and not epochs and proxy_pays(fraction, passes):
+    half = proxy and proxy_pays(fraction, passes)
+    if not epochs and (half or own_network_pays(fraction, passes)):
+        scorer, measured = ("at half its width", PROXY_GAINS) if half else ("itself", OWN_NETWORK_GAINS)
         better = (
-            f". This training sees each image {passes:,.0f} times. In such a training, scores of the network at half "
-            f"its width were worth more than their cost: {_nearest(PROXY_GAINS, fraction)}. The settings: "
+            f". This training sees each image {passes:,.0f} times. In such a training, scores of ten epochs of the "
+            f"network {scorer} were worth more than their cost: {_nearest(measured, fraction)}. The settings: "
             "`lipt plan CONFIG --advise`"
         )
     if name == "ccs":

@@ -17,7 +17,14 @@ from lipt.errors import UsageError
 from lipt.forecast.advice import GAINS, SHARES, configured, settings_of
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
-from lipt.selection.auto import CCS_GAINS, CCS_OVER_DUAL, DUAL_GAINS, OTHER_NETWORK_GAINS, PROXY_GAINS
+from lipt.selection.auto import (
+    CCS_GAINS,
+    CCS_OVER_DUAL,
+    DUAL_GAINS,
+    OTHER_NETWORK_GAINS,
+    OWN_NETWORK_GAINS,
+    PROXY_GAINS,
+)
 from tests.tiny import TINY
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -116,8 +123,10 @@ def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) ->
     assert long["advice"]["settings"] == settings_of("proxy", 0.051, width)
     assert long["advice"]["settings"]["score"]["proxy"] == {"width": width}
     assert "sees each image 101 times" in long["why"]
+    wider = advised(path, "--storage", str(0.1 * whole / 1e9), "--set", "train.epochs=101")
+    assert wider["advice"]["settings"] == settings_of("trajectory", 0.1)  # there the proxy was not
     wide = advised(path, "--storage", str(0.2 * whole / 1e9), "--set", "train.epochs=101")
-    assert wide["advice"]["way"] == "random"  # measured at 5 %
+    assert wide["advice"]["way"] == "random"  # measured at 5 and 10 %
 
 
 def test_a_scorer_of_the_configuration_does_not_change_what_an_option_costs(path: str) -> None:
@@ -138,8 +147,12 @@ def test_a_plan_says_when_a_proxy_would_pay(path: str) -> None:
         return "\n".join(json.loads(CliRunner().invoke(cli, [*planned, *options]).stdout)["assumptions"])
 
     assert "auto takes ccs up to 5 %" in notes("--set", "train.epochs=99")
-    assert "half its width" not in notes("--set", "train.epochs=99")
-    assert "sees each image 101 times" in notes("--set", "train.epochs=101")
+    assert "worth more than their cost" not in notes("--set", "train.epochs=99")
+    at_5 = notes("--set", "train.epochs=101")
+    assert "sees each image 101 times" in at_5
+    assert f"at half its width were worth more than their cost: {PROXY_GAINS[0.05]}" in at_5
+    at_10 = notes("--set", "train.epochs=101", "--set", "select.fraction=0.1")
+    assert f"itself were worth more than their cost: {OWN_NETWORK_GAINS[0.1]} at 10 %" in at_10
 
 
 @pytest.mark.parametrize("name", ["vit_small", "torchvision.resnet18"])
@@ -149,7 +162,7 @@ def test_no_proxy_of_networks_without_a_measured_one(name: str) -> None:
 
 def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
     text = shown(path, "--storage", "0.00002")
-    assert "10 epochs (dual)" in text
+    assert "10 epochs (dual or ccs)" in text
     assert DUAL_GAINS[500][0.1] in text
     assert "Measure on your data" in text
     settings = yaml.safe_load(text[text.index("select:") :])
@@ -161,12 +174,13 @@ def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("steps", "measured"), [(20, 500), (1500, 2000), (9000, 8000)])
 def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: str, steps: int, measured: int) -> None:
-    found = {
-        each["share"]: each["gain"]
-        for each in advised(path, "--set", f"train.steps={steps}")["options"]
-        if each["way"] == "trajectory"
-    }
-    assert found == DUAL_GAINS[measured]
+    """And of the rule that `auto` takes for so many passes."""
+    found = advised(path, "--set", f"train.steps={steps}")["options"]
+    options = [each for each in found if each["way"] == "trajectory"]
+    for each in options:
+        long = each["passes"] >= 50 and 0.03 <= each["share"] <= 0.25
+        assert each["gain"] == (CCS_GAINS if long else DUAL_GAINS[measured])[each["share"]]
+    assert any(each["passes"] >= 50 for each in options) == (steps > 20)
 
 
 def test_too_few_images_for_any_share_are_one_error(path: str) -> None:
@@ -185,7 +199,8 @@ def test_limits_without_an_advice_are_refused(path: str) -> None:
 @pytest.mark.parametrize("pages", ["results/*.md", "howto/advice.md"])
 def test_every_gain_is_a_measured_one(pages: str) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob(pages))
-    measured = (DUAL_GAINS[2000], DUAL_GAINS[8000], CCS_OVER_DUAL, CCS_GAINS, PROXY_GAINS, OTHER_NETWORK_GAINS)
+    of_dual, of_ccs = (DUAL_GAINS[2000], DUAL_GAINS[8000]), (CCS_OVER_DUAL, CCS_GAINS, OTHER_NETWORK_GAINS)
+    measured = (*of_dual, *of_ccs, PROXY_GAINS, OWN_NETWORK_GAINS)
     named = [
         *GAINS.values(),
         *DUAL_GAINS[500].values(),
