@@ -103,6 +103,7 @@ def heat_map(found: dict[Cell, dict[int, float]], path: Path) -> None:
     """Rules against kept shares, coloured by the gain; a panel per number of steps. Cells have three seeds or more."""
     from matplotlib import pyplot
 
+    pyplot.rcParams["svg.hashsalt"] = "lipt"  # ids would be random otherwise
     enough = {cell: of_seed for cell, of_seed in found.items() if len(of_seed) >= 3 or cell[2] == "random"}
     gains = {cell: each for cell in enough if cell[2] != "random" and (each := gain(enough, cell))}
     measured = Counter((rule, epochs) for _, _, rule, epochs in gains)
