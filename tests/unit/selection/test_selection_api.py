@@ -264,7 +264,8 @@ def test_auto_says_that_it_did_not_look() -> None:
 def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: float, said: str) -> None:
     reason = auto_reason(fraction, balanced=True, epochs=epochs, passes=passes)
     assert said in reason
-    assert ("half its width" in reason) == (passes >= 100)
+    assert ("more than their cost" in reason) == (passes >= 100)
+    assert ("half its width" in reason) == (passes >= 100 and fraction == 0.05)
     assert ("ccs gained more" in reason) == (passes == 50)
     assert "half its width" not in auto_reason(fraction, balanced=True, epochs=epochs, passes=passes, proxy=False)
 
