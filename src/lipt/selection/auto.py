@@ -51,7 +51,7 @@ def proxy_pays(fraction: float, passes: float) -> bool:
 
 
 def own_network_pays(fraction: float, passes: float) -> bool:
-    """Whether ten epochs of the trained network itself were; arguments as `proxy_pays`."""
+    """Whether ten epochs of the trained network itself were worth their cost; arguments as `proxy_pays`."""
     return OWN_NETWORK_SHARES[0] <= fraction <= OWN_NETWORK_SHARES[1] and passes >= WORTH_PASSES
 
 

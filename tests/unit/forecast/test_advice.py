@@ -174,7 +174,7 @@ def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("steps", "measured"), [(20, 500), (1500, 2000), (9000, 8000)])
 def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: str, steps: int, measured: int) -> None:
-    """And of the rule that `auto` takes for so many passes."""
+    """In a long training it is the gain of `ccs`, which `auto` takes there."""
     found = advised(path, "--set", f"train.steps={steps}")["options"]
     options = [each for each in found if each["way"] == "trajectory"]
     for each in options:
