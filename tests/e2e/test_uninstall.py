@@ -9,8 +9,19 @@ from tests.e2e.cluster import NAMESPACE, STORE, kubectl, shell
 ARGO = ("kubectl delete -n argo", "kubectl delete namespace argo")
 
 
+def volumes_of_store() -> list[str]:
+    """The names of the persistent volumes that MinIO's claims are bound to."""
+    path = f'jsonpath={{.items[?(@.spec.claimRef.namespace=="{STORE}")].metadata.name}}'
+    return kubectl("get", "persistentvolumes", "-o", path).split()
+
+
 def test_nothing_remains() -> None:
+    volumes = volumes_of_store()
+    assert volumes
     shell(script("docs/howto/cluster.md", "kubectl delete -k manifests/overlays/kind", without=ARGO))
     for namespace in (NAMESPACE, STORE):
         assert kubectl("get", "namespace", namespace, "--ignore-not-found") == ""
-    assert STORE not in kubectl("get", "persistentvolumes", "-o", "jsonpath={.items[*].spec.claimRef.namespace}")
+    # kubectl waits for the claim. The storage class deletes its volume afterwards, on its own.
+    for volume in volumes:
+        kubectl("wait", "--for=delete", f"persistentvolume/{volume}", "--timeout=180s")
+    assert volumes_of_store() == []
