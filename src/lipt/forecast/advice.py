@@ -29,12 +29,18 @@ LABELS: Mapping[Way, str] = {
     "trajectory": "10 epochs (dual or ccs)",
     "rs2": "fresh draws (RS2)",
 }
-#: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share; `DUAL_GAINS` and
-#: `CCS_GAINS` have those of the way `trajectory`.
+#: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share. `DUAL_GAINS` and
+#: `CCS_GAINS` have those of the way `trajectory`, `RS2_GAINS` those of `rs2`.
 GAINS: Mapping[tuple[Way, float], str] = {
     **{("theta_p", share): gain for share, gain in THETA_P_GAINS.items()},
     ("proxy", 0.05): "+6.6 ± 3.1",
-    ("rs2", 0.01): "+10.7 ± 1.6",
+}
+#: Points that fresh draws gained over a fixed random subset of their size, by steps and share.
+RS2_GAINS: Mapping[int, Mapping[float, str]] = {
+    200: {0.01: "+10.7 ± 1.6"},
+    500: {0.01: "+10.6 ± 2.8", 0.05: "+0.6 ± 0.7", 0.1: "−0.1 ± 1.1", 0.2: "−0.1 ± 1.6", 0.3: "−0.0 ± 0.5"},
+    2000: {0.01: "+19.6 ± 2.1", 0.05: "+5.8 ± 1.2", 0.1: "+2.7 ± 1.9", 0.2: "+0.9 ± 1.6", 0.3: "+1.1 ± 1.6"},
+    8000: {0.1: "+10.2 ± 0.8"},
 }
 #: From this share on, theta_p's scores gained little or nothing over a random subset.
 THETA_P_PAYS_BELOW = 0.05
@@ -73,13 +79,17 @@ class Option:
 
     @property
     def gain(self) -> str:
-        """The measured gain; empty if there is none. Along a trajectory it depends on the steps: the nearest number."""
-        if self.way == "trajectory":
-            if ccs_gains_more(self.share, self.passes):
-                return CCS_GAINS.get(self.share, "")
-            measured = min(DUAL_GAINS, key=lambda steps: abs(math.log(steps / self.steps)))
-            return DUAL_GAINS[measured].get(self.share, "")
-        return GAINS.get((self.way, self.share), "")
+        """The measured gain; empty if there is none. With fresh draws and along a trajectory it depends on the steps:
+        that of the nearest number of steps at which this share was measured.
+        """
+        if self.way == "trajectory" and ccs_gains_more(self.share, self.passes):
+            return CCS_GAINS.get(self.share, "")
+        by_steps = {"trajectory": DUAL_GAINS, "rs2": RS2_GAINS}.get(self.way)
+        if by_steps is None:
+            return GAINS.get((self.way, self.share), "")
+        measured = [steps for steps, gains in by_steps.items() if self.share in gains]
+        nearest = min(measured, key=lambda steps: abs(math.log(steps / self.steps)), default=None)
+        return by_steps[nearest][self.share] if nearest else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from lipt.cli import cli
 from lipt.config import load_config
 from lipt.errors import UsageError
-from lipt.forecast.advice import GAINS, SHARES, configured, settings_of
+from lipt.forecast.advice import GAINS, RS2_GAINS, SHARES, configured, settings_of
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import (
@@ -172,6 +172,14 @@ def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
     assert f"Advice: keep {100 * config.select.fraction:g} %" in text
 
 
+def test_the_gain_of_fresh_draws_is_that_of_the_nearest_number_of_steps(path: str) -> None:
+    for steps, measured in ((200, 200), (600, 500), (2500, 2000)):
+        found = advised(path, "--set", f"train.steps={steps}")["options"]
+        drawn = {each["share"]: each["gain"] for each in found if each["way"] == "rs2"}
+        assert drawn[0.01] == RS2_GAINS[measured][0.01]
+        assert drawn[0.3] == RS2_GAINS[max(measured, 500)][0.3]
+
+
 @pytest.mark.parametrize(("steps", "measured"), [(20, 500), (1500, 2000), (9000, 8000)])
 def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: str, steps: int, measured: int) -> None:
     """In a long training it is the gain of `ccs`, which `auto` takes there."""
@@ -199,11 +207,12 @@ def test_limits_without_an_advice_are_refused(path: str) -> None:
 @pytest.mark.parametrize("pages", ["results/*.md", "howto/advice.md"])
 def test_every_gain_is_a_measured_one(pages: str) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob(pages))
-    of_dual, of_ccs = (DUAL_GAINS[2000], DUAL_GAINS[8000]), (CCS_OVER_DUAL, CCS_GAINS, OTHER_NETWORK_GAINS)
-    measured = (*of_dual, *of_ccs, PROXY_GAINS, OWN_NETWORK_GAINS)
+    by_steps = [gains[steps] for gains in (DUAL_GAINS, RS2_GAINS) for steps in (500, 2000, 8000)]
+    measured = (*by_steps, CCS_OVER_DUAL, CCS_GAINS, OTHER_NETWORK_GAINS, PROXY_GAINS, OWN_NETWORK_GAINS)
     named = [
         *GAINS.values(),
         *DUAL_GAINS[500].values(),
+        *(RS2_GAINS[200] | {share: RS2_GAINS[500][share] for share in SHARES[1:]}).values(),
         *(gain for each in measured for gain in each.values() if pages == "results/*.md"),
     ]
     assert [gain for gain in named if gain not in text] == []
