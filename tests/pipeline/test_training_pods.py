@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,6 +212,24 @@ def test_pods_that_do_not_meet_try_again() -> None:
         Peers.meet(0, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
     with pytest.raises(TransientError, match=r"pod 1 of 3: 127\.0\.0\.1 cannot be reached"):
         Peers.meet(1, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
+
+
+@pytest.mark.parametrize("said", ["7\n", "0\n", "-1\n", "GET / HTTP/1.1\n", ""])
+def test_a_stranger_is_no_pod(said: str) -> None:
+    """A scan of ports, or a pod of another Job at an address that was given out again."""
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=10)
+        while True:
+            with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(said.encode())
+                stranger.shutdown(socket.SHUT_WR)
+                assert stranger.recv(100) == b""
+                break
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=10)
+        assert first.result().endpoint == second.endpoint
+        first.result().finish()
+    second.finish()
 
 
 def test_a_pod_that_starts_again_after_the_training_waits_for_nobody(tmp_path: Path) -> None:
