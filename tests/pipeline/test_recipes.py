@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lipt.config import override
 from lipt.data.augmentation import StandardAugment
 from lipt.data.chunks import SampleRanges
 from lipt.data.randaugment import RandAugment
@@ -15,6 +17,7 @@ from lipt.flow.outcome import Outcome
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import open_dataset, split_positions
+from lipt.stages.dispatch import dispatch
 from lipt.stages.select import read_subset
 from lipt.training.loop import Recipe, Trainer
 from tests.tiny import tiny_context
@@ -51,18 +54,28 @@ def test_each_training_draws_its_own_random_numbers(ran: tuple[Any, Any, list[tu
     assert len({seed for _, seed in ran[2]}) == len(ran[2]) == 5
 
 
-def test_nothing_is_trained_on_validation_images_and_no_shard_shares_an_image(
-    ran: tuple[Context, Outcome, Any],
+@pytest.mark.parametrize("stratified", [True, False])
+def test_shards_share_no_image_and_hold_none_of_the_validation(
+    stratified: bool, ran: tuple[Context, Outcome, Any]
 ) -> None:
+    """So many shards that they need nearly all candidates."""
     ctx, outcome, _ = ran
+    changes = {"dispatch": {"jigsaws": 40, "stratified": stratified}}
+    shards = dispatch(replace(ctx, config=override(ctx.config, changes)), outcome.prepared.dataset).make()
     attempt = Attempt(ctx=ctx, ref="test/0", label="test")
     validation, candidates = split_positions(ctx, open_dataset(attempt, outcome.prepared.dataset))
-    shards = outcome.prepared.shards
-    assert shards is not None
     positions: list[int] = []
     for name in shards.files:
         positions += SampleRanges.from_dict(json.loads(attempt.read(shards, name, kind="other"))).positions_N.tolist()
+    assert len(positions) == len({*positions}) == 40 * 32
+    assert {*positions} <= {*candidates.tolist()}
+    assert not {*candidates.tolist()} & {*validation.tolist()}
+
+
+def test_the_subset_is_of_candidates(ran: tuple[Context, Outcome, Any]) -> None:
+    ctx, outcome, _ = ran
+    attempt = Attempt(ctx=ctx, ref="test/0", label="test")
+    _, candidates = split_positions(ctx, open_dataset(attempt, outcome.prepared.dataset))
     kept = read_subset(attempt, outcome.subset).positions_K.tolist()
-    assert len(positions) == len({*positions}) == 3 * 32
-    assert not {*positions, *kept} & {*validation.tolist()}
-    assert {*positions, *kept} < {*candidates.tolist()}
+    assert len(kept) == outcome.subset.summary["count"]
+    assert {*kept} <= {*candidates.tolist()}
