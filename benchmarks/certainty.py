@@ -70,9 +70,12 @@ def main() -> None:
     measured = accuracies(given.results.read_text(encoding="utf-8").splitlines())
     recorded = {}
     for path in sorted(given.scorers.glob("*.safetensors")):
-        seed = re.search(r"seed(\d+)$", path.stem)
+        tensors, seed = unpack(path.read_bytes(), origin=str(path)), re.search(r"seed(\d+)$", path.stem)
+        if "p" not in tensors:  # of a swarm
+            continue
         assert seed, f"{path} names no seed"
-        recorded[int(seed[1])] = Trajectory.of(unpack(path.read_bytes(), origin=str(path)))
+        assert int(seed[1]) not in recorded, f"{path} is another scorer of the same seed: take one of them away"
+        recorded[int(seed[1])] = Trajectory.of(tensors)
     print(
         "| rule | epochs | seeds | reliability | between seeds | gain in points |",
         "|---|---|---|---|---|---|",

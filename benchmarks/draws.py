@@ -73,8 +73,8 @@ def main() -> None:
     arguments.add_argument("--epochs", type=int, default=1, help="epochs of the scorer whose losses are the first")
     arguments.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
     given = arguments.parse_args()
-    keys = ("seed", "batch_size", "model", "size", "options", "epochs", "steps", "fraction", "pool", "pool_by", "row")
-    journal = Journal(path=given.results, keys=keys)
+    keys = ("seed", "batch_size", "model", "size", "proxy", "options", "epochs", "steps", "fraction", "pool", "pool_by")
+    journal = Journal(path=given.results, keys=(*keys, "row"))
     for ctx in contexts(given):
         train = ctx.config.train
         shared = common(ctx.config) | {"options": [train.prune_probability, train.top_share]}
@@ -100,7 +100,7 @@ def measured(problem: Problem, journal: Journal, cell: Mapping[str, Any]) -> dic
     kept, first_N, more = round(cell["fraction"] * len(problem.images)), None, 0
 
     def scores(epochs: int) -> dict[str, Tensor]:
-        return score(problem, epochs, [epochs], journal.scorer(f"{epochs}-seed{cell['seed']}"))
+        return score(problem, epochs, [epochs], journal.scorer(problem.ctx.config, f"{epochs}-seed{cell['seed']}"))
 
     if cell["epochs"] and draw == "uniform":
         more = scorer_steps(problem, cell["epochs"])

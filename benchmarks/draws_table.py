@@ -13,7 +13,7 @@ import json
 import statistics
 from pathlib import Path
 
-from benchmarks.map_table import paired
+from benchmarks.map_table import paired, with_scorer
 
 #: (steps, share of an epoch, pool, rule that chose the pool)
 Images = tuple[int, float, float, str]
@@ -34,7 +34,7 @@ def main() -> None:
     found: dict[tuple[Images, str], dict[int, float]] = {}
     for line in map(json.loads, given.results.read_text().splitlines()):
         images = line["steps"], line["fraction"], line["pool"], line["pool_by"]
-        found.setdefault((images, line["row"]), {})[line["seed"]] = 100 * line["accuracy"]
+        found.setdefault((images, with_scorer(line["row"], line)), {})[line["seed"]] = 100 * line["accuracy"]
     columns = sorted({images for images, _ in found})
     names = [
         f"{steps:,} steps, {fraction:.0%} of {'all' if pool == 1 else f'{pool:.0%} by {rule}'}"

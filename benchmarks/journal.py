@@ -35,12 +35,15 @@ class Journal:
             file.write(json.dumps(found) + "\n")
         print(f"{found} {time.time() - started:.0f} s", flush=True)
 
-    def scorer(self, name: str) -> Path:
-        """The file of a scorer, in a folder beside the results."""
-        return self.path.with_suffix(".scorers") / f"{name}.safetensors"
+    def scorer(self, config: Config, name: str) -> Path:
+        """The file of a scorer, in a folder beside the results: one for each network, image size and recipe."""
+        own = config.of_scorer()
+        network = f"{own.model.name}-{own.model.width}-{own.data.image_size}"
+        recipe = f"{own.initialise.batch_size}-{own.initialise.lr:g}"
+        return self.path.with_suffix(".scorers") / f"{network}-{recipe}-{name}.safetensors"
 
     def _name(self, line: Mapping[str, Any]) -> str:
-        return json.dumps([line[key] for key in self.keys])
+        return json.dumps([line.get(key) for key in self.keys])  # older lines have fewer entries
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -61,10 +64,12 @@ def contexts(given: argparse.Namespace) -> Iterator[Context]:
 
 
 def common(config: Config) -> dict[str, Any]:
-    """The entries that describe the seed, the network, the images and the batches."""
+    """The entries that describe the seed, the networks, the images and the batches."""
+    proxy = config.score.proxy
     return {
         "seed": config.seed,
         "batch_size": config.train.batch_size,
         "model": [config.model.name, config.model.width],
         "size": config.data.image_size,
+        "proxy": proxy.model_dump() if proxy else None,
     }

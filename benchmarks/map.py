@@ -101,7 +101,9 @@ def resident(images: object) -> ResidentImages:
 def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) -> dict[str, Tensor]:
     """The trajectory of a training, and the outputs after the epochs `kept_outputs`; read from `path` if it exists."""
     if path.exists():
-        return unpack(path.read_bytes(), origin=str(path))
+        known = unpack(path.read_bytes(), origin=str(path))
+        if all(f"logits-{epoch}" in known for epoch in kept_outputs):
+            return known
     ctx = problem.ctx.of_scorer()
     settings, seed = ctx.config.initialise, ctx.seed("map", "scorer")
     recipe = Recipe(
@@ -226,19 +228,16 @@ def main() -> None:
         path=given.results, keys=("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy")
     )
     for ctx in contexts(given):
-        proxy = ctx.config.score.proxy
-        shared = common(ctx.config) | {"proxy": proxy.model_dump() if proxy else None}
+        shared = common(ctx.config)
         missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:
             continue
         problem, scored = problem_of(ctx), {}
         if any(cell["epochs"] for cell in missing):
-            narrow = f"-{proxy.width}-{proxy.image_size}" if proxy else ""
-            network = f"{ctx.config.model.width}-{ctx.config.data.image_size}{narrow}"
-            name = f"{network}-{max(given.epochs)}-seed{ctx.config.seed}"
-            scored = score(problem, max(given.epochs), sorted(given.epochs), journal.scorer(name))
+            path = journal.scorer(ctx.config, f"{max(given.epochs)}-seed{ctx.config.seed}")
+            scored = score(problem, max(given.epochs), sorted(given.epochs), path)
         if any(RULES[cell["rule"]][2] == "theta_p" for cell in missing):
-            scored |= score_by_swarm(problem, journal.scorer(f"{ctx.config.model.width}-swarm-seed{ctx.config.seed}"))
+            scored |= score_by_swarm(problem, journal.scorer(ctx.config, f"swarm-seed{ctx.config.seed}"))
         for cell in missing:
             journal.measure(cell, partial(measured, problem, scored, cell))
 

@@ -30,11 +30,15 @@ def accuracies(lines: Iterable[str]) -> dict[Cell, dict[int, float]]:
     """Test accuracy in % by cell and seed."""
     found: dict[Cell, dict[int, float]] = {}
     for line in map(json.loads, lines):
-        proxy = line.get("proxy")
-        scorer = f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
-        cell = line["steps"], line["fraction"], line["rule"] + scorer, line["epochs"]
+        cell = line["steps"], line["fraction"], with_scorer(line["rule"], line), line["epochs"]
         found.setdefault(cell, {})[line["seed"]] = 100 * line["accuracy"]
     return found
+
+
+def with_scorer(name: str, line: Mapping[str, Any]) -> str:
+    """The name of a row, with the proxy that scored for it."""
+    proxy = line.get("proxy")
+    return name + (f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else "")
 
 
 def gain(

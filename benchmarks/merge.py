@@ -12,16 +12,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from benchmarks.map_table import paired
 from lipt.config import load_config
 from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws, with_config
 from lipt.runtime import Context
 from lipt.stages.evaluate import evaluate
 
-_T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228, 12: 2.201}
-"""Student's t by the number of pairs."""
 _GRID = {"search": "grid", "search_images": None}
 
 
@@ -36,9 +35,9 @@ def main(config_file: str, results: Path, seeds: range, overrides: list[str]) ->
                 with results.open("a") as file:
                     print(json.dumps(done[-1]), file=file)
     rows = {(row["seed"], row["name"]): row for row in done}
-    gains = [100 * (rows[seed, "default"]["test"] - rows[seed, "grid"]["test"]) for seed in seeds]
-    half_width = _T_95[len(gains)] * stdev(gains) / len(gains) ** 0.5
-    print(f"theta_p on test images: default - grid {fmean(gains):+.2f} +- {half_width:.2f} points")
+    default, grid = ({seed: 100 * rows[seed, name]["test"] for seed in seeds} for name in ("default", "grid"))
+    if ahead := paired(default, grid):
+        print(f"theta_p on test images: default - grid {ahead[0]:+.2f} +- {ahead[1]:.2f} points")
     for name in ("default", "grid"):
         costs = [rows[seed, name]["merge_epochs"] for seed in seeds]
         test = fmean(100 * rows[seed, name]["test"] for seed in seeds)

@@ -12,16 +12,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from benchmarks.map_table import paired
 from lipt.config import load_config
 from lipt.flow.graph import run, with_config
 from lipt.runtime import Context
 
 _SEEDS = range(8)
-_T_95 = 2.365
-"""Student's t for eight pairs."""
 _MEASURES = ("theta_star", "theta_p", "selected", "random")
 
 
@@ -36,11 +35,12 @@ def main(config_file: str, results: Path, overrides: list[str]) -> None:
                 with results.open("a") as file:
                     print(json.dumps(done[-1]), file=file)
     for measure in _MEASURES:
-        rows = {(row["seed"], row["precision"]): 100 * row[measure] for row in done}
-        gains = [rows[seed, "bf16"] - rows[seed, "fp32"] for seed in _SEEDS]
-        half_width = _T_95 * stdev(gains) / len(gains) ** 0.5
-        mean = fmean(rows[seed, "fp32"] for seed in _SEEDS)
-        print(f"{measure:10}  fp32 {mean:.2f}   bf16 - fp32 {fmean(gains):+.2f} +- {half_width:.2f} points")
+        fp32, bf16 = (
+            {row["seed"]: 100 * row[measure] for row in done if row["precision"] == name} for name in ("fp32", "bf16")
+        )
+        if ahead := paired(bf16, fp32):
+            mean = fmean(fp32.values())
+            print(f"{measure:10}  fp32 {mean:.2f}   bf16 - fp32 {ahead[0]:+.2f} +- {ahead[1]:.2f} points")
 
 
 def measured(ctx: Context) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from scipy.stats import spearmanr, t
 
+from benchmarks.map_table import with_scorer
 from lipt.flow.race import ahead
 
 RANDOM = "random"
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", help="that race; default: all that have the first round")
     given = parser.parse_args()
     lines: list[dict[str, Any]] = [json.loads(line) for path in given.results for line in path.read_text().splitlines()]
+    lines = [each | {"rule": with_scorer(each["rule"], each)} for each in lines]
     lines = [each for each in lines if not given.rules or each["rule"] in given.rules]
     epochs = {each["rule"]: each["epochs"] for each in lines if each["steps"] == given.rounds[0]}
     lines = [each for each in lines if epochs.get(each["rule"]) == each["epochs"]]  # of the same scorer

@@ -16,12 +16,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.map_table import paired
 from lipt.config import load_config
 from lipt.data.images import ResidentImages, image_shape
 from lipt.runtime import Context
@@ -35,8 +36,6 @@ from lipt.training.networks import train_flops_per_image
 from lipt.training.raptr import RaptrSchedule, block_flops, recalibrate, saved_flops
 
 _SEEDS = range(5)
-_T_95 = 2.776
-"""Student's t for five pairs."""
 _IMAGES, _EPOCH_STEPS = 5000, 10
 """Images kept; steps of what the training loop calls an epoch: no image repeats before all were used."""
 _OTHER = {"inverse": "inverse_sqrt", "inverse_sqrt": "inverse"}
@@ -127,9 +126,9 @@ def table(rows: list[dict[str, Any]]) -> None:
         text = f"{name:23} n {len(seeds)}"
         for measure in ("recalibrated", "as_trained"):
             text += f"   {measure} {100 * fmean(own[seed][measure] for seed in seeds):.2f}"
-            gains = [100 * (ours[seed][measure] - own[seed][measure]) for seed in seeds]
-            if len(seeds) == len(_SEEDS):
-                text += f" (raptr {fmean(gains):+.2f} +- {_T_95 * stdev(gains) / len(gains) ** 0.5:.2f})"
+            first, other = ({seed: 100 * row[measure] for seed, row in each.items()} for each in (ours, own))
+            if len(seeds) == len(_SEEDS) and (ahead := paired(first, other)):
+                text += f" (raptr {ahead[0]:+.2f} +- {ahead[1]:.2f})"
         flops, cpu, wall = (fmean(own[seed][key] for seed in seeds) for key in ("flops", "cpu_s", "wall_s"))
         print(f"{text}   {flops / 1e12:.3f} TFLOP  {cpu:.0f} CPU s  {wall:.0f} s")
 

@@ -92,7 +92,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=10)
     given = arguments.parse_args()
     keys = ("seed", "steps", "fraction", "rule", "way", "workers", "rounds", "batch_size", "scorer_batch")
-    journal = Journal(path=given.results, keys=(*keys, "model", "size"))
+    journal = Journal(path=given.results, keys=(*keys, "model", "size", "proxy"))
     for ctx in contexts(given):
         batch = ctx.config.initialise.batch_size
         shared = common(ctx.config) | {"workers": given.workers, "rounds": given.rounds, "scorer_batch": batch}
@@ -103,8 +103,8 @@ def main() -> None:
         problem = problem_of(ctx) if missing else None
         for cell in missing:
             assert problem is not None
-            name = f"{cell['way']}-{given.workers}-{given.rounds}-{batch}-seed{ctx.config.seed}"
-            scored = trajectory(problem, cell["way"], given.workers, given.rounds, journal.scorer(name))
+            path = journal.scorer(ctx.config, f"{cell['way']}-{given.workers}-{given.rounds}-seed{ctx.config.seed}")
+            scored = trajectory(problem, cell["way"], given.workers, given.rounds, path)
             journal.measure(cell, partial(measured, problem, scored, cell, given.rounds))
 
 

@@ -132,6 +132,21 @@ def test_a_killed_process_of_another_machine_is_replaced_when_its_lease_expires(
     assert end_of(second) == "made {'count': 2}"
 
 
+def test_work_that_takes_longer_than_a_lease_without_a_sign_is_left_to_its_process(
+    start: Start, tmp_path: Path
+) -> None:
+    """On another machine, where only its beat tells that it lives."""
+    first = start(machine="another")
+    assert line_of(first) == "works"
+    second = start(expire_s=3)
+    assert "waits for" in line_of(second)
+    time.sleep(6)
+    (tmp_path / "go").touch()
+    assert end_of(first) == "made {'count': 2}"
+    assert line_of(second).startswith("demo up to date")
+    assert end_of(second) == "found {'count': 2}"
+
+
 def test_a_suspended_process_leaves_its_work_to_the_one_that_took_over(start: Start, tmp_path: Path) -> None:
     first = start()
     assert line_of(first) == "works"
@@ -164,7 +179,9 @@ def test_a_late_beat_does_not_bring_back_a_claim_that_was_removed(
 
         monkeypatch.setattr(store, "size", removed_after)
         assert looked.wait(30)
+        deadline = time.monotonic() + 30
         while not store.list("stage/key/lease-"):  # the late beat
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         monkeypatch.setattr(store, "size", size)
         with pytest.raises(lease.LostLeaseError):

@@ -126,7 +126,7 @@ def test_unreachable_store_is_transient_within_the_set_time(
     begin = time.monotonic()
     with pytest.raises(TransientError, match=r"s3://bucket/x.* unreachable .*\n  -> ") as caught:
         operation(store)
-    assert 0.5 <= time.monotonic() - begin < 2
+    assert 0.5 <= time.monotonic() - begin < 20  # by default a minute
     assert caught.value.exit_code == 3
     assert sum(store.traffic.requests.values()) > 1
     assert sum(store.traffic.written.values()) == 0
@@ -138,7 +138,7 @@ def test_silent_server_is_transient(settings: pytest.MonkeyPatch) -> None:
         begin = time.monotonic()
         with pytest.raises(TransientError, match="ReadTimeoutError"):
             open_store("s3://bucket/x").read("y", kind="data")
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 20  # by default half a minute for each attempt
 
 
 def test_http_instead_of_https_is_a_usage_error(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +182,7 @@ def test_listing_of_more_than_a_page_counts_its_requests(s3: str) -> None:
 
 ANSWERS = {
     "busy": b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nbusy",
+    "slower": b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nslow",
     "skewed": b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
     b"<Error><Code>RequestTimeTooSkewed</Code><Message>too far</Message></Error>",
     "full": b"HTTP/1.1 507 Insufficient Storage\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
@@ -252,7 +253,7 @@ def flaky(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iter
         relay.close()
 
 
-@pytest.mark.parametrize("fault", ["drop", "busy", "cut"])
+@pytest.mark.parametrize("fault", ["drop", "busy", "slower", "cut"])
 def test_broken_answers_are_retried_and_every_attempt_is_counted(
     s3: str, flaky: Callable[[list[str]], None], fault: str
 ) -> None:

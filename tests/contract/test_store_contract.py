@@ -63,7 +63,15 @@ def test_second_write_replaces_the_object(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("start", "length", "expected"),
-    [(0, 3, b"012"), (4, 3, b"456"), (9, 1, b"9"), (7, None, b"789"), (0, 10, b"0123456789"), (3, 0, b"")],
+    [
+        (0, 3, b"012"),
+        (4, 3, b"456"),
+        (9, 1, b"9"),
+        (7, None, b"789"),
+        (0, 10, b"0123456789"),
+        (3, 0, b""),
+        (10, 0, b""),
+    ],
 )
 def test_range_transfers_its_bytes_only(store: Store, start: int, length: int | None, expected: bytes) -> None:
     store.write("x", b"0123456789", kind="data")

@@ -17,8 +17,10 @@ from lipt.stages.evaluate import evaluate
 from lipt.stages.group import group
 from lipt.stages.initialise import initialise
 from lipt.stages.merge import merge
+from lipt.stages.pretrain import pretrain
 from lipt.stages.score import score as score_stage
 from lipt.stages.select import select
+from lipt.stages.train import train
 from tests.tiny import tiny_context
 
 DATASET = Artifact(stage="ingest", key="0", inputs=(), settings={"digest": "0"}, files={}, summary={"train": 100})
@@ -92,3 +94,80 @@ def test_selections_with_one_address_run_one_algorithm(tmp_path: Path) -> None:
     assert selected(None)[1] == "dual"
     assert selected({"width": 2})[1] == "ccs"
     assert selected({"width": 2})[0] != selected(None)[0]
+
+
+SUBSET = replace(DATASET, stage="select", settings={"select": {"algorithm": "ccs"}}, summary={"count": 10})
+NETWORK = "initialise pretrain merge score train evaluate"
+SEEN = f"{NETWORK} select"
+
+
+def keys(folder: Path, changes: dict[str, Any]) -> dict[str, str]:
+    """The keys of all stages, each with the same inputs."""
+    ctx = tiny_context(folder, changes)
+    stages = {
+        "dispatch": dispatch(ctx, DATASET),
+        "initialise": initialise(ctx, DATASET),
+        "pretrain": pretrain(ctx, DATASET, DATASET, DATASET, index=0),
+        "merge": merge(ctx, DATASET, DATASET, DATASET, [JIGSAW]),
+        "score": score_stage(ctx, DATASET, [DATASET]),
+        "select": select(ctx, DATASET, [DATASET]),
+        "train": train(ctx, DATASET, SUBSET),
+        "evaluate": evaluate(ctx, DATASET, DATASET),
+    }
+    return {name: stage.key for name, stage in stages.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        ({"seed": 1}, f"{SEEN} dispatch".replace(" evaluate", "")),
+        ({"precision": "bf16"}, NETWORK.replace(" evaluate", "")),
+        ({"model": {"width": 8}}, NETWORK),
+        *(({"data": {name: value}}, SEEN) for name, value in [
+            ("flip", True), ("crop_padding", 2), ("image_size", 16), ("resident_mb", 0.0)
+        ]),
+        ({"data": {"crop": "resized", "image_size": 8}}, SEEN),
+        ({"data": {"validation_fraction": 0.2}}, f"{SEEN} dispatch"),
+        *(({"initialise": {name: value}}, "initialise") for name, value in [
+            ("epochs", 2), ("lr", 0.2), ("batch_size", 64), ("raptr", {}), ("raptr", {"rescale": "inverse_sqrt"})
+        ]),
+        *(({"dispatch": {name: value}}, "dispatch") for name, value in [
+            ("jigsaws", 2), ("batches", 2), ("stratified", False)
+        ]),
+        ({"dispatch": {"batch_size": 64}}, "dispatch pretrain"),
+        *(({"pretrain": {name: value}}, "pretrain") for name, value in [
+            ("passes", 3), ("lr", 0.2), ("augment", "none"), ("num_ops", 2), ("magnitude", 5), ("prune", "snip"),
+            ("density", [0.5, 0.5]), ("prune_scope", "layer"),
+        ]),
+        *(({"merge": {name: value}}, "merge") for name, value in [
+            ("method", "greedy"), ("search", "grid"), ("batchnorm", "averaged"), ("fallback", False),
+            ("search_images", 32), ("confirmation_images", 50), ("recalibration_images", 16),
+        ]),
+        *(({"score": {name: value}}, "score") for name, value in [("top_classes", 3), ("stored_precision", "bf16")]),
+        *(({"select": {name: value}}, "select") for name, value in [
+            ("algorithm", "herding"), ("fraction", 0.2), ("balanced", False), ("options", {"score": "el2n"})
+        ]),
+        *(({"train": {name: value}}, "train") for name, value in [
+            ("epochs", 3), ("steps", 9), ("epoch_fraction", 0.05), ("draw", "infobatch"), ("prune_probability", 0.4),
+            ("top_share", 0.5), ("lr", 0.2), ("batch_size", 64), ("start", "continue"), ("reselect_every", 2),
+            ("raptr", {}), ("use_weights", False),
+        ]),
+        *((changes, "") for changes in [
+            {"name": "other"}, {"processes": 2}, {"merge": {"quorum": 1.0}}, {"train": {"random_baseline": False}},
+            {"train": {"checkpoint_s": 5}}, {"train": {"nodes": 2}}, {"compare": {"seeds": [3]}},
+        ]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_setting_is_in_the_addresses_of_the_stages_that_it_changes(
+    changes: dict[str, Any], stages: str, tmp_path: Path
+) -> None:
+    """Without it, a stage would be taken for finished that was made with another value. Inputs count besides."""
+    before, after = keys(tmp_path, {}), keys(tmp_path, changes)
+    assert {name for name in before if before[name] != after[name]} == set(stages.split())
+
+
+def test_a_selection_that_is_repeated_in_training_counts_for_the_training(tmp_path: Path) -> None:
+    again = {"train": {"reselect_every": 2}}
+    other = again | {"select": {"fraction": 0.2}}
+    assert keys(tmp_path, again)["train"] != keys(tmp_path, other)["train"]

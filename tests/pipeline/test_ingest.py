@@ -14,7 +14,9 @@ from lipt.config import Data, parse_config
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import Reporter
 from lipt.runtime.context import Context
+from lipt.runtime.workspace import Workspace
 from lipt.stages.ingest import ingest, write_chunks
+from tests.tiny import demo_stage
 from tests.unit.data.sources.files import image, tree
 from tests.unit.data.sources.test_names import tar
 
@@ -71,12 +73,14 @@ def test_a_chunk_store_that_was_moved_is_read_where_it_is_now(tmp_path: Path, pe
     data = parse_config({"data": {"source": str(pets)}}).data
     write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
     before = ingest(context(tmp_path, tmp_path / "store")).make()
+    made = demo_stage(context(tmp_path, tmp_path / "store").workspace, lambda _attempt: {}, inputs=[before]).make()
     shutil.move(tmp_path / "store", tmp_path / "fast")
     ctx = context(tmp_path, tmp_path / "fast")
     after = ingest(ctx).make()
     assert after.ref == before.ref
     assert after.summary["location"] == f"file://{tmp_path}/fast"
     assert ctx.workspace.get(after.ref) == after
+    assert Workspace(f"{tmp_path}/runs").find(made.ref) == made  # what was made from it is not made again
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "train-00000.tar", "test.index.parquet"])

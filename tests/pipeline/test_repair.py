@@ -175,6 +175,30 @@ def test_what_is_made_from_something_that_came_out_otherwise_is_made_again(tmp_p
     assert Workspace(str(tmp_path)).find(third.ref) is None
 
 
+def test_a_checkpoint_is_not_continued_on_an_input_that_came_out_otherwise(tmp_path: Path) -> None:
+    """Otherwise a training would go on with weights that were trained on another subset."""
+    workspace, found = Workspace(str(tmp_path)), list[bytes | None]()
+
+    def first(data: bytes) -> Artifact:
+        def body(attempt: Attempt) -> dict[str, Any]:
+            attempt.put("out.bin", data, kind="model")
+            return {}
+
+        return demo_stage(workspace, body, name="first").make()
+
+    def interrupted(attempt: Attempt) -> dict[str, Any]:
+        found.append(attempt.load_checkpoint())
+        attempt.save_checkpoint(f"epoch {len(found)}".encode())
+        raise KeyboardInterrupt
+
+    for data in (b"one", b"one", b"1", b"1"):
+        made = first(data)
+        with pytest.raises(KeyboardInterrupt):
+            demo_stage(workspace, interrupted, name="second", inputs=[made]).make()
+        (tmp_path / made.ref / "out.bin").unlink()
+    assert found == [None, b"epoch 1", None, b"epoch 3"]
+
+
 def test_a_lost_record_of_cost_is_made_again_with_its_stage(copied: Path) -> None:
     """A report without it would lie."""
     lost, _ = sorted(copied.glob("pretrain/*/cost.json"))
@@ -190,4 +214,4 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
     assert attempt.load_checkpoint() == bytes(1000)
     flip(tmp_path / "demo/0/checkpoint")
     assert attempt.load_checkpoint() is None
-    assert "damaged: starts from its beginning" in said.getvalue()
+    assert "its checkpoint is damaged, or of other inputs: starts from its beginning" in said.getvalue()

@@ -91,7 +91,7 @@ def test_the_second_box_waits_and_starts_no_pods(
     monkeypatch.setattr(workers, "running_arguments", lambda _here, _stage: [])
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(pretrain_box, runs[0])
-        while not jobs:
+        while not jobs and not first.done():
             time.sleep(0.02)
         second = threads.submit(pretrain_box, runs[1])
         assert (first.result(), second.result()) == ((3, 3), (3, 3))

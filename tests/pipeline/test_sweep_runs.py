@@ -13,8 +13,9 @@ import pytest
 from lipt.adapters.cluster.api import MissingError
 from lipt.adapters.cluster.engine import BoxState, RunState
 from lipt.adapters.store import Store, open_store
+from lipt.adapters.store.file import FileStore
 from lipt.config import Config, Sweep, make_sweep, parse_config
-from lipt.errors import RunError, UsageError
+from lipt.errors import RunError, TransientError, UsageError
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.sweep import run_sweep
 from lipt.flow.variants import variants
@@ -185,6 +186,29 @@ def test_runs_in_progress_are_found_again(tmp_path: Path) -> None:
         second.run(lambda _: None)
     assert len(engine.started) == 2
     assert said[-2].endswith("is in progress")
+
+
+def test_a_run_whose_handle_cannot_be_stored_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else would lead to it."""
+
+    def write(self: FileStore, key: str, data: bytes) -> None:
+        raise TransientError("the store is away", "try again")
+
+    monkeypatch.setattr(FileStore, "_write", write)
+    said: list[str] = []
+    with pytest.raises(TransientError):
+        runs(tmp_path, Engine(), said=said).run(lambda _: None)
+    assert said == ["these runs go on, and the same command finds them: argo/vision/tiny-1"]
+
+
+def test_a_run_by_another_version_leaves_no_report(
+    made: tuple[Path, Engine, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image of the pipeline has another version of lipt than this machine."""
+    monkeypatch.setattr("lipt.pods.sweep.__version__", "0.0.9")
+    monkeypatch.setattr("tests.pipeline.test_sweep_runs.run_with_baseline", lambda _ctx: None)  # its report is there
+    with pytest.raises(RunError, match=r"but the workspace has no report of it by lipt 0\.0\.9"):
+        runs(made[0], Engine(), at_once=20).run(lambda _: None)
 
 
 def test_a_point_that_cannot_run_is_named_before_the_first_run(tmp_path: Path) -> None:

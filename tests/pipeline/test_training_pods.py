@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,11 +185,51 @@ def test_a_box_without_a_gpu_lets_one_pod_train_and_evaluate(tmp_path: Path, mon
     assert job.codes == [[0, 0], []]
 
 
+def test_a_result_that_was_left_counts_only_for_the_same_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its box was stopped before it could read it; until the box comes back, an input may have been made again."""
+    ctx, ran = tiny_context(tmp_path), list[int]()
+    left = b'{"made_from": ["a"], "summary": {"of": "a"}}'
+
+    def run_job(*_args: Any, completions: int, **_job: Any) -> dict[int, str]:
+        ran.append(completions)
+        ctx.workspace.store.write("train/0/result.json", left.replace(b'"a"', b'"b"'), kind="other")
+        return {}
+
+    monkeypatch.setattr(training, "run_job", run_job)
+    for now in ("a", "b"):
+        ctx.workspace.store.write("train/0/result.json", left, kind="other")
+        result = training._start(HERE, PODS)(ctx, {"ref": "train/0", "made_from": [now]}, 2)
+        assert result is not None
+        assert result["summary"] == {"of": now}
+    assert ran == [2]
+    assert not ctx.workspace.store.list("train/")
+
+
 def test_pods_that_do_not_meet_try_again() -> None:
     with pytest.raises(TransientError, match="pod 0 of 3: not there in time: 1, 2"):
         Peers.meet(0, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
     with pytest.raises(TransientError, match=r"pod 1 of 3: 127\.0\.0\.1 cannot be reached"):
         Peers.meet(1, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
+
+
+@pytest.mark.parametrize("said", ["7\n", "0\n", "-1\n", "GET / HTTP/1.1\n", ""])
+def test_a_stranger_is_no_pod(said: str) -> None:
+    """A scan of ports, or a pod of another Job at an address that was given out again."""
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=10)
+        while True:
+            with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(said.encode())
+                stranger.shutdown(socket.SHUT_WR)
+                assert stranger.recv(100) == b""
+                break
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=10)
+        assert first.result().endpoint == second.endpoint
+        first.result().finish()
+    second.finish()
 
 
 def test_a_pod_that_starts_again_after_the_training_waits_for_nobody(tmp_path: Path) -> None:

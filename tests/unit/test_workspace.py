@@ -148,3 +148,44 @@ def test_the_reporter_says_one_line_per_stage() -> None:
         "merge                 1.2 s  accuracy 50.00%  kept 1,200",
         "score             up to date  models 1",
     ]
+
+
+def test_a_damaged_transfer_is_repeated(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored is whole: nothing is marked as damaged."""
+    made = make(workspace, {"a": 1})
+    attempt = Attempt(ctx=bare_context(workspace, Reporter(io.StringIO())), ref="x/y", label="x")
+    read, answers = attempt.store.read, [b"resuIt"]
+    monkeypatch.setattr(attempt.store, "read", lambda key, **how: answers.pop() if answers else read(key, **how))
+    assert attempt.read(made, "out.bin", kind="model") == b"result"
+    assert workspace.find(made.ref) == made
+
+
+def test_while_a_stage_is_made_again_it_is_not_finished(workspace: Workspace) -> None:
+    """A process that looks meanwhile could read files of two attempts."""
+    made = make(workspace, {"a": 1})
+    workspace.store.delete(f"{made.ref}/cost.json")
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        with pytest.raises(MissingObjectError):
+            workspace.get(made.ref)
+        attempt.put("out.bin", b"result", kind="model")
+        return {"value": 1}
+
+    assert make(workspace, {"a": 1}, body=body) == made
+
+
+def test_a_process_that_lost_its_lease_writes_nothing(workspace: Workspace) -> None:
+    """It was suspended, and another process does the stage now: a late file would not fit the other's record."""
+    seen: list[int | None] = []
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        seen.append(workspace.store.size(f"{attempt.ref}/out.bin"))
+        if len(seen) == 1:
+            for claim in workspace.store.list(f"{attempt.ref}/lease-"):
+                workspace.store.delete(claim)
+            attempt.put("out.bin", b"late", kind="model")
+        attempt.put("out.bin", b"result", kind="model")
+        return {}
+
+    make(workspace, {"a": 1}, body=body)
+    assert seen == [None, None]

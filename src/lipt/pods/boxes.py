@@ -155,8 +155,7 @@ def pretrain_box(address: str) -> tuple[int, int]:
 
     may_fail = count - quorum_of(ctx.config)
     for index, why in spread(spec, address, ctx, "pretrain", range(count), stage_of=jigsaw, may_fail=may_fail).items():
-        if jigsaw(index).find() is None:
-            note_loss(ctx, prepared, index, why, overwrite=False)
+        note_loss(ctx, prepared, index, why, overwrite=False)
     jigsaws, failures = arrived(ctx, prepared)
     for index, why in failures.items():
         ctx.reporter.say(f"pretrain[{index}] lost: {why}")

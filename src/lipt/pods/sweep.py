@@ -187,6 +187,7 @@ class SweepRuns:
             run, verb = self._in_progress(store, key), "is in progress"
             if run is None:
                 run, verb = self.client.submit(self._config_name, self._parameters[key]), "has started"
+                self._running[key] = run  # first: if the store fails now, the error names the run
                 store.write(_handle_key(key), f"{self.place}/{run}".encode(), kind="other")
             self._running[key] = run
             self.say(f"{self._tell(key, run)} {verb}")
@@ -213,7 +214,7 @@ class SweepRuns:
             run = self._running.pop(key)
             why = _reason(state) if state.phase == "Failed" else ""
             if not why and not self._read(store, key):
-                why = "it has ended, but the workspace has no report of it"
+                why = f"it has ended, but the workspace has no report of it by lipt {__version__}"
             if why:
                 self._failed[key] = f"{self._tell(key, run)}: {why}"
             self.say(self._failed.get(key) or f"{self._tell(key, run)} has finished: {self._progress()}")

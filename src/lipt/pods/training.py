@@ -43,7 +43,8 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             UnexpectedError: a pod hit a bug.
         """
         store, key = ctx.workspace.store, f"{asked['ref']}/{_RESULT}"
-        if found := _read(store, key):  # left for an earlier attempt of this box
+        found = _read(store, key)  # left for an earlier attempt of this box
+        if found and found["made_from"] == asked["made_from"]:  # else an input was made again and has changed
             return found
         name = asked["ref"].partition("/")[0]
         address = save_spec(ctx.config.workspace, asked | {"config": ctx.config.model_dump(mode="json")})

@@ -115,7 +115,7 @@ def spread(
     merged: str | None = None,
 ) -> dict[int, str]:
     """Do what is missing of the items in worker pods, or in this process without a cluster; returns the reason for
-    each lost item. If the box of another run does so already, this one waits, and then does what is still missing.
+    each item that is still missing then. If the box of another run does so already, this one waits first.
 
     Args:
         stage_of: the stage of an item.
@@ -131,12 +131,16 @@ def spread(
     if here is None or spec.pods is None:
         try:
             worker(address, stage, missing, merged)
+            return {}
         except RunError as error:
-            return dict.fromkeys(missing, error.message)
-        return {}
-    with stage_of(items[0]).leased("box"):
-        missing = [item for item in missing if stage_of(item).find() is None]
-        return _in_pods(spec.pods, here, address, ctx, stage, missing, may_fail, merged) if missing else {}
+            lost = dict.fromkeys(missing, error.message)
+    else:
+        with stage_of(items[0]).leased("box"):
+            missing = [item for item in missing if stage_of(item).find() is None]
+            for item in missing:  # a reason of an earlier attempt would hide the one of this
+                ctx.workspace.store.delete(f"{stage_of(item).ref}/{_LOST}")
+            lost = _in_pods(spec.pods, here, address, ctx, stage, missing, may_fail, merged) if missing else {}
+    return {item: why for item, why in lost.items() if stage_of(item).find() is None}
 
 
 def _in_pods(

@@ -2,17 +2,17 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lipt.adapters.store import Kind, MissingObjectError, Store, open_store
 from lipt.errors import RunError
 from lipt.ledger import Cost, peak_memory_bytes
-from lipt.runtime.artifact import CHECKPOINT, Artifact, File
+from lipt.runtime.artifact import CHECKPOINT, Artifact, File, canonical_json
 from lipt.runtime.context import Context
 from lipt.runtime.lease import Lease
 
-_DIGEST_BYTES = 32  # a checkpoint begins with the SHA-256 of the rest
+_DIGEST_BYTES = 32  # a checkpoint begins with its digest
 
 
 @dataclass(kw_only=True)
@@ -27,6 +27,8 @@ class Attempt:
     flops: int = 0
     earlier: Cost = field(default_factory=Cost)
     """The cost of interrupted attempts, as their last checkpoint recorded it."""
+    made_from: Sequence[str] = ()
+    """`contents` of the inputs. The checkpoint of an attempt on other contents is not continued."""
     peak_bytes: int | None = None
     """The largest memory of the processes that did the work; None: this process did it."""
 
@@ -80,7 +82,7 @@ class Attempt:
 
     def save_checkpoint(self, data: bytes) -> None:
         """Replace the checkpoint; it is removed when the attempt finishes."""
-        self._write(CHECKPOINT, hashlib.sha256(data).digest() + data, kind="model")
+        self._write(CHECKPOINT, self._digest(data) + data, kind="model")
 
     def _write(self, name: str, data: bytes, *, kind: Kind) -> None:
         if self.lease:
@@ -88,16 +90,24 @@ class Attempt:
         self.store.write(f"{self.ref}/{name}", data, kind=kind)
 
     def load_checkpoint(self) -> bytes | None:
-        """The checkpoint of an interrupted attempt; None if there is none, or if it is damaged."""
+        """The checkpoint of an interrupted attempt; None if there is none, if it is damaged, or if an input was made
+        again since then and has changed.
+        """
         try:
             stored = self.store.read(f"{self.ref}/{CHECKPOINT}", kind="model")
         except MissingObjectError:
             return None
         digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
-        if hashlib.sha256(data).digest() == digest:
+        if self._digest(data) == digest:
             return data
-        self.reporter.say(f"{self.label:<16}  its checkpoint is damaged: starts from its beginning")
+        self.reporter.say(f"{self.label:<16}  its checkpoint is damaged, or of other inputs: starts from its beginning")
         return None
+
+    def _digest(self, checkpoint: bytes) -> bytes:
+        """Of a checkpoint and what it was made from, in whatever order the inputs are given."""
+        digest = hashlib.sha256(canonical_json(sorted(self.made_from)))
+        digest.update(checkpoint)
+        return digest.digest()
 
     def cost(self) -> Cost:
         """The cost so far, including that of interrupted attempts."""

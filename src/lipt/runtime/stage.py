@@ -83,10 +83,10 @@ class Stage:
             import torch
 
             torch.cuda.reset_peak_memory_stats()
-        attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label, lease=lease)
+        made_from = tuple(artifact.contents for artifact in self.inputs)
+        attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label, lease=lease, made_from=made_from)
         with _announced(reporter, self.label), workspace.repairing(self.inputs), reproducible(self.ctx.device):
             summary = self.body(attempt)
-        made_from = tuple(artifact.contents for artifact in self.inputs)
         artifact = self._artifact(files=attempt.files, summary=summary, made_from=made_from)
         cost = attempt.cost()
         cost.ended = time.time()

@@ -40,7 +40,7 @@ class FileStore(Store):
         with self._explained(key):
             try:
                 with open(self.root / key, "rb") as file:
-                    if start and start >= os.fstat(file.fileno()).st_size:
+                    if start and length != 0 and start >= os.fstat(file.fileno()).st_size:
                         raise self._too_short(key, start, length)
                     file.seek(start)
                     data = file.read() if length is None else file.read(length)

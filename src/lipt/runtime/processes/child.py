@@ -96,17 +96,25 @@ SharedBody = Callable[..., Summary]
 
 
 def run_stage(
-    ctx: Context, processes: ProcessGroup, *, work: str, ref: str, label: str, inputs: Any, options: Any
+    ctx: Context,
+    processes: ProcessGroup,
+    *,
+    work: str,
+    ref: str,
+    label: str,
+    inputs: Any,
+    made_from: list[str],
+    options: Any,
 ) -> Any:
     """Run the body of a stage in this process. Returns its summary, files and cost for the parent."""
-    attempt = Attempt(ctx=ctx, ref=ref, label=label)
+    attempt = Attempt(ctx=ctx, ref=ref, label=label, made_from=made_from)
     found = {key: ctx.workspace.get(ref) if ref else None for key, ref in inputs.items()}
     with reproducible(ctx.device), ctx.workspace.repairing(artifact for artifact in found.values() if artifact):
         summary = resolve_name(work)(ctx, attempt, found, processes, **options)
     cost = total_cost(attempt, processes.ranks)
     cost.wall_s = attempt.earlier.wall_s  # the parent's clock runs already
     files = {key: asdict(file) for key, file in attempt.files.items()}
-    return {"summary": summary, "files": files, "cost": asdict(cost)}
+    return {"summary": summary, "files": files, "cost": asdict(cost), "made_from": made_from}
 
 
 def run_rank() -> None:

@@ -90,6 +90,7 @@ def _request(attempt: Attempt, work: SharedBody, inputs: Inputs, options: dict[s
         "ref": attempt.ref,
         "label": attempt.label,
         "inputs": {key: artifact.ref if artifact else None for key, artifact in inputs.items()},
+        "made_from": list(attempt.made_from),
         "options": options,
     }
 

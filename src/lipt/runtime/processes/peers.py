@@ -120,8 +120,12 @@ def _gather(count: int, port: int, deadline: float) -> Peers:
             raise TransientError(f"pod 0 of {count}: not there in time: {missing}", "see why they wait") from None
         _probe(connection)
         try:
-            found[int(_line(connection))] = connection
+            index = int(_line(connection))
         except (OSError, ValueError):
+            index = 0
+        if 0 < index < count:
+            found[index] = connection
+        else:  # none of these pods
             connection.close()
         for index in [index for index, one in found.items() if select.select([one], [], [], 0)[0]]:
             del found[index]  # it has ended
