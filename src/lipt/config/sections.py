@@ -233,7 +233,7 @@ class Train(Section):
     """Main training on the subset, and the trained budget."""
 
     epochs: PositiveInt = 200
-    """Passes over the subset, or over what `epoch_fraction` draws from it."""
+    """Passes over the subset, or over what `epoch_fraction` draws from it. Excludes `steps`."""
     steps: PositiveInt | None = None
     """Optimiser steps in place of `epochs`: runs with equal steps and `batch_size` see about equally many images,
     whatever they keep. (The batches of an epoch are equal up to one image, so they can be a little smaller.) The last
@@ -274,6 +274,15 @@ class Train(Section):
     is random, train on fresh draws from all data (RS2) instead, from random weights."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; does not change the result."""
+
+    @model_validator(mode="after")
+    def _has_one_length(self) -> Self:
+        if self.steps is not None and self.epochs != type(self).model_fields["epochs"].default:
+            raise ValueError(
+                f"train.epochs ({self.epochs}) and train.steps ({self.steps}) both set the length of the training: "
+                "remove one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _draw_fits(self) -> Self:
