@@ -103,6 +103,21 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     assert "No comparison shows a difference." in ended.stdout
 
 
+def test_runs_of_one_name_are_told_apart_by_their_workspaces(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder / "runs/reports", tmp_path / "copy/runs/reports")
+    name, other = (str(run["run"]) for run in runs_of(folder))
+    places = [f"{folder}/runs/reports/{name}", f"copy/runs/reports/{name}", f"{folder}/runs/reports/{other}"]
+    ended = lipt("report", *places)
+    names = [f"{name}, {folder.name}/runs", f"{name}, copy/runs", other]
+    assert all(f"Class-balanced random [{each}]" in ended.stdout for each in names), ended.stderr
+    page = Path(ended.stdout.splitlines()[-1]).read_text()
+    for each, place in zip(names, places, strict=True):
+        assert f'<a href="file://{Path(place).absolute()}/report.html">{each}</a>' in page
+
+
 def test_a_run_that_is_named_twice_is_shown_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     once, twice = (lipt("report", *[str(folder / "a.yaml")] * times).stdout for times in (1, 2))
