@@ -38,7 +38,8 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
         first, *others = written.seeds
         click.echo(
             f"lipt: seed {first} of the comparison made this subset\n"
-            f"  -> of another seed: lipt run {quote(config_path)} --set seed={others[0]}, then lipt export with this --set",
+            f"  -> of another seed: lipt run {quote(config_path)} --set seed={others[0]}, "
+            "then lipt export with this --set",
             err=True,
         )
     if output == "json":

@@ -4,7 +4,10 @@ Positions refer to the global order of the data set. It is a stratified shuffle:
 has its share, within about one sample. So a window is a stratified sample, and reading it takes one range request.
 """
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from lipt.errors import RunError
@@ -25,7 +28,9 @@ def split(n: int, validation_fraction: float, *, seed: int) -> tuple[Positions, 
     return order[:num_validation], order[num_validation:]
 
 
-def with_each_class(labels_N: Positions, validation: Positions, candidates: Positions) -> tuple[Positions, Positions]:
+def with_each_class(
+    labels_N: npt.NDArray[np.integer[Any]], validation: Positions, candidates: Positions
+) -> tuple[Positions, Positions]:
     """The same split, but each class has a candidate, because a network cannot learn a class from no image.
 
     Images of classes without a candidate, usually classes of one image, leave the validation part in exchange for

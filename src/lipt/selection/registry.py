@@ -135,8 +135,8 @@ def register(
     """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
 
     Its docstring becomes a row of docs/reference/algorithms.md; CONTRIBUTING.md shows the form. The other arguments are
-    its `Requirements`; `logits` and `features` only count if `models` is above 0. `memory` is as in `Registered`; without
-    it nothing grows faster than the outputs. `by_value` maps values of the option `option` to other requirements.
+    its `Requirements`; `logits` and `features` only count if `models` is above 0. `memory` is as in `Registered`, for
+    algorithms that hold more than the outputs. `by_value` maps values of the option `option` to other requirements.
     """
     needs = Requirements(
         models=models,

@@ -150,7 +150,12 @@ def test_all_unreadable_images_are_named_at_once(broken: dict[str, list[int]], n
     memory, told = Memory(), list[tuple[int, int]]()
     with pytest.raises(RunError) as error:
         write_dataset(
-            Broken(broken), memory.put, seed=0, test_fraction=0.2, chunk_bytes=20_000, progress=lambda *n: told.append(n)
+            Broken(broken),
+            memory.put,
+            seed=0,
+            test_fraction=0.2,
+            chunk_bytes=20_000,
+            progress=lambda *n: told.append(n),
         )
     assert all(f"{split}/{i} is not readable" in error.value.message for split in broken for i in broken[split])
     assert error.value.message.startswith("3 images cannot be ingested: ") == (named == 3)
@@ -169,7 +174,7 @@ def test_many_unreadable_images_are_counted_and_some_of_them_named() -> None:
         write(Memory(), Broken({"train": list(range(120))}))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("lipt.data.chunks.ingest._COUNTED", 10)
-        with pytest.raises(RunError, match="^10 or more images cannot be ingested"):
+        with pytest.raises(RunError, match=r"^10 or more images cannot be ingested"):
             write(Memory(), Broken({"train": list(range(120))}))
 
 
