@@ -88,7 +88,7 @@ def test_two_lengths_of_the_training_are_refused(tmp_path: Path) -> None:
     path.write_text("train:\n  epochs: 3\n  steps: 7\n")
     with pytest.raises(UsageError, match=r"train.epochs \(3\) and train.steps \(7\) both set the length"):
         load_config(str(path))
-    with pytest.raises(UsageError, match="--set train.steps=7 and --set train.epochs=3 both set the length"):
+    with pytest.raises(UsageError, match=r"--set train.steps=7 and --set train.epochs=3 both set the length"):
         load_config(None, ["train.steps=7", "train.epochs=3"])
 
 
@@ -193,6 +193,9 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
         ("score={model: trajectory, disjoint: true, runs: 1}", "score.disjoint needs score.model: trajectory and"),
         ("score={disjoint: true}", "score.disjoint needs score.model: trajectory and score.runs: 2 or more"),
         ("train.prune_probability=1", "train.prune_probability is 1; it should be less than 1"),
+        ("initialise.lr=1e300", "initialise.lr is 1e+300; it should be less than or equal to 1000"),
+        ("pretrain.lr=1e300", "pretrain.lr is 1e+300; it should be less than or equal to 1000"),
+        ("train.lr=1e300", "train.lr is 1e+300; it should be less than or equal to 1000"),
         ("train.lr=.inf", "train.lr is inf; it should be a finite number"),
         ("data.crop=resized", "data.crop: resized needs data.image_size, the side of the crops: 224 for ImageNet"),
         ("data.chunk_mb=.inf", "it should be a finite number"),

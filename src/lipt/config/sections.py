@@ -79,7 +79,7 @@ class Initialise(Section):
 
     epochs: int = Field(1, ge=0)
     """Passes over all candidates; 0: random weights. The paper trains for fewer than 3."""
-    lr: float = Field(0.1, gt=0)
+    lr: float = Field(0.1, gt=0, le=1000)
     """Learning rate, constant."""
     batch_size: PositiveInt = 256
     """Images per step."""
@@ -105,7 +105,7 @@ class Pretrain(Section):
 
     passes: PositiveInt = 5
     """K, passes over the shard."""
-    lr: float = Field(0.01, gt=0)
+    lr: float = Field(0.01, gt=0, le=1000)
     """Learning rate, constant."""
     augment: Augmentation = "randaugment"
     """`randaugment`: random operations, in place of shift and flip. `standard`: as in the main
@@ -253,7 +253,7 @@ class Train(Section):
     first_losses: Literal["none", "trajectory"] = "none"
     """Losses before the training has seen a sample. `none`: such samples are drawn first. `trajectory`: from the last
     epoch of the models of `score.model: trajectory`."""
-    lr: float = Field(0.1, gt=0)
+    lr: float = Field(0.1, gt=0, le=1000)
     """Learning rate at the start; it falls to 0 along a cosine."""
     batch_size: PositiveInt = 256
     """Images per step."""
