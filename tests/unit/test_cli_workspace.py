@@ -242,6 +242,24 @@ def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) 
     assert "would run" not in lipt("run", str(folder / "a.yaml"), "--dry-run").stderr
 
 
+def test_gc_removes_what_killed_processes_left_half_written(folder: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(folder / "runs", runs)
+    old, young = runs / "train/.lipt-tmp-0", runs / "select/.lipt-tmp-1"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    shown = lipt("gc", str(runs), "--dry-run").stdout.splitlines()
+    assert [shown[0].split()[0], shown[-1]] == [
+        "train/.lipt-tmp-0",
+        "0 artifacts, 0 B, and 1 half-written file, 4 B, nothing removed",
+    ]
+    assert old.exists()
+    removed = json.loads(lipt("gc", str(runs), "--yes", "-o", "json").stdout)
+    assert removed == {"removed": True, "artifacts": [], "leftovers": {"train/.lipt-tmp-0": 4}}
+    assert (old.exists(), young.exists()) == (False, True)  # the writer of a young one may still live
+
+
 def test_gc_passes_over_an_artifact_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
     """No report refers to it, so no run would ever repair it, and gc would stop at it forever."""
     shutil.copytree(folder / "runs", tmp_path / "runs")
