@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
-from lipt.selection.gradients import LastLayer, joint_features, last_layers
+from lipt.selection.gradients import LastLayer, joint_features, last_layers, squarable_layers
 from lipt.selection.medoids import BLOCK, Kept, Rows, blocks, cluster_sizes, lazy_greedy, stochastic_greedy
 from lipt.selection.neighbours import BLOCK_BYTES, nearest, sparse_medoids
 from lipt.selection.norms import lengths, squarable
@@ -57,7 +57,8 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
     """
 
     def pick(group: Group) -> tuple[Tensor, Tensor]:
-        rows = _kept(_gradient_distances(last_layers(task.candidates, group.members_M)), group)
+        layers, _ = squarable_layers(last_layers(task.candidates, group.members_M))
+        rows = _kept(_gradient_distances(layers), group)
         picked_K = _medoids(rows, group, task, greedy, epsilon, neighbours)
         standing = torch.cat([group.initial_I, picked_K])
         return picked_K, cluster_sizes(rows, standing, len(group.members_M))[len(group.initial_I) :]
