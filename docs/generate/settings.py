@@ -36,7 +36,8 @@ _VARIANTS = """### Variants
 _PROFILES = """## Profiles
 
 `profile` changes defaults to those of a published protocol. Settings that you write still override them.
-If you write `train.epochs` and no `train.steps`, the `train.steps` of the profile do not apply.
+`train.epochs` and `train.steps` exclude each other. The one that you write replaces the other of the profile, and the
+one in `--set` replaces the other of the file.
 
 - `paper`: Ro et al., ICML 2023. It trains for 200 epochs of the subset, as our defaults do.
 - `ccs`: Zheng et al., ICLR 2023. It trains for 40,000 steps, whatever is kept. Its scores come from 200 epochs on all

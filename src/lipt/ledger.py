@@ -26,6 +26,8 @@ class Cost:
     requests: int = 0
     ended: float = 0.0
     """Time of the end, in seconds since 1970; 0 if unknown."""
+    machine: str = ""
+    """What did it, such as `CPU, 8 CPU threads`; of the last attempt. Empty if unknown."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -36,6 +38,7 @@ class Cost:
             written=_sum(self.written, other.written),
             requests=self.requests + other.requests,
             ended=max(self.ended, other.ended),
+            machine=other.machine or self.machine,
         )
 
     def bytes(self, kind: str) -> int:

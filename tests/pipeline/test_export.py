@@ -139,6 +139,24 @@ def test_json(ran: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert told["subset"].startswith("select/")
 
 
+def test_of_a_comparison_it_names_the_seed_and_how_to_get_another(
+    ran: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((ran / "run.yaml").read_text())
+    config |= {"workspace": str(place / "runs"), "compare": {"seeds": [3, 4], "variants": ["lipt"]}}
+    (place / "both.yaml").write_text(json.dumps(config))
+    main(["compare", "both.yaml"])
+    capsys.readouterr()
+    main(["export", "both.yaml", "--to", "first.txt"])
+    told = capsys.readouterr().err
+    assert "seed 3 of the comparison made this subset" in told
+    assert "lipt run both.yaml --set seed=4, then lipt export with this --set" in told
+    for verb in (["run"], ["export", "--to", "second.txt"]):
+        main([verb[0], "both.yaml", "--set", "seed=4", *verb[1:]])
+    assert (place / "first.txt").read_text() != (place / "second.txt").read_text()
+    assert "of the comparison" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("target", "told"),
     [

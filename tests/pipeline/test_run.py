@@ -103,8 +103,12 @@ def test_a_second_run_shows_what_the_first_one_cost(finished: tuple[Path, Docume
     slow = next((copied / "initialise").glob("*/cost.json"))
     cost = json.loads(slow.read_text())
     slow.write_text(json.dumps(cost | {"wall_s": 100 + cost["wall_s"]}))
+    for trained in (copied / "train").glob("*/cost.json"):
+        trained.write_text(json.dumps(json.loads(trained.read_text()) | {"machine": "Abacus, 2 CPU threads"}))
     again = run_with_baseline(tiny_context(copied))
     assert again is not None
+    assert again.done["Machine"] == "The main training ran on: Abacus, 2 CPU threads."  # not: the report was written on
+    assert first.done["Machine"].startswith("The main training ran on: CPU, ")
     assert all(row.earlier for row in again.ledger)
     assert not any(row.earlier for row in first.ledger)
     this_run, earlier = spent(again.ledger)

@@ -11,10 +11,12 @@ from pathlib import Path
 from statistics import fmean
 from threading import Barrier
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
+import lipt.flow.sweep
 from lipt.adapters.store.file import FileStore
 from lipt.cli import main
 from lipt.cli.sweep import run_and_save
@@ -111,6 +113,19 @@ def test_a_sweep_shares_stages_and_continues(
         main(unused)
     assert end.value.code == 1
     assert f"{notes[0].name} is damaged" in capsys.readouterr().err
+
+    # Stopped after its first point, a repetition leaves the results that were there.
+    before, note = Path("tiny.jsonl").read_text(), lipt.flow.sweep.note_point
+
+    def stopped(*given: Any) -> None:
+        note(*given)
+        patched.setattr(lipt.flow.sweep, "run_variants", Mock(side_effect=KeyboardInterrupt))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lipt.flow.sweep, "note_point", stopped)
+        with pytest.raises(SystemExit):
+            main(["sweep", str(sweep)])
+        assert Path("tiny.jsonl").read_text() == before
 
     # The same sweep without an interruption makes the same artifacts.
     main(["sweep", str(sweep), "--set", "workspace=straight", "--results", "straight.jsonl"])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 import lipt.cli as lipt_cli
 from lipt.errors import UsageError
 from lipt.selection import Selection
+from lipt.stages.ingest import write_chunks
 from tests.programs import lipt, run_python
 from tests.tiny import TINY
 
@@ -232,3 +234,16 @@ def test_doctor_knows_pods_on_a_cluster_only(config: Path) -> None:
     refused = lipt("doctor", str(config), "--engine", "argo", "-p", "gpu=1")
     assert refused.returncode == 2
     assert "did you mean 'gpus'?" in refused.stderr
+
+
+def test_of_two_ingests_into_one_place_one_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = []
+
+    def write(*given: Any) -> Any:
+        claims.append(sorted(path.name.split("-")[0] for path in (tmp_path / "store").iterdir()))
+        return write_chunks(*given)
+
+    monkeypatch.setattr("lipt.stages.ingest.write_chunks", write)
+    lipt_cli.main(["ingest", "digits", str(tmp_path / "store")])
+    assert claims == [["lease"]]
+    assert not list((tmp_path / "store").glob("lease*"))

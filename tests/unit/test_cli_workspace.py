@@ -103,6 +103,21 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     assert "No comparison shows a difference." in ended.stdout
 
 
+def test_runs_of_one_name_are_told_apart_by_their_workspaces(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder / "runs/reports", tmp_path / "copy/runs/reports")
+    name, other = (str(run["run"]) for run in runs_of(folder))
+    places = [f"{folder}/runs/reports/{name}", f"copy/runs/reports/{name}", f"{folder}/runs/reports/{other}"]
+    ended = lipt("report", *places)
+    names = [f"{name}, {folder.name}/runs", f"{name}, copy/runs", other]
+    assert all(f"Class-balanced random [{each}]" in ended.stdout for each in names), ended.stderr
+    page = Path(ended.stdout.splitlines()[-1]).read_text()
+    for each, place in zip(names, places, strict=True):
+        assert f'<a href="file://{Path(place).absolute()}/report.html">{each}</a>' in page
+
+
 def test_a_run_that_is_named_twice_is_shown_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     once, twice = (lipt("report", *[str(folder / "a.yaml")] * times).stdout for times in (1, 2))
@@ -225,6 +240,24 @@ def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) 
     assert removed[-1].startswith("removed 1 artifact, ")
     assert {str(path.parent) for path in runs.glob("*/*/artifact.json")} == used
     assert "would run" not in lipt("run", str(folder / "a.yaml"), "--dry-run").stderr
+
+
+def test_gc_removes_what_killed_processes_left_half_written(folder: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(folder / "runs", runs)
+    old, young = runs / "train/.lipt-tmp-0", runs / "select/.lipt-tmp-1"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    shown = lipt("gc", str(runs), "--dry-run").stdout.splitlines()
+    assert [shown[0].split()[0], shown[-1]] == [
+        "train/.lipt-tmp-0",
+        "0 artifacts, 0 B, and 1 half-written file, 4 B, nothing removed",
+    ]
+    assert old.exists()
+    removed = json.loads(lipt("gc", str(runs), "--yes", "-o", "json").stdout)
+    assert removed == {"removed": True, "artifacts": [], "leftovers": {"train/.lipt-tmp-0": 4}}
+    assert (old.exists(), young.exists()) == (False, True)  # the writer of a young one may still live
 
 
 def test_gc_passes_over_an_artifact_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:

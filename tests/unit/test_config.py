@@ -59,9 +59,37 @@ def test_epochs_that_the_user_writes_override_the_steps_of_a_profile(profile: st
     assert override(parse_config({"train": {"epochs": 3}}), {"profile": profile}).train == mine.train
     theirs = parse_config({"profile": profile})
     assert override(theirs, {"train": {"epochs": 3}}) == mine
-    both = parse_config({"profile": profile, "train": {"epochs": 3, "steps": 7}})
-    assert (both.train.steps, override(both, {"train": {"epochs": 4}}).train.steps) == (7, 7)
     assert parse_config(theirs.model_dump(mode="json")) == theirs
+
+
+@pytest.mark.parametrize("written", [{"epochs": 9}, {"steps": 9}, {"steps": None}])
+@pytest.mark.parametrize(("given", "length"), [("epochs=3", (3, None)), ("steps=3", (200, 3))])
+def test_a_length_of_the_training_replaces_the_one_in_the_other_unit(
+    written: dict[str, int], given: str, length: tuple[int, int | None], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"train": written}))
+    for text in (f"train.{given}", f"train={{{given.replace('=', ': ')}}}"):
+        train = load_config(str(path), [text]).train
+        assert (train.epochs, train.steps) == length
+    changed = override(load_config(str(path)), {"train": yaml.safe_load(given.replace("=", ": "))})
+    assert changed.train == train
+    assert parse_config(changed.model_dump(mode="json")) == changed
+
+
+def test_a_length_in_epochs_stays_if_the_one_in_steps_is_removed() -> None:
+    assert load_config(None, ["train.epochs=3", "train.steps=null"]).train.epochs == 3
+    train = load_config(None, ["train.steps=7", "train.steps=null", "train.epochs=3"]).train
+    assert (train.epochs, train.steps) == (3, None)
+
+
+def test_two_lengths_of_the_training_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("train:\n  epochs: 3\n  steps: 7\n")
+    with pytest.raises(UsageError, match=r"train.epochs \(3\) and train.steps \(7\) both set the length"):
+        load_config(str(path))
+    with pytest.raises(UsageError, match=r"--set train.steps=7 and --set train.epochs=3 both set the length"):
+        load_config(None, ["train.steps=7", "train.epochs=3"])
 
 
 @pytest.mark.parametrize(("text", "number"), [("1e-3", 0.001), ("-2E+1", -20.0), ("1.5e3", 1500.0), (".5e1", 5.0)])
@@ -165,6 +193,9 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
         ("score={model: trajectory, disjoint: true, runs: 1}", "score.disjoint needs score.model: trajectory and"),
         ("score={disjoint: true}", "score.disjoint needs score.model: trajectory and score.runs: 2 or more"),
         ("train.prune_probability=1", "train.prune_probability is 1; it should be less than 1"),
+        ("initialise.lr=1e300", "initialise.lr is 1e+300; it should be less than or equal to 1000"),
+        ("pretrain.lr=1e300", "pretrain.lr is 1e+300; it should be less than or equal to 1000"),
+        ("train.lr=1e300", "train.lr is 1e+300; it should be less than or equal to 1000"),
         ("train.lr=.inf", "train.lr is inf; it should be a finite number"),
         ("data.crop=resized", "data.crop: resized needs data.image_size, the side of the crops: 224 for ImageNet"),
         ("data.chunk_mb=.inf", "it should be a finite number"),

@@ -10,6 +10,11 @@ import pytest
 from lipt.ledger import Cost, elapsed_s, paper_epochs_read
 
 
+def test_the_machine_is_that_of_the_last_attempt_that_did_the_work() -> None:
+    first, second, waited = Cost(machine="GPU"), Cost(machine="CPU"), Cost()
+    assert (first + second).machine == (first + second + waited).machine == "CPU"
+
+
 @pytest.mark.parametrize(
     ("classic", "cells"),
     [("grand", [44, 29, 17, 12, 10, 8]), ("gradmatch", [25, 29, 31, 32, 32, 32])],  # App. B.1 and B.2, "I/O saved" in %

@@ -79,9 +79,10 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
             "grid.select.options.beta and grid.a both set select.options",
         ),
         (
-            "base: {train: {steps: 9}}\ngrid: {train.epochs: [3, 4]}",
-            "grid.train.epochs changes train.epochs, but train.steps counts instead",
+            "grid: {train.epochs: [3, 4], a: {b: {train: {steps: 9}}}}",
+            "at train.epochs=3, a=b, train.epochs and train.steps both set the length of the training (grid.a and grid",
         ),
+        ("grid: {a: {b: {train.steps: 9, train.epochs: 3}}}", "both set the length of the training (grid.a)"),
         (
             f"grid: {{train.epochs: {list(range(1, 41))}, train.batch_size: {list(range(1, 21))}}}",
             "the grid has 800 points (40 x 20); at most 500",
@@ -110,6 +111,13 @@ def test_axes_that_set_different_parts_of_a_section_go_together() -> None:
     assert [(point.config.train.epochs, point.config.train.steps) for point in points] == [(3, None), (200, 5)]
 
 
+@pytest.mark.parametrize(("grid", "length"), [("train.epochs", (3, None)), ("train.steps", (200, 3))])
+def test_an_axis_replaces_the_length_that_the_base_gives_in_the_other_unit(grid: str, length: tuple[int, int]) -> None:
+    for base in ({"epochs": 9}, {"steps": 9}):
+        (point,) = make_sweep(BASE | {"train": base}, {grid: [3]}, origin="grid.yaml").points
+        assert (point.config.train.epochs, point.config.train.steps) == length
+
+
 def sweep() -> Sweep:
     return make_sweep(BASE, GRID, origin="grid.yaml")
 
@@ -126,13 +134,15 @@ def sweep() -> Sweep:
         ("{select.fraction: [0.1]}", "select.algorithm=random", False),
         ("{select.fraction: [0.1]}", "select={fraction: 0.3, algorithm: random}", True),
         ("{select.fraction: [0.1]}", "select={algorithm: random}", False),
+        ("{train.steps: [9, 10]}", "train.epochs=5", True),
+        ("{train.steps: [9, null]}", "train.epochs=5", False),
     ],
 )
 def test_an_override_that_no_point_follows_is_refused(grid: str, override: str, refused: bool, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text(f"grid: {grid}")
     setting = override.partition("=")[0] if "{" not in override else "select.fraction"
-    what = f"--set {override} does not change {setting}: the grid of {path} sets it at every point"
+    what = f"--set {override} does not change {setting}: the grid of {path} replaces it at every point"
     with pytest.raises(UsageError, match=re.escape(what)) if refused else nullcontext():
         load_sweep(str(path), [override])
 

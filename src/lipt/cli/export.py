@@ -1,6 +1,7 @@
 """`lipt export`."""
 
 from dataclasses import asdict
+from shlex import quote
 
 import click
 
@@ -20,7 +21,7 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
     FILE.tar   a WebDataset tar of the images
     FOLDER     train/CLASS/NAME, as ImageFolder reads it
 
-    It writes everything or nothing, and never replaces a file.
+    It writes everything or nothing, and never replaces a file. Of a comparison it writes the subset of the first seed.
     """
     with open_context(config_path, overrides) as ctx:
         from lipt.flow.export import export as run_export
@@ -31,6 +32,14 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
         click.echo(
             "lipt: the data set was ingested without image names (format 1); positions are written instead\n"
             "  -> ingest the source again to get names",
+            err=True,
+        )
+    if len(written.seeds) > 1:
+        first, *others = written.seeds
+        click.echo(
+            f"lipt: seed {first} of the comparison made this subset\n"
+            f"  -> of another seed: lipt run {quote(config_path)} --set seed={others[0]}, "
+            "then lipt export with this --set",
             err=True,
         )
     if output == "json":

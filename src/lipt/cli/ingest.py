@@ -47,6 +47,7 @@ def ingest(
     from lipt.config import parse_config
     from lipt.progress import make_reporter
     from lipt.runtime.dataset import open_apart
+    from lipt.runtime.lease import leased
     from lipt.stages.ingest import is_chunk_store, write_chunks
 
     layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction, "thumbnails": thumbnails}
@@ -57,7 +58,8 @@ def ingest(
     reporter.started("ingest")
     try:
         images = open_apart(data, store)
-        manifest = write_chunks(data, store, reporter, "ingest", images)
+        with leased(store, "lease", lambda text: reporter.say(f"{'ingest':<16}  {text}")):
+            manifest = write_chunks(data, store, reporter, "ingest", images)
     finally:
         reporter.close()
     splits = {name: manifest.splits[name].count for name in ("train", "test")}  # a manifest read back is sorted

@@ -135,10 +135,11 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
             show_with_page(found[0].document, found[0].shown, output)
             return
     from lipt.report.html_page import render
-    from lipt.report.side_by_side import side_by_side
+    from lipt.report.side_by_side import distinct_names, side_by_side
 
-    document = side_by_side([each.document for each in found])
-    pages = {each.document.run_id: each.location for each in found}
+    names = distinct_names([(each.document.run_id, each.store.uri) for each in found])
+    document = side_by_side(dict(zip(names, (each.document for each in found), strict=True)))
+    pages = dict(zip(names, (each.location for each in found), strict=True))
     show_with_page(
         document, lambda: write_here(f"{document.run_id}.html", render(document, pages=pages).encode()), output
     )

@@ -17,10 +17,11 @@ from lipt.cli.options import check_target, dry_run_option, output_option, print_
 from lipt.cli.submission import Place, check_submittable, no_node, no_queue, pipeline_parameters, place_option
 from lipt.cli.verbose import is_quiet
 from lipt.config import Config, Sweep, load_sweep
-from lipt.errors import RunError, UsageError
+from lipt.config.sweep import name_of
+from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import make_reporter
 from lipt.report.numbers import format_seconds
-from lipt.report.sweep import Result, table, to_lines
+from lipt.report.sweep import Result, read_lines, table, to_lines
 from lipt.runtime.context import Context
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def context_of(found: Sweep) -> Iterator[Context]:
 
 
 def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
-    """Run a sweep; its results are in the file after each point.
+    """Run a sweep; its results are in the file after each point, unless results of an earlier sweep would be lost.
 
     Args:
         place: where runs start on a cluster; None: run on this machine.
@@ -81,11 +82,13 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
     store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
 
     def save(results: Sequence[Result]) -> None:
-        store.write(path.name, to_lines(results).encode(), kind="other")
+        if len(results) == len(found.points) or earlier <= _names(results):
+            store.write(path.name, to_lines(results).encode(), kind="other")
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()  # fails now, and not after the first point
+        earlier = _names(_results_in(path)) & {name_of(point.values) for point in found.points}
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
     if place:
@@ -95,6 +98,18 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
 
     with context_of(found) as ctx:
         return run_sweep(ctx, found.points, save)
+
+
+def _results_in(path: Path) -> list[Result]:
+    """The results in a file; none if it holds something else."""
+    try:
+        return read_lines(path.read_text(encoding="utf-8"), str(path))
+    except (UnicodeDecodeError, IntegrityError):
+        return []
+
+
+def _names(results: Sequence[Result]) -> set[str]:
+    return {name_of(result.point) for result in results}
 
 
 @contextmanager

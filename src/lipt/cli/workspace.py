@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from lipt.cli.options import Amount, output_option, print_json
-from lipt.flow.runs import list_runs, list_unused, remove
+from lipt.flow.runs import list_leftovers, list_runs, list_unused, remove, remove_leftovers
 from lipt.report.numbers import format_bytes, format_count, format_percent
 from lipt.runtime.workspace import Workspace
 
@@ -62,19 +62,24 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     A run refers to its artifacts when it has ended, a sweep after each point. Until then they are listed once they are
     older than --days. Unfinished artifacts are never listed. To give up a run or a sweep, first delete its folder in
     WORKSPACE/reports or its files in WORKSPACE/sweeps.
+
+    Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.
     """
     place = Workspace(workspace)
-    unused = list_unused(place, days=days)
+    unused, leftovers = list_unused(place, days=days), list_leftovers(place)
     lines = [
         f"{each.ref}  {format_bytes(each.num_bytes)}  {format_count(round(each.days), 'day')} old" for each in unused
-    ]
+    ] + [f"{path}  {format_bytes(num_bytes)}  half written" for path, num_bytes in leftovers.items()]
     if lines and output == "text":
         click.echo("\n".join(lines))
     total = f"{format_count(len(unused), 'artifact')}, {format_bytes(sum(each.num_bytes for each in unused))}"
-    removed = bool(unused) and not dry_run and (yes or click.confirm(f"Remove {total}?", err=True))
+    if leftovers:
+        total += f", and {format_count(len(leftovers), 'half-written file')}, {format_bytes(sum(leftovers.values()))}"
+    removed = bool(unused or leftovers) and not dry_run and (yes or click.confirm(f"Remove {total}?", err=True))
     if removed:
         remove(place, unused)
+        remove_leftovers(place, leftovers)
     if output == "json":
-        print_json({"removed": removed, "artifacts": [asdict(each) for each in unused]})
+        print_json({"removed": removed, "artifacts": [asdict(each) for each in unused], "leftovers": leftovers})
     else:
         click.echo(f"removed {total}" if removed else f"{total}, nothing removed")

@@ -1,7 +1,7 @@
 """From YAML to validated settings. Every mistake is one error that names the setting and where it was set.
 
 A profile replaces the defaults that differ in a published protocol. A user's settings always override the profile.
-`train.epochs` also overrides the `train.steps` of a profile.
+`train.epochs` and `train.steps` exclude each other: one of them also overrides the other of the level below.
 """
 
 from collections.abc import Iterator
@@ -56,8 +56,6 @@ def parse_config(document: dict[str, Any], *, origin: str = "configuration", pla
     """
     profile = document.get("profile", "robust")
     base = PROFILES.get(profile if isinstance(profile, str) else "", {})
-    if _counts_epochs(document):
-        base = _without(base, _steps_of(base))
     try:
         return Config.model_validate(overlay(base, document))
     except ValidationError as error:
@@ -82,30 +80,56 @@ def with_overrides(
     document: dict[str, Any], places: dict[tuple[str, ...], str], overrides: list[str]
 ) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
     """The settings with `a.b=value` overrides applied, and the place of each."""
-    places = dict(places)
+    places, lengths = dict(places), dict[tuple[str, ...], str]()
     for text in overrides:
         keys, value = _override(text)
         place = f"--set {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'}"
-        places |= dict.fromkeys(_settings_in(keys, value), place)
+        settings = dict(settings_in(keys, value))
+        places |= dict.fromkeys(settings, place)
+        lengths |= {length: place if settings[length] is not None else "" for length in LENGTHS & settings.keys()}
         document = put(document, keys, value)
+    if len(both := list(dict.fromkeys(filter(None, lengths.values())))) > 1:
+        raise UsageError(f"{' and '.join(both)} both set the length of the training", "keep one of them")
     return document, places
 
 
-def _settings_in(keys: tuple[str, ...], value: Any) -> Iterator[tuple[str, ...]]:
-    """The keys of a value, and if it is a mapping, of each value in it."""
-    yield keys
+def settings_in(keys: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A setting and its value; if that is a mapping, also each setting in it."""
+    yield keys, value
     if isinstance(value, dict):
         for key, below in value.items():
-            yield from _settings_in((*keys, str(key)), below)
+            yield from settings_in((*keys, str(key)), below)
+
+
+#: The settings of which only one may give the length of the training.
+LENGTHS = {("train", "epochs"), ("train", "steps")}
+
+
+def _without_other_length(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    """`base` without the length of the training, if `top` gives it in epochs or in steps."""
+    below, given = base.get("train"), top.get("train")
+    if not isinstance(below, dict) or not isinstance(given, dict):
+        return base
+    lengths = {key for _, key in LENGTHS}
+    if all(given.get(key) is None for key in lengths):
+        return base
+    return base | {"train": {key: value for key, value in below.items() if key not in lengths}}
 
 
 def put(document: dict[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
     """The settings with another value at this path. A single option of an algorithm leaves the others as they are."""
+    alone = value
+    for key in reversed(keys):
+        alone = {key: alone}
+    return _put(_without_other_length(document, alone), keys, value)
+
+
+def _put(document: dict[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
     key, *below = keys
     if not below:
-        return overlay(document, {key: value})
+        return _overlay(document, {key: value})
     inside = document.get(key)
-    return document | {key: put(inside if isinstance(inside, dict) else {}, tuple(below), value)}
+    return document | {key: _put(inside if isinstance(inside, dict) else {}, tuple(below), value)}
 
 
 _SHOWN = 80
@@ -146,24 +170,10 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
 
     If `profile` changes, the values of the new profile replace those of the old one. Written settings stay.
     """
-    written, profile = config.model_dump(mode="json", exclude_unset=True), PROFILES[config.profile]
+    written = config.model_dump(mode="json", exclude_unset=True)
     if changes.get("profile", config.profile) != config.profile:
-        written = _without(written, profile)
-    elif _counts_epochs(changes):
-        written = _without(written, _steps_of(profile))
+        written = _without(written, PROFILES[config.profile])
     return parse_config(overlay(written, changes))
-
-
-def _counts_epochs(document: dict[str, Any]) -> bool:
-    """Whether it sets the length of the training in epochs, and not in steps."""
-    train = document.get("train")
-    return isinstance(train, dict) and "epochs" in train and "steps" not in train
-
-
-def _steps_of(profile: dict[str, Any]) -> dict[str, Any]:
-    """The part of a profile that sets the length of the training in steps."""
-    train = profile.get("train", {})
-    return {"train": {"steps": train["steps"]}} if "steps" in train else {}
 
 
 def _override(text: str) -> tuple[tuple[str, ...], Any]:
@@ -187,10 +197,17 @@ def _without(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
 
 
 def overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """`top` over `base`, section by section; `select.options` is replaced as a whole, its keys belong together."""
+    """`top` over `base`, section by section.
+
+    `select.options` is replaced as a whole, its keys belong together. So are `train.epochs` and `train.steps`.
+    """
+    return _overlay(_without_other_length(base, top), top)
+
+
+def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
         both = isinstance(below, dict) and isinstance(value, dict) and key != "options"
-        merged[key] = overlay(dict(below or {}), value) if both else value
+        merged[key] = _overlay(dict(below or {}), value) if both else value
     return merged

@@ -79,7 +79,7 @@ class Initialise(Section):
 
     epochs: int = Field(1, ge=0)
     """Passes over all candidates; 0: random weights. The paper trains for fewer than 3."""
-    lr: float = Field(0.1, gt=0)
+    lr: float = Field(0.1, gt=0, le=1000)
     """Learning rate, constant."""
     batch_size: PositiveInt = 256
     """Images per step."""
@@ -105,7 +105,7 @@ class Pretrain(Section):
 
     passes: PositiveInt = 5
     """K, passes over the shard."""
-    lr: float = Field(0.01, gt=0)
+    lr: float = Field(0.01, gt=0, le=1000)
     """Learning rate, constant."""
     augment: Augmentation = "randaugment"
     """`randaugment`: random operations, in place of shift and flip. `standard`: as in the main
@@ -233,7 +233,7 @@ class Train(Section):
     """Main training on the subset, and the trained budget."""
 
     epochs: PositiveInt = 200
-    """Passes over the subset, or over what `epoch_fraction` draws from it."""
+    """Passes over the subset, or over what `epoch_fraction` draws from it. Excludes `steps`."""
     steps: PositiveInt | None = None
     """Optimiser steps in place of `epochs`: runs with equal steps and `batch_size` see about equally many images,
     whatever they keep. (The batches of an epoch are equal up to one image, so they can be a little smaller.) The last
@@ -253,7 +253,7 @@ class Train(Section):
     first_losses: Literal["none", "trajectory"] = "none"
     """Losses before the training has seen a sample. `none`: such samples are drawn first. `trajectory`: from the last
     epoch of the models of `score.model: trajectory`."""
-    lr: float = Field(0.1, gt=0)
+    lr: float = Field(0.1, gt=0, le=1000)
     """Learning rate at the start; it falls to 0 along a cosine."""
     batch_size: PositiveInt = 256
     """Images per step."""
@@ -274,6 +274,15 @@ class Train(Section):
     is random, train on fresh draws from all data (RS2) instead, from random weights."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; does not change the result."""
+
+    @model_validator(mode="after")
+    def _has_one_length(self) -> Self:
+        if self.steps is not None and self.epochs != type(self).model_fields["epochs"].default:
+            raise ValueError(
+                f"train.epochs ({self.epochs}) and train.steps ({self.steps}) both set the length of the training: "
+                "remove one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _draw_fits(self) -> Self:

@@ -9,7 +9,16 @@ from typing import Any
 
 from lipt.config.config import Config
 from lipt.config.error_messages import Places
-from lipt.config.loading import as_settings, overlay, parse_config, put, read_settings, with_overrides
+from lipt.config.loading import (
+    LENGTHS,
+    as_settings,
+    overlay,
+    parse_config,
+    put,
+    read_settings,
+    settings_in,
+    with_overrides,
+)
 from lipt.errors import UsageError, did_you_mean
 
 #: The most points of a grid. Each is a comparison over all seeds, so more of them are certainly a mistake.
@@ -154,10 +163,18 @@ def _check_effect(point: Point, changes: Mapping[str, dict[str, Any]], origin: s
                         "leave it to one of them, or write a list of grids",
                     )
             owners[keys] = axis
-    if ("train", "epochs") in owners and point.config.train.steps is not None:
+    lengths = {
+        keys: f"grid.{axis}"
+        for axis, settings in changes.items()
+        for setting, value in settings.items()
+        for keys, chosen in settings_in(tuple(setting.split(".")), value)
+        if keys in LENGTHS and chosen is not None
+    }
+    if len(lengths) > 1:
+        both = " and ".join(sorted(set(lengths.values())))
         raise UsageError(
-            f"{origin}: grid.{owners['train', 'epochs']} changes train.epochs, but train.steps counts instead",
-            "remove train.steps, or let the grid change it",
+            f"{origin}: at {point}, train.epochs and train.steps both set the length of the training ({both})",
+            "keep one of them, or write a list of grids",
         )
 
 
@@ -180,15 +197,20 @@ def _check_overrides(grids: Sequence[_Axes], places: Places, origin: str) -> Non
         UsageError: --set names a setting that has a value of the grid at every point.
     """
 
-    def always_set(values: list[tuple[Any, dict[str, Any]]], keys: tuple[str, ...]) -> bool:
+    def replaces(changes: dict[str, Any], keys: tuple[str, ...]) -> bool:
         prefixes = {".".join(keys[:stop]) for stop in range(1, len(keys) + 1)}
-        return all(prefixes & set(map(str, changes)) for _, changes in values)
+        others = {".".join(length) for length in LENGTHS} if keys in LENGTHS else set()
+        return any(
+            str(setting) in prefixes or (setting in others and value is not None) for setting, value in changes.items()
+        )
 
     for keys, place in places.items():
-        replaced = all(any(always_set(values, keys) for values in axes.values()) for axes in grids)
+        replaced = all(
+            any(all(replaces(changes, keys) for _, changes in values) for values in axes.values()) for axes in grids
+        )
         if place.startswith("--set ") and replaced:
             raise UsageError(
-                f"{place} does not change {'.'.join(keys)}: the grid of {origin} sets it at every point",
+                f"{place} does not change {'.'.join(keys)}: the grid of {origin} replaces it at every point",
                 "remove --set, or change the grid",
             )
 

@@ -4,7 +4,10 @@ Positions refer to the global order of the data set. It is a stratified shuffle:
 has its share, within about one sample. So a window is a stratified sample, and reading it takes one range request.
 """
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from lipt.errors import RunError
@@ -23,6 +26,31 @@ def split(n: int, validation_fraction: float, *, seed: int) -> tuple[Positions, 
     start = int(torch.randint(n, (), generator=generator(seed, "split")))
     order = (start + np.arange(n)) % n
     return order[:num_validation], order[num_validation:]
+
+
+def with_each_class(
+    labels_N: npt.NDArray[np.integer[Any]], validation: Positions, candidates: Positions
+) -> tuple[Positions, Positions]:
+    """The same split, but each class has a candidate, because a network cannot learn a class from no image.
+
+    Images of classes without a candidate, usually classes of one image, leave the validation part in exchange for
+    candidates of classes that have several.
+
+    Args:
+        labels_N: of all training images.
+    """
+    classes = int(labels_N.max()) + 1
+    held_C, left_C = (np.bincount(labels_N[part], minlength=classes) for part in (validation, candidates))
+    validation, candidates = validation.copy(), candidates.copy()
+    for label in np.flatnonzero((held_C > 0) & (left_C == 0)):
+        spare = np.flatnonzero(left_C[labels_N[candidates]] > 1)
+        if not len(spare):
+            break
+        ours, theirs = np.flatnonzero(labels_N[validation] == label)[0], spare[0]
+        left_C[label] += 1
+        left_C[labels_N[candidates[theirs]]] -= 1
+        validation[ours], candidates[theirs] = candidates[theirs], validation[ours]
+    return validation, candidates
 
 
 def count_validation(n: int, validation_fraction: float) -> int:

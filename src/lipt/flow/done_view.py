@@ -11,13 +11,13 @@ from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe
 
 
-def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], host: dict[str, str]) -> dict[str, str]:
+def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], machine: str) -> dict[str, str]:
     """Topic -> sentences.
 
     Args:
         others: the labels of the methods that the run is compared with.
         seeds: of the run.
-        host: the machine that wrote the report.
+        machine: the one that trained; empty if unknown.
     """
     text = {"Question": _question(outcome), "Data": _data(outcome), "Network": _network(outcome)}
     of_seed = f"With seed {outcome.config.seed}: " if len(seeds) > 1 and outcome.race else ""  # each has a race
@@ -27,7 +27,8 @@ def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], hos
     text["Seeds"] = f"{format_count(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
     if len(seeds) > 1:
         text["Seeds"] += " Everything was repeated with each seed: other first weights, other draws, another order."
-    text["Machine"] = f"{host['device']}, {format_count(int(host['cpu threads']), 'CPU thread')}."
+    if machine:
+        text["Machine"] = f"The main training ran on: {machine}."
     return text
 
 

@@ -49,6 +49,8 @@ class Exported:
     """Reference of the selection."""
     named: bool
     """Whether the data set knows the names of its images; otherwise positions stand for them."""
+    seeds: list[int]
+    """The seeds of the run. The subset is that of the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,14 @@ def export(ctx: Context, target: str) -> Exported:
         _WRITERS[kind](
             chosen, unfinished, lambda done: ctx.reporter.advance("export", done, len(chosen.table), "images")
         )
-    return Exported(kind=kind, count=len(chosen.table), candidates=len(table), subset=document.subset.ref, named=named)
+    return Exported(
+        kind=kind,
+        count=len(chosen.table),
+        candidates=len(table),
+        subset=document.subset.ref,
+        named=named,
+        seeds=document.provenance.seeds,
+    )
 
 
 def _check_apart(ctx: Context, target: str, kind: Kind) -> None:

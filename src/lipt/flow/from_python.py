@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -45,6 +46,11 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
     """
     if not isinstance(config, (str, PathLike, Mapping)):
         raise UsageError(f"config is a {type(config).__name__}", "hand over a YAML file, or settings as a dict")
+    if isinstance(config, str) and not config.endswith((".yaml", ".yml")) and not os.path.exists(config):
+        raise UsageError(
+            f"config is {config[:60]!r}: neither settings nor a file",
+            "write settings, such as {model: {width: 16}}, or name an existing YAML file",
+        )
     if not isinstance(changes, (Mapping, NoneType)):
         raise UsageError(f"changes are a {type(changes).__name__}", "hand over settings as a dict")
     settings = parse_config(_plain(config)) if isinstance(config, Mapping) else load_config(fspath(config))

@@ -52,7 +52,7 @@ def links_view(outcome: Outcome, folder: str, beside: Collection[str], verb: str
 
 
 def provenance_view(ctx: Context, outcomes: Sequence[Outcome], seeds: Sequence[int]) -> doc.Provenance:
-    """Configuration, versions, digests and machine of a run.
+    """Configuration, versions and digests of a run, and the machine that writes its report.
 
     Args:
         outcomes: of all rows and seeds, beginning with the one that the report describes.

@@ -110,7 +110,9 @@ def write_report(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         engine=engine,
         profile=ctx.config.profile,
-        done=done_view(first, [other.label for other in others], _seeds(entries), provenance.host),
+        done=done_view(
+            first, [other.label for other in others], _seeds(entries), costs[first.trained.model.ref].machine
+        ),
         workspace=ctx.workspace.store.uri,
         links=links_view(first, folder, files, "compare" if comparison else "run"),
         rows=[_row(entry, costs, epoch_flops) for entry in entries],

@@ -12,10 +12,10 @@ from lipt.config import Config, Data
 from lipt.data.chunks import Dataset, thumbnails_folder
 from lipt.data.chunks.manifest import MANIFEST
 from lipt.data.images import image_shape, stream
+from lipt.data.shards import count_validation
 from lipt.errors import UsageError
 from lipt.runtime.artifact import thumbnails_ref
 from lipt.runtime.context import Context
-from lipt.runtime.dataset import split_positions
 from lipt.runtime.network import new_model
 from lipt.stages.ingest import ingest, is_chunk_store
 from lipt.training.networks import train_flops_per_image
@@ -73,7 +73,7 @@ class DataSize:
         return cls(
             train=train.count,
             test=data.manifest.splits["test"].count,
-            candidates=len(split_positions(ctx, data)[1]),
+            candidates=train.count - count_validation(train.count, ctx.config.data.validation_fraction),
             classes=len(data.manifest.classes),
             side=max(image_shape(first)[1:]),
             names_bytes=(store.size(train.index.file) or 0) if data.manifest.format_version > 1 else 0,

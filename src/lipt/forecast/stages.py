@@ -13,8 +13,9 @@ from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_
 from lipt.forecast.sizes import DataSize, ThumbnailSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
-from lipt.runtime.algorithm import contestants, field_sizes, scoring_needs
+from lipt.runtime.algorithm import algorithm_of, contestants, field_sizes, scoring_needs
 from lipt.runtime.context import Context
+from lipt.selection.registry import lookup
 from lipt.stages.ingest import is_chunk_store
 from lipt.stages.merge import confirmation
 
@@ -192,7 +193,9 @@ class _Run(RunSizes):
         labels, outputs = self.scored * self.label_bytes, self.scored * self.output_bytes
         block, tables = min(size * self.output_bytes, outputs), len(field) + self.twice
         read, items, held, requests = tables * self.data.names_bytes, 0.0, 0.0, 0.0
-        for needs in map(scoring_needs, field):
+        group = math.ceil(candidates / (self.data.classes if settings.balanced else 1))
+        for each in field:
+            needs = scoring_needs(each)
             passes = max(1, needs.passes)
             requests += (1 + passes) * (1 + self.scored / size)
             items += self.scored * numbers if needs.outputs else candidates
@@ -203,7 +206,8 @@ class _Run(RunSizes):
                 read += passes * (outputs + again)
                 kept = 2 * block  # a block: its file and its tensors
                 if not needs.passes:  # all outputs, and the float32 problem that is solved
-                    kept += outputs + 4 * numbers * candidates / (self.data.classes if settings.balanced else 1)
+                    kept += outputs + 4 * numbers * group
+                    kept += lookup(algorithm_of(each)).memory(group, **each.select.options)
                 held = max(held, kept)
         return Work(
             stage="select",

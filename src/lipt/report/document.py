@@ -225,6 +225,7 @@ class Provenance(_Model):
     seeds: list[int] = []
     digests: dict[str, str] = {}
     host: dict[str, str] = {}
+    """The machine that wrote the report."""
     notes: list[str] = []
 
 

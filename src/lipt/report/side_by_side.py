@@ -1,7 +1,7 @@
 """Several runs in one document: their rows side by side."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -9,13 +9,35 @@ import yaml
 from lipt.report.document import Differences, Document, Row
 
 
-def side_by_side(documents: Sequence[Document]) -> Document:
+def distinct_names(runs: Sequence[tuple[str, str]]) -> list[str]:
+    """The name of each run. Runs of one name also get the end of the workspace's path in which they differ.
+
+    Args:
+        runs: (name, address of the workspace) of each, all different.
+    """
+    return [f"{name}, {end}" if (end := _own_end(name, workspace, runs)) else name for name, workspace in runs]
+
+
+def _own_end(name: str, workspace: str, runs: Sequence[tuple[str, str]]) -> str:
+    """The shortest end of the workspace's path that no other run of this name has; "" if there is no such run."""
+    others = [other for each, other in runs if each == name and other != workspace]
+    if not others:
+        return ""
+    parts = workspace.removeprefix("file://").split("/")
+    ends = ("/".join(parts[first:]) for first in reversed(range(len(parts))))
+    return next((end for end in ends if not any(f"/{other}".endswith(f"/{end}") for other in others)), workspace)
+
+
+def side_by_side(runs: Mapping[str, Document]) -> Document:
     """One document with the rows of all. Rows on different data or networks differ in `Row.data`: they are not ranked.
 
     A row that several runs share, such as the same random baseline, is shown once.
+
+    Args:
+        runs: name -> report of the run.
     """
-    names = [document.run_id for document in documents]
-    data = [document.provenance.digests.get("dataset", document.run_id) for document in documents]
+    names, documents = list(runs), list(runs.values())
+    data = [document.provenance.digests.get("dataset", name) for name, document in runs.items()]
     tasks = [f"{digest} {document.done.get('Network')}" for digest, document in zip(data, documents, strict=True)]
     rows, seen = list[Row](), set[tuple[object, ...]]()
     for name, task, document in zip(names, tasks, documents, strict=True):

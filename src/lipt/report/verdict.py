@@ -6,7 +6,6 @@ and equal epochs. If budgets differ, the sentence says so. "Beats" and "better" 
 """
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -50,7 +49,10 @@ class Verdict:
 
 
 def judge(rows: Sequence[Row]) -> Verdict:
-    """The verdict over all selected rows; "unknown" if nothing was selected or no random row has the same budgets."""
+    """The verdict over all selected rows; "unknown" if nothing was selected or no random row has the same budgets.
+
+    A sentence about all of them, such as the reason for the algorithm, is said once, at the end.
+    """
     selected = [row for row in rows if row.role == "selected"]
     if not selected:
         return Verdict(headline="Nothing to judge: no method was selected.", level="unknown", sentences=[])
@@ -58,11 +60,12 @@ def judge(rows: Sequence[Row]) -> Verdict:
     if len(verdicts) == 1:
         return verdicts[0]
     levels = [verdict.level for verdict in verdicts]
-    sentences = [sentence for verdict in verdicts for sentence in (verdict.headline, *verdict.sentences)]
+    common = [text for text in verdicts[0].sentences if all(text in verdict.sentences for verdict in verdicts)]
+    each = [text for verdict in verdicts for text in (verdict.headline, *verdict.sentences) if text not in common]
     headline = "No comparison shows a difference."
     if not {"tie", "unknown"}.issuperset(levels):
         headline = f"Beats random in {levels.count('wins')} of {len(levels)} comparisons at equal budgets."
-    return Verdict(headline=headline, level=levels[0] if len(set(levels)) == 1 else "mixed", sentences=sentences)
+    return Verdict(headline=headline, level=levels[0] if len(set(levels)) == 1 else "mixed", sentences=each + common)
 
 
 def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
@@ -105,7 +108,8 @@ def _headline(row: Row, random: Row, delta: Difference) -> str:
 
 def _short(row: Row) -> str:
     """The label without its explanation, with its run: `RS2 [RUN]` of `RS2: fresh random draw every epoch [RUN]`."""
-    return re.sub(r":[^\[]*(?= \[|$)", "", row.label)
+    label, bracket, run = row.label.partition(" [")
+    return label.partition(":")[0] + bracket + run
 
 
 def _random_headline(row: Row) -> str:

@@ -115,6 +115,7 @@ class Attempt:
             wall_s=time.monotonic() - self.started,
             flops=self.flops,
             peak_bytes=self._peak_bytes() if self.peak_bytes is None else self.peak_bytes,
+            machine=self.ctx.machine if self.peak_bytes is None else "",
         )
         for store in self.stores:
             traffic = store.traffic.as_dict()

@@ -86,6 +86,15 @@ class Context:
         return torch.device(name)
 
     @cached_property
+    def machine(self) -> str:
+        """Device and threads of this process, such as `CPU, 8 CPU threads`."""
+        import torch  # as above
+
+        device = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
+        threads = torch.get_num_threads()
+        return f"{device}, {threads} CPU thread{'s' * (threads != 1)}"
+
+    @cached_property
     def precision(self) -> Precision:
         """The configured precision; `auto` means the one that the device computes natively."""
         from lipt.training.precision import native_precision  # here: imports torch

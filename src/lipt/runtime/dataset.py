@@ -11,7 +11,7 @@ from lipt.config import Data
 from lipt.data.chunks import Dataset
 from lipt.data.cropping import Crops
 from lipt.data.images import ResidentImages, StreamedImages, open_images, stream
-from lipt.data.shards import Positions, count_validation, split
+from lipt.data.shards import Positions, count_validation, split, with_each_class
 from lipt.data.sources import Listing, Source, open_source, recognise
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.runtime.artifact import CHUNKS, Artifact
@@ -67,9 +67,10 @@ def open_dataset(attempt: Attempt, ingested: Artifact) -> Dataset:
 
 
 def split_positions(ctx: Context, dataset: Dataset) -> tuple[Positions, Positions]:
-    """(validation, candidates) positions of the training split."""
+    """(validation, candidates) positions of the training split. Each class has a candidate, if that is possible."""
     count = dataset.manifest.splits["train"].count
-    return split(count, ctx.config.data.validation_fraction, seed=ctx.seed("split"))
+    parts = split(count, ctx.config.data.validation_fraction, seed=ctx.seed("split"))
+    return with_each_class(dataset.index("train").label, *parts)
 
 
 def count_candidates(ctx: Context, ingested: Artifact) -> int:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import view
-from lipt.selection.norms import add_up, as_float, few, lengths, row_sums, smallest
+from lipt.selection.norms import add_up, as_float, few, lengths, lift, row_sums, smallest
 from lipt.selection.rows import as_slice
 from lipt.selection.types import Candidates, Outputs
 
@@ -131,6 +131,14 @@ def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | Non
         for each in candidates.outputs
     ]
     return layers if scale == 1 else [LastLayer(layer.delta_NC * scale, layer.features_NE) for layer in layers]
+
+
+def squarable_layers(layers: Sequence[LastLayer]) -> tuple[list[LastLayer], float]:
+    """The gradients times a power of two, and that power: not 1 only if their squares would underflow."""
+    factor = lift([layer.delta_NC for layer in layers])
+    if factor == 1:
+        return list(layers), factor
+    return [LastLayer(layer.delta_NC * factor, layer.features_NE) for layer in layers], factor
 
 
 def joint_features(outputs: Sequence[Outputs], rows_M: Tensor | slice) -> Tensor:

@@ -34,8 +34,10 @@ def cluster_sizes(rows: Rows, picked_K: Tensor, n: int) -> Tensor:
 
 def first_medoid(rows: Rows, n: int, device: torch.device) -> Tensor:
     """The sample (1,) with the smallest sum of distances to all samples."""
-    totals = [rows(block_B).sum(1) for block_B in blocks(n, device)]
-    return torch.cat(totals).argmin(keepdim=True)
+    totals_M = torch.empty(n, dtype=torch.float64, device=device)
+    for block_B in blocks(n, device):
+        totals_M[block_B] = rows(block_B).sum(1).double()
+    return totals_M.argmin(keepdim=True)
 
 
 def nearest_to(rows: Rows, picked_P: Tensor) -> Tensor:
@@ -60,8 +62,11 @@ class _Cover:
 
     def gains(self, candidates_B: Tensor) -> Tensor:
         """The decrease (B,) of the sum of distances by each candidate."""
-        parts = candidates_B.split(BLOCK)
-        return torch.cat([self.rows(part).neg_().add_(self.nearest_M).clamp_min_(0).sum(1) for part in parts])
+        gains_B = self.nearest_M.new_empty(len(candidates_B))
+        # If something small were kept from each block, the allocator would not use the block's memory again.
+        for part_B, gain_B in zip(candidates_B.split(BLOCK), gains_B.split(BLOCK), strict=True):
+            gain_B.copy_(self.rows(part_B).neg_().add_(self.nearest_M).clamp_min_(0).sum(1))
+        return gains_B
 
     def take(self, pick: int) -> None:
         index_1 = torch.tensor([pick], device=self.nearest_M.device)

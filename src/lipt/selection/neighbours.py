@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 #: Memory of one block of distances in the search for neighbours.
-_BLOCK_BYTES = 64 << 20
+BLOCK_BYTES = 64 << 20
 
 
 def nearest(rows: Callable[[Tensor], Tensor], n: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -17,7 +17,7 @@ def nearest(rows: Callable[[Tensor], Tensor], n: int, count: int, device: torch.
     Args:
         rows: maps samples (B,) to their distances (B, n) to all samples.
     """
-    size = max(1, _BLOCK_BYTES // (4 * n))
+    size = max(1, BLOCK_BYTES // (4 * n))
     found = [rows(block_B).topk(count, largest=False) for block_B in torch.arange(n, device=device).split(size)]
     return torch.cat([each.indices for each in found]), torch.cat([each.values for each in found])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
 import numpy as np
@@ -75,9 +75,13 @@ def smallest(dtype: torch.dtype) -> float:
     return 1e-140 if dtype == torch.float64 else 1e-12
 
 
+def lift(parts: Sequence[Tensor]) -> float:
+    """1; if all values of all parts are so small that squares underflow, a power of two by which to multiply them."""
+    most = max(float(torch.stack(part.aminmax()).abs().amax()) if part.numel() else 0.0 for part in parts)
+    return 2.0 ** min(100, -math.frexp(most)[1]) if 0 < most < smallest(parts[0].dtype) else 1.0
+
+
 def squarable(x_MD: Tensor) -> Tensor:
     """`x_MD`; if all values are so small that squares underflow, times a power of two, which is exact."""
-    most = float(torch.stack(x_MD.aminmax()).abs().amax()) if x_MD.numel() else 0.0
-    if not 0 < most < smallest(x_MD.dtype):
-        return x_MD
-    return x_MD * 2.0 ** min(100, -math.frexp(most)[1])
+    factor = lift([x_MD])
+    return x_MD if factor == 1 else x_MD * factor

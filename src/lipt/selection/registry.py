@@ -102,6 +102,8 @@ class Registered:
 
     function: Algorithm
     needs: Requirements
+    memory: Callable[..., int]
+    """Bytes for a group of n samples with these options, besides the outputs and a copy of them."""
     option: str = ""
     """The option whose value can change the requirements."""
     by_value: Mapping[str, Requirements] = field(default_factory=dict)
@@ -126,14 +128,15 @@ def register(
     initial: bool = False,
     validation: bool = False,
     passes: int = 0,
+    memory: Callable[..., int] = lambda _n, **_options: 0,
     option: str = "",
     by_value: Mapping[str, Requirements] | None = None,
 ) -> Callable[[Algorithm], Algorithm]:
     """Make `function(task, *, option=default, ...) -> Picks` available under `name`; its keywords are its options.
 
     Its docstring becomes a row of docs/reference/algorithms.md; CONTRIBUTING.md shows the form. The other arguments are
-    its `Requirements`; `logits` and `features` only count if `models` is above 0. `by_value` maps values of the option
-    `option` to other requirements.
+    its `Requirements`; `logits` and `features` only count if `models` is above 0. `memory` is as in `Registered`, for
+    algorithms that hold more than the outputs. `by_value` maps values of the option `option` to other requirements.
     """
     needs = Requirements(
         models=models,
@@ -147,7 +150,9 @@ def register(
     )
 
     def add(function: Algorithm) -> Algorithm:
-        _REGISTRY[name] = Registered(function=function, needs=needs, option=option, by_value=by_value or {})
+        _REGISTRY[name] = Registered(
+            function=function, needs=needs, memory=memory, option=option, by_value=by_value or {}
+        )
         return function
 
     return add

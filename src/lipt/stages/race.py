@@ -6,6 +6,7 @@ Successive halving (Jamieson & Talwalkar, AISTATS 2016) over selections instead 
 from dataclasses import replace
 from typing import Any
 
+from lipt.config import override
 from lipt.data.images import image_shape
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import contestants
@@ -37,7 +38,7 @@ def race(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | No
         _, candidates = split_positions(ctx, data)
         whole = steps_of(ctx.config.train, len(candidates), int(subset.summary["count"]))
         length = {"steps": max(1, round(share * whole)), "reselect_every": 0}
-        short = replace(ctx, config=ctx.config.model_copy(update={"train": ctx.config.train.model_copy(update=length)}))
+        short = replace(ctx, config=override(ctx.config, {"train": length}))
         inputs = {"dataset": dataset, "subset": subset, "start": start}
         trained = run_together(short, attempt, fit, inputs, batch_size=smallest_batch(ctx.config.train, subset))
         return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lipt.data.chunks import stratified_order
-from lipt.data.shards import shards, split
+from lipt.data.shards import shards, split, with_each_class
 from lipt.errors import RunError
 
 
@@ -16,6 +16,27 @@ def test_split_is_a_partition_that_the_seed_moves() -> None:
     assert sorted([*validation, *candidates]) == list(range(1000))
     assert set(validation) != set(split(1000, 0.1, seed=2)[0])
     assert np.array_equal(validation, split(1000, 0.1, seed=1)[0])
+
+
+def test_a_class_of_one_image_is_always_a_candidate() -> None:
+    labels = np.repeat(np.arange(6), [1, 1, 2, 30, 1, 65])
+    order = stratified_order(labels, np.random.Generator(np.random.PCG64(0)))
+    plain = 0
+    for seed in range(20):
+        parts = split(100, 0.3, seed=seed)
+        validation, candidates = with_each_class(labels[order], *parts)
+        assert (len(validation), sorted([*validation, *candidates])) == (30, list(range(100)))
+        assert set(labels[order][candidates]) == set(range(6))
+        lacking = 6 - len(set(labels[order][parts[1]]))
+        plain += lacking
+        assert np.sum(validation != parts[0]) == np.sum(candidates != parts[1]) == lacking
+    assert plain  # without the exchange a class would be missing
+
+
+def test_there_may_be_fewer_candidates_than_classes() -> None:
+    labels = np.arange(5)
+    validation, candidates = with_each_class(labels, *split(5, 0.4, seed=0))
+    assert sorted([*validation, *candidates]) == list(range(5))
 
 
 @pytest.mark.parametrize("stratified", [True, False])

@@ -259,6 +259,22 @@ def test_memory_of_select_is_one_block_unless_candidates_are_compared() -> None:
     assert select_bytes(10**6, "gradmatch", balanced=False) > select_bytes(10**6, "gradmatch") + 0.8 * rows
 
 
+def test_memory_of_select_counts_the_distances_that_medoids_keep() -> None:
+    def extra(algorithm: str, **options: Any) -> float:
+        """Bytes more than the same selection from as many candidates without distances."""
+        per_class = {"model": {"width": 16}, "select": {"balanced": True}}
+        found = []
+        for name, own in ((algorithm, options), ("gradmatch", {})):
+            changes = {**per_class, "select": {"algorithm": name, "options": own}}
+            found.append(next(s for s in predicted(1, 100_000, changes=changes)[0] if s.stage == "select").memory_bytes)
+        return found[0] - found[1]
+
+    distances = 4 * 9000**2  # 90,000 candidates of 10 classes
+    for algorithm in ("craig", "facility_location"):
+        assert distances < extra(algorithm) < 1.1 * distances
+        assert extra(algorithm, greedy="sparse") < 0.5 * distances
+
+
 def test_without_a_cluster_nothing_is_spread() -> None:
     with pytest.raises(UsageError, match="nodes 4"):
         Machine(nodes=4)

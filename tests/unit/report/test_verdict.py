@@ -125,6 +125,21 @@ def test_side_by_side_a_row_is_compared_over_its_own_seeds():
     assert one.sentences[0].startswith("74.00 % against 60.00 %")
 
 
+def test_side_by_side_a_common_sentence_is_said_once_at_the_end():
+    random = row("random", [0.7] * 3, "random")
+    ours = [row(name, [0.8] * 3, "selected", label=f"LiPT [{name}]", reason="so it is") for name in ("a", "b")]
+    assert judge([*ours, random]).sentences[-1] == "Why: so it is."
+    assert judge([*ours, random]).sentences.count("Why: so it is.") == 1
+    other = ours[1].model_copy(update={"reason": "or not"})
+    sentences = judge([ours[0], other, random]).sentences
+    assert [text for text in sentences if text.startswith("Why")] == ["Why: so it is.", "Why: or not."]
+
+
+def test_a_short_label_keeps_its_run_whole():
+    random = row("rs2", [0.7] * 3, "random", label="RS2: fresh draws [run, odd:folder]")
+    assert "beats RS2 [run, odd:folder]," in judge([row("lipt", [0.8] * 3, "selected"), random]).headline
+
+
 def test_what_pays_and_what_was_saved_is_named():
     text = " ".join(judge(comparison()).sentences)
     assert (

@@ -110,7 +110,12 @@ def test_the_size_of_an_epoch_of_a_sampler(count: Any) -> None:
 
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
-    [(None, None, "config is a NoneType"), (3, None, "config is a int"), ({}, 3, "changes are a int")],
+    [
+        (None, None, "config is a NoneType"),
+        (3, None, "config is a int"),
+        ({}, 3, "changes are a int"),
+        ("width", None, "config is 'width': neither settings nor a file"),
+    ],
 )
 def test_arguments_of_a_run(config: Any, changes: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):

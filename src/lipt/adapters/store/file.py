@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ class FileStore(Store):
     """A folder; it is created by the first write.
 
     A write goes to a temporary name in the same folder, is flushed to the disk and then renamed. So a killed or failed
-    writer leaves at most a `.lipt-tmp-*` file, which no call lists or reads.
+    writer leaves at most a `.lipt-tmp-*` file, which only `leftovers` lists.
     """
 
     def __init__(self, path: str | Path, traffic: Traffic | None = None) -> None:
@@ -94,6 +95,20 @@ class FileStore(Store):
         self.traffic.count_request("delete")
         with self._explained(key), suppress(*_ABSENT):
             (self.root / key).unlink()
+
+    def leftovers(self, *, older_s: float) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self._explained(""):
+            for folder, _, names in os.walk(self.root, onerror=_unless_absent):
+                for path in (Path(folder, name) for name in names if name.startswith(TEMPORARY)):
+                    with suppress(*_ABSENT):  # renamed meanwhile
+                        stat = path.stat()
+                        if time.time() - stat.st_mtime >= older_s:
+                            found[path.relative_to(self.root).as_posix()] = stat.st_size
+        return dict(sorted(found.items()))
+
+    def remove_leftover(self, path: str) -> None:
+        self._delete(path)
 
     def _sibling(self, uri: str, traffic: Traffic) -> Self:
         return type(self)(uri.removeprefix("file://"), traffic)

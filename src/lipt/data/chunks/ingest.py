@@ -6,7 +6,7 @@ A `Journal` records the finished chunks, so that an interrupted call can continu
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,11 @@ from lipt.data.chunks.parallel import ordered_map
 from lipt.data.sources.base import Source
 from lipt.errors import RunError
 
+T = TypeVar("T")
+
 _READ_THREADS = 4
 _READ_AHEAD = 64  # samples
+_NAMED, _COUNTED = 5, 1000  # unreadable images: in the message; until the source is given up
 
 # Independent random streams of one seed.
 _TEST_SPLIT, _ORDER = 0, {"train": 1, "test": 2}
@@ -69,7 +72,8 @@ def write_dataset(
 
     Raises:
         UsageError: the location holds another data set, or an unfinished one with other settings.
-        RunError: the source is unreadable, or a class is too small to be divided into training and test data.
+        RunError: images are unreadable (all are counted), or a class is too small to be divided into training and test
+            data.
     """
     recipe, fingerprint = _recipe(source, seed, chunk_bytes, test_fraction), source.fingerprint()
     images = images_copy(Journal(put, get, delete, present, say, canonical_digest(recipe), fingerprint), recipe)
@@ -86,18 +90,24 @@ def write_dataset(
     splits = _order_splits(source, seed, test_fraction)
     total, done = sum(len(rows.rows_N) for rows in splits.values()), 0
     infos: list[dict[str, SplitInfo]] = [{} for _ in copies]
+    broken: list[RunError] = []
     for split, rows in splits.items():
-        written = []
+        written, first = [], done
 
         def within(count: int, before: int = done) -> None:
             progress(before + count, total)
 
-        for parts in _write_chunks(source, split, rows, copies, chunk_bytes, within):
+        for parts in _write_chunks(source, split, rows, copies, chunk_bytes, within, broken):
             written.append(parts)
             done += parts[0][0].count
             progress(done, total)
+        done = first + len(rows.rows_N)
+        if broken:
+            continue  # to check the images of the other splits
         for copy, info, parts in zip(copies, infos, zip(*written, strict=True), strict=True):
             info[split] = copy.write_index(split, parts, len(source.classes))
+    if broken:
+        raise _unreadable(broken)
     about: dict[str, Any] = {"name": source.name, "classes": tuple(source.classes), "fingerprint": fingerprint}
     manifest = Manifest(splits=infos[0], recipe=recipe, **about)
     if small is not None:
@@ -180,11 +190,15 @@ def _write_chunks(
     copies: Sequence[Copy],
     chunk_bytes: int,
     progress: Callable[[int], None],
+    broken: list[RunError],
 ) -> Iterator[tuple[Part, ...]]:
     """The chunks of a split, one part per copy: first those that an interrupted ingest finished, then new ones.
 
     A chunk of every copy holds the same samples. `progress` is called with the number of samples done in this split,
-    also within a chunk.
+    also within a chunk. If an image is unreadable, no further chunk is written: the other images are only checked.
+
+    Args:
+        broken: gets an error for each unreadable image.
     """
     done = 0
     number = 0
@@ -195,16 +209,20 @@ def _write_chunks(
         copy.journal.discard(split, number)
     count, names = len(rows.rows_N), source.names[rows.source_split]
 
-    def pack(position: int) -> list[bytes]:
+    def pack(position: int) -> list[bytes] | RunError:
         row = int(rows.rows_N[position])
-        sample = Original(
-            f"{position:08d}", *source.read(rows.source_split, row), int(rows.labels_N[position]), names[row]
-        )
-        return [copy.pack(sample) for copy in copies]
+        try:
+            image = source.read(rows.source_split, row)
+            sample = Original(f"{position:08d}", *image, int(rows.labels_N[position]), names[row])
+            return [copy.pack(sample) for copy in copies]
+        except RunError as error:
+            return error
 
     with closing(ordered_map(pack, range(done, count), threads=_READ_THREADS, window=_READ_AHEAD)) as packed:
         while done < count:
-            spans = _fill(_counted(packed, done, progress), chunk_bytes)
+            spans = _fill(_intact(_counted(packed, done, progress), broken), chunk_bytes)
+            if broken:
+                return
             here = slice(done, done + len(spans))
             labels, named = rows.labels_N[here].tolist(), [names[row] for row in rows.rows_N[here]]
             # The images last: what an interruption leaves of the others is then written again.
@@ -223,7 +241,28 @@ def _recorded(copies: Sequence[Copy], split: str, number: int) -> tuple[Part, ..
     return found if len(found) == len(copies) else ()
 
 
-def _counted(packed: Iterator[list[bytes]], done: int, progress: Callable[[int], None]) -> Iterator[list[bytes]]:
+def _intact(packed: Iterator[list[bytes] | RunError], broken: list[RunError]) -> Iterator[list[bytes]]:
+    """The samples before the first unreadable one; the errors of all go into `broken`."""
+    for each in packed:
+        if isinstance(each, RunError):
+            broken.append(each)
+            if len(broken) >= _COUNTED:
+                return
+        elif not broken:
+            yield each
+
+
+def _unreadable(broken: Sequence[RunError]) -> RunError:
+    """One error for all unreadable images."""
+    if len(broken) == 1:
+        return broken[0]
+    most = " or more" if len(broken) >= _COUNTED else ""
+    named = "; ".join(error.message for error in broken[:_NAMED])
+    more = f"; and {len(broken) - _NAMED:,} more" if len(broken) > _NAMED else ""
+    return RunError(f"{len(broken):,}{most} images cannot be ingested: {named}{more}", broken[0].remedy)
+
+
+def _counted(packed: Iterator[T], done: int, progress: Callable[[int], None]) -> Iterator[T]:
     for count, spans in enumerate(packed, done + 1):
         yield spans
         if count % _READ_AHEAD == 0:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lipt.selection.gradients import LastLayer, last_layers, precision, with_bias
-from lipt.selection.norms import sum_of
+from lipt.selection.gradients import LastLayer, last_layers, precision, squarable_layers, with_bias
+from lipt.selection.norms import lift, sum_of
 from lipt.selection.registry import Group, Picks, Task, best, highest, per_group, register, require, stochastic_size
 from lipt.selection.types import Candidates
 
@@ -52,12 +52,14 @@ def glister(
 
     def pick(group: Group) -> tuple[Tensor, None]:
         own_V = everyone_V if group.label is None else members[group.label]
-        layers = last_layers(task.candidates, group.members_M, dtype)
+        layers, factor = squarable_layers(last_layers(task.candidates, group.members_M, dtype))
         square_norm = sum(float(layer.features_NE.square().sum(1).mean()) for layer in layers) / len(layers)
+        own_judges = _Judge.of(judges, own_V if len(own_V) else everyone_V, dtype)
         state = _Greedy(
             layers=layers,
-            judges=_Judge.of(judges, own_V if len(own_V) else everyone_V, dtype),
-            eta=0.1 / square_norm if eta is None else eta,
+            judges=own_judges,
+            factor=lift([judge.gradient_CE() for judge in own_judges]),
+            eta=(0.1 / square_norm if eta is None else eta) / factor,
             barred_M=torch.zeros_like(layers[0].delta_NC[:, 0]),
         )
         if greedy == "stochastic":
@@ -76,6 +78,8 @@ class _Greedy:
     layers: list[LastLayer]
     judges: list[_Judge]
     eta: float
+    factor: float
+    """A power of two that keeps products with the validation gradient from underflowing; it changes no comparison."""
     barred_M: Tensor
     """-inf for picks, else 0."""
 
@@ -103,8 +107,9 @@ class _Greedy:
         return torch.cat(picked)
 
     def gradients(self) -> list[Tensor]:
-        """The validation gradient (C, E) of each model at the current classifier."""
-        return [judge.gradient_CE() for judge in self.judges]
+        """The validation gradient (C, E) of each model at the current classifier, times `factor`."""
+        found = [judge.gradient_CE() for judge in self.judges]
+        return found if self.factor == 1 else [gradient_CE * self.factor for gradient_CE in found]
 
     def take(self, picks_B: Tensor) -> Tensor:
         """Add these picks: theta -= eta * the sum of their gradients."""

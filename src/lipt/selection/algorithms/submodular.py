@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
-from lipt.selection.gradients import LastLayer, joint_features, last_layers
-from lipt.selection.medoids import Kept, Rows, blocks, cluster_sizes, lazy_greedy, stochastic_greedy
-from lipt.selection.neighbours import nearest, sparse_medoids
+from lipt.selection.gradients import LastLayer, joint_features, last_layers, squarable_layers
+from lipt.selection.medoids import BLOCK, Kept, Rows, blocks, cluster_sizes, lazy_greedy, stochastic_greedy
+from lipt.selection.neighbours import BLOCK_BYTES, nearest, sparse_medoids
 from lipt.selection.norms import lengths, squarable
 from lipt.selection.registry import TIE, Group, Picks, Task, per_group, register, require, stochastic_size
 from lipt.selection.shrinking import shrinking_greedy
@@ -32,7 +32,15 @@ DENSE_LIMIT = 16384
 SPARSE_LIMIT = 50_000
 
 
-@register("craig", models=1, initial=True)
+def medoid_bytes(n: int, *, greedy: Greedy = "auto", neighbours: int = 64, **_: Any) -> int:
+    """Bytes that the medoids of n samples take besides their outputs, in float32."""
+    if greedy == "sparse" or (greedy == "auto" and n > SPARSE_LIMIT):
+        # The graph: int64 positions, distances in float32 and in float64, and two arrays of int64 while it is sorted.
+        return 36 * n * min(neighbours, n) + 2 * BLOCK_BYTES
+    return 4 * n * (n if n <= DENSE_LIMIT else 0) + 4 * n * 3 * BLOCK
+
+
+@register("craig", models=1, initial=True, memory=medoid_bytes)
 def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbours: int = 64) -> Picks:
     """Medoids of the gradients, weighted by cluster size.
 
@@ -49,7 +57,8 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
     """
 
     def pick(group: Group) -> tuple[Tensor, Tensor]:
-        rows = _kept(_gradient_distances(last_layers(task.candidates, group.members_M)), group)
+        layers, _ = squarable_layers(last_layers(task.candidates, group.members_M))
+        rows = _kept(_gradient_distances(layers), group)
         picked_K = _medoids(rows, group, task, greedy, epsilon, neighbours)
         standing = torch.cat([group.initial_I, picked_K])
         return picked_K, cluster_sizes(rows, standing, len(group.members_M))[len(group.initial_I) :]
@@ -57,7 +66,7 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
     return per_group(task, pick, compares="gradients")
 
 
-@register("facility_location", models=1, logits=False, initial=True)
+@register("facility_location", models=1, logits=False, initial=True, memory=medoid_bytes)
 def facility_location(
     task: Task,
     *,

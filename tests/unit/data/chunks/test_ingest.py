@@ -132,6 +132,52 @@ def test_class_too_small_for_a_test_split() -> None:
         write(Memory(), Noise({"train": [50, 1]}))
 
 
+class Broken(Noise):
+    """Some of its images are unreadable."""
+
+    def __init__(self, broken: dict[str, list[int]]) -> None:
+        super().__init__({"train": [60, 60], "test": [20, 20]})
+        self.broken = broken
+
+    def read(self, split: str, i: int) -> tuple[bytes, str]:
+        if i in self.broken.get(split, []):
+            raise RunError(f"{split}/{i} is not readable", "remove it")
+        return super().read(split, i)
+
+
+@pytest.mark.parametrize(("broken", "named"), [({"train": [7]}, 1), ({"train": [3, 80], "test": [9]}, 3)])
+def test_all_unreadable_images_are_named_at_once(broken: dict[str, list[int]], named: int) -> None:
+    memory, told = Memory(), list[tuple[int, int]]()
+    with pytest.raises(RunError) as error:
+        write_dataset(
+            Broken(broken),
+            memory.put,
+            seed=0,
+            test_fraction=0.2,
+            chunk_bytes=20_000,
+            progress=lambda *n: told.append(n),
+        )
+    assert all(f"{split}/{i} is not readable" in error.value.message for split in broken for i in broken[split])
+    assert error.value.message.startswith("3 images cannot be ingested: ") == (named == 3)
+    assert error.value.remedy == "remove it"
+    assert "manifest.json" not in memory.files
+    assert told == sorted(told)
+    assert told[-1][0] <= 160
+    whole = Memory()
+    for each in (memory, whole):  # chunks from before the first unreadable image are used again
+        write(each, Broken({}), chunk_bytes=20_000)
+    assert memory.files == whole.files
+
+
+def test_many_unreadable_images_are_counted_and_some_of_them_named() -> None:
+    with pytest.raises(RunError, match=r"^120 images cannot be ingested: (train/\d+ is not readable; ){5}and 115 more"):
+        write(Memory(), Broken({"train": list(range(120))}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("lipt.data.chunks.ingest._COUNTED", 10)
+        with pytest.raises(RunError, match=r"^10 or more images cannot be ingested"):
+            write(Memory(), Broken({"train": list(range(120))}))
+
+
 def test_progress_is_reported(source: Noise) -> None:
     seen: list[tuple[int, int]] = []
     write_dataset(
