@@ -14,7 +14,6 @@ from torch import Tensor
 
 from lipt.errors import UsageError, did_you_mean
 
-
 #: Larger options have no use, and in float32 they would overflow.
 LARGEST = 10**9
 
