@@ -194,8 +194,7 @@ class _Run(RunSizes):
         block, tables = min(size * self.output_bytes, outputs), len(field) + self.twice
         read, items, held, requests = tables * self.data.names_bytes, 0.0, 0.0, 0.0
         group = math.ceil(candidates / (self.data.classes if settings.balanced else 1))
-        for each in field:
-            needs = scoring_needs(each)
+        for each, needs in zip(field, map(scoring_needs, field), strict=True):
             passes = max(1, needs.passes)
             requests += (1 + passes) * (1 + self.scored / size)
             items += self.scored * numbers if needs.outputs else candidates

@@ -14,12 +14,15 @@ from torch import Tensor
 
 from lipt.errors import UsageError, did_you_mean
 
+#: Larger options have no use, and in float32 they would overflow.
+LARGEST = 10**9
+
 
 def bind_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """All options of the algorithm: its defaults, overridden by `options`.
 
     Raises:
-        UsageError: an unknown option, or a value of the wrong type.
+        UsageError: an unknown option, a value of the wrong type, or a number above `LARGEST`.
     """
     options = {key: plain(value) for key, value in options.items()}
     defaults, hints = keywords(function)
@@ -27,6 +30,9 @@ def bind_options(name: str, function: Callable[..., Any], options: Mapping[str, 
         if key not in defaults:
             remedy = did_you_mean(key, defaults) if defaults else f"{name} takes no options"
             raise UsageError(f"algorithm {name} has no option {key!r}", remedy)
+        is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+        if is_number and abs(value) > LARGEST:
+            raise UsageError(f"option {key} of {name}: {value:g} is out of range", f"pass at most {LARGEST:,}")
         if not _fits(value, hints[key]):
             raise UsageError(
                 f"option {key} of {name}: {value!r} is not {_describe(hints[key])}",
