@@ -50,8 +50,14 @@ def _photograph(page: Path, to: Path, height: int, options: tuple[str, ...]) -> 
             check=True,
             stderr=subprocess.DEVNULL,
         )
-        data = io.BytesIO()
-        Image.open(picture).convert("RGB").quantize(64).save(data, "PNG", optimize=True)
+        save(picture.read_bytes(), to)
+
+
+def save(picture: bytes, to: Path) -> None:
+    """Write a picture in few colours. They include rare ones, such as that of a small green mark."""
+    full = Image.open(io.BytesIO(picture)).convert("RGB")
+    data = io.BytesIO()
+    full.quantize(128, Image.Quantize.MAXCOVERAGE, kmeans=3).save(data, "PNG", optimize=True)
     to.write_bytes(data.getvalue())
 
 

@@ -99,3 +99,4 @@ def test_a_configuration_survives_its_way_through_parameters(document: dict[str,
     config = parse_config(document)
     parameters = parameters_of(config, list(inspect.signature(lipt.pipeline_func).parameters))
     assert configure(**parameters) == config
+    assert "\n" not in parameters["config"]  # a field of Kubeflow's form would lose it

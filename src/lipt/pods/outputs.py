@@ -64,8 +64,9 @@ class RunOutputs:
     def markdown(self) -> str:
         """The verdict and the address of the report."""
         verdict = judge(self.document.rows)
-        sentences = "".join(f"- {sentence}\n" for sentence in verdict.sentences)
-        return f"**{verdict.headline}**\n\n{sentences}\nReport: `{self.location}`\n"
+        # Paragraphs that begin with a bullet: Kubeflow's UI shows the items of a list without one.
+        sentences = "".join(f"• {sentence}\n\n" for sentence in verdict.sentences)
+        return f"**{verdict.headline}**\n\n{sentences}Report: `{self.location}`\n"
 
     @property
     def classes(self) -> list[str]:

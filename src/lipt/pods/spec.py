@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -110,7 +111,9 @@ def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
         holder.pop(key, None)
         if section and not holder:
             rest.pop(section, None)
-    return parameters | {"config": yaml.safe_dump(rest, sort_keys=True) if rest else ""}
+    # On one line: in the form of Kubeflow's UI, where a user may edit the copy of a run, a field holds no line break.
+    config_yaml = yaml.safe_dump(rest, default_flow_style=True, width=math.inf).strip() if rest else ""
+    return parameters | {"config": config_yaml}
 
 
 def _changed(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
