@@ -1,4 +1,4 @@
-"""What every account may do, as docs/howto/cluster.md says."""
+"""What every account may do, as docs/howto/cluster-rights.md says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 #: (resource as `kubectl auth can-i --list` shows it, name of the object or "", verb).
 Rights = set[tuple[str, str, str]]
 
-PAGE = Path(__file__).parents[1] / "docs/howto/cluster.md"
+PAGE = Path(__file__).parents[1] / "docs/howto/cluster-rights.md"
 #: The table calls them so.
 NAMESPACES = {"runs": "lipt", "store": "lipt-store"}
 _RIGHT = re.compile(r"`([a-z./]+)`(?: named `([a-z0-9-]+)`)?: ([a-z]+(?:, [a-z]+)*)")

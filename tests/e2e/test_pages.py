@@ -11,7 +11,8 @@ from typing import Any
 from tests.docs.pages import script
 from tests.e2e.cluster import BUCKET, NAMESPACE, ROOT, STORE, Run, kubectl, shell
 
-CLUSTER = "docs/howto/cluster.md"
+CLUSTER, INSTALL = "docs/howto/cluster.md", "docs/howto/cluster-install.md"
+RIGHTS, FAILURES = "docs/howto/cluster-rights.md", "docs/howto/cluster-failures.md"
 #: Stands for the namespace of a Kubeflow profile; Kubeflow is not installed.
 PROFILE = "lipt-profile"
 #: The page creates the credentials, and later replaces them.
@@ -56,21 +57,21 @@ def test_a_run_that_lost_no_worker_has_no_event(reference: tuple[Run, dict[str, 
 
 def test_when_something_fails(reference: tuple[Run, dict[str, bytes]]) -> None:
     run = reference[0]
-    told = shell(script(CLUSTER, "lipt status", {"HANDLE": run.handle, "NAMESPACE": NAMESPACE}))
+    told = shell(script(FAILURES, "lipt status", {"HANDLE": run.handle, "NAMESPACE": NAMESPACE}))
     assert "Succeeded" in told
     assert "4 of 4" in told  # of the pretrain box
     assert all(pod["metadata"]["name"] in told for pod in run.workers())
 
 
 def test_our_store_from_here(reference: tuple[Run, dict[str, bytes]]) -> None:
-    code = script(CLUSTER, "kubectl -n lipt-store port-forward")
+    code = script(RIGHTS, "kubectl -n lipt-store port-forward")
     until = "until (: < /dev/tcp/localhost/9000) 2> /dev/null; do sleep 1; done"
     listed = shell(f"{code}trap 'kill %1' EXIT\n{until}\nlipt ls s3://{BUCKET}/{reference[0].workspace}")
     assert len(listed.splitlines()) >= 2
 
 
 def test_people_and_pull_secrets(overlay: None) -> None:
-    shell(script(CLUSTER, "kubectl -n NAMESPACE create rolebinding", {"NAMESPACE": NAMESPACE, "NAME": "someone"}))
+    shell(script(RIGHTS, "kubectl -n NAMESPACE create rolebinding", {"NAMESPACE": NAMESPACE, "NAME": "someone"}))
     asked = ("--as=someone", "auth", "can-i")  # Argo's aggregate roles add the workflows, where they are installed
     for namespace, verb, kind, answer in (
         (NAMESPACE, "delete", "jobs.batch", "yes"),
@@ -79,7 +80,7 @@ def test_people_and_pull_secrets(overlay: None) -> None:
         ("default", "list", "pods", "no"),
     ):
         assert kubectl(*asked, verb, kind, namespace=namespace, check=False).strip() == answer, (namespace, kind)
-    shell(script(CLUSTER, "kubectl -n NAMESPACE patch serviceaccount", {"NAMESPACE": NAMESPACE, '"NAME"': '"pull"'}))
+    shell(script(INSTALL, "kubectl -n NAMESPACE patch serviceaccount", {"NAMESPACE": NAMESPACE, '"NAME"': '"pull"'}))
     account = json.loads(kubectl("get", "serviceaccount", "lipt-worker", "-o", "json"))
     assert account["imagePullSecrets"] == [{"name": "pull"}]
     for namespace in (NAMESPACE, STORE):
@@ -96,15 +97,15 @@ def test_a_profile_of_kubeflow(overlay: None, tmp_path: Path) -> None:
     words = {"NAMESPACE": PROFILE}
     kubectl("create", "namespace", PROFILE)
     try:
-        shell(script(CLUSTER, CREATE, words))
-        shell(script(CLUSTER, "kubectl apply -k manifests/overlays/kubeflow"), folder=tmp_path)
+        shell(script(INSTALL, CREATE, words))
+        shell(script(INSTALL, "kubectl apply -k manifests/overlays/kubeflow"), folder=tmp_path)
         assert "lipt-s3" in kubectl("get", "configmaps", "-o", "name", namespace=PROFILE)
         made = kubectl("get", "secret", "lipt-s3", "-o", "jsonpath={.metadata.uid}", namespace=PROFILE)
-        shell(script(CLUSTER, REPLACE, words | {"secretkey=…": "secretkey=another"}))
+        shell(script(RIGHTS, REPLACE, words | {"secretkey=…": "secretkey=another"}))
         assert kubectl("get", "secret", "lipt-s3", "-o", "jsonpath={.metadata.uid}", namespace=PROFILE) == made
         assert "YW5vdGhlcg==" in kubectl("get", "secret", "lipt-s3", "-o", "json", namespace=PROFILE)
-        shell(script(CLUSTER, "kubectl -n NAMESPACE create rolebinding", words, without=("kubectl -n lipt-store",)))
-        shell(script(CLUSTER, "kubectl -n NAMESPACE get workflows", words, without=("kfp",)), folder=tmp_path)
+        shell(script(RIGHTS, "kubectl -n NAMESPACE create rolebinding", words, without=("kubectl -n lipt-store",)))
+        shell(script(INSTALL, "kubectl -n NAMESPACE get workflows", words, without=("kfp",)), folder=tmp_path)
         kinds = "serviceaccounts,roles,rolebindings,configmaps,secrets,services,networkpolicies"
         assert "lipt" not in kubectl("get", kinds, "-o", "name", namespace=PROFILE)
     finally:

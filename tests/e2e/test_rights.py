@@ -1,4 +1,4 @@
-"""What every account may do, asked of the API server, is what docs/howto/cluster.md says."""
+"""What every account may do, asked of the API server, is what docs/howto/cluster-rights.md says."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def volumes_of_store() -> list[str]:
 def test_nothing_remains() -> None:
     volumes = volumes_of_store()
     assert volumes
-    shell(script("docs/howto/cluster.md", "kubectl delete -k manifests/overlays/kind", without=ARGO))
+    shell(script("docs/howto/cluster-install.md", "kubectl delete -k manifests/overlays/kind", without=ARGO))
     for namespace in (NAMESPACE, STORE):
         assert kubectl("get", "namespace", namespace, "--ignore-not-found") == ""
     # kubectl waits for the claim. The storage class deletes its volume afterwards, on its own.

@@ -1,4 +1,4 @@
-"""The table of rights in docs/howto/cluster.md is what the manifests grant and what `lipt doctor` checks."""
+"""The table of rights in docs/howto/cluster-rights.md is what the manifests grant and what `lipt doctor` checks."""
 
 from __future__ import annotations
 

@@ -159,6 +159,8 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
     [
         ("selct.fraction=1", "unknown key 'selct'; did you mean 'select'?"),
         ("select.fractoin=1", "unknown key 'select.fractoin'; did you mean 'select.fraction'?"),
+        ("select.k=5", "unknown key 'select.k'; choose from: algorithm, fraction, balanced"),
+        ("select.race.round=[0.1]", "did you mean 'select.race.rounds'?"),
         ("fraction=.1", "did you mean 'select.fraction'?"),
         ("lr=.1", "did you mean 'initialise.lr' or 'pretrain.lr' or 'train.lr'?"),
         ("select.epochs=3", "did you mean 'initialise.epochs' or 'score.epochs' or 'train.epochs'?"),

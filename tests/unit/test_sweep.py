@@ -68,7 +68,7 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
         ("grid: {train.lr: [0.1, 0.1]}", "grid.train.lr has the value 0.1 twice"),
         ("base: {seed: 1}", "grid is missing or empty"),
         ("grids: {train.lr: [0.1]}", "line 1: grids is neither base nor grid"),
-        ("grid: [1, 2]", "contains a int, not settings"),
+        ("grid: [1, 2]", "contains a single value, not settings"),
         ("base: other.yaml\ngrid: {train.lr: [0.1]}", "cannot read"),
         (
             "grid: {select.fraction: [0.1], part: {all: {}, some: {select.fraction: 0.3}}}",

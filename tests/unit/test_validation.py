@@ -40,6 +40,7 @@ WRONG = [
     ("model={name: torchvision.resnet18, width: 3}", UsageError, "has a fixed width"),
     ("dispatch.jigsaws=1000", RunError, "1000 jigsaws of 32 images need 32,000 candidates, the data set has 1,294"),
     ("data.validation_fraction=0.0001", RunError, "cannot be set aside for validation"),
+    ("select.fraction=0.001", UsageError, "0.001 of 1,294 candidates are 1 image for 10 classes"),
     ("select.fraction=1e-9", UsageError, "1e-09 of 1,294 candidates are 0 images for 10 classes"),
     ("train.epoch_fraction=0.0001", UsageError, "train.epoch_fraction: 0.0001 of 1,294 candidates are 0 images"),
     ("train.raptr={fixed_first: 3, fixed_last: 2}", UsageError, "train.raptr: the network has 5 blocks"),

@@ -46,11 +46,7 @@ def submit(
     wait: bool,
     output: str,
 ) -> None:
-    """Start CONFIG on a cluster. Prints only the handle of the run; with --wait, then its state box by box.
-
-    \b
-    lipt submit photos.yaml --engine argo -p gpus=1 --set workspace=s3://lipt/demo
-    """
+    """Start CONFIG on a cluster. Prints only the handle of the run; with --wait, then its state box by box."""
     config = load_config(config_path, list(overrides))
     for what in check_submittable(config):
         click.echo(f"not checked: {what}", err=True)

@@ -18,10 +18,7 @@ def _candidates(_context: click.Context, _option: click.Parameter, begun: str) -
 @click.command()
 @click.argument("example", required=False, shell_complete=_candidates)
 def init(example: str | None) -> None:
-    """Write an example into the current folder. Without EXAMPLE, list them.
-
-    lipt init quickstart
-    """
+    """Write an example into the current folder. Without EXAMPLE, list them."""
     examples = _examples()
     if is_named(example, {name: _first_sentence(path) for name, path in examples.items()}, "example"):
         source = examples[str(example)]

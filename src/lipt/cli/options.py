@@ -41,7 +41,7 @@ def set_option(function: F) -> F:
 
 def config_options(function: F) -> F:
     """CONFIG and --set."""
-    return click.argument("config_path", metavar="CONFIG", type=click.Path())(set_option(function))
+    return click.argument("config_path", metavar="CONFIG", type=click.Path(readable=False))(set_option(function))
 
 
 def output_option(function: F) -> F:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sweep_path", metavar="FILE", type=click.Path())
+@click.argument("sweep_path", metavar="FILE", type=click.Path(readable=False))
 @set_option
 @place_option
 @click.option("--results", metavar="FILE.jsonl", type=click.Path(), help="Default: named as FILE, in this folder.")

@@ -98,15 +98,18 @@ def _nested(path: tuple[str, ...], value: str) -> str:
 
 
 def _suggestion(path: tuple[str, ...]) -> str:
-    """The settings of that name in other sections, else the one with a similar spelling."""
-    known = [".".join(keys) for keys in _settings(Config)]
+    """The settings of that name in other sections, else those with a similar name, else all of the section."""
     leaves: dict[str, list[str]] = {}
-    for name in known:
-        leaves.setdefault(name.rpartition(".")[2], []).append(name)
-    leaf, whole = path[-1][:_LONGEST], ".".join(path)[:_LONGEST]
-    meant = leaves.get(leaf) or get_close_matches(whole, known, n=1)
-    meant = meant or [name for near in get_close_matches(leaf, leaves, n=1) for name in leaves[near]]
-    return f"did you mean {' or '.join(map(repr, meant))}?" if meant else did_you_mean(leaf, Config.model_fields)
+    own: dict[str, str] = {}
+    for keys in _settings(Config):
+        leaves.setdefault(keys[-1], []).append(".".join(keys))
+        if keys[:-1] == path[:-1]:
+            own[keys[-1]] = ".".join(keys)
+    leaf = path[-1][:_LONGEST]
+    meant = leaves.get(leaf, [])
+    for near in get_close_matches(leaf, leaves, n=1):
+        meant = meant or ([own[near]] if near in own else leaves[near])
+    return f"did you mean {' or '.join(map(repr, meant))}?" if meant else did_you_mean(leaf, own or Config.model_fields)
 
 
 #: No name is longer; the time of a comparison grows with the product of the lengths.
@@ -117,5 +120,6 @@ def _settings(section: type[Section]) -> Iterator[tuple[str, ...]]:
     """The paths of sections and of the settings in them."""
     for name, field in section.model_fields.items():
         yield (name,)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield from ((name, *keys) for keys in _settings(field.annotation))
+        for kind in get_args(field.annotation) or (field.annotation,):  # `Race | None`
+            if isinstance(kind, type) and issubclass(kind, Section):
+                yield from ((name, *keys) for keys in _settings(kind))

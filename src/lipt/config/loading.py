@@ -161,7 +161,8 @@ def as_settings(document: Any, what: str) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise UsageError(f"{what} contains a {type(document).__name__}, not settings", "write `key: value` lines")
+        kind = "a list" if isinstance(document, list) else "a single value"
+        raise UsageError(f"{what} contains {kind}, not settings", "write `key: value` lines")
     return document
 
 

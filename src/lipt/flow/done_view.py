@@ -23,7 +23,7 @@ def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], mac
     of_seed = f"With seed {outcome.config.seed}: " if len(seeds) > 1 and outcome.race else ""  # each has a race
     text |= {"Choice": f"{of_seed}{_choice(outcome)}", "Training": _training(outcome)}
     if others:
-        text["Compared with"] = f"{', '.join(others)}. The network and the data set are the same."
+        text["Compared with"] = f"{'; '.join(others)}. The network and the data set are the same."
     text["Seeds"] = f"{format_count(len(seeds), 'seed')}: {', '.join(map(str, seeds))}."
     if len(seeds) > 1:
         text["Seeds"] += " Everything was repeated with each seed: other first weights, other draws, another order."

@@ -21,6 +21,7 @@ from lipt.flow.model_checks import check_model
 from lipt.flow.raptr_checks import schedule_problems
 from lipt.flow.variants import LONGER, Variant, baseline_of, variants
 from lipt.metrics import check_metrics
+from lipt.report.numbers import format_count
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
@@ -149,7 +150,7 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
     ):
         if share is not None and share < 1 and round(share * candidates) < least:
             yield UsageError(
-                f"{name}: {share:g} of {candidates:,} candidates are {round(share * candidates)} images"
+                f"{name}: {share:g} of {candidates:,} candidates are {format_count(round(share * candidates), 'image')}"
                 + (f" for {facts.classes} classes" if least > 1 else ""),
                 f"raise {name} to {_rounded_up(least / candidates)} or more",
             )

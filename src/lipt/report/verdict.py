@@ -160,7 +160,7 @@ def _accuracy(row: Row) -> str:
 def _evidence(row: Row, random: Row, delta: Difference) -> str:
     """The two accuracies, the interval, and the evidence that the seeds give."""
     ours, theirs = map(format_percent, compared_means(row, random))
-    numbers = f"{ours} against {theirs} after {_length(row)}"
+    numbers = f"Test accuracy: {ours} against {theirs} after {_length(row)}"
     if delta.at_chance:
         return (
             f"{numbers}; always predicting the most frequent class is right for {format_percent(row.chance)} of the "
@@ -170,7 +170,7 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
         return (
             f"{numbers}; the {row.num_test_images:,} test images alone allow an error of "
             f"±{100 * delta.test_half_width:.2f} points, and another seed draws other weights and splits. To find out, "
-            f"run lipt compare with {_ADVISED_SEEDS} or more seeds in compare.seeds."
+            f"run `lipt compare` with {_ADVISED_SEEDS} or more seeds in `compare.seeds`."
         )
     low, high = (format_points(delta.mean + sign * delta.half_width) for sign in (-1, 1))
     return f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)."
@@ -192,7 +192,7 @@ def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[st
     if not longer_rows and row.flops and random.flops and row.flops > random.flops and not random.pretrain_cost:
         share = format_budget((row.flops - random.flops) / random.flops)
         yield (
-            f"The choice took {share} of the FLOPs of the training. The row random-longer of lipt compare shows "
+            f"The choice took {share} of the FLOPs of the training. The row `random-longer` of `lipt compare` shows "
             "whether more steps on a random subset gain more."
         )
     for longer in longer_rows:
@@ -228,7 +228,7 @@ def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
     roles = {"other", "classic"} | ({"random"} if row.algorithm in _RANDOM and row.draw != "uniform" else set())
     rivals = [other for other in others if other.role in roles and same_budgets(row, other)]
     if rivals:
-        yield f"At the same budgets: {_join([_rival(other, row) for other in rivals])}."
+        yield f"At the same budgets: {'; '.join(_rival(other, row) for other in rivals)}."
 
 
 def _rival(other: Row, row: Row) -> str:

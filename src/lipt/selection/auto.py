@@ -133,12 +133,12 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
         if ccs_gains_more(fraction, passes):
             return (
                 f"auto takes ccs: this training sees each image {passes:,.0f} times, and in such a training ccs gained "
-                f"more than dual along a trajectory; on CIFAR-10, in points: {_nearest(CCS_OVER_DUAL, fraction)}. "
+                f"more than dual along a trajectory: {_nearest(CCS_OVER_DUAL, fraction)} of CIFAR-10. "
                 f"Its gain over class-balanced random: {_nearest(CCS_GAINS, fraction)}"
             )
         return (
             "auto takes dual up to 30 % of the data if there is a trajectory; on CIFAR-10 it gained over "
-            f"class-balanced random, in points: {'; '.join(gains)}"
+            f"class-balanced random: {'; '.join(gains)}"
         )
     better = ""
     half = proxy and proxy_pays(fraction, passes)
@@ -151,7 +151,7 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
         )
     if name == "ccs":
         return (
-            "auto takes ccs up to 5 % of the data; on CIFAR-10 it gained over random, in points: "
+            "auto takes ccs up to 5 % of the data; on CIFAR-10 it gained over random: "
             f"{_nearest(THETA_P_GAINS, fraction)}{better}"
         )
     trained = "" if epochs >= 2 else ". Scores along a trajectory gained more, and cost more: docs/howto/advice.md"
@@ -177,4 +177,4 @@ def other_network_reason() -> str:
 def _nearest(measured: Mapping[float, str], fraction: float) -> str:
     """The gain at the share that is nearest on a logarithmic scale."""
     share = min(measured, key=lambda each: abs(math.log(each / fraction)))
-    return f"{measured[share]} at {100 * share:g} %"
+    return f"{measured[share]} points at {100 * share:g} %"

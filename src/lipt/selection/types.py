@@ -112,7 +112,7 @@ class StoredOutputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """The samples to choose from, with their labels, outputs and scores.
+    """The samples to choose from, with their labels, outputs and scores: `Candidates.of` and `score_dataset` make them.
 
     Raises:
         UsageError: lengths, shapes, devices or labels do not fit together.

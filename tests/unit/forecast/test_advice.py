@@ -152,7 +152,7 @@ def test_a_plan_says_when_a_proxy_would_pay(path: str) -> None:
     assert "sees each image 101 times" in at_5
     assert f"at half its width were worth more than their cost: {PROXY_GAINS[0.05]}" in at_5
     at_10 = notes("--set", "train.epochs=101", "--set", "select.fraction=0.1")
-    assert f"itself were worth more than their cost: {OWN_NETWORK_GAINS[0.1]} at 10 %" in at_10
+    assert f"itself were worth more than their cost: {OWN_NETWORK_GAINS[0.1]} points at 10 %" in at_10
 
 
 @pytest.mark.parametrize("name", ["vit_small", "torchvision.resnet18"])

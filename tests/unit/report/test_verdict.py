@@ -122,7 +122,7 @@ def test_side_by_side_a_row_is_compared_over_its_own_seeds():
     assert strongest_random(ours, [own, other]) is own
     one = judge([ours, other])
     assert "+14.00 points" in one.headline
-    assert one.sentences[0].startswith("74.00 % against 60.00 %")
+    assert one.sentences[0].startswith("Test accuracy: 74.00 % against 60.00 %")
 
 
 def test_side_by_side_a_common_sentence_is_said_once_at_the_end():
@@ -212,7 +212,7 @@ def test_a_plain_run_says_what_its_choice_cost():
     """And which row tells whether it was worth it; not if it cost nothing, or is the start of both trainings."""
     ours, random = row("lipt", [0.78], "selected", flops=3.1e12), row("random", [0.75], "random", flops=1e12)
     text = " ".join(judge([ours, random]).sentences)
-    assert "The choice took 210 % of the FLOPs of the training. The row random-longer of lipt compare shows" in text
+    assert "The choice took 210 % of the FLOPs of the training. The row `random-longer` of `lipt compare` shows" in text
     for other in (random.model_copy(update={"pretrain_cost": 1.3}), random.model_copy(update={"flops": 3.1e12})):
         assert "random-longer" not in " ".join(judge([ours, other]).sentences)
 
@@ -251,7 +251,7 @@ def test_a_method_that_keeps_more_is_named_without_its_explanation_but_with_its_
 
 
 def test_more_seeds_are_advised_than_show_only_large_differences():
-    assert "run lipt compare with 5 or more seeds" in _judge([0.78], [0.76]).sentences[0]
+    assert "run `lipt compare` with 5 or more seeds" in _judge([0.78], [0.76]).sentences[0]
 
 
 def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():

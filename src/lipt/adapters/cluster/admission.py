@@ -12,7 +12,7 @@ _REMEDIES = {
     "exceeded quota": "`kubectl -n {namespace} describe quota` shows what is used: wait, or have it raised, or lower "
     "-p cpu, memory, gpus, nodes",
     "failed quota": "this quota wants limits that LiPT does not set: add a LimitRange with defaults to {namespace} "
-    "(docs/howto/cluster.md, Quotas)",
+    "(docs/howto/cluster-rights.md, Quotas)",
     "error looking up service account": "install the account: kubectl apply -k of your overlay",
     "violates PodSecurity": "LiPT meets the level `restricted`: another part of the pod does not; "
     "`kubectl -n {namespace} get events` names it",

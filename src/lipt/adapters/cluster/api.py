@@ -234,7 +234,7 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
     if error.status == 403:
         return RefusedError(
             f"the cluster refuses: {message}",
-            "grant the permission: docs/howto/cluster.md lists all of them with reasons",
+            "grant the permission: docs/howto/cluster-rights.md lists all of them with reasons",
         )
     if error.status == 409 and method == "POST":
         return _ExistsError(f"already in the cluster: {message}", "delete it, or choose another name")

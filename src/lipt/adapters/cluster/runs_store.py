@@ -16,7 +16,7 @@ from lipt.errors import RunError, UsageError
 
 #: Seconds within which `kubectl port-forward` must stand.
 _TUNNEL_S = 30.0
-_BY_HAND = "or set LIPT_S3_ENDPOINT and the credentials yourself (docs/howto/cluster.md, Secrets)"
+_BY_HAND = "or set LIPT_S3_ENDPOINT and the credentials yourself (docs/howto/cluster-rights.md, Secrets)"
 
 
 @contextmanager

@@ -22,6 +22,8 @@ _REMEDIES = {
     errno.EPERM: "grant this user access to the folder, or choose another location",
     errno.EROFS: "the file system is read-only: choose another location",
     errno.ENAMETOOLONG: "use shorter names",
+    errno.ENOTDIR: "a part of this path is a file, not a folder: choose another location",
+    errno.EEXIST: "a part of this path is a file, not a folder: choose another location",
 }
 
 

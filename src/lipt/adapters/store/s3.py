@@ -180,7 +180,7 @@ class S3Store(Store):
         if isinstance(error, SSLError):
             return UsageError(
                 f"{where}: no TLS connection to {self._connection.endpoint}: {error}",
-                "check http:// or https:// in LIPT_S3_ENDPOINT, and the store's certificate (docs/howto/cluster.md)",
+                "check http:// or https:// in LIPT_S3_ENDPOINT, or the certificate (docs/howto/cluster-install.md)",
             )
         if isinstance(error, HTTPError):
             return self._transient(where, type(error).__name__)
