@@ -87,12 +87,12 @@ class Context:
 
     @cached_property
     def machine(self) -> str:
-        """Device and threads of this process, such as `CPU, 8 CPU threads`."""
+        """GPU, if it is used, and threads of this process, such as `NVIDIA H100, 8 CPU threads`."""
         import torch  # as above
 
-        device = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
+        gpu = f"{torch.cuda.get_device_name()}, " if self.device.type == "cuda" else ""
         threads = torch.get_num_threads()
-        return f"{device}, {threads} CPU thread{'s' * (threads != 1)}"
+        return f"{gpu}{threads} CPU thread{'s' * (threads != 1)}"
 
     @cached_property
     def precision(self) -> Precision:
