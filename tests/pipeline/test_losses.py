@@ -15,7 +15,7 @@ from tests.tiny import tiny_context
 
 def test_the_reason_is_this_pods_last_message_where_it_cannot_be_noted(tmp_path: Path) -> None:
     """A folder is where the note would be written: the store refuses it."""
-    quick = {"initialise": {"epochs": 1}, "pretrain": {"lr": 1e30}, "dispatch": {"jigsaws": 2}}
+    quick = {"initialise": {"epochs": 1}, "pretrain": {"lr": 1000, "passes": 20}, "dispatch": {"jigsaws": 2}}
     address = dispatch_box(tiny_context(tmp_path, quick).config, engine="argo", image="lipt:1")
     _, ctx, prepared = open_run(address)
     note = tmp_path / pretrain(ctx, *prepared.swarm, index=0).ref / "lost.json"

@@ -214,7 +214,10 @@ def test_pods_that_do_not_meet_try_again() -> None:
         Peers.meet(1, 3, f"127.0.0.1:{free_port()}", within_s=0.2)
 
 
-@pytest.mark.parametrize("said", ["7\n", "0\n", "-1\n", "GET / HTTP/1.1\n", ""])
+STRANGERS = ["7\n", "0\n", "-1\n", "GET / HTTP/1.1\n", ""]
+
+
+@pytest.mark.parametrize("said", STRANGERS)
 def test_a_stranger_is_no_pod(said: str) -> None:
     """A scan of ports, or a pod of another Job at an address that was given out again."""
     port = free_port()
@@ -229,6 +232,28 @@ def test_a_stranger_is_no_pod(said: str) -> None:
         second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=10)
         assert first.result().endpoint == second.endpoint
         first.result().finish()
+    second.finish()
+
+
+@pytest.mark.parametrize("said", STRANGERS)
+def test_a_stranger_ends_no_training_and_a_pod_that_comes_anew_does(said: str) -> None:
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        met = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=10)
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=10)
+        first = met.result()
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as stranger:
+        stranger.sendall(said.encode())
+        stranger.shutdown(socket.SHUT_WR)
+        assert stranger.recv(100) == b""  # it was looked at
+    assert not first.lost
+    with socket.create_connection(("127.0.0.1", port)) as again:
+        again.sendall(b"1\n")
+        deadline = time.monotonic() + 60
+        while not first.lost:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    first.finish()
     second.finish()
 
 

@@ -98,8 +98,14 @@ class Peers:
 
     def _watch(self) -> None:
         sources = [*self.connections, *([self.listener] if self.listener else [])]
-        for source in select.select(sources, [], [])[0]:  # a pod that comes anew was lost before
-            self.lost = source is self.listener or _read(source) != _DONE
+        ended = False
+        while not ended:
+            for source in select.select(sources, [], [])[0]:
+                if source is self.listener:  # a pod that comes anew was lost before
+                    self.lost = self.lost or _comes(source, self.count)
+                    ended = ended or self.lost
+                else:
+                    ended, self.lost = True, self.lost or _read(source) != _DONE
         self._over.set()
         if self.lost:
             time.sleep(_DELAY_S)
@@ -114,19 +120,12 @@ def _gather(count: int, port: int, deadline: float) -> Peers:
     while len(found) < count - 1:
         listener.settimeout(max(0.0, deadline - time.monotonic()))
         try:
-            connection, _ = listener.accept()
+            accepted = _accept(listener, count)
         except (TimeoutError, BlockingIOError):
             missing = ", ".join(str(index) for index in range(1, count) if index not in found)
             raise TransientError(f"pod 0 of {count}: not there in time: {missing}", "see why they wait") from None
-        _probe(connection)
-        try:
-            index = int(_line(connection))
-        except (OSError, ValueError):
-            index = 0
-        if 0 < index < count:
-            found[index] = connection
-        else:  # none of these pods
-            connection.close()
+        if accepted:
+            found[accepted[0]] = accepted[1]
         for index in [index for index, one in found.items() if select.select([one], [], [], 0)[0]]:
             del found[index]  # it has ended
     with socket.create_server(("", 0)) as free:
@@ -142,6 +141,28 @@ def _gather(count: int, port: int, deadline: float) -> Peers:
         connections=list(found.values()),
         listener=listener,
     )
+
+
+def _accept(listener: socket.socket, count: int) -> tuple[int, socket.socket] | None:
+    """The index of the pod that connects, and the connection; None if it is none of these pods."""
+    connection, _ = listener.accept()
+    try:
+        _probe(connection)
+        index = int(_line(connection))
+    except (OSError, ValueError):
+        index = 0
+    if 0 < index < count:
+        return index, connection
+    connection.close()
+    return None
+
+
+def _comes(listener: socket.socket, count: int) -> bool:
+    """Whether a pod of this training connects, and not a stranger."""
+    listener.settimeout(5)  # who has gone again is not waited for
+    with suppress(OSError):
+        return _accept(listener, count) is not None
+    return False
 
 
 def _join(index: int, count: int, first: tuple[str, int], deadline: float) -> Peers:
