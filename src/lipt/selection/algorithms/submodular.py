@@ -37,7 +37,8 @@ def medoid_bytes(n: int, *, greedy: Greedy = "auto", neighbours: int = 64, **_: 
     if greedy == "sparse" or (greedy == "auto" and n > SPARSE_LIMIT):
         # The graph: int64 positions, distances in float32 and in float64, and two arrays of int64 while it is sorted.
         return 36 * n * min(neighbours, n) + 2 * BLOCK_BYTES
-    return 4 * n * (n if n <= DENSE_LIMIT else 0) + 4 * n * 3 * BLOCK
+    # Some blocks of distances, those included that were freed and that the allocator keeps; all of them if they fit.
+    return 4 * n * (n + 3 * BLOCK if n <= DENSE_LIMIT else 4 * BLOCK)
 
 
 @register("craig", models=1, initial=True, memory=medoid_bytes)
