@@ -16,8 +16,11 @@ ROOT = Path(__file__).parents[1]
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def run_python(*arguments: str, timeout_s: float = 300) -> str:
-    """Run the interpreter in the root of the repository; returns stdout, fails with the end of stderr."""
+def run_python(*arguments: str, timeout_s: float = 300, **environment: str) -> str:
+    """Run the interpreter in the root of the repository, with these environment variables.
+
+    Returns stdout, fails with the end of stderr.
+    """
     ended = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -25,6 +28,7 @@ def run_python(*arguments: str, timeout_s: float = 300) -> str:
         timeout=timeout_s,
         cwd=ROOT,
         check=False,
+        env=os.environ | environment,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout

@@ -34,6 +34,7 @@ print(choose(int(sys.argv[2])))
     ],
 )
 def test_the_memory_of_medoids_is_as_predicted(algorithm: str, n: int, greedy: Greedy) -> None:
-    measured = int(run_python("-c", PROGRAM, algorithm, str(n), greedy))
+    # The allocator gives freed blocks back at once: how many it keeps otherwise differs from machine to machine.
+    measured = int(run_python("-c", PROGRAM, algorithm, str(n), greedy, MALLOC_MMAP_THRESHOLD_="65536"))
     predicted = medoid_bytes(n, greedy=greedy)
     assert 0.4 * predicted < measured < 1.2 * predicted
