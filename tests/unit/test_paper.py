@@ -107,6 +107,16 @@ def test_a_table_is_drawn_again_from_its_results(tmp_path: Path, capsys: pytest.
     assert drawn(tmp_path, "b1") == (page, picture)
 
 
+def test_a_part_of_a_table_has_files_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    points = PaperSweep.load("table3").sweep("full").only({"problem": "R18/CIFAR-10"}).points
+    results = [Result(point=dict(points[0].values), rows=[row("lipt", [0.5], "selected")])]
+    (tmp_path / "table3-full-problem-R18-CIFAR-10.jsonl").write_text(to_lines(results))
+    part = ["--profile", "full", "--only", "problem=R18/CIFAR-10"]
+    main(["reproduce", "table3", "--draw", *part, "--results", str(tmp_path)])
+    assert capsys.readouterr().out.splitlines()[-2] == f"{tmp_path}/table3-full-problem-R18-CIFAR-10.md"
+    assert not list(tmp_path.glob("table3-full.*"))
+
+
 def test_nothing_to_draw_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "d-cpu.jsonl").touch()  # stopped before its first point
     (tmp_path / "b1-cpu.jsonl").write_text('{"point": {"x": 1}, "rows": []}')
@@ -116,6 +126,7 @@ def test_nothing_to_draw_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixt
         (["b1", "--draw", "--results", str(tmp_path)], 1, "no row is the selected one"),
         (["c", "--draw", "--set", "train.epochs=1"], 2, "--draw draws finished results"),
         (["c", "--only", "merge=greedy"], 2, "no such axis"),
+        (["all", "--only", "select.fraction=0.1", "--results", str(tmp_path / "none")], 2, "no such axis"),
         (["c", "--set", "train.epoch=1"], 2, "--set train.epoch=1: unknown key 'train.epoch'"),
         (["e"], 2, "'e' is not one of"),
     ):
@@ -123,3 +134,4 @@ def test_nothing_to_draw_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixt
             main(["reproduce", *arguments])
         assert end.value.code == code
         assert says in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()  # an axis that the last table lacks stops all of them before the first

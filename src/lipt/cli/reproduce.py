@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -24,7 +26,9 @@ from lipt.flow.paper import NAMES, PaperSweep, Profile
 )
 @set_option
 @place_option
-@click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only points with this value; repeatable.")
+@click.option(
+    "--only", multiple=True, metavar="AXIS=VALUE", help="Only points with this value; repeatable. Files of their own."
+)
 @click.option(
     "--results",
     default="paper",
@@ -50,13 +54,15 @@ def reproduce(
     --set changes the base of the sweep. After an interruption, run the same command again to continue. With --engine,
     the runs start on a cluster, as with `lipt sweep`.
     """
-    if draw and (dry_run or overrides or only or place):
-        excluded = "--dry-run, --set, --only and --engine"
+    if draw and (dry_run or overrides or place):
+        excluded = "--dry-run, --set and --engine"
         raise UsageError(f"--draw draws finished results; it excludes {excluded}", "remove them")
     wanted = parse_pairs("--only", only)
-    for each in NAMES if name == "all" else (name,):
-        paper_sweep, path = PaperSweep.load(each), Path(results) / f"{each}-{profile}.jsonl"
-        sweep = paper_sweep.sweep(profile, overrides).only(wanted)
+    paper_sweeps = {each: PaperSweep.load(each) for each in (NAMES if name == "all" else (name,))}
+    # All of them are checked before the first runs.
+    sweeps = {each: found.sweep(profile, overrides).only(wanted) for each, found in paper_sweeps.items()}
+    for each, sweep in sweeps.items():
+        paper_sweep, path = paper_sweeps[each], Path(results) / f"{each}-{profile}{_part(wanted)}.jsonl"
         if dry_run:
             click.echo(paper_sweep.title)
             show_plan(sweep, "text", place)
@@ -64,6 +70,11 @@ def reproduce(
         if not draw:
             run_and_save(sweep, path, place)
         click.echo(_draw(paper_sweep, path))
+
+
+def _part(wanted: Mapping[str, str]) -> str:
+    """What a part of a table adds to the names of its files: they must not replace those of the whole."""
+    return "".join(re.sub(r"[^\w.]+", "-", f"-{axis}-{value}") for axis, value in wanted.items())
 
 
 def _draw(paper_sweep: PaperSweep, path: Path) -> str:
