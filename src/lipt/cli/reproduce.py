@@ -27,7 +27,10 @@ from lipt.flow.paper import NAMES, PaperSweep, Profile
 @set_option
 @place_option
 @click.option(
-    "--only", multiple=True, metavar="AXIS=VALUE", help="Only points with this value; repeatable. Files of their own."
+    "--only",
+    multiple=True,
+    metavar="AXIS=VALUE",
+    help="Only points with this value, in files of their own; repeatable.",
 )
 @click.option(
     "--results",
