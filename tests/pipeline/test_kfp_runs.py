@@ -131,6 +131,8 @@ def test_the_last_box_shows_the_report_the_figures_and_the_confusion_matrix(fini
     budgets = PARAMETERS["fraction"], PARAMETERS["epoch_fraction"]
     assert (figures["kept_fraction"], figures["epoch_fraction"]) == budgets
     assert budgets[0] != budgets[1]
+    assert figures["steps"] == selected.steps
+    assert len(figures) == 10  # Kubeflow shows no more on a page
     assert figures["data_mb"] * 1e6 == pytest.approx(selected.data_bytes)
     assert figures["gflop"] * 1e9 == pytest.approx(selected.flops)
     _, confusion = finished.run.artifact("train", "confusion")

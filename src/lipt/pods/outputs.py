@@ -74,7 +74,10 @@ class RunOutputs:
         return self.document.subset.class_names if self.document.subset else []
 
     def figures(self) -> dict[str, float]:
-        """The figures of the selected row. For each other row, its accuracy and the selected row's gain over it."""
+        """The figures of the selected row. For each other row, its accuracy and the selected row's gain over it.
+
+        Kubeflow shows ten before one has to turn the page: as many as a run with one seed and one other row has.
+        """
         rows = self.document.rows
         row = next(row for row in rows if row.role == "selected")
         accuracy = fmean(row.accuracy)
@@ -82,13 +85,14 @@ class RunOutputs:
             "accuracy": accuracy,
             "kept_fraction": row.kept_fraction,
             "epoch_fraction": row.epoch_fraction,
-            "epochs": row.epochs,
-            "seeds": len(row.seeds),
+            "steps": row.steps or 0,
             "wall_s": sum(row.stage_wall_s.values()),
             "data_mb": (row.data_bytes or 0) / 1e6,
             "model_mb": (row.model_bytes or 0) / 1e6,
             "gflop": (row.flops or 0) / 1e9,
         }
+        if len(row.seeds) > 1:
+            figures["seeds"] = len(row.seeds)
         for other in rows:
             if other is not row:
                 name = other.name.replace("-", "_")
