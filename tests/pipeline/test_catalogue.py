@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from inspect import signature
+from inspect import getdoc, signature
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_its_pod_installs_this_version() -> None:
 def test_the_readme_is_that_of_the_component() -> None:
     """`catalogue/validate` writes it."""
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
-    described = re.findall(r"^ {8}(\w+): (.+)$", train_on_subset.python_func.__doc__, re.MULTILINE)
+    described = re.findall(r"^ {4}(\w+): (.+)$", getdoc(train_on_subset.python_func) or "", re.MULTILINE)
     assert [name for name, _ in described] == list(signature(train_on_subset.python_func).parameters)
     assert [
         name for name, text in described if not re.search(rf"^\| `{name}` .*\| {re.escape(text)} \|$", readme, re.M)
