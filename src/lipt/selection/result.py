@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
+from lipt import parquet
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import length_of
 from lipt.selection.options import integer
@@ -277,8 +278,9 @@ class Selection:
             UsageError: `data` is not a selection; names `origin`.
         """
         try:
-            names = [name for name in pq.read_schema(io.BytesIO(data)).names if sources or name != SOURCE]
-            return cls(**of_table(pq.read_table(io.BytesIO(data), columns=names)))
+            file = parquet.source(data)
+            names = [name for name in pq.read_schema(file).names if sources or name != SOURCE]
+            return cls(**of_table(pq.read_table(file, columns=names)))
         except (pa.ArrowException, OSError, ValueError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{origin} is not a selection: {why}", REMEDY) from None
