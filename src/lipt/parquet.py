@@ -8,8 +8,8 @@ import pyarrow as pa
 def source(data: bytes) -> pa.BufferReader:
     """The file for `pyarrow.parquet` to read: a copy of the data in Arrow's own memory.
 
-    Arrow's threads may hold the source a moment longer than the call that reads. If it belongs to Python, and Python ends
-    in this moment, they abort the process.
+    Arrow's threads may hold the source a moment longer than the call that reads. If it belongs to Python, and Python
+    ends in this moment, they abort the process.
     """
     copy = pa.BufferOutputStream()
     copy.write(data)

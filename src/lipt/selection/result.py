@@ -180,7 +180,9 @@ class Selection:
         if names is not None:
             return [names[position] for position in self._positions_in(len(names))]
         if self.sources_N is None:
-            raise UsageError("the selection does not know the names of the samples", "pass the name of each sample: files(names)")
+            raise UsageError(
+                "the selection does not know the names of the samples", "pass the name of each sample: files(names)"
+            )
         return [str(name) for name in self.sources_N.take(pa.array(self.indices_K.cpu().numpy())).to_pylist()]
 
     def _positions_in(self, count: int) -> list[int]:
