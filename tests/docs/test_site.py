@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from material.plugins.offline.plugin import OfflinePlugin
+from mkdocs.config import load_config
 
 from tests.docs.pages import ROOT
 
@@ -35,3 +37,14 @@ def test_the_keyboard_reaches_what_scrolls(tmp_path: Path) -> None:
 
 def test_the_site_loads_it() -> None:
     assert "\nextra_javascript: [site.js]\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def test_no_page_loads_a_script_from_another_server() -> None:
+    """The theme's plugin for search from a folder adds the address of one, unless the site has its own copy."""
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    plugin = OfflinePlugin()
+    plugin.load_config({})
+    plugin.on_config(config)
+    scripts = config.extra["polyfills"]
+    assert scripts
+    assert all((ROOT / "docs" / name).is_file() for name in scripts)
