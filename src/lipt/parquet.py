@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def source(data: bytes) -> pa.BufferReader:
+def parquet_source(data: bytes) -> pa.BufferReader:
     """The file for `pyarrow.parquet` to read: a copy of the data in Arrow's own memory.
 
     Arrow's threads may hold the source a moment longer than the call that reads. If it belongs to Python, and Python

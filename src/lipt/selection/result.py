@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
-from lipt import parquet
 from lipt.errors import RunError, UsageError
+from lipt.parquet import parquet_source
 from lipt.selection.arrays import length_of
 from lipt.selection.options import integer
 from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
@@ -280,7 +280,7 @@ class Selection:
             UsageError: `data` is not a selection; names `origin`.
         """
         try:
-            file = parquet.source(data)
+            file = parquet_source(data)
             names = [name for name in pq.read_schema(file).names if sources or name != SOURCE]
             return cls(**of_table(pq.read_table(file, columns=names)))
         except (pa.ArrowException, OSError, ValueError) as error:
