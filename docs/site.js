@@ -1,12 +1,12 @@
-/* Wide tables and code scroll inside their box: the Tab key then reaches the box, and the arrow keys scroll it. */
+/* Wide tables, code and drawings scroll inside their box: the Tab key then reaches the box, and the arrow keys scroll it. */
 function reachBoxes() {
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre > code")) {
+  for (const box of document.querySelectorAll('.md-typeset__scrollwrap, .md-typeset pre > code, .md-typeset p:has(> img[src$=".svg"])')) {
     const scrolls = box.scrollWidth > box.clientWidth;
     if (scrolls) box.setAttribute("tabindex", "0");
     else box.removeAttribute("tabindex");
-    if (!box.matches("code")) {
+    if (!box.matches("code") && (scrolls || !box.matches("p"))) {
       box.setAttribute("role", "group");
-      box.setAttribute("aria-label", "Table");
+      box.setAttribute("aria-label", box.matches("p") ? "Picture" : "Table");
     }
   }
 }

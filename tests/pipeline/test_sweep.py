@@ -55,6 +55,8 @@ def test_a_sweep_shares_stages_and_continues(
     # subset is trained longer for each choice.
     stages = {"initialise": 2, "dispatch": 2, "pretrain": 12, "merge": 4, "train": 2 * (2 * 4 + 2 * 2)}
     assert {name: before["stages"][name] for name in stages} == stages
+    main(["sweep", str(sweep), "--dry-run"])
+    assert capsys.readouterr().out.splitlines()[:2] == ["4 points x 4 rows x 2 seeds", "stage         times"]
     assert (before["points"], before["rows"], before["seeds"], before["wall_s"]) == (4, 4, 2, None)
     assert not list(sweep.parent.glob("runs/train"))
 

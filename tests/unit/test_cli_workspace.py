@@ -302,7 +302,7 @@ def test_completion_knows_the_verbs() -> None:
         ),
         ("lipt run --set precis", ["precision=auto", "precision=fp32", "precision=bf16"]),
         ("lipt run --set score.proxy.w", ["score.proxy.width="]),
-        ("lipt select --algorithm herd", ["herding"]),
+        ("lipt select --algorithm au", ["aum", "auto"]),
         ("lipt run --set model.name=torchvision.r", ["model.name=torchvision.resnet18"]),
         ("lipt init your", ["your-folder", "your-model"]),
         ("lipt pipeline export ma", ["manifests"]),
@@ -321,5 +321,7 @@ def test_help_groups_the_verbs_and_each_has_an_example() -> None:
     verbs = re.findall(r"^  ([a-z]+)  ", shown, re.MULTILINE)
     assert verbs[-2:] == ["stage", "box"]
     assert len(verbs) > 15
-    for verb in ("run", "report", "gc", "logs"):
-        assert f"Example: lipt {verb} " in " ".join(lipt(verb, "--help").stdout.split())
+    for verb in ("run", "report", "gc", "select"):
+        example = lipt(verb, "--help", COLUMNS="80").stdout.partition("Example: ")[2]
+        assert example.startswith(f"lipt {verb} ")
+        assert all(line.endswith("\\") for line in example.splitlines()[:-1])  # a shell takes it as it stands

@@ -37,7 +37,7 @@ class _Verbs(click.Group):
             raise UsageError(f"no command {name!r}", did_you_mean(name, known))
         verb = known[name]
         command: click.Command = getattr(importlib.import_module(f"lipt.cli.{verb.module}"), verb.attribute or name)
-        command.epilog = f"Example: {verb.example}"
+        command.epilog = f"\b\nExample: {verb.example}"
         return global_options(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

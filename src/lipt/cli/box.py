@@ -19,7 +19,7 @@ def box() -> None:
     """Run one box of the pipeline; SPEC is the address that dispatch prints. A box prints only its result."""
 
 
-@box.command()
+@box.command(short_help="Validate, ingest, train theta_*, draw the shards.")
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline.")
 def dispatch(parameters: tuple[str, ...]) -> None:
     """Validate the settings, ingest if necessary, train theta_* and draw the shards. Prints the spec's address."""
@@ -61,7 +61,7 @@ def select(spec: str, merged: str) -> None:
     click.echo(select_box(spec, merged.strip() or None).ref)
 
 
-@box.command()
+@box.command(short_help="Train and evaluate; write the report.")
 @click.argument("spec")
 @click.option("--merged", default="", metavar="REF", help="theta_p; empty if there is none.")
 @click.option("--subset", required=True, metavar="REF", help="The reference that select printed.")
@@ -74,7 +74,7 @@ def train(spec: str, merged: str, subset: str) -> None:
     click.echo(finished.location)
 
 
-@box.command()
+@box.command(short_help="Do this pod's share of a fan-out.")
 @click.argument("spec")
 @click.argument("stage", type=click.Choice(SPREAD))
 @click.option("--items", required=True, metavar="JSON", help="Numbers of all work items, a list.")
@@ -91,7 +91,7 @@ def worker(spec: str, stage: str, items: str, count: int, merged: str) -> None:
     workers.worker(spec, stage, workers.share_of(numbers, _index(), count), merged or None)
 
 
-@box.command()
+@box.command(short_help="Take part in a training that pods share.")
 @click.argument("request")
 @click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Number of pods.")
 def join(request: str, count: int) -> None:

@@ -12,7 +12,7 @@ def algorithms(_context: click.Context, _option: click.Parameter, begun: str) ->
     """Names of algorithms that begin like this."""
     from lipt.selection import ALGORITHMS
 
-    return [name for name in ("auto", *sorted(ALGORITHMS)) if name.startswith(begun)]
+    return [name for name in sorted({"auto", *ALGORITHMS}) if name.startswith(begun)]
 
 
 def networks(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:

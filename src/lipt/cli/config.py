@@ -12,7 +12,7 @@ def config() -> None:
     """Show a configuration, or its JSON schema."""
 
 
-@config.command(short_help="Print every setting.")
+@config.command(short_help="Print every setting.", epilog="Example: lipt config show photos.yaml")
 @click.argument("config_path", metavar="[CONFIG]", required=False, type=click.Path())
 @set_option
 @output_option
@@ -25,7 +25,7 @@ def show(config_path: str | None, overrides: tuple[str, ...], output: str) -> No
         click.echo(yaml.safe_dump(settings, sort_keys=False).rstrip())
 
 
-@config.command(short_help="Print the JSON schema, for editors.")
+@config.command(short_help="Print the JSON schema, for editors.", epilog="Example: lipt config schema > lipt.json")
 def schema() -> None:
     """Print the JSON schema for editors: `# yaml-language-server: $schema=FILE` completes and checks settings."""
     print_json(Config.model_json_schema())

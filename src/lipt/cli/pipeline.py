@@ -8,7 +8,7 @@ from lipt.cli.packaged import copy_out, is_named, packaged
 
 #: name -> what it is; `manifests` is a folder, the others are files of `pipelines/`.
 _EXPORTS = {
-    "lipt": "The Kubeflow pipeline: selects a subset, trains on it, writes a report.",
+    "lipt": "The Kubeflow pipeline that selects, trains, and writes a report.",
     "ingest": "The Kubeflow pipeline that writes images into a chunk store.",
     "compare": "The Kubeflow pipeline that compares variants over several seeds.",
     "manifests": "The Kubernetes manifests: storage, rights, Argo's WorkflowTemplate.",

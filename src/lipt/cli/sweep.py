@@ -201,7 +201,7 @@ def show_plan(found: Sweep, output: str, place: Place | None) -> None:
         wall_s = sum(seconds.values()) if seconds else None
         print_json(size | {"stages": stages, "seconds": seconds, "wall_s": wall_s})
         return
-    click.echo(head)
+    click.echo(f"{head}\n{'stage':<12} {'times':>6}  {'' if unknown else 'time in all'}".rstrip())
     for stage, count in stages.items():
         click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds.get(stage))}".rstrip())
     if unknown:

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: the module of `lipt.cli` that defines it, its text in `lipt --help`, and an example."""
+    """A verb: the module of `lipt.cli` that defines it, its text in `lipt --help`, and an example.
+
+    A shell takes the example as it is shown on 80 columns.
+    """
 
     module: str
     text: str
@@ -51,14 +54,14 @@ VERBS: dict[str, dict[str, Verb]] = {
         "select": Verb(
             "select",
             "Select a subset from files of labels, logits and features.",
-            "lipt select --labels y.npy --logits z.npy --fraction 0.01 --to subset.parquet",
+            "lipt select --labels y.npy --logits z.npy \\\n    --fraction 0.01 --to subset.parquet",
         ),
     },
     "On a cluster": {
         "submit": Verb(
             "cluster",
             "Start a configuration on Kubeflow or Argo.",
-            "lipt submit photos.yaml --engine argo --set workspace=s3://lipt/photos",
+            "lipt submit photos.yaml --engine argo \\\n    --set workspace=s3://lipt/photos",
         ),
         "status": Verb("cluster", "Show the state of a run on a cluster.", "lipt status argo/lipt/photos-x7k2p"),
         "logs": Verb("cluster", "Show the logs of a run's pods.", "lipt logs -f argo/lipt/photos-x7k2p"),

@@ -151,7 +151,7 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
         )
     if name == "ccs":
         return (
-            "auto takes ccs up to 5 % of the data; on CIFAR-10 it gained over random: "
+            "auto takes ccs up to 5 % of the data; on CIFAR-10 the difference from random was "
             f"{_nearest(THETA_P_GAINS, fraction)}{better}"
         )
     trained = "" if epochs >= 2 else ". Scores along a trajectory gained more, and cost more: docs/howto/advice.md"

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
+from lipt.selection.equality import ByContents
 from lipt.selection.rows import RowBuffer, row_blocks
 
 _VALUES = torch.float16
 
 
-@dataclass(frozen=True, kw_only=True)
-class TopLogits:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TopLogits(ByContents):
     """Compressed logits (N, C): `[rows]` gives rows as float32 log-probabilities.
 
     Each sample keeps T = min(m + 1, C) classes.

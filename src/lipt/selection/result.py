@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
+from lipt.parquet import parquet_source
 from lipt.selection.arrays import length_of
 from lipt.selection.options import integer
 from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
@@ -179,7 +180,9 @@ class Selection:
         if names is not None:
             return [names[position] for position in self._positions_in(len(names))]
         if self.sources_N is None:
-            raise UsageError("the selection does not know the names of the samples", "hand over names")
+            raise UsageError(
+                "the selection does not know the names of the samples", "pass the name of each sample: files(names)"
+            )
         return [str(name) for name in self.sources_N.take(pa.array(self.indices_K.cpu().numpy())).to_pylist()]
 
     def _positions_in(self, count: int) -> list[int]:
@@ -277,8 +280,9 @@ class Selection:
             UsageError: `data` is not a selection; names `origin`.
         """
         try:
-            names = [name for name in pq.read_schema(io.BytesIO(data)).names if sources or name != SOURCE]
-            return cls(**of_table(pq.read_table(io.BytesIO(data), columns=names)))
+            file = parquet_source(data)
+            names = [name for name in pq.read_schema(file).names if sources or name != SOURCE]
+            return cls(**of_table(pq.read_table(file, columns=names)))
         except (pa.ArrowException, OSError, ValueError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"{origin} is not a selection: {why}", REMEDY) from None

@@ -14,14 +14,15 @@ from torch import Tensor
 
 from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import ArrayLike, as_tensor, per_model
+from lipt.selection.equality import ByContents
 from lipt.selection.norms import as_float, sum_of
 
 #: Probabilities of half precision may be this far outside of 0..1.
 _ROUNDING = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trajectory:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trajectory(ByContents):
     """The trajectory of one model, from tensors, numpy arrays or lists.
 
     Raises:

@@ -17,6 +17,7 @@ from torch import Tensor
 from lipt.errors import UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
+from lipt.selection.equality import ByContents
 from lipt.selection.norms import as_float, lengths
 from lipt.selection.options import integer
 from lipt.selection.rows import class_sizes, members_by_class, per_row
@@ -36,8 +37,8 @@ def _unchecked(kind: type[T], **fields: object) -> T:
     return made
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outputs:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outputs(ByContents):
     """Outputs of one model in one scoring pass; last-layer gradients are computed from them (gradients.py)."""
 
     logits_NC: Tensor | TopLogits
@@ -95,8 +96,8 @@ class Outputs:
         return self.features_ND.shape[1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredOutputs:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredOutputs(ByContents):
     """Outputs outside of memory, read one block of consecutive samples at a time."""
 
     models: int
@@ -110,8 +111,8 @@ class StoredOutputs:
     """Whether the blocks hold features."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidates:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates(ByContents):
     """The samples to choose from, with their labels, outputs and scores: `Candidates.of` and `score_dataset` make them.
 
     Raises:

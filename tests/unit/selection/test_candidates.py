@@ -10,7 +10,7 @@ import torch
 from selection_samples import make
 
 from lipt.errors import RunError, UsageError
-from lipt.selection import Candidates, Outputs, requirements, select
+from lipt.selection import Candidates, Outputs, Trajectory, requirements, select
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2])
 
@@ -153,3 +153,14 @@ def test_outputs_that_require_gradients_are_taken_as_numbers(algorithm: str) -> 
         ],
     )
     assert select(algorithm, tracked, fraction=0.2) == select(algorithm, plain, fraction=0.2)
+
+
+def test_candidates_are_equal_by_their_contents() -> None:
+    candidates = make(20, 3, 4, models=2)
+    assert candidates == make(20, 3, 4, models=2)
+    assert candidates != make(20, 3, 4, models=1)
+    assert candidates != broken("features_ND", 9.0)
+    assert candidates not in (None, candidates.labels_N[0])
+    assert candidates.outputs[0] == make(20, 3, 4, models=2).outputs[0] != candidates.outputs[1]
+    trajectories = [Trajectory(p_NT=[[p]], error_NT=[[1.0]], margin_NT=[[1.0]]) for p in (0.25, 0.25, 0.5)]
+    assert trajectories[0] == trajectories[1] != trajectories[2]

@@ -177,7 +177,7 @@ def test_the_chosen_samples_of_other_libraries() -> None:
     # Candidates that are a part of the data set: sample i of them is sample 2 i of it.
     part = lipt.Selection(**vars(selection) | {"positions_N": 2 * torch.arange(60)})
     assert part.files([str(i) for i in range(119)]) == [str(2 * i) for i in selection.indices_K.tolist()]
-    with pytest.raises(UsageError, match="hand over names"):
+    with pytest.raises(UsageError, match=r"files\(names\)"):
         selection.files()
     with pytest.raises(UsageError, match="the candidates reach up to position 59, the data set has 59 samples"):
         selection.files(names[:59])

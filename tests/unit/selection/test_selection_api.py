@@ -250,7 +250,7 @@ def test_auto_says_that_it_did_not_look() -> None:
 @pytest.mark.parametrize(
     ("fraction", "epochs", "passes", "said"),
     [
-        (0.01, 0, 0, "ccs up to 5 % of the data; on CIFAR-10 it gained over random: +6.4 ± 1.7 points at 1 %"),
+        (0.01, 0, 0, "ccs up to 5 % of the data; on CIFAR-10 the difference from random was +6.4 ± 1.7 points at 1 %"),
         (0.04, 0, 0, "+0.1 ± 7.0 points at 5 %"),
         (0.1, 0, 0, "a random subset, because above 5 % of the data scores without a trajectory gained"),
         (0.12, 10, 0, "+4.2 ± 0.5 points at 10 % in 500 steps; +2.8 ± 0.8 points at 10 % in 2,000 steps"),
@@ -264,7 +264,7 @@ def test_auto_says_that_it_did_not_look() -> None:
             100,
             "epochs of the network itself were worth more than their cost: +1.9 ± 1.6 points at 10 %",
         ),
-        (0.05, 0, 99, "over random: +0.1 ± 7.0 points at 5 %"),
+        (0.05, 0, 99, "from random was +0.1 ± 7.0 points at 5 %"),
         (0.5, 10, 0, "a random subset, because scores along a trajectory were not measured above 30 % of the data"),
     ],
 )

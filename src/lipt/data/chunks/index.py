@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lipt.errors import DamagedDataError
+from lipt.parquet import parquet_source
 
 _BLOCK = 512  # tar pads headers and contents to this many bytes
 END_OF_TAR = bytes(2 * _BLOCK)
@@ -121,8 +122,9 @@ def read_table(data: bytes, name: str, columns: Sequence[str] | None = None) -> 
         DamagedDataError: the file cannot be read.
     """
     with _parquet_errors(name):
-        there = pq.read_schema(io.BytesIO(data)).names
-        return pq.read_table(io.BytesIO(data), columns=[column for column in columns or there if column in there])
+        file = parquet_source(data)
+        there = pq.read_schema(file).names
+        return pq.read_table(file, columns=[column for column in columns or there if column in there])
 
 
 @contextmanager
