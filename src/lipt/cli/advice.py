@@ -18,7 +18,7 @@ from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, Machine, forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
-from lipt.report.terminal import print_table
+from lipt.report.terminal import print_table, print_text
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 
@@ -63,9 +63,9 @@ def show_advice(
         print_json({"options": listed, "advice": chosen, "why": advice.why})
         return
     print_table(lambda shown: _table(found, advice, shown), _IMPORTANCE, whole=False)
-    for note in _NOTES:
-        click.echo(note)
-    click.echo(f"\nAdvice: {_named(advice.option)} ({advice.why})." if advice.option else f"\nAdvice: {advice.why}.")
+    named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
+    for line in (*_NOTES, f"\nAdvice: {named}."):
+        print_text(line)
     if advice.option:
         click.echo(yaml.safe_dump(advice.option.settings, sort_keys=False, default_flow_style=None), nl=False)
 

@@ -59,8 +59,10 @@ def doctor(
     if output == "json":
         print_json({name: {"ok": ok, "finding": text} for name, (ok, text) in findings.items()})
     else:
+        from lipt.report.terminal import print_text
+
         for name, (ok, text) in findings.items():
-            click.echo(f"{_SIGNS[ok]}  {name:<10} {text}")
+            print_text(f"{_SIGNS[ok]}  {name:<10} {text}")
     if any(ok is False for ok, _ in findings.values()):
         sys.exit(RunError.exit_code)
 

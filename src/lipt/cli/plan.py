@@ -224,7 +224,7 @@ def _show(
     output: str,
 ) -> None:
     from lipt.ledger import elapsed_s
-    from lipt.report.terminal import print_table
+    from lipt.report.terminal import print_table, print_text
 
     measured_s = {stage.stage: elapsed_s(costs.get(stage.stage, [])) for stage in stages} if costs else {}
     if output == "json":
@@ -241,10 +241,8 @@ def _show(
         )
         return
     print_table(lambda shown: _table(stages, measured_s, shown), _IMPORTANCE, whole=is_verbose())
-    for warning in warnings:
-        click.echo(f"! {warning}")
-    for note in notes:
-        click.echo(note)
+    for line in (*(f"! {warning}" for warning in warnings), *notes):
+        print_text(line)
 
 
 #: Columns, the most important first.

@@ -64,10 +64,11 @@ def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None
         print_text(Text(f"-v shows {', '.join(left_out)} too", style="dim"))
 
 
-def print_text(text: Text) -> None:
+def print_text(text: Text | str) -> None:
     """Print text on stdout. A terminal breaks lines between words; a pipe gets whole lines."""
     terminal = sys.stdout.isatty()
-    Console(width=None if terminal else _ENDLESS).print(text, soft_wrap=not terminal)
+    plain = Text(text) if isinstance(text, str) else text  # rich reads markup in a str
+    Console(width=None if terminal else _ENDLESS).print(plain, soft_wrap=not terminal)
 
 
 def fitted(build: Build, importance: Sequence[str], width: int | None) -> tuple[Table, list[str]]:

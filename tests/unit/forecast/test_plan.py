@@ -15,6 +15,7 @@ from lipt.errors import UsageError
 from lipt.flow.address import report_folder
 from lipt.report.document import Document
 from lipt.runtime.context import Context
+from tests.programs import on_terminal
 from tests.tiny import TINY
 
 
@@ -43,6 +44,14 @@ def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Pa
     assert {stage: document["measured_wall_s"][stage] for stage in ("pretrain", "merge")} == {
         stage: pytest.approx(walls[stage]) for stage in ("pretrain", "merge")
     }
+
+
+@pytest.mark.parametrize("options", [[], ["--advise"]])
+def test_a_terminal_breaks_lines_between_words(ran: Context, tmp_path: Path, options: list[str]) -> None:
+    path = configured(ran, tmp_path)
+    lines = on_terminal(80, "-m", "lipt", "plan", path, "--calibrate", path, *options).splitlines()
+    assert len(lines) > 5
+    assert max(map(len, lines)) <= 80
 
 
 def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:
