@@ -118,16 +118,19 @@ def test_a_box_that_comes_back_takes_over_the_job_that_does_its_work(
     """The name of a Job depends on its arguments: those of the running one are asked for."""
     box = Box(tmp_path, monkeypatch)
     box.make(0)
-    box.pod = box.make
+    box.pod = lambda item: "exit code 1" if item == 1 else box.make(item)
+    note, why = f"{box.stage(1).ref}/lost.json", b'{"error": "GPU 1 failed"}'
+    box.ctx.workspace.store.write(note, why, kind="other")  # by a pod of this Job
     ours = ["box", "worker", ADDRESS, "pretrain", "--of", "2", "--items", "[0, 1, 2]"]
     box.running = [
         ["box", "worker", "runs/specs/1.json", *ours[3:]],
         [*ours[:-1], "[1]"],
         ours,
     ]
-    assert box.spread(3) == {}
+    assert box.spread(3) == {1: "exit code 1"}
     (job,) = box.jobs
     assert (job["arguments"], job["completions"]) == (ours, 2)
+    assert box.ctx.workspace.store.read(note, kind="other") == why
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -137,9 +137,8 @@ def spread(
     else:
         with stage_of(items[0]).leased("box"):
             missing = [item for item in missing if stage_of(item).find() is None]
-            for item in missing:  # a reason of an earlier attempt would hide the one of this
-                ctx.workspace.store.delete(f"{stage_of(item).ref}/{_LOST}")
-            lost = _in_pods(spec.pods, here, address, ctx, stage, missing, may_fail, merged) if missing else {}
+            notes = {item: f"{stage_of(item).ref}/{_LOST}" for item in missing}
+            lost = _in_pods(spec.pods, here, address, ctx, stage, notes, may_fail, merged) if missing else {}
     return {item: why for item, why in lost.items() if stage_of(item).find() is None}
 
 
@@ -149,15 +148,25 @@ def _in_pods(
     address: str,
     ctx: Context,
     stage: str,
-    items: Sequence[int],
+    notes: Mapping[int, str],
     may_fail: int | None,
     merged: str | None,
 ) -> dict[int, str]:
+    """Do the items of `notes` in pods.
+
+    Args:
+        notes: where the reason lies why an item was lost.
+    """
+    items: Sequence[int] = list(notes)
     fixed = ["box", "worker", address, stage, *(["--merged", merged] if merged else [])]
     arguments = [*fixed, "--of", str(count_pods(pods, len(items))), "--items", json.dumps(list(items))]
     for running in running_arguments(here, stage):  # its box was stopped; what is missing is among its work
         if running[: len(fixed)] == fixed and set(items) <= set(_items(running)):
             arguments = running
+            break
+    else:
+        for note in notes.values():  # a reason of an earlier Job would hide the one of this
+            ctx.workspace.store.delete(note)
     items, count = _items(arguments), int(arguments[arguments.index("--of") + 1])
     shares = sorted(len(share_of(items, share, count)) for share in range(count))
     needed = len(items) - may_fail if may_fail is not None else None
