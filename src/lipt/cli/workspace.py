@@ -5,7 +5,8 @@ from dataclasses import asdict
 import click
 
 from lipt.cli.options import Amount, output_option, print_json
-from lipt.flow.runs import list_leftovers, list_runs, list_unused, remove, remove_leftovers
+from lipt.errors import RunError
+from lipt.flow.runs import Unused, list_leftovers, list_runs, list_unused, remove, remove_leftovers
 from lipt.report.numbers import format_bytes, format_count, format_percent
 from lipt.runtime.workspace import Workspace
 
@@ -65,8 +66,14 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
 
     Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.
     """
-    place = Workspace(workspace)
-    unused, leftovers = list_unused(place, days=days), list_leftovers(place)
+    place, unused = Workspace(workspace), list[Unused]()
+    leftovers = list_leftovers(place)
+    try:
+        unused = list_unused(place, days=days)
+    except RunError as error:
+        if not leftovers:
+            raise
+        click.echo(f"lipt: artifacts stay: {error}", err=True)
     lines = [
         f"{each.ref}  {format_bytes(each.num_bytes)}  {format_count(round(each.days), 'day')} old" for each in unused
     ] + [f"{path}  {format_bytes(num_bytes)}  half written" for path, num_bytes in leftovers.items()]
