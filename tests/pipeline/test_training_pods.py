@@ -222,14 +222,14 @@ def test_a_stranger_is_no_pod(said: str) -> None:
     """A scan of ports, or a pod of another Job at an address that was given out again."""
     port = free_port()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=10)
-        while True:
+        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=60)
+        while not first.done():
             with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as stranger:
                 stranger.sendall(said.encode())
                 stranger.shutdown(socket.SHUT_WR)
                 assert stranger.recv(100) == b""
                 break
-        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=10)
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=60)
         assert first.result().endpoint == second.endpoint
         first.result().finish()
     second.finish()
@@ -239,8 +239,8 @@ def test_a_stranger_is_no_pod(said: str) -> None:
 def test_a_stranger_ends_no_training_and_a_pod_that_comes_anew_does(said: str) -> None:
     port = free_port()
     with ThreadPoolExecutor(1) as pool:
-        met = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=10)
-        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=10)
+        met = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=60)
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=60)
         first = met.result()
     with socket.create_connection(("127.0.0.1", port), timeout=60) as stranger:
         stranger.sendall(said.encode())
