@@ -227,6 +227,19 @@ def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:
     assert sick.stdout.count("->") == 2
 
 
+def test_doctor_works_where_the_extra_is_not_installed(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What breaks lines between words needs rich."""
+    for module in ("rich", "lipt.report.terminal"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SystemExit) as end:
+        lipt_cli.main(["doctor", str(config), "--set", "data.source=/nowhere"])
+    out, err = capsys.readouterr()
+    assert (end.value.code, err) == (1, "")
+    assert [out.count("\nok"), out.count("FAIL")] == [4, 1]
+
+
 def test_doctor_knows_pods_on_a_cluster_only(config: Path) -> None:
     refused = lipt("doctor", str(config), "-p", "gpus=1")
     assert (refused.returncode, refused.stdout) == (2, "")

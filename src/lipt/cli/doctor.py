@@ -59,12 +59,20 @@ def doctor(
     if output == "json":
         print_json({name: {"ok": ok, "finding": text} for name, (ok, text) in findings.items()})
     else:
-        from lipt.report.terminal import print_text
-
+        show = _printer()
         for name, (ok, text) in findings.items():
-            print_text(f"{_SIGNS[ok]}  {name:<10} {text}")
+            show(f"{_SIGNS[ok]}  {name:<10} {text}")
     if any(ok is False for ok, _ in findings.values()):
         sys.exit(RunError.exit_code)
+
+
+def _printer() -> Callable[[str], None]:
+    """What prints a finding, also where the extra `run` is not installed."""
+    try:
+        from lipt.report.terminal import print_text
+    except ModuleNotFoundError:
+        return click.echo
+    return print_text
 
 
 _SIGNS = {True: "ok  ", False: "FAIL", None: "?   "}
