@@ -18,7 +18,10 @@ import yaml
 from click.testing import CliRunner
 
 import lipt.cli as lipt_cli
+from lipt.adapters.store import open_store
+from lipt.config import parse_config
 from lipt.errors import UsageError
+from lipt.progress import Reporter
 from lipt.selection import Selection
 from lipt.stages.ingest import write_chunks
 from tests.programs import lipt, run_python
@@ -260,3 +263,12 @@ def test_of_two_ingests_into_one_place_one_waits(tmp_path: Path, monkeypatch: py
     lipt_cli.main(["ingest", "digits", str(tmp_path / "store")])
     assert claims == [["lease"]]
     assert not list((tmp_path / "store").glob("lease*"))
+
+
+def test_the_traffic_of_an_ingest_is_that_of_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The claim and its beats, of which a slow machine writes more, do not count."""
+    lipt_cli.main(["ingest", "digits", str(tmp_path / "store"), "-o", "json"])
+    told = json.loads(capsys.readouterr().out)["traffic"]
+    alone = open_store(str(tmp_path / "alone"))
+    write_chunks(parse_config({"data": {"source": "digits"}}).data, alone, Reporter(), "ingest")
+    assert told == alone.traffic.as_dict()

@@ -58,7 +58,7 @@ def ingest(
     reporter.started("ingest")
     try:
         images = open_apart(data, store)
-        with leased(store, "lease", lambda text: reporter.say(f"{'ingest':<16}  {text}")):
+        with leased(store.metered(), "lease", lambda text: reporter.say(f"{'ingest':<16}  {text}")):
             manifest = write_chunks(data, store, reporter, "ingest", images)
     finally:
         reporter.close()
