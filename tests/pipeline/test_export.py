@@ -150,7 +150,10 @@ def test_of_a_comparison_it_names_the_seed_and_how_to_get_another(
     main(["export", "both.yaml", "--to", "first.txt"])
     told = capsys.readouterr().err
     assert "seed 3 of the comparison made this subset" in told
-    assert "lipt run both.yaml --set seed=4, then lipt export with this --set" in told
+    assert "lipt run both.yaml --set seed=4, then lipt export with the same --set" in told
+    same = f"workspace={place}/runs"
+    main(["export", "both.yaml", "--set", same, "--to", "third.txt"])
+    assert f"lipt run both.yaml --set {same} --set seed=4, then" in capsys.readouterr().err
     for verb in (["run"], ["export", "--to", "second.txt"]):
         main([verb[0], "both.yaml", "--set", "seed=4", *verb[1:]])
     assert (place / "first.txt").read_text() != (place / "second.txt").read_text()

@@ -36,10 +36,10 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
         )
     if len(written.seeds) > 1:
         first, *others = written.seeds
+        run = " ".join(["lipt run", quote(config_path), *(f"--set {quote(each)}" for each in overrides)])
         click.echo(
             f"lipt: seed {first} of the comparison made this subset\n"
-            f"  -> of another seed: lipt run {quote(config_path)} --set seed={others[0]}, "
-            "then lipt export with this --set",
+            f"  -> of another seed: {run} --set seed={others[0]}, then lipt export with the same --set",
             err=True,
         )
     if output == "json":
