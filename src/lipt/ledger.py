@@ -27,7 +27,8 @@ class Cost:
     ended: float = 0.0
     """Time of the end, in seconds since 1970; 0 if unknown."""
     machine: str = ""
-    """What did it, such as `NVIDIA H100, 8 CPU threads`; of the last attempt. Empty if unknown."""
+    """What did it, such as `NVIDIA H100, 8 CPU threads`, or `4 × (NVIDIA H100, 8 CPU threads)` for four processes; of
+    the last attempt. Empty if unknown."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,6 +114,8 @@ def equal(one: Trained, two: Trained, *, cuts: int = 100) -> None:
     assert one.cost.read["data"] <= two.cost.read["data"] <= one.cost.read["data"] + 10_000
     assert two.cost.requests < 2 * one.cost.requests + cuts
     assert two.cost.peak_bytes > 100e6
+    assert re.fullmatch(r"\d+ CPU threads?", one.cost.machine)
+    assert re.fullmatch(r"2 × \(\d+ CPU threads?\)", two.cost.machine)
 
 
 # --- what ends a training, and what continues it ---

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -95,10 +96,13 @@ def _epoch(trainer: Trainer, epoch: int) -> str:
 
 
 def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:
-    """The cost so far: traffic of all processes, memory of the largest one. Every process must call this."""
+    """The cost so far: traffic and machines of all processes, memory of the largest. Every process must call this."""
     own = attempt.cost()
     parts = [Cost(**json.loads(part)) for part in ranks.gather(json.dumps(asdict(own)).encode())]
-    return replace(sum(parts, Cost()), wall_s=own.wall_s)  # they run at the same time
+    machine = ", ".join(
+        f"{count} × ({name})" if count > 1 else name for name, count in Counter(part.machine for part in parts).items()
+    )
+    return replace(sum(parts, Cost()), wall_s=own.wall_s, machine=machine)  # they run at the same time
 
 
 def _pack(cost: Cost, trainer: Trainer, dynamics: Dynamics | None, extra: dict[str, torch.Tensor]) -> bytes:
