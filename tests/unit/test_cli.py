@@ -220,6 +220,19 @@ def test_config_show_and_schema(config: Path) -> None:
     assert "select" in schema["properties"]
 
 
+def test_a_configuration_that_cannot_be_read_is_our_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ours says what to do. A folder stands for a file without rights, which root may read."""
+    monkeypatch.setattr("os.access", lambda *_given, **_more: False)
+    for verb in (["config", "show"], ["plan"], ["sweep"]):
+        with pytest.raises(SystemExit) as end:
+            lipt_cli.main([*verb, str(tmp_path)])
+        err = capsys.readouterr().err
+        assert (end.value.code, err.count("\n  -> ")) == (2, 1)
+        assert f"cannot read {tmp_path}: " in err
+
+
 def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:
     well = lipt("doctor", str(config))
     assert well.returncode == 0, well.stdout

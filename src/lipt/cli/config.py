@@ -13,7 +13,7 @@ def config() -> None:
 
 
 @config.command(short_help="Print every setting.", epilog="Example: lipt config show photos.yaml")
-@click.argument("config_path", metavar="[CONFIG]", required=False, type=click.Path())
+@click.argument("config_path", metavar="[CONFIG]", required=False, type=click.Path(readable=False))
 @set_option
 @output_option
 def show(config_path: str | None, overrides: tuple[str, ...], output: str) -> None:
