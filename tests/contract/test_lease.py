@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -74,9 +75,10 @@ def start(location: str, tmp_path: Path) -> Iterator[Start]:
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
-    """The next line that it prints."""
+    """The next line that it prints, without those that only say how long it has taken so far."""
     assert process.stdout is not None
-    return " ".join(process.stdout.readline().split())
+    line = " ".join(process.stdout.readline().split())
+    return line_of(process) if re.fullmatch(r"demo \d+ s", line) else line
 
 
 def end_of(process: subprocess.Popen[str]) -> str:
