@@ -19,8 +19,9 @@ from click.testing import CliRunner
 
 import lipt.cli as lipt_cli
 from lipt.adapters.store import open_store
+from lipt.adapters.store.file import FileStore
 from lipt.config import parse_config
-from lipt.errors import UsageError
+from lipt.errors import RunError, UsageError
 from lipt.progress import Reporter
 from lipt.selection import Selection
 from lipt.stages.ingest import write_chunks
@@ -285,3 +286,17 @@ def test_the_traffic_of_an_ingest_is_that_of_its_files(tmp_path: Path, capsys: p
     alone = open_store(str(tmp_path / "alone"))
     write_chunks(parse_config({"data": {"source": "digits"}}).data, alone, Reporter(), "ingest")
     assert told == alone.traffic.as_dict()
+
+
+def test_a_finished_ingest_repeats_where_nothing_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_store: FileStore, key: str, *_: Any, **__: Any) -> None:
+        raise RunError(f"{key}: Read-only file system", "choose another place")
+
+    lipt_cli.main(["ingest", "digits", str(tmp_path / "store")])
+    monkeypatch.setattr(FileStore, "write", refuse)
+    lipt_cli.main(["ingest", "digits", str(tmp_path / "store")])
+    with pytest.raises(SystemExit):
+        lipt_cli.main(["ingest", "digits", str(tmp_path / "empty")])
+    assert "Read-only file system" in capsys.readouterr().err

@@ -1,9 +1,12 @@
 """`lipt ingest`."""
 
+from contextlib import ExitStack, suppress
+
 import click
 
 from lipt.cli.options import output_option, print_json
 from lipt.cli.verbose import is_quiet
+from lipt.errors import RunError, UsageError
 
 
 @click.command()
@@ -58,7 +61,11 @@ def ingest(
     reporter.started("ingest")
     try:
         images = open_apart(data, store)
-        with leased(store.metered(), "lease", lambda text: reporter.say(f"{'ingest':<16}  {text}")):
+        with ExitStack() as stack:
+            with suppress(RunError, UsageError):  # who may not write reads a finished store, or fails below
+                stack.enter_context(
+                    leased(store.metered(), "lease", lambda text: reporter.say(f"{'ingest':<16}  {text}"))
+                )
             manifest = write_chunks(data, store, reporter, "ingest", images)
     finally:
         reporter.close()
