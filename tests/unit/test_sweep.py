@@ -136,6 +136,11 @@ def sweep() -> Sweep:
         ("{select.fraction: [0.1]}", "select={algorithm: random}", False),
         ("{train.steps: [9, 10]}", "train.epochs=5", True),
         ("{train.steps: [9, null]}", "train.epochs=5", False),
+        ("{a: {x: {train: {steps: 9}}}}", "train.epochs=5", True),
+        ("{a: {x: {train: {steps: null}}}}", "train.epochs=5", False),
+        ("{a: {x: {train: {lr: 0.2}}}}", "train.lr=0.3", True),
+        ("{a: {x: {train: {lr: 0.2}}}}", "train.epochs=5", False),
+        ("{a: {x: {select: {options: {beta: 1}}, select.algorithm: ccs}}}", "select.options.stratum=1", True),
     ],
 )
 def test_an_override_that_no_point_follows_is_refused(grid: str, override: str, refused: bool, tmp_path: Path) -> None:

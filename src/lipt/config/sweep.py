@@ -198,11 +198,11 @@ def _check_overrides(grids: Sequence[_Axes], places: Places, origin: str) -> Non
     """
 
     def replaces(changes: dict[str, Any], keys: tuple[str, ...]) -> bool:
-        prefixes = {".".join(keys[:stop]) for stop in range(1, len(keys) + 1)}
-        others = {".".join(length) for length in LENGTHS} if keys in LENGTHS else set()
-        return any(
-            str(setting) in prefixes or (setting in others and value is not None) for setting, value in changes.items()
-        )
+        given = [(tuple(str(setting).split(".")), value) for setting, value in changes.items()]
+        if any(keys[: len(leaf)] == leaf for setting, value in given for leaf in _leaves(setting, value)):
+            return True
+        below = [pair for setting, value in given for pair in settings_in(setting, value)]
+        return keys in LENGTHS and any(found in LENGTHS and value is not None for found, value in below)
 
     for keys, place in places.items():
         replaced = all(
