@@ -69,6 +69,7 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
         ("base: {seed: 1}", "grid is missing or empty"),
         ("grids: {train.lr: [0.1]}", "line 1: grids is neither base nor grid"),
         ("grid: [1, 2]", "contains a single value, not settings"),
+        ("grid: {part: {all: {1: 2}}}", "unknown key '1'"),
         ("base: other.yaml\ngrid: {train.lr: [0.1]}", "cannot read"),
         (
             "grid: {select.fraction: [0.1], part: {all: {}, some: {select.fraction: 0.3}}}",
