@@ -69,6 +69,7 @@ def test_the_base_can_be_a_file_and_lists_seeds_and_rows(tmp_path: Path) -> None
         ("base: {seed: 1}", "grid is missing or empty"),
         ("grids: {train.lr: [0.1]}", "line 1: grids is neither base nor grid"),
         ("grid: [1, 2]", "contains a single value, not settings"),
+        ("grid: {part: {all: {1: 2}}}", "unknown key '1'"),
         ("base: other.yaml\ngrid: {train.lr: [0.1]}", "cannot read"),
         (
             "grid: {select.fraction: [0.1], part: {all: {}, some: {select.fraction: 0.3}}}",
@@ -136,6 +137,11 @@ def sweep() -> Sweep:
         ("{select.fraction: [0.1]}", "select={algorithm: random}", False),
         ("{train.steps: [9, 10]}", "train.epochs=5", True),
         ("{train.steps: [9, null]}", "train.epochs=5", False),
+        ("{a: {x: {train: {steps: 9}}}}", "train.epochs=5", True),
+        ("{a: {x: {train: {steps: null}}}}", "train.epochs=5", False),
+        ("{a: {x: {train: {lr: 0.2}}}}", "train.lr=0.3", True),
+        ("{a: {x: {train: {lr: 0.2}}}}", "train.epochs=5", False),
+        ("{a: {x: {select: {options: {beta: 1}}, select.algorithm: ccs}}}", "select.options.stratum=1", True),
     ],
 )
 def test_an_override_that_no_point_follows_is_refused(grid: str, override: str, refused: bool, tmp_path: Path) -> None:

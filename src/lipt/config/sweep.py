@@ -198,11 +198,11 @@ def _check_overrides(grids: Sequence[_Axes], places: Places, origin: str) -> Non
     """
 
     def replaces(changes: dict[str, Any], keys: tuple[str, ...]) -> bool:
-        prefixes = {".".join(keys[:stop]) for stop in range(1, len(keys) + 1)}
-        others = {".".join(length) for length in LENGTHS} if keys in LENGTHS else set()
-        return any(
-            str(setting) in prefixes or (setting in others and value is not None) for setting, value in changes.items()
-        )
+        given = [(tuple(setting.split(".")), value) for setting, value in changes.items()]
+        if any(keys[: len(leaf)] == leaf for setting, value in given for leaf in _leaves(setting, value)):
+            return True
+        below = [pair for setting, value in given for pair in settings_in(setting, value)]
+        return keys in LENGTHS and any(found in LENGTHS and value is not None for found, value in below)
 
     for keys, place in places.items():
         replaced = all(
@@ -220,7 +220,11 @@ def _axes(grid: Any, origin: str) -> _Axes:
     for axis, given in as_settings(grid, f"grid of {origin}").items():
         if isinstance(given, dict):
             values = [
-                (name, as_settings(changes, f"grid.{axis}.{name} of {origin}")) for name, changes in given.items()
+                (
+                    name,
+                    {str(key): value for key, value in as_settings(changes, f"grid.{axis}.{name} of {origin}").items()},
+                )
+                for name, changes in given.items()
             ]
         elif isinstance(given, list):
             values = [(value, {str(axis): value}) for value in given]
@@ -231,7 +235,7 @@ def _axes(grid: Any, origin: str) -> _Axes:
         texts = [str(value) for value, _ in values]
         if twice := [text for number, text in enumerate(texts) if text in texts[:number]]:
             raise UsageError(f"{origin}: grid.{axis} has the value {twice[0]} twice", "remove one of them")
-        for setting in {str(setting) for _, changes in values for setting in changes}:
+        for setting in {setting for _, changes in values for setting in changes}:
             if why := _FIXED.get(setting.partition(".")[0]):
                 raise UsageError(f"{origin}: grid.{axis} changes {setting}, but {why}", f"set it below base: {setting}")
         axes[str(axis)] = values

@@ -13,9 +13,8 @@ from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_
 from lipt.forecast.sizes import DataSize, ThumbnailSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
-from lipt.runtime.algorithm import algorithm_of, contestants, field_sizes, scoring_needs
+from lipt.runtime.algorithm import contestants, field_sizes, own_memory, scoring_needs
 from lipt.runtime.context import Context
-from lipt.selection.registry import lookup
 from lipt.stages.ingest import is_chunk_store
 from lipt.stages.merge import confirmation
 
@@ -206,7 +205,7 @@ class _Run(RunSizes):
                 kept = 2 * block  # a block: its file and its tensors
                 if not needs.passes:  # all outputs, and the float32 problem that is solved
                     kept += outputs + 4 * numbers * group
-                    kept += lookup(algorithm_of(each)).memory(group, **each.select.options)
+                    kept += own_memory(each, group)
                 held = max(held, kept)
         return Work(
             stage="select",

@@ -7,6 +7,8 @@ from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
 from lipt.selection.auto import AUTO, auto_reason, ccs_gains_more, other_network_reason
+from lipt.selection.options import bind_options
+from lipt.selection.registry import lookup
 from lipt.training.networks import default_width
 
 #: The algorithm `stratified` as reports write it.
@@ -21,6 +23,17 @@ def algorithm_of(config: Config) -> str:
     """
     settings = selecting(config)
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
+
+
+def own_memory(config: Config, group: int) -> int:
+    """Bytes that the algorithm takes for a group of so many candidates, besides the outputs and a copy of them.
+
+    Raises:
+        UsageError: an unknown option of the algorithm, or a value of the wrong type.
+    """
+    name, options = algorithm_of(config), config.select.options
+    found = lookup(name)
+    return found.memory(group, **bind_options(name, found.function, options))
 
 
 def selecting(config: Config, candidates: int = 0) -> Select:

@@ -275,6 +275,12 @@ def test_memory_of_select_counts_the_distances_that_medoids_keep() -> None:
         assert extra(algorithm, greedy="sparse") < 0.5 * distances
 
 
+@pytest.mark.parametrize("options", [{"n": 3}, {"neighbours": "x", "greedy": "sparse"}])
+def test_a_wrong_option_of_medoids_is_an_error_that_names_it(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"option '?{next(iter(options))}"):
+        predicted(1, 1000, changes={"select": {"algorithm": "craig", "options": options}})
+
+
 def test_without_a_cluster_nothing_is_spread() -> None:
     with pytest.raises(UsageError, match="nodes 4"):
         Machine(nodes=4)
