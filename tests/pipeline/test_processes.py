@@ -96,10 +96,11 @@ def test_two_processes_give_the_theta_star_of_one_and_its_trajectory(resident_mb
         torch.testing.assert_close(trajectories[1][name], of_one, rtol=0.02, atol=0.02)
 
 
-def equal(one: Trained, two: Trained, *, cuts: int = 100) -> None:
+def equal(one: Trained, two: Trained, *, cuts: int = 100, processes: int = 2) -> None:
     """Up to rounding, and what was read.
 
     Args:
+        processes: those that trained `two` together.
         cuts: requests beyond twice those of one process. In a streamed epoch neighbours go to different processes where
             the parts of a batch meet: one for every ten images, of batches of 32 over the whole set.
     """
@@ -115,7 +116,7 @@ def equal(one: Trained, two: Trained, *, cuts: int = 100) -> None:
     assert two.cost.requests < 2 * one.cost.requests + cuts
     assert two.cost.peak_bytes > 100e6
     assert re.fullmatch(r"\d+ CPU threads?", one.cost.machine)
-    assert re.fullmatch(r"2 × \(\d+ CPU threads?\)", two.cost.machine)
+    assert re.fullmatch(rf"{processes} × \(\d+ CPU threads?\)", two.cost.machine)
 
 
 # --- what ends a training, and what continues it ---

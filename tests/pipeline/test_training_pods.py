@@ -150,7 +150,7 @@ def test_two_pods_of_two_processes_stream_their_parts_of_each_batch(
     for ctx in (one, spread):
         runs.append(trained(ctx, initialise(ctx, ingest(ctx).make()).make()))
     assert job.codes == [[0], [0]]
-    equal(*runs, cuts=3 * 2 * 1294 // 8)
+    equal(*runs, cuts=3 * 2 * 1294 // 8, processes=4)
 
 
 def test_a_pod_that_fails_ends_the_box_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
