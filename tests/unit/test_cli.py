@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 import pyarrow.parquet as pq
@@ -18,13 +17,8 @@ import yaml
 from click.testing import CliRunner
 
 import lipt.cli as lipt_cli
-from lipt.adapters.store import open_store
-from lipt.adapters.store.file import FileStore
-from lipt.config import parse_config
-from lipt.errors import RunError, UsageError
-from lipt.progress import Reporter
+from lipt.errors import UsageError
 from lipt.selection import Selection
-from lipt.stages.ingest import write_chunks
 from tests.programs import lipt, run_python
 from tests.tiny import TINY
 
@@ -264,39 +258,3 @@ def test_doctor_knows_pods_on_a_cluster_only(config: Path) -> None:
     refused = lipt("doctor", str(config), "--engine", "argo", "-p", "gpu=1")
     assert refused.returncode == 2
     assert "did you mean 'gpus'?" in refused.stderr
-
-
-def test_of_two_ingests_into_one_place_one_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = []
-
-    def write(*given: Any) -> Any:
-        claims.append(sorted(path.name.split("-")[0] for path in (tmp_path / "store").iterdir()))
-        return write_chunks(*given)
-
-    monkeypatch.setattr("lipt.stages.ingest.write_chunks", write)
-    lipt_cli.main(["ingest", "digits", str(tmp_path / "store")])
-    assert claims == [["lease"]]
-    assert not list((tmp_path / "store").glob("lease*"))
-
-
-def test_the_traffic_of_an_ingest_is_that_of_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The claim and its beats, of which a slow machine writes more, do not count."""
-    lipt_cli.main(["ingest", "digits", str(tmp_path / "store"), "-o", "json"])
-    told = json.loads(capsys.readouterr().out)["traffic"]
-    alone = open_store(str(tmp_path / "alone"))
-    write_chunks(parse_config({"data": {"source": "digits"}}).data, alone, Reporter(), "ingest")
-    assert told == alone.traffic.as_dict()
-
-
-def test_a_finished_ingest_repeats_where_nothing_may_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(_store: FileStore, key: str, *_: Any, **__: Any) -> None:
-        raise RunError(f"{key}: Read-only file system", "choose another place")
-
-    lipt_cli.main(["ingest", "digits", str(tmp_path / "store")])
-    monkeypatch.setattr(FileStore, "write", refuse)
-    lipt_cli.main(["ingest", "digits", str(tmp_path / "store")])
-    with pytest.raises(SystemExit):
-        lipt_cli.main(["ingest", "digits", str(tmp_path / "empty")])
-    assert "Read-only file system" in capsys.readouterr().err

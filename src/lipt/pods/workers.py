@@ -155,7 +155,7 @@ def _in_pods(
     """Do the items of `notes` in pods.
 
     Args:
-        notes: where the reason lies why an item was lost.
+        notes: item -> key of the object in which a pod says why it lost the item.
     """
     items: Sequence[int] = list(notes)
     fixed = ["box", "worker", address, stage, *(["--merged", merged] if merged else [])]

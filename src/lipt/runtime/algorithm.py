@@ -26,7 +26,10 @@ def algorithm_of(config: Config) -> str:
 
 
 def own_memory(config: Config, group: int) -> int:
-    """Bytes that the algorithm takes for a group of so many candidates, besides the outputs and a copy of them.
+    """Bytes that the algorithm takes itself; the outputs and a copy of them are not among these.
+
+    Args:
+        group: number of candidates that it compares with each other.
 
     Raises:
         UsageError: an unknown option of the algorithm, or a value of the wrong type.
