@@ -281,39 +281,6 @@ def test_gc_removes_nothing_where_a_report_cannot_be_read(folder: Path, tmp_path
     assert "another version of lipt wrote it" in ended.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_of_a_shell_is_a_script_that_names_lipt(shell: str) -> None:
-    assert "_LIPT_COMPLETE" in lipt("completion", shell).stdout
-
-
-def test_completion_knows_the_verbs() -> None:
-    ended = lipt(_LIPT_COMPLETE="bash_complete", COMP_WORDS="lipt comp", COMP_CWORD="1")
-    assert ended.stdout.split() == ["plain,compare", "plain,completion"]
-
-
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("lipt run --set select.fra", ["select.fraction="]),
-        ("lipt run --set train.random_baseline=", ["train.random_baseline=true", "train.random_baseline=false"]),
-        (
-            "lipt run --set select.algorithm=gra",
-            [f"select.algorithm={name}" for name in ("gradmatch", "grand", "graph_cut")],
-        ),
-        ("lipt run --set precis", ["precision=auto", "precision=fp32", "precision=bf16"]),
-        ("lipt run --set score.proxy.w", ["score.proxy.width="]),
-        ("lipt select --algorithm au", ["aum", "auto"]),
-        ("lipt run --set model.name=torchvision.r", ["model.name=torchvision.resnet18"]),
-        ("lipt init your", ["your-folder", "your-model"]),
-        ("lipt pipeline export ma", ["manifests"]),
-    ],
-)
-def test_completion_knows_settings_and_names(line: str, offered: list[str]) -> None:
-    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
-    ended = lipt(_LIPT_COMPLETE="bash_complete", **words)
-    assert ended.stdout.split() == [f"plain,{name}" for name in offered]
-
-
 def test_help_groups_the_verbs_and_each_has_an_example() -> None:
     shown = lipt("--help").stdout
     groups = [line.rstrip(":") for line in shown.splitlines() if re.fullmatch(r"[A-Z][a-z ]+:", line)]

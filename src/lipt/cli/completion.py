@@ -2,6 +2,13 @@
 
 import click
 
+_FIRST = {
+    # otherwise it splits `--set select.algorithm=ccs` at the equals sign
+    "bash": "COMP_WORDBREAKS=${COMP_WORDBREAKS//=/}",
+    # a start file that has not loaded zsh's own completion lacks `compdef`
+    "zsh": "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }",
+}
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -20,6 +27,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click knows all three
     template = kind(cli, {}, "lipt", "_LIPT_COMPLETE")
-    if shell == "bash":  # otherwise it splits `--set select.algorithm=ccs` at the equals sign
-        click.echo("COMP_WORDBREAKS=${COMP_WORDBREAKS//=/}")
+    if shell in _FIRST:
+        click.echo(_FIRST[shell])
     click.echo(template.source_template % template.source_vars())

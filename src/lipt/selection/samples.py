@@ -43,7 +43,7 @@ def loader_of(
 
 
 def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
-    """Images (B, ...) and int64 labels (B,) of a batch, which has the form of a sample.
+    """Images (B, ...), bytes scaled to 0..1, and int64 labels (B,) of a batch, which has the form of a sample.
 
     Raises:
         UsageError: the images are no tensor, or the labels are not one integer per image.
@@ -57,7 +57,7 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
             f"a batch of {len(x)} images has labels of shape {tuple(labels_B.shape)}",
             "give each sample one class number, not a one-hot vector or several labels",
         )
-    return x, labels_B.flatten()
+    return _as_image(x), labels_B.flatten()
 
 
 class _Collate:

@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -152,27 +153,13 @@ def test_a_saved_selection_is_equal(tmp_path: Path) -> None:
     assert lipt.Selection.load(tmp_path / "s.parquet") == selection
 
 
-class Rows:
-    """The part of a Hugging Face data set that `huggingface` uses."""
-
-    def __init__(self, rows: list[Any]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def select(self, indices: list[int]) -> Rows:
-        assert all(type(index) is int for index in indices)
-        return Rows([self.rows[index] for index in indices])
-
-
 def test_the_chosen_samples_of_other_libraries() -> None:
     selection = lipt.select("herding", make(60, 3), k=12)
     names = [f"{i:03d}.jpg" for i in range(60)]
     chosen = [names[i] for i in selection.indices_K.tolist()]
     assert selection.positions_K.tolist() == selection.indices_K.tolist()
     assert selection.files(names) == chosen
-    assert selection.huggingface(Rows(names)).rows == chosen
+    assert selection.huggingface(datasets.Dataset.from_dict({"name": names}))["name"][:] == chosen
     assert [int(x) for (x,) in selection.subset(TensorDataset(torch.arange(60)))] == selection.indices_K.tolist()
     # Candidates that are a part of the data set: sample i of them is sample 2 i of it.
     part = lipt.Selection(**vars(selection) | {"positions_N": 2 * torch.arange(60)})
@@ -182,7 +169,7 @@ def test_the_chosen_samples_of_other_libraries() -> None:
     with pytest.raises(UsageError, match="the candidates reach up to position 59, the data set has 59 samples"):
         selection.files(names[:59])
     with pytest.raises(UsageError, match="reach up to position 59"):
-        selection.huggingface(Rows(names[:59]))
+        selection.huggingface(datasets.Dataset.from_dict({"name": names[:59]}))
     with pytest.raises(UsageError, match=r"TensorDataset has no select\n.*use subset"):
         selection.huggingface(TensorDataset(torch.arange(60)))  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -68,7 +69,11 @@ def equal(found: Candidates, expected: Candidates) -> None:
 def forms() -> dict[str, Any]:
     x, pictures = tensors(), [Image.fromarray(each) for each in pixels()]
     pairs = list(zip(x, LABELS, strict=True))
+    rows = datasets.Dataset.from_dict({"image": pictures, "label": LABELS})
     return {
+        "hugging face": rows,
+        "hugging face, torch": rows.with_format("torch"),
+        "hugging face, loader": DataLoader(rows.with_format("torch"), batch_size=5),
         "with index": Listed([(image, label, 100 + i) for i, (image, label) in enumerate(pairs)]),
         "dicts": Listed([{"image": image, "label": label, "name": "a"} for image, label in pairs]),
         "dicts of pictures": Listed([{"img": p, "fine_label": y} for p, y in zip(pictures, LABELS, strict=True)]),
