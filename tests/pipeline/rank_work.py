@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import torch
 
@@ -57,6 +58,23 @@ def misshapen(ctx: Context, *, index: int) -> Stage:
 def immense(ctx: Context, *, index: int) -> Stage:
     """Part 1 needs more memory than there is."""
     return _part(ctx, index, lambda: torch.empty(10**15))
+
+
+def fatal(ctx: Context, *, index: int) -> Stage:
+    """Part 1 kills its process as soon as part 0 is there. Each try of a part leaves an object."""
+
+    def kill() -> None:
+        while fatal(ctx, index=0).find() is None:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    stage = _part(ctx, index, kill)
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        ctx.workspace.store.write(f"tries/{index}-{uuid4().hex}", b"", kind="other")
+        return stage.body(attempt)
+
+    return replace(stage, body=body)
 
 
 #: Environment variable: the indices of the models that `fragile` loses, with commas between.

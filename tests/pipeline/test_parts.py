@@ -121,6 +121,17 @@ def test_only_memory_and_devices_lose_a_part(tmp_path: Path) -> None:
         parts.make_parts(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
 
 
+def test_a_killed_process_loses_the_part_that_it_was_at(tmp_path: Path) -> None:
+    """The first process makes 0, 2 and 4, the second dies at 1, before 3."""
+    ctx = tiny_context(tmp_path, {"processes": 2})
+    made, lost = parts.make_parts(ctx, rank_work.fatal, dict.fromkeys(range(5), ()))
+    assert (list(made), list(lost)) == ([0, 2, 3, 4], [1])
+    assert lost[1].message == "fatal, 5 parts: process 1 of 2 was killed (SIGKILL)"
+    assert not ctx.workspace.reused
+    tries = [key.partition("/")[2].partition("-")[0] for key in ctx.workspace.store.list("tries/")]
+    assert (tries.count("0"), tries.count("1")) == (1, 1)
+
+
 def test_a_bug_in_another_process_is_raised_with_its_traceback(tmp_path: Path) -> None:
     ctx = tiny_context(tmp_path, {"processes": 2})
     with pytest.raises(UnexpectedError, match="cannot be multiplied") as caught:

@@ -18,6 +18,18 @@ Failures = dict[int, "ProcessFailure"]
 _FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
 
 
+class KilledError(RunError):
+    """A signal ended a process: SIGKILL when the machine ran out of memory, SIGSEGV …
+
+    Args:
+        rank: of the process.
+    """
+
+    def __init__(self, message: str, remedy: str, *, rank: int) -> None:
+        super().__init__(message, remedy)
+        self.rank = rank
+
+
 def first_error(failures: Failures, processes: int, label: str, peers: Peers | None) -> LiptError:
     """The one error that explains the others: an error with a known cause, else a kill, else the earliest.
 
@@ -39,9 +51,10 @@ def first_error(failures: Failures, processes: int, label: str, peers: Peers | N
     if killed:
         rank, number = killed[0]
         memory = "; give it more memory if it ran out" if number == signal.SIGKILL else ""
-        return RunError(
+        return KilledError(
             f"{label}: process {rank} of {processes} was killed ({number.name})",
             f"run the same command again, it continues where it stopped{memory}",
+            rank=rank,
         )
     if told:
         where = f"{label}: process {told[0]['rank']} of {processes}"

@@ -3,17 +3,20 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TypeVar
 
 from lipt.errors import RunError, in_one_line
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.processes.child import ProcessGroup
+from lipt.runtime.processes.failures import KilledError
 from lipt.runtime.processes.losses import is_loss
 from lipt.runtime.processes.parent import count_processes, launch, name_of
 from lipt.runtime.stage import Stage
 
+T = TypeVar("T")
 #: The inputs of one part, in the order of its stage's arguments.
 Given = tuple[Artifact | Sequence[Artifact] | None, ...]
 #: `function(context, *inputs, index=index)`, a function of a module.
@@ -28,8 +31,8 @@ def make_parts(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
         parts: the inputs of each, by index.
 
     Returns:
-        The finished artifacts, and for each lost part the reason: damaged input, no memory, or a failed device. Both
-        in ascending order.
+        The finished artifacts, and for each lost part the reason: damaged input, no memory, a failed device, or a
+        killed process. Both in ascending order.
 
     Raises:
         LiptError: at once, if the store is unreachable or the configuration is invalid.
@@ -39,25 +42,39 @@ def make_parts(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
     missing = [
         index for index, inputs in parts.items() if processes > 1 and not stage(ctx, *inputs, index=index).find()
     ]
-    processes = min(processes, len(missing))
     made: dict[int, Artifact] = {}
     failed: dict[int, RunError] = {}
-    if processes > 1:
-        asked = {str(index): [_refs(given) for given in parts[index]] for index in missing}
-        label = f"{stage.__name__}, {len(missing)} parts"
-        result = launch(ctx, label, share, processes, {"stage": name_of(stage), "parts": asked})
-        failed = {int(index): RunError(*why) for index, why in result["failed"].items()}
-        made = {int(index): ctx.workspace.get(ref) for index, ref in result["made"].items()}
-        for artifact in made.values():
+    while min(processes, len(missing)) > 1:  # again only after a kill, which loses one part
+        done, lost = _share_out(ctx, stage, {index: parts[index] for index in missing}, min(processes, len(missing)))
+        for artifact in done.values():
             ctx.workspace.note(artifact, made=True)
+        made, failed = made | done, failed | lost
+        missing = [index for index in missing if index not in made and index not in failed]
     rest = {index: inputs for index, inputs in parts.items() if index not in made and index not in failed}
     found, lost = make_in_turn(ctx, stage, rest)
     return dict(sorted((made | found).items())), dict(sorted((failed | lost).items()))
 
 
+def _share_out(ctx: Context, stage: Maker, parts: Mapping[int, Given], processes: int) -> Made:
+    """Make parts on several processes. If one of them is killed, the launcher ends the others; then this returns what
+    they had finished, and as lost only the part at which the killed process was.
+    """
+    asked = {str(index): [_refs(given) for given in inputs] for index, inputs in parts.items()}
+    label = f"{stage.__name__}, {len(parts)} parts"
+    try:
+        result = launch(ctx, label, share, processes, {"stage": name_of(stage), "parts": asked})
+    except KilledError as error:
+        looked = {index: stage(ctx, *inputs, index=index).find() for index, inputs in parts.items()}
+        made = {index: artifact for index, artifact in looked.items() if artifact is not None}
+        unfinished = (index for index in _own(list(parts), error.rank, processes) if index not in made)
+        return made, dict.fromkeys(islice(unfinished, 1), error)
+    failed = {int(index): RunError(*why) for index, why in result["failed"].items()}
+    return {int(index): ctx.workspace.get(ref) for index, ref in result["made"].items()}, failed
+
+
 def share(ctx: Context, processes: ProcessGroup, *, stage: str, parts: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Make the share of this process. Returns the results of all processes."""
-    own = list(parts)[processes.ranks.rank :: processes.ranks.count]
+    own = _own(list(parts), processes.ranks.rank, processes.ranks.count)
     inputs = {int(index): tuple(_artifacts(ctx, given) for given in parts[index]) for index in own}
     made, failed = make_in_turn(replace(ctx, shared=processes.folder), resolve_name(stage), inputs)
     did = {
@@ -66,6 +83,11 @@ def share(ctx: Context, processes: ProcessGroup, *, stage: str, parts: Mapping[s
     }
     answers = [json.loads(answer) for answer in processes.ranks.gather(json.dumps(did).encode())]
     return {key: {index: found for answer in answers for index, found in answer[key].items()} for key in did}
+
+
+def _own(parts: Sequence[T], rank: int, processes: int) -> Sequence[T]:
+    """The parts of one process, in the order in which it makes them."""
+    return parts[rank::processes]
 
 
 def make_in_turn(ctx: Context, stage: Maker, parts: Mapping[int, Given], *, may_fail: int | None = None) -> Made:
