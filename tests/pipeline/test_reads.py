@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from lipt.data.chunks.manifest import MANIFEST
-from lipt.flow.graph import Scoring, run
+from lipt.flow.graph import Scoring, prepare, run
 from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
 from lipt.runtime.context import Context
+from lipt.stages.initialise import DYNAMICS
 from tests.tiny import tiny_context
 
 
@@ -39,6 +40,22 @@ def test_blocks_scored_by_one_process_read_manifest_and_index_once(finished: tup
     assert [cost.read["other"] for cost in costs[0]] == [0]  # the run made it, after dispatch had fetched the index
     assert [cost.read["other"] for cost in costs[1]] == [whole, 0, 0]
     assert sum(cost.read["data"] for cost in costs[1]) == pytest.approx(costs[0][0].read["data"], rel=0.01)
+
+
+def test_trajectories_are_read_once_whatever_the_number_of_blocks(tmp_path: Path) -> None:
+    """Of ImageNet, ten epochs of one model are 150 MB, and there are 20 blocks."""
+    changes = {
+        "score": {"model": "trajectory", "runs": 2, "epochs": 2, "block_images": 400},
+        "select": {"algorithm": "el2n"},
+    }
+    prepared = prepare(tiny_context(tmp_path, changes))
+    ctx = tiny_context(tmp_path, changes)  # a process of its own
+    scoring = Scoring.of(ctx, prepared, None)
+    blocks, _ = scoring.run(ctx, range(scoring.blocks))
+    recorded = sum(model.files[DYNAMICS].num_bytes for model in prepared.initial)
+    assert recorded > 2 * 1294 * 2 * 3 * 4
+    read = [ctx.workspace.cost(block).read["other"] for block in blocks.values()]
+    assert read == [index_bytes(ctx, prepared) + recorded, 0, 0, 0]
 
 
 def test_a_merge_that_streams_its_validation_set_reads_it_once(

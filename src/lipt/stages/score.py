@@ -61,11 +61,12 @@ def score(
         base: theta_*, which jigsaws are stored relative to.
         index: index of the block in `blocks`.
 
-    Files: for each model its logits and penultimate features; the trajectories; the labels. Rows are in the order of
-    the split.
+    Files: for each model its logits and penultimate features; the labels. The first block also holds the trajectories
+    of all candidates: so they are read once, whatever the number of blocks. Rows are in the order of the split.
     """
     ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
     block, reads = blocks(ctx, dataset)[index], scoring_needs(ctx.config)
+    holds_trajectories = reads.trajectory and index == 0
 
     def body(attempt: Attempt) -> dict[str, Any]:
         data = open_dataset(attempt, dataset)
@@ -74,8 +75,8 @@ def score(
         labels_N = torch.from_numpy(data.index("train").label[positions].astype(np.int64))
         attempt.put(LABELS, pack({"labels": labels_N}), kind="other")
         counts = {"models": len(models), "images": len(positions), "classes": len(data.manifest.classes)}
-        if reads.trajectory and block.of == "candidates":
-            _cut_trajectories(attempt, models, block)
+        for number, recorded in enumerate(trajectories_of(attempt, models) if holds_trajectories else []):
+            attempt.put(_trajectory(number), pack(recorded), kind="other")
         if not reads.outputs:
             return counts
         images = images_of(ctx, data, "train", positions)
@@ -101,16 +102,9 @@ def score(
 
     inputs = [dataset, *models, *([base] if base else [])]
     stored = ctx.config.score.model_dump(mode="json", include={"top_classes", "stored_precision"})
-    stored |= {"trajectory": reads.trajectory, "outputs": reads.outputs}
+    stored |= {"trajectories": holds_trajectories, "outputs": reads.outputs}
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, block=asdict(block), stored=stored)
     return Stage(ctx=ctx, name="score", settings=chosen, inputs=inputs, body=body, label=_label(ctx, block))
-
-
-def _cut_trajectories(attempt: Attempt, models: Sequence[Artifact], block: Block) -> None:
-    """Store the rows of a block from each trajectory."""
-    for number, recorded in enumerate(trajectories_of(attempt, models)):
-        part = {name: tensor[block.start : block.stop].clone() for name, tensor in recorded.items()}
-        attempt.put(_trajectory(number), pack(part), kind="other")
 
 
 def _compression(tops: Sequence[TopLogits]) -> dict[str, Any]:
@@ -157,15 +151,11 @@ def read_scores(attempt: Attempt, scores: Sequence[Artifact], of: str) -> Candid
         attempt.reporter.advance(attempt.label, index + 1, len(parts), "blocks")
         return [Outputs.of(tensors(parts[index], _outputs(model)), classes) for model in range(models)]
 
-    trajectories = []
-    if of == "candidates" and parts[0].settings["stored"]["trajectory"]:
-        for number in range(sum(_trajectory(model) in parts[0].files for model in range(models))):
-            recorded = [tensors(part, _trajectory(number)) for part in parts]
-            trajectories.append(Trajectory.of({name: torch.cat([r[name] for r in recorded]) for name in recorded[0]}))
+    trajectories = [file for file in map(_trajectory, range(models)) if file in parts[0].files]
     stored = StoredOutputs(models=models, sizes=[int(part.summary["images"]) for part in parts], read=read)
     return Candidates(
         labels_N=torch.cat([tensors(part, LABELS)["labels"] for part in parts]),
         num_classes=classes,
         stored=stored if _outputs(0) in parts[0].files else None,
-        trajectories=trajectories,
+        trajectories=[Trajectory.of(tensors(parts[0], file)) for file in trajectories],
     )
