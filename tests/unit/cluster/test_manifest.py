@@ -79,6 +79,13 @@ def test_gpu_workers_never_share_a_node_and_cpu_workers_prefer_not_to() -> None:
     assert "nvidia.com/gpu" not in spec["containers"][0]["resources"]["limits"]
 
 
+def test_workers_with_slices_of_gpus_may_share_a_node_unless_they_train_together() -> None:
+    pods = Pods(image="x", gpus=1, gpu_resource="nvidia.com/mig-2g.20gb")
+    swarm, training = (job(pods, together=together)["spec"]["template"]["spec"] for together in (False, True))
+    assert list(swarm["affinity"]["podAntiAffinity"]) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert list(training["affinity"]["podAntiAffinity"]) == ["requiredDuringSchedulingIgnoredDuringExecution"]
+
+
 def test_gpus_have_the_name_under_which_nodes_offer_them() -> None:
     amd = job(Pods(image="x", gpus=2, gpu_resource="amd.com/gpu"))["spec"]["template"]["spec"]
     assert amd["containers"][0]["resources"]["limits"] == {"memory": "2Gi", "amd.com/gpu": 2}

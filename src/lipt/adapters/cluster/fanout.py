@@ -58,9 +58,9 @@ def run_job(
 ) -> dict[int, str]:
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
 
-    With GPUs, a node runs at most one pod of the Job. Lost pods and exit code 3 are retried; exit codes 1, 2 and 137
-    (out of memory) are not. A caller that is started again takes over the Job that it started before. The Job of a
-    stopped caller goes on for ten minutes; then Kubernetes ends it, unless the caller is back.
+    With whole GPUs, a node runs at most one pod of the Job. Lost pods and exit code 3 are retried; exit codes 1, 2 and
+    137 (out of memory) are not. A caller that is started again takes over the Job that it started before. The Job of a
+    caller that was stopped, or has failed, goes on for ten minutes; then Kubernetes ends it, unless the caller is back.
 
     Args:
         name: part of the names of Job and pods.

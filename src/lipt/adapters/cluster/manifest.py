@@ -29,6 +29,8 @@ FIRST_POD, _PORT = "LIPT_FIRST_POD", 29400
 #: kills it, the others notice, and all start again. A step takes seconds; a re-selection may take many minutes.
 PROGRESS, STALLED_S = "LIPT_PROGRESS", 3600
 _PROGRESS_FILE = "/tmp/progress"
+#: In the name that NVIDIA's device plugin gives a slice of a GPU (MIG, strategy `mixed`): nvidia.com/mig-1g.5gb.
+_SLICE = "/mig-"
 #: Above `data.resident_mb`: the processes of one main training share the decoded images in a file there.
 SCRATCH = "5Gi"
 
@@ -159,7 +161,7 @@ def job_manifest(
             metadata["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
     # Kubernetes stops this clock while the Job is suspended.
     limit = {} if together else {"activeDeadlineSeconds": max(1, pods.deadline) * 60}
-    spec = pod_spec(pods, job=job_name, arguments=arguments, user=user)
+    spec = pod_spec(pods, job=job_name, arguments=arguments, user=user, together=together)
     if together:
         spec["subdomain"] = SERVICE
         (container,) = spec["containers"]
@@ -208,16 +210,23 @@ def stalled_check(path: str, after_s: float = STALLED_S) -> list[str]:
     return ["python3", "-Sc", f"import os, sys, time; sys.exit({found})"]
 
 
-def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str], user: int | None = None) -> dict[str, Any]:
+def pod_spec(
+    pods: Pods, *, job: str, arguments: Sequence[str], user: int | None = None, together: bool = False
+) -> dict[str, Any]:
     """A worker: it gets the store's credentials, but no cluster token.
+
+    With GPUs it shares a node with no other worker of its Job. With slices of GPUs it may, unless the workers train
+    together: CUDA gives a process one slice only, so a node has room for several workers.
 
     Args:
         user: number of the user and of its group; None: those of the image.
+        together: the workers share one training; NCCL may refuse two processes on one GPU.
     """
     limits = {"memory": pods.memory} | ({pods.gpu_resource: pods.gpus} if pods.gpus else {})
     apart = {"labelSelector": {"matchLabels": {JOB_LABEL: job}}, "topologyKey": "kubernetes.io/hostname"}
     own_node = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
     spread = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]}
+    alone = pods.gpus > 0 and (together or _SLICE not in pods.gpu_resource)
     return {
         "restartPolicy": "Never",
         **({"priorityClassName": pods.priority} if pods.priority else {}),
@@ -228,7 +237,7 @@ def pod_spec(pods: Pods, *, job: str, arguments: Sequence[str], user: int | None
         "securityContext": POD_SECURITY | ({"runAsUser": user, "runAsGroup": user} if user else {}),
         "nodeSelector": pods.node_selector,
         "tolerations": [*pods.tolerations, *unreachable()],
-        "affinity": {"podAntiAffinity": own_node if pods.gpus else spread},
+        "affinity": {"podAntiAffinity": own_node if alone else spread},
         "containers": [
             {
                 "name": "worker",
