@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lipt.adapters.cluster import job_watch
+from lipt.adapters.cluster.api import RefusedError
 from lipt.adapters.cluster.fanout import ThisPod, run_job
 from lipt.adapters.cluster.job_watch import pause_s
 from lipt.adapters.cluster.manifest import Pods
@@ -284,6 +285,26 @@ def test_the_job_of_a_stopped_box_goes_on_for_ten_minutes_and_is_taken_over(
     assert handler.asked["made"] == 1
     assert handler.asked["deadline 43200"] == 1
     assert any("pretrain: continues with job box-pretrain-" in text for text in said)
+
+
+class Forbidding(Server):
+    """Does not let the box see its worker pods."""
+
+    def do_GET(self) -> None:
+        if urlsplit(self.path).path == PODS:
+            self.send_error(403)
+        else:
+            super().do_GET()
+
+
+def test_the_job_of_a_box_that_fails_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its workers would hold their nodes until the deadline, and those of a training until they are done."""
+    handler = type("Handler", (Forbidding,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(RefusedError):
+            start(say=lambda _text: None)
+    assert (handler.asked["made"], handler.asked["deadline 600"]) == (1, 1)
 
 
 class Stopping(Server):

@@ -21,7 +21,7 @@ from lipt.adapters.cluster.job_watch import JobWatch
 from lipt.adapters.cluster.manifest import RUN_LABEL, Pods, job_manifest
 from lipt.errors import LiptError, RunError
 
-#: Seconds for which a Job goes on whose box was stopped. A box that is drained comes back within a minute, or when its
+#: Seconds for which a Job goes on whose box was stopped or has failed. A box that is drained comes back within a minute, or when its
 #: image is pulled.
 _ORPHAN_S = 600
 #: The most characters of an Event's message.
@@ -108,8 +108,9 @@ def run_job(
         if lost:
             _record(cluster, here.namespace, owner, name, lost)
         return lost
-    except (KeyboardInterrupt, SystemExit):
-        _orphan(cluster, path)
+    except BaseException:
+        with suppress(LiptError):  # the first error says more; without the API there is nothing to do
+            _orphan(cluster, path)
         raise
 
 
