@@ -128,6 +128,7 @@ def test_a_killed_process_loses_the_part_that_it_was_at(tmp_path: Path) -> None:
     assert (list(made), list(lost)) == ([0, 2, 3, 4], [1])
     assert lost[1].message == "fatal, 5 parts: process 1 of 2 was killed (SIGKILL)"
     assert not ctx.workspace.reused
+    assert not ctx.reporter.running
     tries = [key.partition("/")[2].partition("-")[0] for key in ctx.workspace.store.list("tries/")]
     assert (tries.count("0"), tries.count("1")) == (1, 1)
 

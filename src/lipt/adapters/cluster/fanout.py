@@ -21,8 +21,8 @@ from lipt.adapters.cluster.job_watch import JobWatch
 from lipt.adapters.cluster.manifest import RUN_LABEL, Pods, job_manifest
 from lipt.errors import LiptError, RunError
 
-#: Seconds for which a Job goes on whose box was stopped or has failed. A box that is drained comes back within a minute, or when its
-#: image is pulled.
+#: Seconds for which a Job goes on whose box was stopped or has failed. A box that is drained comes back within a
+#: minute, or when its image is pulled.
 _ORPHAN_S = 600
 #: The most characters of an Event's message.
 _MESSAGE = 1024

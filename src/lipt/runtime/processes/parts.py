@@ -64,8 +64,12 @@ def _share_out(ctx: Context, stage: Maker, parts: Mapping[int, Given], processes
     try:
         result = launch(ctx, label, share, processes, {"stage": name_of(stage), "parts": asked})
     except KilledError as error:
-        looked = {index: stage(ctx, *inputs, index=index).find() for index, inputs in parts.items()}
-        made = {index: artifact for index, artifact in looked.items() if artifact is not None}
+        made: dict[int, Artifact] = {}
+        for index, inputs in parts.items():
+            part = stage(ctx, *inputs, index=index)
+            ctx.reporter.stopped(part.label)  # its process cannot say so
+            if found := part.find():
+                made[index] = found
         unfinished = (index for index in _own(list(parts), error.rank, processes) if index not in made)
         return made, dict.fromkeys(islice(unfinished, 1), error)
     failed = {int(index): RunError(*why) for index, why in result["failed"].items()}
