@@ -23,7 +23,8 @@ class Attempt:
     ref: str
     label: str
     lease: Lease | None = None
-    """Of a stage; checked before each write."""
+    """Of a stage; checked before each write. None in a process or pod that shares a training: the process that started
+    it holds the lease, and checks it before it finishes the artifact."""
     flops: int = 0
     earlier: Cost = field(default_factory=Cost)
     """The cost of interrupted attempts, as their last checkpoint recorded it."""
