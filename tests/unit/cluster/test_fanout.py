@@ -266,6 +266,41 @@ def test_a_quota_ends_the_wait_long_before_the_deadline(
     assert handler.asked["deleted"] == 1
 
 
+class Unpulled(Server):
+    """The node of the second pod cannot pull the image; the first pod is done after five looks."""
+
+    def _status(self) -> dict[str, Any]:
+        return {"active": 2} if self.asked["job"] < 5 else {"active": 1, "succeeded": 1, "completedIndexes": "0"}
+
+    def _pod(self, index: int) -> dict[str, Any]:
+        pod = super()._pod(index)
+        if index:
+            reason = ("ErrImagePull", "ImagePullBackOff")[self.asked["pods"] % 2]
+            waiting = {"reason": reason, "message": "Back-off pulling image lipt:1"}
+            pod["status"] = {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
+        return pod
+
+
+@pytest.mark.parametrize("room_within_s", [0.3, None])
+def test_a_pod_that_cannot_start_is_told_and_given_up_when_the_others_are_done(
+    room_within_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the box would wait for it until the deadline, and a training without end."""
+    for name, seconds in {"_SHORTEST_S": 0.01, "_LIST_S": 0.02, "_ADMITTED_WITHIN_S": 0.3}.items():
+        monkeypatch.setattr(job_watch, name, seconds)
+    handler = type("Handler", (Unpulled,), {"asked": Counter()})
+    said: list[str] = []
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        lost = start(say=said.append, room_within_s=room_within_s, may_fail=2)
+    assert list(lost) == [1]
+    assert lost[1].startswith("its pod cannot start: ")
+    assert "Back-off pulling image lipt:1" in lost[1]
+    (told,) = [text for text in said if "cannot start" in text]
+    assert told.startswith("pretrain: 1 of 2 pods cannot start: ")
+    assert handler.asked["deleted"] == 1
+
+
 def test_the_job_of_a_stopped_box_goes_on_for_ten_minutes_and_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

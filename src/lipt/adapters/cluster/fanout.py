@@ -68,7 +68,8 @@ def run_job(
         say: receives messages about progress.
         advance: receives the number of finished pods and of all pods.
         room_within_s: give up if no pod gets a node for this long; None: wait until the deadline. Pods that the
-            namespace does not admit (quota, limits) are given up after this time, or ten minutes.
+            namespace does not admit (quota, limits), or that cannot start on their nodes (image), are given up after
+            this time, or ten minutes.
         quorum: once this number of pods is done, end those that take too long (`Pods.grace`); None: wait for all.
         together: the pods share one training. They reach the first one under the name in FIRST_POD, there is no
             deadline, and all of them need a node at the same time.

@@ -16,6 +16,9 @@ _STUCK_S = 15
 #: A pod that has run for less time never counts as slow.
 _LEAST_GRACE_S = 60.0
 NO_MEMORY = "out of memory (OOMKilled): raise `memory`"
+#: Reasons for which the container of a pod that has a node does not start. Few of them pass by themselves.
+NOT_PULLED = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
+NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _EXPLAINED = {"OOMKilled": NO_MEMORY, "Evicted": "evicted by its node"}
 
 
@@ -115,6 +118,23 @@ def is_stuck(pod: dict[str, Any]) -> bool:
         return False
     due = datetime.fromisoformat(deleted)  # includes the grace period
     return (datetime.now(UTC) - due).total_seconds() > _STUCK_S
+
+
+def waits(pod: dict[str, Any]) -> tuple[str, str]:
+    """(reason, message) why the pod waits."""
+    for container in pod["status"].get("containerStatuses", []):
+        if waiting := container["state"].get("waiting"):
+            return str(waiting.get("reason", "")), " ".join(str(waiting.get("message", "")).split())
+    for condition in pod["status"].get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] != "True":
+            return str(condition.get("reason", "")), str(condition.get("message", ""))
+    return "", ""
+
+
+def cannot_start(pod: dict[str, Any]) -> str:
+    """Why the pod cannot start on its node; empty if it can."""
+    reason, message = waits(pod)
+    return f"{reason}: {message}" if reason in (*NOT_PULLED, *NOT_STARTED) else ""
 
 
 def indexes(text: str) -> set[int]:

@@ -20,7 +20,9 @@ _LIST_S = 30.0
 NO_ROOM = "no node had room for it"
 #: Starts the reason of pods that the namespace did not admit.
 REFUSED = "the namespace does not admit its pod: "
-#: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted.
+#: Starts the reason of pods that have a node and do not start there.
+CANNOT_START = "its pod cannot start: "
+#: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted, or can start.
 _ADMITTED_WITHIN_S = 600.0
 
 
@@ -41,6 +43,8 @@ class JobWatch:
     shown: str = ""
     refused: str = ""
     """Why the namespace does not admit the missing pods; empty if it does."""
+    stuck: str = ""
+    """Why pods cannot start on their nodes; empty if they can."""
 
     def wait(self, *, room_within_s: float | None, quorum: int | None, grace: float, together: bool) -> dict[int, str]:
         """The reason, for every index that did not succeed."""
@@ -66,14 +70,16 @@ class JobWatch:
             if together and job_status.NO_MEMORY in self.reasons.values():
                 return {index: why for index, why in self.reasons.items() if why == job_status.NO_MEMORY}
             self._note_refusal(missing, pods)
+            self._note_stuck(pods)
             waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
             if not waiting or (running and not together):
                 last_placed = now
-            if not self.refused or ((waiting or running) and not together):
+            if not (self.refused or self.stuck) or ((waiting or running) and not together):
                 last_admitted = now
             left = set(range(self.completions)) - job_status.indexes(status.get("completedIndexes", ""))
             if now - last_admitted > (room_within_s or _ADMITTED_WITHIN_S):
-                return dict.fromkeys(sorted(left), f"{REFUSED}{self.refused}")
+                why = f"{REFUSED}{self.refused}" if self.refused else f"{CANNOT_START}{self.stuck}"
+                return dict.fromkeys(sorted(left), why)
             if room_within_s is not None and now - last_placed > room_within_s:
                 return dict.fromkeys(sorted(left), NO_ROOM)
             if quorum is not None and status.get("succeeded", 0) >= quorum and job_status.all_slow(job, pods, grace):
@@ -118,6 +124,14 @@ class JobWatch:
         if refused and refused != self.refused:
             self.say(f"{self.name}: {missing} of {self.completions} pods are not admitted: {refused}")
         self.refused = refused
+
+    def _note_stuck(self, pods: list[dict[str, Any]]) -> None:
+        """Find out why pods that have a node do not start, and tell it."""
+        reasons = list(filter(None, map(job_status.cannot_start, pods)))
+        stuck = reasons[0] if reasons else ""
+        if stuck and not self.stuck:  # the reason alternates between ErrImagePull and ImagePullBackOff
+            self.say(f"{self.name}: {len(reasons)} of {self.completions} pods cannot start: {stuck}")
+        self.stuck = stuck
 
     def _tell(self, done: int, running: list[dict[str, Any]], *, suspended: bool) -> None:
         self.advance(done, self.completions)

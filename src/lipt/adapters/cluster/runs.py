@@ -103,17 +103,25 @@ FOR_A_NODE = "for a node"
 
 
 def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
-    """Box -> why pods of the box or of its workers have no node yet, or are not admitted by the namespace."""
+    """Box -> why pods of the box or of its workers have no node yet, cannot start there, or are not admitted by the
+    namespace."""
     told: dict[str, list[str]] = {}
+    stuck: dict[str, list[str]] = {}
     pods = _pods(cluster, namespace, workflow)
     for box, pod in pods:
+        if why := job_status.cannot_start(pod):
+            stuck.setdefault(box, []).append(why)
         for condition in pod["status"].get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 told.setdefault(box, []).append(str(condition.get("message", "")).partition(". ")[0])
-    return _refused(cluster, namespace, workflow, [pod for _, pod in pods]) | {
-        box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} {FOR_A_NODE}: {texts[0]}"
-        for box, texts in told.items()
-    }
+    return (
+        _refused(cluster, namespace, workflow, [pod for _, pod in pods])
+        | {box: f"{len(texts)} pod{'s' * (len(texts) > 1)} cannot start: {texts[0]}" for box, texts in stuck.items()}
+        | {
+            box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} {FOR_A_NODE}: {texts[0]}"
+            for box, texts in told.items()
+        }
+    )
 
 
 def delete_jobs(cluster: Api, namespace: str, workflow: str) -> None:

@@ -4,6 +4,7 @@ import json
 import time
 from typing import Any
 
+from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.api import drawn_name
 from lipt.adapters.cluster.manifest import Pods, labels_of, pod_spec
 from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
@@ -14,8 +15,6 @@ from lipt.version import __version__
 _PATIENCE_S = 60.0
 #: Only these: the pod has the defaults of the other settings, which need not fit the data.
 _CHECKED = ("packages", "device", "workspace", "data")
-_NOT_PULLED = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
-_NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
 
 def pod(site: Site, *, workspace: str, data: str) -> str:
@@ -95,11 +94,11 @@ def _until_over(site: Site, path: str) -> dict[str, Any]:
         seen = site.cluster.get(path)
         if seen["status"].get("phase") in ("Succeeded", "Failed"):
             return seen
-        reason, message = _waits(seen)
-        if reason in _NOT_PULLED:
+        reason, message = job_status.waits(seen)
+        if reason in job_status.NOT_PULLED:
             remedy = "push it where the nodes can read it, or -p image=…; kind load docker-image on kind"
             raise RunError(f"{site.pods.image}: {message or reason}", remedy)
-        if reason in _NOT_STARTED:
+        if reason in job_status.NOT_STARTED:
             raise RunError(f"{site.pods.image} does not start: {message or reason}", "correct the image")
         if time.monotonic() > deadline:
             if reason == "Unschedulable":
@@ -107,17 +106,6 @@ def _until_over(site: Site, path: str) -> dict[str, Any]:
                 raise RunError(f"no node took a small pod within {_PATIENCE_S:g} s: {message}", remedy)
             raise UnknownError(f"the pod is not done after {_PATIENCE_S:g} s ({reason or 'running'})", "try again")
         time.sleep(1)
-
-
-def _waits(seen: dict[str, Any]) -> tuple[str, str]:
-    """(reason, message) why the pod waits."""
-    for container in seen["status"].get("containerStatuses", []):
-        if waiting := container["state"].get("waiting"):
-            return str(waiting.get("reason", "")), " ".join(str(waiting.get("message", "")).split())
-    for condition in seen["status"].get("conditions", []):
-        if condition["type"] == "PodScheduled" and condition["status"] != "True":
-            return str(condition.get("reason", "")), str(condition.get("message", ""))
-    return "", ""
 
 
 def _findings(log: str, ended: dict[str, Any]) -> dict[str, Any]:
