@@ -183,6 +183,8 @@ def test_listing_of_more_than_a_page_counts_its_requests(s3: str) -> None:
 ANSWERS = {
     "busy": b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nbusy",
     "slower": b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nslow",
+    "throttled": b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
+    b"<Error><Code>TooManyRequests</Code><Message>slow down</Message></Error>",
     "skewed": b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
     b"<Error><Code>RequestTimeTooSkewed</Code><Message>too far</Message></Error>",
     "full": b"HTTP/1.1 507 Insufficient Storage\r\nContent-Type: application/xml\r\nConnection: close\r\n\r\n"
@@ -253,7 +255,7 @@ def flaky(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iter
         relay.close()
 
 
-@pytest.mark.parametrize("fault", ["drop", "busy", "slower", "cut"])
+@pytest.mark.parametrize("fault", ["drop", "busy", "slower", "throttled", "cut"])
 def test_broken_answers_are_retried_and_every_attempt_is_counted(
     s3: str, flaky: Callable[[list[str]], None], fault: str
 ) -> None:

@@ -30,7 +30,7 @@ _REFUSED = {
     "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken",
     "InvalidAccessKeyId", "InvalidToken", "InvalidTokenId", "SignatureDoesNotMatch",
 }  # fmt: skip
-_BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # besides every 5xx
+_BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # whatever the status
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 
 
@@ -189,7 +189,7 @@ class S3Store(Store):
         status = error.status_code if isinstance(error, ServerError) else 0
         if isinstance(error, InvalidResponseError):  # for example the HTML page of a proxy
             status = error._code  # no public name
-        if status >= 500 or status == 429:
+        if _is_busy(status):
             return self._transient(where, f"HTTP {status}")
         return UsageError(
             f"{where}: {self._connection.endpoint} does not answer like an S3 store (HTTP {status})",
@@ -214,7 +214,7 @@ class S3Store(Store):
             )
         if code in _FULL:
             return RunError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
-        if code in _BUSY or error.response.status >= 500:
+        if code in _BUSY or _is_busy(error.response.status):
             return self._transient(where, code)
         return RunError(f"{where}: the store answers {code}: {error.message}", "see the store's log for this request")
 
@@ -226,6 +226,11 @@ class S3Store(Store):
             f"{where}: {self._connection.endpoint} was unreachable for {self._connection.retry_s:g} s ({reason})",
             "check that the store runs and that LIPT_S3_ENDPOINT is correct, then run the same command again",
         )
+
+
+def _is_busy(status: int) -> bool:
+    """Whether a later request may succeed."""
+    return status >= 500 or status == 429
 
 
 def _connect() -> _Connection:
