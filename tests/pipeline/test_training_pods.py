@@ -21,7 +21,7 @@ from lipt.adapters.cluster.fanout import ThisPod
 from lipt.adapters.cluster.job_watch import NO_ROOM
 from lipt.adapters.cluster.manifest import FIRST_POD, PROGRESS, Pods, stalled_check
 from lipt.adapters.store import open_store
-from lipt.errors import RunError, TransientError
+from lipt.errors import RunError, TransientError, UsageError
 from lipt.pods import training
 from lipt.pods.spec import save_spec
 from lipt.runtime.artifact import Artifact
@@ -258,12 +258,21 @@ def test_a_stranger_ends_no_training_and_a_pod_that_comes_anew_does(said: str) -
 
 
 def test_a_pod_that_starts_again_after_the_training_waits_for_nobody(tmp_path: Path) -> None:
-    """The first pod left the result and was lost before it could tell the others. It will not meet them again."""
-    request = {"ref": "train/0", "label": "train", "config": tiny_context(tmp_path).config.model_dump(mode="json")}
-    address = save_spec(str(tmp_path), request)
-    open_store(str(tmp_path)).write("train/0/result.json", b"{}", kind="other")
+    """The first pod left the result and was lost before it could tell the others. It will not meet them again.
+
+    A result of other inputs does not count: the Job of a box that was stopped may leave it while that of another run
+    trains.
+    """
+    config = tiny_context(tmp_path).config.model_dump(mode="json")
+    same, other = (
+        save_spec(str(tmp_path), {"ref": "train/0", "label": "train", "made_from": made_from, "config": config})
+        for made_from in (["a"], ["b"])
+    )
+    open_store(str(tmp_path)).write("train/0/result.json", b'{"made_from": ["a"]}', kind="other")
     for index in range(2):
-        training.join(address, index=index, count=2)
+        training.join(same, index=index, count=2)
+        with pytest.raises(UsageError, match=f"{FIRST_POD} is not set"):
+            training.join(other, index=index, count=2)
 
 
 def test_a_pod_that_has_ended_does_not_keep_the_end_from_the_others() -> None:

@@ -43,8 +43,8 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             UnexpectedError: a pod hit a bug.
         """
         store, key = ctx.workspace.store, f"{asked['ref']}/{_RESULT}"
-        found = _read(store, key)  # left for an earlier attempt of this box
-        if found and found["made_from"] == asked["made_from"]:  # else an input was made again and has changed
+        if found := _result(store, key, asked):  # left for an earlier attempt of this box
+            store.delete(key)
             return found
         name = asked["ref"].partition("/")[0]
         address = save_spec(ctx.config.workspace, asked | {"config": ctx.config.model_dump(mode="json")})
@@ -66,7 +66,9 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             return start(ctx, asked, 1) if ctx.waits else None
         for index, why in lost.items():
             raise RunError(f"{name}, pod {index} of {count}: {why}", "run again: it continues from its checkpoint")
-        return _read(store, key)
+        found = _result(store, key, asked)
+        store.delete(key)
+        return found
 
     return start
 
@@ -84,7 +86,7 @@ def join(address: str, *, index: int, count: int) -> None:
     request = load_spec(address)
     ctx = Context.of(parse_config(request.pop("config"), origin="the run's spec"))
     key = f"{request['ref']}/{_RESULT}"
-    if ctx.workspace.store.size(key) is not None:  # an earlier attempt ended after the training: nobody to wait for
+    if _result(ctx.workspace.store, key, request):  # an earlier attempt ended after the training: nobody to wait for
         return
     if FIRST_POD not in os.environ:
         raise UsageError(f"join: {FIRST_POD} is not set", "the Job of a training sets it")
@@ -109,10 +111,10 @@ def raise_bug(stage: str, lost: Mapping[int, str]) -> None:
             raise UnexpectedError(f"{stage}, worker pod {share}: {bug}", "the traceback is in the log of that pod")
 
 
-def _read(store: Store, key: str) -> dict[str, Any] | None:
+def _result(store: Store, key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The result that a pod has left; None without one, or if an input was made again since then and has changed."""
     try:
         result: dict[str, Any] = json.loads(store.read(key, kind="other"))
     except MissingObjectError:
         return None
-    store.delete(key)
-    return result
+    return result if result["made_from"] == asked["made_from"] else None
