@@ -216,7 +216,8 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, Function]]:
 
 def _classes() -> dict[str, type[errors.LiptError]]:
     """All error classes by name. Those outside of `errors` are imported, so that they are known."""
-    for module in ("adapters.store.base", "adapters.cluster.api", "adapters.cluster.preflight.site"):
+    cluster = "adapters.cluster.api", "adapters.cluster.preflight.site"
+    for module in ("adapters.store.base", *cluster, "runtime.processes.failures"):
         import_module(f"lipt.{module}")
     found: dict[str, type[errors.LiptError]] = {}
     waiting: list[type[errors.LiptError]] = [errors.LiptError]
