@@ -180,6 +180,14 @@ def test_listing_of_more_than_a_page_counts_its_requests(s3: str) -> None:
     assert store.traffic.requests["list"] == 2
 
 
+def test_an_object_too_large_for_one_request_is_written_in_parts(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 5 GiB, which no test can write."""
+    monkeypatch.setattr("lipt.adapters.store.s3._LARGEST_PART_BYTES", 5 * 2**20)
+    data = bytes(range(256)) * 50_000
+    open_store(s3).write("x", data, kind="other")
+    assert open_store(s3).read("x", kind="other") == data
+
+
 ANSWERS = {
     "busy": b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nbusy",
     "slower": b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nslow",

@@ -20,7 +20,7 @@ from lipt.errors import LiptError, RunError, TransientError, UsageError
 T = TypeVar("T")
 
 _PAGE = 1000  # keys per response of a listing, fixed by the protocol
-_PART_BYTES = 5 * 2**20  # smallest part of a multi-part upload
+_PART_BYTES, _LARGEST_PART_BYTES = 5 * 2**20, 5 * 2**30  # parts of a multi-part upload; a larger one is refused
 _BLOCK_BYTES = 2**20  # the counters advance by this much
 _MAX_PAUSE_S = 5.0  # between two attempts
 _CONNECT_S = 5.0
@@ -105,7 +105,8 @@ class S3Store(Store):
                 object_name=self._prefix + key,
                 data=BytesIO(data),
                 length=len(data),
-                part_size=max(_PART_BYTES, len(data)),  # one request per object: the bytes are in memory anyway
+                # One request for almost every object: the bytes are in memory anyway.
+                part_size=min(max(_PART_BYTES, len(data)), _LARGEST_PART_BYTES),
             )
 
         self._call("write", key, attempt)
