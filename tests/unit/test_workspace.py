@@ -82,6 +82,28 @@ def test_bytes_are_verified_when_read(workspace: Workspace, tmp_path: Path) -> N
         attempt.read(made, "other.bin", kind="model")
 
 
+def test_a_reader_does_not_mark_what_was_made_again_meanwhile(workspace: Workspace, tmp_path: Path) -> None:
+    """On a GPU it can have other bytes; a mark would repeat it once more, and all that was made from it."""
+    old = make(workspace, {"a": 1})
+    (tmp_path / old.ref / "artifact.json").unlink()
+
+    def other(attempt: Attempt) -> dict[str, Any]:
+        attempt.put("out.bin", b"rounded", kind="model")
+        with pytest.raises(IntegrityError, match=r"out\.bin is damaged"):  # it is not finished yet
+            read(old)
+        return {"value": 1}
+
+    def read(artifact: Artifact) -> bytes:
+        attempt = Attempt(ctx=bare_context(workspace), ref="x/1", label="x")
+        return attempt.read(artifact, "out.bin", kind="model")
+
+    new = make(Workspace(workspace.store.uri), {"a": 1}, body=other)
+    with pytest.raises(IntegrityError, match=f"{old.ref} has changed: another process has made it again"):
+        read(old)
+    assert workspace.find(old.ref) == new
+    assert read(new) == b"rounded"
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"files": {"a": 3}}', '{"files": {}, "inputs": [], "unknown": 1}'])
 def test_a_damaged_record_is_one_error(workspace: Workspace, tmp_path: Path, text: str) -> None:
     made = make(workspace, {"a": 1})

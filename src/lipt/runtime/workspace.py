@@ -1,7 +1,7 @@
 """A workspace: the artifacts and data sets below one location, found, read and marked as damaged."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -120,11 +120,16 @@ class Workspace:
         raise self.damaged(artifact, COST, problem)
 
     def damaged(self, artifact: Artifact, name: str, problem: str) -> IntegrityError:
-        """Mark the artifact, so that the next run makes it again. Returns the error to raise."""
-        self._mark(artifact.ref, name)
-        return IntegrityError(
-            f"{self.store.uri}/{artifact.ref}/{name} {problem}", f"run again: {artifact.stage} is repeated"
-        )
+        """Mark the artifact, so that the next run makes it again. Returns the error to raise.
+
+        It is not marked if another process has made it again since this one looked it up, or does so now.
+        """
+        where = f"{self.store.uri}/{artifact.ref}"
+        with suppress(MissingObjectError, IntegrityError):  # without a valid marker it counts as unfinished anyway
+            if self.get(artifact.ref).digest != artifact.digest:
+                return IntegrityError(f"{where} has changed: another process has made it again", "run again")
+            self._mark(artifact.ref, name)
+        return IntegrityError(f"{where}/{name} {problem}", f"run again: {artifact.stage} is repeated")
 
     def _mark(self, ref: str, why: str) -> None:
         self.store.write(f"{ref}/{DAMAGED}", why.encode(), kind="other")
