@@ -122,6 +122,7 @@ def test_notes_that_cannot_be_stored(notes: dict[Any, Any], message: str) -> Non
     ("algorithm", "options", "message"),
     [
         ("gradmach", {}, "did you mean 'gradmatch'"),
+        ("EL2N", {}, "did you mean 'el2n'"),
         ("ccs", {"bta": 0.3}, "did you mean 'beta'"),
         ("el2n", {"beta": 0.3}, "takes no options"),
         ("auto", {"beta": 0.3}, "takes no options"),
