@@ -101,10 +101,12 @@ def length_of(dataset: Dataset[Any]) -> int:
     Raises:
         UsageError: the data set has no length, or is a dict of data sets.
     """
-    if isinstance(dataset, Mapping) and 0 not in dataset:  # such as DatasetDict of Hugging Face
+    if isinstance(dataset, Mapping) and dataset and 0 not in dataset:  # such as DatasetDict of Hugging Face
         names = list(dataset)
-        remedy = f"hand over one of them, such as dataset[{names[0]!r}]" if names else "hand over a data set"
-        raise UsageError(f"the data set is a dict of the splits {', '.join(map(str, names))}", remedy)
+        raise UsageError(
+            f"the data set is a dict of the splits {', '.join(map(str, names))}",
+            f"hand over one of them, such as dataset[{names[0]!r}]",
+        )
     if not isinstance(dataset, Sized):
         raise UsageError("the data set has no length", "use a map-style data set: a selection is of positions in it")
     return len(dataset)

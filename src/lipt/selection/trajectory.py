@@ -76,6 +76,9 @@ class Trajectory(ByContents):
     def __len__(self) -> int:
         return self.p_NT.shape[0]
 
+    def __repr__(self) -> str:
+        return f"Trajectory({len(self):,} samples, {self.epochs} epoch(s))"
+
     @property
     def epochs(self) -> int:
         """Number of epochs, T."""
