@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from lipt.errors import UsageError
 
@@ -95,7 +94,7 @@ def _depth(values: Any) -> int:
     return int(getattr(values, "ndim", 0 if isinstance(values, Number) else 2))
 
 
-def length_of(dataset: Dataset[Any]) -> int:
+def length_of(dataset: object) -> int:
     """The number of samples.
 
     Raises:

@@ -172,8 +172,8 @@ class Selection:
         """The names of the chosen samples, in the order of `indices_K`.
 
         Args:
-            names: name of each sample of the data set, such as `[path for path, _ in image_folder.samples]`; None = the
-                names that a run has stored with the selection.
+            names: name of each sample of the data set, in its order, such as
+                `[path for path, _ in image_folder.samples]`; None = the names that a run has stored with the selection.
 
         Raises:
             UsageError: no names are known, or there are fewer than samples.
