@@ -95,7 +95,7 @@ def messages() -> Iterator[Message]:
 
 
 Function = ast.FunctionDef | None
-_COMPUTED = "…"
+_COMPUTED, _OR = "…", "; or "
 #: Rooms with ways of their own to raise an error, the position of the message there, and the remedy added later.
 _OWN = ("lipt.selection", "lipt.config")
 _FIRST = {"require": 1, "RefusedError": 2}
@@ -145,7 +145,8 @@ def _resolved(node: ast.expr, module: str, function: Function) -> str:
             found = [_resolved(value, module, function) for value in (node.body, node.orelse)]
         case _:
             found = [_plain(node, _constants(module))]
-    return "; or ".join(dict.fromkeys(text for text in found if text.strip(_COMPUTED))) or _COMPUTED
+    texts = [text for each in found for text in each.split(_OR)]
+    return _OR.join(dict.fromkeys(text for text in texts if text.strip(_COMPUTED))) or _COMPUTED
 
 
 def _values(name: str, line: int, module: str, function: Function) -> Iterator[tuple[ast.expr, str, Function]]:
@@ -165,6 +166,10 @@ def _values(name: str, line: int, module: str, function: Function) -> Iterator[t
                 yield getattr(row, "elts", [])[names.index(name)], module, function
     parameters = [each.arg for each in (*function.args.args, *function.args.kwonlyargs)] if function else []
     if function and name in parameters:
+        positional = [each.arg for each in function.args.args]
+        defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
+        if name in defaults:
+            yield defaults[name], module, None
         for where, tree in _trees().items():
             for call, scope in _calls(tree):
                 given = dict(zip(parameters, call.args, strict=False))

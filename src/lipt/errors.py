@@ -141,7 +141,7 @@ def stop_on_sigterm() -> None:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the choice closest to `word`, or the list of choices when none is close."""
-    known = list(choices)
-    close = get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from: {', '.join(known)}"
+    """`"did you mean 'x'?"` for the choice closest to `word` in any case, or the list of choices if none is close."""
+    known = {choice.casefold(): choice for choice in choices}
+    close = get_close_matches(word.casefold(), known, n=1)
+    return f"did you mean {known[close[0]]!r}?" if close else f"choose from: {', '.join(known.values())}"

@@ -180,7 +180,7 @@ def _price_over_random(row: Row, random: Row) -> Iterator[str]:
     """The cost of the selection, compared with random, which costs nothing."""
     ratios = list(_ratios(row, random))
     if ratios:
-        yield f"Selection is not free: compared with {_short(random)} it takes {_join(ratios)}."
+        yield f"Compared with {_short(random)}, {row.label} takes {_join(ratios)}."
 
 
 def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
@@ -206,7 +206,8 @@ def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[st
         }[delta.level]
         yield (
             f"With the FLOPs of the choice as more steps ({steps}), a class-balanced random subset reaches "
-            f"{format_percent(mean_accuracy(longer))}; {row.label} is {format_points(delta.mean)} points from it: "
+            f"{format_percent(compared_means(row, longer)[1])}; {row.label} is {format_points(delta.mean)} points "
+            f"from it: "
             f"{meaning}."
         )
 
@@ -262,12 +263,12 @@ def _at_same_epoch_budget(row: Row, others: Sequence[Row]) -> Iterator[str]:
 def _against_full(row: Row, others: Sequence[Row]) -> Iterator[str]:
     for full in (other for other in others if other.role == "full"):
         epochs = "" if full.epochs == row.epochs else f" for {_length(full)}"
-        gap = format_points(mean_accuracy(row) - mean_accuracy(full))
+        ours, theirs = compared_means(row, full)
         ratios = list(_ratios(row, full))
         cost = f" at {_join(ratios)}" if ratios else ""
         yield (
-            f"Training on everything{epochs} reaches {format_percent(mean_accuracy(full))}: "
-            f"{row.label} is {gap} points from it{cost}."
+            f"Training on everything{epochs} reaches {format_percent(theirs)}: "
+            f"{row.label} is {format_points(ours - theirs)} points from it{cost}."
         )
 
 

@@ -173,10 +173,11 @@ def _initial(
 ) -> Tensor:
     """Initial samples, int64 (I,), ascending; empty if there are none."""
     n, device = len(candidates), candidates.labels_N.device
-    if initial is None or not as_tensor(initial, "initial").numel():
+    remedy = "hand over positions in the candidates, such as selection.indices_K"
+    if initial is None or not as_tensor(initial, "initial", remedy).numel():
         return torch.empty(0, dtype=torch.int64, device=device)
     require(needs.initial, f"algorithm {algorithm} takes no initial samples", "leave them out of the candidates")
-    initial_I = as_integers(initial, "initial", "hand over positions in the candidates").to(device)
+    initial_I = as_integers(initial, "initial", remedy).to(device)
     require(
         initial_I.ndim == 1,
         f"initial must be positions (I,), not {tuple(initial_I.shape)}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from numbers import Number
 from typing import Any, TypeAlias
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from lipt.errors import UsageError
 
@@ -25,7 +24,10 @@ def view(x: Tensor) -> View:
     return x.numpy() if x.is_cpu else x
 
 
-def as_tensor(values: ArrayLike, what: str) -> Tensor:
+_NUMBERS = "hand over numbers in a numpy array, a tensor or a list"
+
+
+def as_tensor(values: ArrayLike, what: str, remedy: str = _NUMBERS) -> Tensor:
     """A tensor that shares the memory and device of `values`, without gradient.
 
     Lists are copied, and so are arrays that torch cannot view (reversed, or of the other byte order). A memory-mapped
@@ -33,14 +35,18 @@ def as_tensor(values: ArrayLike, what: str) -> Tensor:
     map: torch allows it, and the process is killed.
 
     Raises:
-        UsageError: not numbers, or of a type that torch lacks; names `what`.
+        UsageError: not numbers, of a type that torch lacks, or masked; names `what`.
     """
     if isinstance(values, Tensor):
         if values.layout != torch.strided:
             raise UsageError(f"{what}: a sparse tensor", "hand over tensor.to_dense()")
         return values.detach()
+    if np.ma.is_masked(values):
+        raise UsageError(f"{what}: some values are masked", "fill them in, or leave out their samples")
     try:
         array = np.asarray(values)
+        if array.dtype.kind in "OSU":
+            raise TypeError(f"values of type {array.dtype}, not numbers")
         if not array.dtype.isnative or min(array.strides, default=0) < 0:
             array = array.astype(array.dtype.newbyteorder("="), order="C")
         with warnings.catch_warnings():
@@ -48,7 +54,7 @@ def as_tensor(values: ArrayLike, what: str) -> Tensor:
             return torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError) as error:
         why = str(error).partition("\n")[0]
-        raise UsageError(f"{what}: {why}", "hand over numbers in a numpy array, a tensor or a list") from None
+        raise UsageError(f"{what}: {why}", remedy) from None
 
 
 def as_labels(values: ArrayLike) -> Tensor:
@@ -57,7 +63,7 @@ def as_labels(values: ArrayLike) -> Tensor:
     Raises:
         UsageError: not integers.
     """
-    return as_integers(values, "labels", "number the classes from 0")
+    return as_integers(values, "labels", "number the classes from 0: np.unique(labels, return_inverse=True)[1]")
 
 
 def as_integers(values: ArrayLike, what: str, remedy: str) -> Tensor:
@@ -66,7 +72,7 @@ def as_integers(values: ArrayLike, what: str, remedy: str) -> Tensor:
     Raises:
         UsageError: not integers; names `what`.
     """
-    found = as_tensor(values, what)
+    found = as_tensor(values, what, remedy)
     if found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
         raise UsageError(f"{what} must be integers, not {found.dtype}", remedy)
     return found.long()
@@ -88,12 +94,18 @@ def _depth(values: Any) -> int:
     return int(getattr(values, "ndim", 0 if isinstance(values, Number) else 2))
 
 
-def length_of(dataset: Dataset[Any]) -> int:
+def length_of(dataset: object) -> int:
     """The number of samples.
 
     Raises:
-        UsageError: the data set has no length.
+        UsageError: the data set has no length, or is a dict of data sets.
     """
+    if isinstance(dataset, Mapping) and dataset and 0 not in dataset:  # such as DatasetDict of Hugging Face
+        names = list(dataset)
+        raise UsageError(
+            f"the data set is a dict of the splits {', '.join(map(str, names))}",
+            f"hand over one of them, such as dataset[{names[0]!r}]",
+        )
     if not isinstance(dataset, Sized):
         raise UsageError("the data set has no length", "use a map-style data set: a selection is of positions in it")
     return len(dataset)

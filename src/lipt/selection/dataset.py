@@ -55,8 +55,9 @@ def score_dataset(
         num_workers: as for a DataLoader.
 
     Raises:
-        UsageError: no models or no such device, samples of an unknown form, images of different sizes, no linear layer
-            gives the logits, only some models give logits, or a loader does not give every sample once and in order.
+        UsageError: no models or no such device, samples of an unknown form, images of different sizes or of more than 8
+            bits per channel, no linear layer gives the logits, only some models give logits, or a loader does not give
+            every sample once and in order.
         RunError: `to` cannot be written.
     """
     models = list(model) if isinstance(model, Iterable) and not isinstance(model, nn.Module) else [model]

@@ -98,7 +98,7 @@ def one_by_one(kept: Kept, k: int, initial_I: Tensor) -> Tensor:
     """
     matrix = kept.matrix_MM.numpy()
     nearer, sign = (np.maximum, 1) if kept.cosines else (np.minimum, -1)
-    picks = initial_I.tolist() or [int(leader(matrix.sum(1) * sign))]
+    picks = initial_I.tolist() or [_first(kept)]
     end = k + len(initial_I)
     nearest_M = nearer.reduce(matrix[picks])
     saved_M, signs_M = np.empty_like(nearest_M), np.full_like(nearest_M, sign)
@@ -127,6 +127,17 @@ def one_by_one(kept: Kept, k: int, initial_I: Tensor) -> Tensor:
         bounds_M[picks[-1]] = -1
         nearer(nearest_M, matrix[picks[-1]], out=nearest_M)
     return torch.tensor(picks[len(initial_I) :])
+
+
+def _first(kept: Kept) -> int:
+    """The sample with the smallest sum of distances; the lowest of those that are equal up to rounding."""
+    matrix = kept.matrix_MM.numpy()
+    totals_M = matrix.sum(1)
+    if not kept.cosines:
+        return int(leader(-totals_M))
+    # Where all cosines are nearly 1, their sums differ by less than a share of them that would count as equal.
+    rounding = np.full_like(totals_M, 8 * np.finfo(totals_M.dtype).eps * len(matrix) / TIE)
+    return int(leader(totals_M - len(matrix), rounding))
 
 
 def lazy_greedy(rows: Rows, k: int, n: int, initial_I: Tensor) -> Tensor:

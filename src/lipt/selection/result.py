@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
@@ -163,22 +163,24 @@ class Selection:
         Raises:
             UsageError: the data set has no `select`, or is shorter than the scored one.
         """
+        positions = self._positions_in(length_of(dataset))
         if not callable(getattr(dataset, "select", None)):
             raise UsageError(f"{type(dataset).__name__} has no select", "use subset(dataset) for a data set of torch")
-        return dataset.select(self._positions_in(len(dataset)))
+        return dataset.select(positions)
 
-    def files(self, names: Sequence[str] | None = None) -> list[str]:
+    def files(self, names: Iterable[str] | None = None) -> list[str]:
         """The names of the chosen samples, in the order of `indices_K`.
 
         Args:
-            names: name of each sample of the data set, such as `[path for path, _ in image_folder.samples]`; None = the
-                names that a run has stored with the selection.
+            names: name of each sample of the data set, in its order, such as
+                `[path for path, _ in image_folder.samples]`; None = the names that a run has stored with the selection.
 
         Raises:
             UsageError: no names are known, or there are fewer than samples.
         """
         if names is not None:
-            return [names[position] for position in self._positions_in(len(names))]
+            listed = list(names)  # in brackets, a column of pandas would look for the labels of its index
+            return [listed[position] for position in self._positions_in(len(listed))]
         if self.sources_N is None:
             raise UsageError(
                 "the selection does not know the names of the samples", "pass the name of each sample: files(names)"

@@ -87,6 +87,11 @@ def _as_image(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x.float() / 255 if x.dtype == torch.uint8 else x
     if hasattr(x, "getbands") and hasattr(x, "convert"):  # a PIL image, without importing PIL
+        if x.mode[0] in "IF":  # `convert` would cut off everything above 255
+            raise UsageError(
+                f"an image has 16 or 32 bits per pixel (mode {x.mode}): its range is unknown",
+                "scale it to a tensor from 0 to 1 with transform=",
+            )
         x = x if x.mode in ("L", "RGB") else x.convert("RGB")
         pixels_HWC = np.array(x, dtype=np.float32).reshape(x.height, x.width, -1) / 255
         return torch.from_numpy(pixels_HWC).permute(2, 0, 1).contiguous()

@@ -16,6 +16,7 @@ from lipt.errors import RunError, UsageError
 from lipt.selection.arrays import ArrayLike, as_tensor, per_model
 from lipt.selection.equality import ByContents
 from lipt.selection.norms import as_float, sum_of
+from lipt.selection.rows import per_row
 
 #: Probabilities of half precision may be this far outside of 0..1.
 _ROUNDING = 1e-3
@@ -75,6 +76,9 @@ class Trajectory(ByContents):
     def __len__(self) -> int:
         return self.p_NT.shape[0]
 
+    def __repr__(self) -> str:
+        return f"Trajectory({len(self):,} samples, {self.epochs} epoch(s))"
+
     @property
     def epochs(self) -> int:
         """Number of epochs, T."""
@@ -119,10 +123,25 @@ def forgetting_events(trajectory: Trajectory) -> Tensor:
 
 def variability(p_NT: Tensor, window: int) -> tuple[Tensor, Tensor]:
     """Mean and unbiased standard deviation of p in each window of consecutive epochs, (N, W) each."""
-    windows_NWJ = as_float(p_NT).unfold(1, window, 1)
+    windows_NWJ = _in_rows(p_NT).unfold(1, window, 1)
     mean_NW1 = windows_NWJ.mean(2, keepdim=True)
     # `std` would round a single sample differently from one of many.
     return mean_NW1.squeeze(2), ((windows_NWJ - mean_NW1).square().sum(2) / (window - 1)).sqrt()
+
+
+def by_windows(p_NT: Tensor, window: int, score: Callable[[Tensor], Tensor]) -> Tensor:
+    """The results (N, ...) of `score`, which looks at all windows, a block of samples at a time."""
+    return per_row(len(p_NT), p_NT.shape[1] * window, lambda rows: score(p_NT[rows]))
+
+
+def row_means(values_NT: Tensor) -> Tensor:
+    """The mean (N,) of each row, bitwise the same in whichever order the memory holds the values."""
+    return per_row(len(values_NT), values_NT.shape[1], lambda rows: _in_rows(values_NT[rows]).mean(1))
+
+
+def _in_rows(values_NT: Tensor) -> Tensor:
+    """In float32 or float64, row after row in memory: a sum over strided memory rounds equal rows differently."""
+    return as_float(values_NT).contiguous()
 
 
 def _logarithms(p_NT: Tensor) -> Tensor:
@@ -132,9 +151,9 @@ def _logarithms(p_NT: Tensor) -> Tensor:
 
 #: Difficulty by name, higher = harder.
 DIFFICULTIES: dict[str, Callable[[Trajectory], Tensor]] = {
-    "el2n": lambda trajectory: as_float(trajectory.error_NT).mean(1),  # Paul et al. 2021, Definition 2.2, over epochs
-    "loss": lambda trajectory: -_logarithms(as_float(trajectory.p_NT)).mean(1),
-    "aum": lambda trajectory: -as_float(trajectory.margin_NT).mean(1),  # Pleiss et al. 2020, eq. 2, the opposite sign
+    "el2n": lambda trajectory: row_means(trajectory.error_NT),  # Paul et al. 2021, Definition 2.2, over epochs
+    "loss": lambda trajectory: -row_means(_logarithms(as_float(trajectory.p_NT))),
+    "aum": lambda trajectory: -row_means(trajectory.margin_NT),  # Pleiss et al. 2020, eq. 2, the opposite sign
     "forgetting": forgetting_events,
 }
 

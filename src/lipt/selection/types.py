@@ -188,7 +188,11 @@ class Candidates(ByContents):
         return self.labels_N.shape[0]
 
     def __repr__(self) -> str:
-        return f"Candidates({len(self):,} of {self.num_classes:,} classes, outputs of {self.num_models} model(s))"
+        facts = [f"{len(self):,} of {self.num_classes:,} classes", f"outputs of {self.num_models} model(s)"]
+        facts += [f"trajectories of {len(self.trajectories)} model(s)"] if self.trajectories else []
+        facts += ["forgetting counts"] if self.forgetting_N is not None else []
+        facts += ["scores"] if self.scores_N is not None else []
+        return f"Candidates({', '.join(facts)})"
 
     @property
     def num_models(self) -> int:

@@ -1,12 +1,18 @@
 """Everybody can read the page: with a screen reader, a keyboard, in a frame, in the dark."""
 
 import re
+import shutil
+import subprocess
+from html import escape
+from pathlib import Path
 
 import pytest
 from page_parser import Page
-from report_samples import document
+from report_samples import comparison, document, png, subset
 
+from lipt.report.certainty import ScoreCheck
 from lipt.report.comparison import COLUMNS
+from lipt.report.document import Example
 from lipt.report.html_page import _prose, render
 from lipt.report.verdict import judge
 
@@ -81,3 +87,34 @@ def test_the_headline_and_every_sentence_are_shown(page):
 def test_a_command_in_a_sentence_is_code_and_a_number_keeps_its_unit():
     shown = _prose("<b> at 5 %. The settings: `lipt plan CONFIG --advise`.")
     assert shown == "&lt;b&gt; at 5\u00a0%. The settings: <code>lipt plan CONFIG --advise</code>."
+
+
+PHONE = """<iframe id="page" width="390" height="900" srcdoc="{}"></iframe><script>
+onload = () => {{
+  const page = document.getElementById("page").contentDocument.documentElement;
+  document.body.textContent = `${{page.scrollWidth}} of ${{page.clientWidth}}`;
+}};
+</script>"""
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium")
+def test_the_page_is_no_wider_than_a_phone(tmp_path: Path) -> None:
+    """Long names break; tables and wide figures scroll in a frame of their own."""
+    long = "a_name_without_any_place_to_break_" * 4
+    ours, *others = comparison()
+    examples = [Example(png_base64=png(8, 8), label=long, source=f"train/{long}.jpeg")]
+    shown = document(
+        rows=[ours.model_copy(update={"label": long}), *others],
+        score_checks=[ScoreCheck(label=long, reliability=0.4, halved="epochs")],
+        subset=subset([long, "b"]).model_copy(update={"kept_examples": examples, "dropped_examples": examples}),
+        left_out=long,
+        done={"Data": long},
+    )
+    page = tmp_path / "phone.html"
+    page.write_text(PHONE.format(escape(render(shown).replace("<details", "<details open"))))
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    command = [*browser, "--virtual-time-budget=1000", "--dump-dom", page.as_uri()]
+    dom = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    found = re.search(r"(\d+) of (\d+)", dom)
+    assert found, dom
+    assert found[1] == found[2]

@@ -129,7 +129,10 @@ def test_compressed_logits_and_labels_alone() -> None:
     [
         ({"labels": [0.0, 1.0]}, "labels must be integers, not torch.float64"),
         ({"labels": [True, False]}, "labels must be integers, not torch.bool"),
-        ({"labels": ["cat", "dog"]}, "labels: can't convert"),
+        ({"labels": ["cat", "dog"]}, "labels: values of type <U3, not numbers\n  -> number the classes from 0"),
+        ({"labels": np.array(["cat", "dog"], object)}, "labels: values of type object, not numbers"),
+        ({"labels": [0, 1], "features": np.array([[1], [None]])}, "features: values of type object"),
+        ({"labels": [0, 1], "scores": np.ma.masked_invalid([1.0, np.nan])}, "scores: some values are masked"),
         ({"labels": [[0, 1], [1, 0]]}, "labels must be int64 (N,)"),
         ({"labels": [0, -1]}, "label -1 of sample 1"),
         ({"labels": [0, 2**20]}, "the largest label is 1,048,576: the labels look like identifiers"),

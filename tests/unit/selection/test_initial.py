@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,9 +132,10 @@ def test_a_class_that_is_covered_already_is_not_missing() -> None:
         ("herding", [-1], r"initial: position -1 is outside 0..29"),
         ("herding", [0.5], "initial must be integers, not torch.float64"),
         ("herding", [[1]], r"initial must be positions \(I,\), not \(1, 1\)"),
+        ("herding", select("random", one_class(N), k=2), r"not numbers\n  -> hand over .* such as selection.indices_K"),
         ("herding", list(range(25)), "8 samples cannot be picked: 5 candidates are not in initial"),
     ],
 )
-def test_what_is_wrong_with_initial(algorithm: str, initial: list[float], message: str) -> None:
+def test_what_is_wrong_with_initial(algorithm: str, initial: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         select(algorithm, one_class(N), k=K, initial=initial)

@@ -133,7 +133,12 @@ def test_length_equality_and_text() -> None:
         hash(first)
     text = "Selection(12 of 1,200 candidates by ccs(score=el2n, beta=None, strata=50), seed 0)"
     assert repr(first) == text
-    assert repr(candidates) == "Candidates(1,200 of 3 classes, outputs of 1 model(s))"
+    assert repr(candidates) == "Candidates(1,200 of 3 classes, outputs of 1 model(s), forgetting counts, scores)"
+    once = torch.ones(1200, 1)
+    trajectory = lipt.Trajectory(p_NT=once, error_NT=once, margin_NT=once)
+    assert repr(trajectory) == "Trajectory(1,200 samples, 1 epoch(s))"
+    recorded = lipt.Candidates.of([0] * 1200, trajectories=trajectory)
+    assert repr(recorded) == "Candidates(1,200 of 1 classes, outputs of 0 model(s), trajectories of 1 model(s))"
 
 
 def test_a_notebook_shows_a_table_with_every_text_escaped() -> None:
@@ -159,7 +164,12 @@ def test_the_chosen_samples_of_other_libraries() -> None:
     chosen = [names[i] for i in selection.indices_K.tolist()]
     assert selection.positions_K.tolist() == selection.indices_K.tolist()
     assert selection.files(names) == chosen
-    assert selection.huggingface(datasets.Dataset.from_dict({"name": names}))["name"][:] == chosen
+    rows = datasets.Dataset.from_dict({"name": names})
+    assert selection.huggingface(rows)["name"][:] == chosen
+    frame = rows.to_pandas()
+    frame.index = range(60, 0, -1)  # of a frame that was filtered or sorted
+    assert selection.files(frame["name"]) == chosen
+    assert selection.files(iter(names)) == chosen
     assert [int(x) for (x,) in selection.subset(TensorDataset(torch.arange(60)))] == selection.indices_K.tolist()
     # Candidates that are a part of the data set: sample i of them is sample 2 i of it.
     part = lipt.Selection(**vars(selection) | {"positions_N": 2 * torch.arange(60)})
@@ -172,6 +182,10 @@ def test_the_chosen_samples_of_other_libraries() -> None:
         selection.huggingface(datasets.Dataset.from_dict({"name": names[:59]}))
     with pytest.raises(UsageError, match=r"TensorDataset has no select\n.*use subset"):
         selection.huggingface(TensorDataset(torch.arange(60)))  # type: ignore[arg-type]
+    splits = datasets.DatasetDict({"train": rows, "test": rows})
+    for fails in (selection.huggingface, selection.subset):
+        with pytest.raises(UsageError, match=r"a dict of the splits train, test\n.*such as dataset\['train'\]"):
+            fails(splits)
 
 
 WITHOUT = """

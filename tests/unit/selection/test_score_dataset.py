@@ -114,6 +114,10 @@ def doubled(picture: Image.Image) -> Tensor:
     [
         (Listed([{"image": torch.zeros(3, 8, 8), "name": "a"}]), "a sample is a dict of image, name"),
         (Listed([(Image.new("L", (8, 8)), 0), (Image.new("RGB", (8, 8)), 1)]), "images have different modes: L, RGB"),
+        (Listed([(Image.new("I;16", (8, 8)), 0)]), "16 or 32 bits per pixel (mode I;16)"),
+        (Listed([(Image.new("F", (8, 8)), 0)]), "16 or 32 bits per pixel (mode F)"),
+        (datasets.DatasetDict(), "the data set is empty"),
+        (datasets.DatasetDict(train=datasets.Dataset.from_dict({"a": [1]})), "a dict of the splits train"),
         (Listed([(torch.zeros(1, 8, 8), 0), (torch.zeros(3, 8, 8), 1)]), "different modes: 1 channels, 3 channels"),
         (
             Listed([(Image.new("RGB", (8, 8)), 0), (Image.new("RGB", (9, 8)), 1)]),

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from selection_samples import make, same
+from selection_samples import make, peak_bytes, same
 from torch import Tensor
 
 from lipt.errors import LiptError, RunError, UsageError
-from lipt.selection import Candidates, Trajectory, requirements, resolve, select
+from lipt.selection import Candidates, Trajectory, requirements, resolve, rows, select
 from lipt.selection.algorithms.ranking import difficulty
 from lipt.selection.algorithms.sampling import _dual_scores
 
@@ -99,6 +99,34 @@ def test_half_precision_trajectories_are_computed_in_float32(dtype: torch.dtype)
     scored = [("ccs", {"score": score}) for score in ("el2n", "aum", "loss")]
     for algorithm, options in [*((name, {}) for name in ("aum", "el2n", "dual", "dyn_unc")), *scored]:
         same(select(algorithm, of_half, k=60, **options), select(algorithm, of_single, k=60, **options))
+
+
+SCORED = [*((name, {}) for name in ("aum", "el2n", "dual", "dyn_unc")), ("ccs", {"score": "loss"})]
+
+
+@pytest.mark.parametrize(("algorithm", "options"), SCORED)
+@pytest.mark.parametrize("limit", [1, 777])
+def test_neither_blocks_nor_the_order_of_the_memory_change_a_score(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, options: dict[str, Any], limit: int
+) -> None:
+    """`torch.stack(epochs).T` lies epoch after epoch in memory. Sums over it rounded equal samples differently."""
+    half = {name: tensor.float()[:20].repeat(3, 1) for name, tensor in trajectory(epochs=17).tensors().items()}
+    by_epoch = Trajectory.of({name: tensor.T.contiguous().T for name, tensor in half.items()})
+    scores_N = select(algorithm, candidates(by_epoch), k=12, **options).scores_N
+    assert scores_N is not None
+    assert scores_N.equal(scores_N[:20].repeat(3))
+    monkeypatch.setattr(rows, "BLOCK_BYTES", limit)
+    found_N = select(algorithm, candidates(Trajectory.of(half)), k=12, **options).scores_N
+    assert found_N is not None
+    assert found_N.equal(scores_N)
+
+
+@pytest.mark.parametrize("algorithm", ["dual", "dyn_unc"])
+def test_the_windows_of_all_samples_are_never_held_at_once(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 2**16)
+    n, epochs = 4000, 30
+    recorded = Candidates.of([0] * n, trajectories=trajectory(n=n, epochs=epochs))
+    assert peak_bytes(lambda: select(algorithm, recorded, k=40, window=10)) <= n * epochs * 8
 
 
 @pytest.mark.parametrize("balanced", [True, False])

@@ -7,7 +7,7 @@ import torch
 from selection_samples import dense_gradients, medoids, one_class, run
 from torch import Tensor
 
-from lipt.selection import select
+from lipt.selection import Candidates, select
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -29,6 +29,14 @@ def test_facility_location_equals_naive_greedy(metric: str) -> None:
     unit = h / h.norm(dim=1, keepdim=True)
     distances = torch.cdist(h, h) if metric == "euclidean" else 1 - unit @ unit.T
     assert run("facility_location", candidates, 15, metric=metric).indices_K.tolist() == medoids(distances, 15)
+
+
+def test_nearly_parallel_features_are_told_apart() -> None:
+    """The first medoid was any whose cosines add up to the largest sum but for a millionth."""
+    h = 1 + 0.001 * torch.randn(50, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    unit = h / h.norm(dim=1, keepdim=True)
+    picked = select("facility_location", Candidates.of([0] * 50, features=h), k=10).indices_K.tolist()
+    assert picked == medoids((unit[:, None] - unit).square().sum(2) / 2, 10)
 
 
 def test_rows_on_demand_give_the_same_medoids(monkeypatch: pytest.MonkeyPatch) -> None:

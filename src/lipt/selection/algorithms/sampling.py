@@ -12,11 +12,11 @@ from lipt.selection.algorithms.ranking import Difficulty, difficulty
 from lipt.selection.auto import default_beta
 from lipt.selection.gradients import probabilities
 from lipt.selection.needs import Requirements
-from lipt.selection.norms import as_float, sum_of
+from lipt.selection.norms import sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Group, Picks, Task, highest, per_group, register, require, shares, top
 from lipt.selection.rows import by_class, members_by_class, per_row
-from lipt.selection.trajectory import variability
+from lipt.selection.trajectory import by_windows, row_means, variability
 from lipt.selection.types import Candidates
 
 
@@ -142,7 +142,8 @@ def dyn_unc(task: Task, *, window: int = 10) -> Picks:
     require(window >= 2, f"dyn_unc: window must be at least 2, not {window}", "pass 2 or more")
     width = min(window, *(each.epochs for each in trajectories))
     require(width >= 2, "dyn_unc needs a trajectory of at least two epochs", "record two epochs or more")
-    return top(task, sum_of(variability(each.p_NT, width)[1].mean(1) for each in trajectories) / len(trajectories))
+    scores = (by_windows(each.p_NT, width, lambda p_BT: variability(p_BT, width)[1].mean(1)) for each in trajectories)
+    return top(task, sum_of(scores) / len(trajectories))
 
 
 def _dual_scores(candidates: Candidates, window: int | None) -> Tensor:
@@ -157,7 +158,9 @@ def _dual_scores(candidates: Candidates, window: int | None) -> Tensor:
         "pass a number in that range, or None for all",
     )
     if candidates.trajectories:
-        scores = [dual_scores(each.p_NT, width) for each in candidates.trajectories]
+        scores = [
+            by_windows(each.p_NT, width, lambda p_BT: dual_scores(p_BT, width)) for each in candidates.trajectories
+        ]
         return sum_of(scores) / len(scores)
 
     def scores_B2(block: Candidates, rows: slice) -> Tensor:
@@ -175,7 +178,7 @@ def _dual_scores(candidates: Candidates, window: int | None) -> Tensor:
 def dual_scores(p_NR: Tensor, window: int) -> Tensor:
     """(N, 2): mean p_y over epochs or models, and the mean over windows of (1 - mean p_y) * sd p_y."""
     mean_NW, sd_NW = variability(p_NR, window)
-    return torch.stack([as_float(p_NR).mean(1), ((1 - mean_NW) * sd_NW).mean(1)], 1)
+    return torch.stack([row_means(p_NR), ((1 - mean_NW) * sd_NW).mean(1)], 1)
 
 
 def _cover(scores_M: Tensor, k: int, strata: int, generator: torch.Generator) -> Tensor:

@@ -1,0 +1,68 @@
+"""`lipt compare`: variants share what they have in common; a random subset with the cost of the choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lipt.config import override
+from lipt.errors import UsageError
+from lipt.flow.compare import run_comparison
+from lipt.flow.variants import variants as variants_of
+from lipt.report.verdict import judge
+from lipt.runtime.workspace import Workspace
+from tests.tiny import digests, tiny_context
+
+
+def test_compare_shares_what_variants_have_in_common(tmp_path: Path) -> None:
+    document = run_comparison(
+        tiny_context(
+            tmp_path,
+            {
+                "compare": {"seeds": [0, 1, 2], "variants": ["full", "random", "rs2", "theta-star", "lipt"]},
+                "train": {"epochs": 2},
+            },
+        )
+    )
+    assert document is not None
+    rows = {row.name: row for row in document.rows}
+    assert all(len(row.accuracy) == 3 for row in rows.values())
+    assert (rows["full"].kept_fraction, rows["full"].epoch_fraction) == (1, 1)
+    assert (rows["rs2"].kept_fraction, rows["rs2"].epoch_fraction) == (1, 0.1)
+    assert (rows["lipt"].kept_fraction, rows["lipt"].epoch_fraction) == (0.1, 0.1)
+    # RS2 and random train on the same number of images, but RS2 reads ten times as many; both read the test images.
+    assert rows["rs2"].flops == pytest.approx(rows["random"].flops, rel=0.02)
+    assert rows["rs2"].data_bytes > 3 * rows["random"].data_bytes  # type: ignore[operator]
+    assert sum(key.startswith("initialise/") for key in digests(Workspace(str(tmp_path)))) == 3
+    with pytest.raises(UsageError, match="did you mean 'random'"):
+        run_comparison(tiny_context(tmp_path, {"compare": {"variants": ["randon", "lipt"]}}))
+
+
+def test_a_longer_random_training_takes_the_flops_of_the_choice(tmp_path: Path) -> None:
+    variants = ["stratified", "random-longer", "lipt"]
+    ctx = tiny_context(
+        tmp_path,
+        {"compare": {"seeds": [0, 1], "variants": variants}, "select": {"algorithm": "ccs"}, "train": {"epochs": 2}},
+    )
+    document = run_comparison(ctx)
+    assert document is not None
+    rows = {row.name: row for row in document.rows}
+    longer, ours, random = rows["random-longer"], rows["lipt"], rows["stratified"]
+    assert (longer.role, longer.kept_fraction, longer.seeds) == ("longer", ours.kept_fraction, ours.seeds)
+    assert (longer.steps or 0) > 2 * (random.steps or 0)
+    step = (random.flops or 0) / (random.steps or 1)  # with its share of the evaluation: an upper bound
+    assert longer.flops == pytest.approx(ours.flops, abs=step)
+    assert any("With the FLOPs of the choice as more steps" in each for each in judge(document.rows).sentences)
+    # What costs nothing has no such row, nor has a choice whose cost is also the start of the training.
+    assert "random-longer" not in variants_of(override(ctx.config, {"select": {"algorithm": "stratified"}}))
+    assert "random-longer" not in variants_of(override(ctx.config, {"train": {"start": "continue"}}))
+
+
+def test_a_dry_run_does_not_count_the_steps_of_a_longer_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ctx = tiny_context(tmp_path, {"compare": {"seeds": [0]}, "select": {"algorithm": "ccs"}})
+    assert run_comparison(replace(ctx, dry_run=True)) is None
+    assert "random-longer, seed 0: its number of steps is known when lipt has run" in capsys.readouterr().err

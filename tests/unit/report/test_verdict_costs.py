@@ -1,0 +1,65 @@
+"""What the verdict says about the cost of a choice."""
+
+import pytest
+from report_samples import row
+
+from lipt.report.verdict import judge
+
+
+@pytest.mark.parametrize(
+    ("longer", "said"),
+    [
+        ([0.740, 0.742, 0.741], "the choice is worth its FLOPs"),
+        ([0.800, 0.802, 0.801], "the steps are worth more than the choice"),
+        ([0.700, 0.790, 0.770], "3 seeds cannot tell which is worth more"),
+    ],
+)
+def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
+    rows = [
+        row("lipt", [0.781, 0.787, 0.784], "selected"),
+        row("random", [0.75] * 3, "random"),
+        row("longer", longer, "longer", steps=3_000, epochs=84, images=375_000),
+    ]
+    verdict = judge(rows)
+    assert verdict.headline.startswith("lipt beats random, +3.40 points")  # only rows of equal budgets are ranked
+    (sentence,) = (each for each in verdict.sentences if "FLOPs of the choice" in each)
+    assert "(3,000 instead of 1,080), a class-balanced random subset reaches" in sentence
+    assert sentence.endswith(f"{said}.")
+
+
+def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
+    """Side by side, that of a run that keeps more, or that chose at another price, says nothing about this choice."""
+    ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12)
+    fields = {"role": "longer", "steps": 3_000, "epochs": 84, "images": 375_000}
+    same = row("longer", [0.740, 0.742, 0.741], **fields, flops=1.97e12)
+    larger = row("longer", [0.8] * 3, **fields, flops=2e12, kept_fraction=0.2, epoch_fraction=0.2)
+    dearer = row("longer", [0.8] * 3, **fields, flops=3e12)
+    verdict = judge([ours, row("random", [0.75] * 3, "random"), larger, dearer, same])
+    (sentence,) = (each for each in verdict.sentences if "FLOPs of the choice" in each)
+    assert sentence.endswith("the choice is worth its FLOPs.")
+
+
+@pytest.mark.parametrize("role", ["longer", "full"])
+def test_an_accuracy_and_the_distance_from_it_are_of_the_same_seeds(role):
+    """The fourth seed has no counterpart, so it counts in neither number."""
+    rows = [row("lipt", [0.78, 0.79, 0.77], "selected"), row("random", [0.7] * 3, "random")]
+    text = " ".join(judge([*rows, row("other", [0.74, 0.75, 0.73, 0.1], role, steps=3_000)]).sentences)
+    assert "reaches 74.00 %" in text
+    assert "lipt is +4.00 points from it" in text
+
+
+def test_a_choice_that_took_less_is_not_said_to_cost_more():
+    """As in a run whose random subset was trained first, by a process that still warmed up."""
+    ours = row("lipt", [0.78], "selected", stage_wall_s={"score": 1.0, "train": 7.0}, flops=3e12)
+    random = row("random", [0.75], "random", stage_wall_s={"train": 10.0}, flops=2e12)
+    said = "Compared with random, lipt takes 0.8x the wall-clock (8 s against 10 s) and 1.5x the FLOPs."
+    assert said in judge([ours, random]).sentences
+
+
+def test_a_plain_run_says_what_its_choice_cost():
+    """And which row tells whether it was worth it; not if it cost nothing, or is the start of both trainings."""
+    ours, random = row("lipt", [0.78], "selected", flops=3.1e12), row("random", [0.75], "random", flops=1e12)
+    text = " ".join(judge([ours, random]).sentences)
+    assert "The choice took 210 % of the FLOPs of the training. The row `random-longer` of `lipt compare` shows" in text
+    for other in (random.model_copy(update={"pretrain_cost": 1.3}), random.model_copy(update={"flops": 3.1e12})):
+        assert "random-longer" not in " ".join(judge([ours, other]).sentences)

@@ -1,0 +1,71 @@
+"""What `auto` chooses, and what it says of its choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from selection_samples import make
+
+from lipt.errors import UsageError
+from lipt.selection import Candidates, Trajectory, requirements, resolve, select
+from lipt.selection.auto import auto_reason
+
+
+def test_auto_looks_at_a_model_only_where_that_pays() -> None:
+    assert requirements("auto", 0.05) == requirements("ccs", 0.05)
+    assert not requirements("auto", 0.0501).outputs
+    chosen = {f: resolve("auto", f) for f in (0.01, 0.05, 0.1, 0.3)}
+    assert chosen == {0.01: "ccs", 0.05: "ccs", 0.1: "stratified", 0.3: "stratified"}
+    assert [resolve("auto", f, epochs=10) for f in (0.01, 0.3, 0.31)] == ["dual", "dual", "stratified"]
+    assert resolve("auto", 0.3, balanced=False) == "random"
+    assert resolve("grand", 0.3) == "grand"
+    labels = make(40, 3).labels_N
+    unscored = Candidates(labels_N=labels, num_classes=3)
+    assert select("auto", unscored, fraction=0.3).algorithm == "stratified"
+    with pytest.raises(UsageError, match="algorithm ccs needs the outputs"):
+        select("auto", unscored, fraction=0.05)
+
+
+def test_auto_says_that_it_did_not_look() -> None:
+    candidates = replace(make(40, 3), scores_N=None, forgetting_N=None)
+    (remark,) = select("auto", candidates, fraction=0.1).remarks
+    assert "the outputs of the models were not used" in remark
+    assert not select("auto", candidates, fraction=0.05, balanced=False).remarks[:-1]
+    assert not select("auto", Candidates(labels_N=candidates.labels_N, num_classes=3), fraction=0.1).remarks
+    assert not select("stratified", candidates, fraction=0.1).remarks
+    p_NT = torch.rand(40, 3, generator=torch.Generator().manual_seed(0))
+    recorded = replace(candidates, trajectories=[Trajectory(p_NT=p_NT, error_NT=1 - p_NT, margin_NT=p_NT)])
+    selection = select("auto", recorded, fraction=0.1)
+    assert (selection.algorithm, selection.remarks) == ("dual", ())
+
+
+@pytest.mark.parametrize(
+    ("fraction", "epochs", "passes", "said"),
+    [
+        (0.01, 0, 0, "ccs up to 5 % of the data; on CIFAR-10 the difference from random was +6.4 ± 1.7 points at 1 %"),
+        (0.04, 0, 0, "+0.1 ± 7.0 points at 5 %"),
+        (0.1, 0, 0, "a random subset, because above 5 % of the data scores without a trajectory gained"),
+        (0.12, 10, 0, "+4.2 ± 0.5 points at 10 % in 500 steps; +2.8 ± 0.8 points at 10 % in 2,000 steps"),
+        (0.01, 10, 0, "+9.2 ± 2.9 points at 1 % in 500 steps; +9.7 ± 1.9 points at 1 % in 2,000 steps"),
+        (0.1, 10, 49, "+1.2 ± 1.8 points at 10 % in 8,000 steps"),
+        (0.1, 10, 50, "takes ccs: this training sees each image 50 times, and in such a training ccs gained more"),
+        (0.05, 0, 100, "sees each image 100 times. In such a training, scores of ten epochs of the network at half"),
+        (
+            0.1,
+            0,
+            100,
+            "epochs of the network itself were worth more than their cost: +1.9 ± 1.6 points at 10 %",
+        ),
+        (0.05, 0, 99, "from random was +0.1 ± 7.0 points at 5 %"),
+        (0.5, 10, 0, "a random subset, because scores along a trajectory were not measured above 30 % of the data"),
+    ],
+)
+def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: float, said: str) -> None:
+    reason = auto_reason(fraction, balanced=True, epochs=epochs, passes=passes)
+    assert said in reason
+    assert ("more than their cost" in reason) == (passes >= 100)
+    assert ("half its width" in reason) == (passes >= 100 and fraction == 0.05)
+    assert ("ccs gained more" in reason) == (passes == 50)
+    assert "half its width" not in auto_reason(fraction, balanced=True, epochs=epochs, passes=passes, proxy=False)
