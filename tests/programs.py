@@ -46,8 +46,8 @@ def lipt(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def on_terminal(columns: int, *arguments: str) -> str:
-    """What the interpreter shows on a terminal so wide, escape sequences taken out."""
+def on_terminal(columns: int, *arguments: str, code: int = 0) -> str:
+    """What the interpreter shows on a terminal so wide until it exits with `code`, escape sequences taken out."""
     parent, child = pty.openpty()
     ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -61,5 +61,5 @@ def on_terminal(columns: int, *arguments: str) -> str:
             shown += data
     except OSError:  # the other side is closed
         pass
-    assert process.wait() == 0, shown
+    assert process.wait() == code, shown
     return _ESCAPES.sub("", shown.decode()).replace("\r\n", "\n")

@@ -47,6 +47,20 @@ def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
+def test_the_prediction_of_a_sweep_names_a_busy_machine(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lipt.cli.busy.is_busy", lambda _device: True)
+    main(["sweep", str(sweep), "--dry-run"])
+    assert "busy" not in capsys.readouterr().err  # nothing is measured before the data are ingested
+    base = sweep.parent / "base.yaml"
+    base.write_text(yaml.safe_dump(TINY))
+    main(["stage", "ingest", str(base)])
+    capsys.readouterr()
+    main(["sweep", str(sweep), "--dry-run"])
+    assert "busy, so the predicted times are too long\n  -> " in capsys.readouterr().err
+
+
 def test_a_sweep_shares_stages_and_continues(
     sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

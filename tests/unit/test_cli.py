@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import lipt.cli as lipt_cli
 from lipt.errors import UsageError
 from lipt.selection import Selection
-from tests.programs import lipt, run_python
+from tests.programs import lipt, on_terminal, run_python
 from tests.tiny import TINY
 
 
@@ -226,6 +226,17 @@ def test_a_configuration_that_cannot_be_read_is_our_error(
         err = capsys.readouterr().err
         assert (end.value.code, err.count("\n  -> ")) == (2, 1)
         assert f"cannot read {tmp_path}: " in err
+
+
+def test_a_terminal_breaks_errors_and_titles_between_words() -> None:
+    lines = on_terminal(80, "-m", "lipt", "report", "no-such-configuration", code=2).splitlines()
+    assert lines[:2] == [
+        "lipt: no-such-configuration: neither a configuration nor a run",
+        "  -> name a YAML file, WORKSPACE/reports/RUN (lipt ls lists the runs), or the",
+    ]
+    assert lines[2].strip() == "handle of a run on a cluster"
+    title = on_terminal(80, "-m", "lipt", "reproduce", "table1", "--dry-run").splitlines()[0]
+    assert title.rstrip() == "Table 1: seconds before and in the main training, with selection repeated during"
 
 
 def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:

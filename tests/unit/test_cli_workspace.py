@@ -59,6 +59,13 @@ def test_ls_of_an_empty_workspace_says_so(tmp_path: Path) -> None:
     assert "no finished run" in ended.stderr
 
 
+@pytest.mark.parametrize("verb", ["ls", "gc"])
+def test_a_workspace_that_is_no_folder_is_an_error(verb: str, tmp_path: Path) -> None:
+    ended = lipt(verb, str(tmp_path / "nowhere"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"lipt: there is no folder {tmp_path}/nowhere\n  -> ")
+
+
 def test_ls_names_the_report_that_it_cannot_read_and_lists_the_others(folder: Path) -> None:
     old = folder / "runs/reports/old-1/report.json"
     old.parent.mkdir()

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from lipt.cli.verbose import GlobalOptions, global_options, print_traceback
+from lipt.cli.verbose import GlobalOptions, complain, global_options, print_traceback
 from lipt.cli.verbs import VERBS
 from lipt.errors import (
     LiptError,
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
             print_traceback(error)
         if isinstance(error, UnexpectedError):
             click.echo(error.trace, err=True)
-        click.echo(f"lipt: {error}", err=True)
+        complain(f"lipt: {error}")
         say_why(error)
         sys.exit(error.exit_code)
     except click.ClickException as error:

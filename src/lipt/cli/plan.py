@@ -97,7 +97,9 @@ def plan(
         raise UsageError("--image-kb and --classes describe the data of --images", "add --images")
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.advice import show_advice
+    from lipt.cli.busy import warn_if_busy
     from lipt.config import load_config
+    from lipt.flow.validation import problems, raise_all
     from lipt.forecast.advice import SHARES, Limits, configured
     from lipt.forecast.calibration import calibrate, measured
     from lipt.forecast.sizes import DataSize
@@ -124,6 +126,7 @@ def plan(
         fits = {stage: fit for stage, fit in fits.items() if not fit.per_flop and not fit.per_step}
     machine = replace(machine, fits=fits)
     ctx, costs = Context.of(load_config(config_path, list(overrides))), {}
+    raise_all(problems(ctx.config, None))
     if images is None:
         data = DataSize.stored(ctx)
         with suppress(MissingObjectError, UsageError):  # it did not run yet, or is a comparison
@@ -134,6 +137,7 @@ def plan(
         ctx = replace(ctx, config=configured(ctx.config, "theta_p", SHARES[0]))
     works = work_of(ctx, data)
     if engine == "local" and "gpu_tflops" not in given:
+        warn_if_busy(ctx.device)
         rates, setups = rates_here(ctx, data, [work.stage for work in works if work.stage not in fits])
         machine = replace(
             machine,

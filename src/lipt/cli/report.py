@@ -217,7 +217,7 @@ def show_report(document: Document, location: str | None, output: str) -> None:
                 "report": location,
                 "rows": rows,
                 "spent": {"this_run": asdict(this_run), "earlier_runs": asdict(earlier)},
-                "verdict": {"level": verdict.level, "headline": verdict.headline, "sentences": verdict.sentences},
+                "verdict": asdict(verdict),
             }
         )
         return

@@ -67,7 +67,9 @@ def reproduce(
     for each, sweep in sweeps.items():
         paper_sweep, path = paper_sweeps[each], Path(results) / f"{each}-{profile}{_part(wanted)}.jsonl"
         if dry_run:
-            click.echo(paper_sweep.title)
+            from lipt.report.terminal import print_text
+
+            print_text(paper_sweep.title)
             show_plan(sweep, "text", place)
             continue
         if not draw:

@@ -186,6 +186,7 @@ def show_plan(found: Sweep, output: str, place: Place | None) -> None:
         else:
             click.echo(f"{head}: {total:,} runs, of which {finished:,} are finished")
         return
+    from lipt.cli.busy import warn_if_busy
     from lipt.flow.sweep import check_points, missing_stages
     from lipt.forecast.sweep import forecast_sweep
 
@@ -195,6 +196,8 @@ def show_plan(found: Sweep, output: str, place: Place | None) -> None:
         stages, unknown = Counter(each.stage for each in missing.values()), ""
         try:
             seconds = forecast_sweep(ctx, missing)
+            if seconds:
+                warn_if_busy(ctx.device)
         except UsageError as error:  # the data set is not ingested
             seconds, unknown = {}, error.message
     if output == "json":

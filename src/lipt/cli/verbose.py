@@ -1,6 +1,8 @@
 """`-v` and `-q`: more output, and less."""
 
+import shutil
 import sys
+import textwrap
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -62,6 +64,20 @@ def _note(context: click.Context, _parameter: click.Parameter, value: bool) -> N
 def _hush(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
         context.ensure_object(GlobalOptions).quiet = True
+
+
+def complain(text: str) -> None:
+    """Write lines on stderr. A terminal breaks them between words."""
+    lines = text.splitlines()
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = [_filled(line, width) for line in lines]
+    click.echo("\n".join(lines), err=True)
+
+
+def _filled(line: str, width: int) -> str:
+    indent = "     " if line.startswith("  -> ") else ""
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def print_traceback(error: BaseException) -> None:

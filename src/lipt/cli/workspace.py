@@ -4,8 +4,10 @@ from dataclasses import asdict
 
 import click
 
+from lipt.adapters.store.file import FileStore
 from lipt.cli.options import Amount, output_option, print_json
-from lipt.errors import RunError
+from lipt.cli.verbose import complain
+from lipt.errors import RunError, UsageError
 from lipt.flow.runs import Unused, list_leftovers, list_runs, list_unused, remove, remove_leftovers
 from lipt.report.numbers import format_bytes, format_count, format_percent
 from lipt.runtime.workspace import Workspace
@@ -22,15 +24,15 @@ def ls(workspace: str, output: str) -> None:
 
     Runs share artifacts, so the sizes add up to more than the workspace holds.
     """
-    runs, unread = list_runs(Workspace(workspace))
+    runs, unread = list_runs(_existing(workspace))
     for error in unread:
-        click.echo(f"lipt: not listed: {error}", err=True)
+        complain(f"lipt: not listed: {error}")
     if output == "json":
         print_json([asdict(run) for run in runs])
         return
     if not runs:
         if not unread:
-            click.echo(f"lipt: {workspace} has no finished run\n  -> lipt run CONFIG", err=True)
+            complain(f"lipt: {workspace} has no finished run\n  -> lipt run CONFIG")
         return
     lines = [
         ("run", "date (UTC)", "artifacts", "accuracy", "size"),
@@ -66,14 +68,14 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
 
     Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.
     """
-    place, unused = Workspace(workspace), list[Unused]()
+    place, unused = _existing(workspace), list[Unused]()
     leftovers = list_leftovers(place)
     try:
         unused = list_unused(place, days=days)
     except RunError as error:
         if not leftovers:
             raise
-        click.echo(f"lipt: artifacts stay: {error}", err=True)
+        complain(f"lipt: artifacts stay: {error}")
     lines = [
         f"{each.ref}  {format_bytes(each.num_bytes)}  {format_count(round(each.days), 'day')} old" for each in unused
     ] + [f"{path}  {format_bytes(num_bytes)}  half written" for path, num_bytes in leftovers.items()]
@@ -90,3 +92,16 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
         print_json({"removed": removed, "artifacts": [asdict(each) for each in unused], "leftovers": leftovers})
     else:
         click.echo(f"removed {total}" if removed else f"{total}, nothing removed")
+
+
+def _existing(workspace: str) -> Workspace:
+    """
+    Raises:
+        UsageError: the folder does not exist. A bucket always has every prefix.
+    """
+    found = Workspace(workspace)
+    if isinstance(found.store, FileStore) and not found.store.root.is_dir():
+        raise UsageError(
+            f"there is no folder {workspace}", "name the `workspace` of a run, or make one: lipt run CONFIG"
+        )
+    return found

@@ -33,6 +33,8 @@ from lipt.training.tensor_files import decode_delta, encode_delta, state_of
 _LASTS_S = 0.5
 #: Number of images that are decoded for a measurement.
 _DECODED = 256
+#: Seconds of the look whether this machine is busy, and wall-clock per CPU second from which on it is.
+_LOOKS_S, _BUSY = 0.3, 1.25
 _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
 
 
@@ -199,10 +201,25 @@ def clock_of(device: torch.device) -> Callable[[], float]:
     """The clock that measures work on the device, in seconds.
 
     On a CPU it counts the CPU seconds of the calling thread, which takes part in everything that several threads
-    compute. So a machine that does other work is not taken for a slow one. The time that a thread waits for a GPU is
-    no CPU time, so there the wall-clock counts.
+    compute. So a machine that does other work is not taken for a slow one, except where `is_busy`. The time that a
+    thread waits for a GPU is no CPU time, so there the wall-clock counts.
     """
     return time.thread_time if device.type == "cpu" else time.monotonic
+
+
+def is_busy(device: torch.device) -> bool:
+    """Whether other work on this machine delays threads that compute together.
+
+    A thread spins while it waits for a delayed one. Its clock counts that, so the measured speeds are too low.
+    """
+    if device.type != "cpu" or torch.get_num_threads() == 1:
+        return False
+    matrix_NN = torch.ones(512, 512)
+    _ = matrix_NN @ matrix_NN  # starts the threads
+    wall_s, cpu_s = time.monotonic(), time.thread_time()
+    while time.monotonic() - wall_s < _LOOKS_S:
+        _ = matrix_NN @ matrix_NN
+    return time.monotonic() - wall_s > _BUSY * (time.thread_time() - cpu_s)
 
 
 def _seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
@@ -225,4 +242,4 @@ def name_of_device(ctx: Context) -> str:
     """The name of the device that `rates_here` measures."""
     if ctx.device.type == "cuda":
         return torch.cuda.get_device_name()
-    return f"CPU, threads: {torch.get_num_threads()}, in CPU seconds: other work is not counted"
+    return f"CPU, threads: {torch.get_num_threads()}, in CPU seconds"

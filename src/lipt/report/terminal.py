@@ -167,8 +167,10 @@ def _rounds(document: Document) -> list[str]:
 
 
 def verdict_text(verdict: Verdict) -> Text:
-    """The headline, coloured by its level, and a line per sentence."""
+    """The headline, coloured by its level, and a line per sentence, below the name of its run."""
     text = Text(verdict.headline, style=f"bold {_STYLES.get(verdict.level, '')}".strip())
-    for sentence in verdict.sentences:
-        text.append(f"\n  {sentence}", style="not bold default")
+    for run, sentences in verdict.runs.items():
+        text.append(f"\n  {run}", style="default")
+        text.append("".join(f"\n    {sentence}" for sentence in sentences), style="not bold default")
+    text.append("".join(f"\n  {sentence}" for sentence in verdict.common), style="not bold default")
     return text

@@ -6,8 +6,8 @@ and equal epochs. If budgets differ, the sentence says so. "Beats" and "better" 
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lipt.report.document import Row
@@ -46,6 +46,13 @@ class Verdict:
     headline: str
     level: Level
     sentences: list[str]
+    runs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """With several selected rows: name of the run -> its part of the sentences. The others are about all runs."""
+
+    @property
+    def common(self) -> list[str]:
+        """The sentences that are about all runs."""
+        return self.sentences[sum(map(len, self.runs.values())) :]
 
 
 def judge(rows: Sequence[Row]) -> Verdict:
@@ -61,11 +68,16 @@ def judge(rows: Sequence[Row]) -> Verdict:
         return verdicts[0]
     levels = [verdict.level for verdict in verdicts]
     common = [text for text in verdicts[0].sentences if all(text in verdict.sentences for verdict in verdicts)]
-    each = [text for verdict in verdicts for text in (verdict.headline, *verdict.sentences) if text not in common]
+    runs: dict[str, list[str]] = {}
+    for row, verdict in zip(selected, verdicts, strict=True):
+        told = runs.setdefault(_run(row), [])
+        told += [text for text in (verdict.headline, *verdict.sentences) if text not in common]
+    each = [text for told in runs.values() for text in told]
     headline = "No comparison shows a difference."
     if not {"tie", "unknown"}.issuperset(levels):
         headline = f"Beats random in {levels.count('wins')} of {len(levels)} comparisons at equal budgets."
-    return Verdict(headline=headline, level=levels[0] if len(set(levels)) == 1 else "mixed", sentences=each + common)
+    level = levels[0] if len(set(levels)) == 1 else "mixed"
+    return Verdict(headline=headline, level=level, sentences=each + common, runs=runs)
 
 
 def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
@@ -110,6 +122,11 @@ def _short(row: Row) -> str:
     """The label without its explanation, with its run: `RS2 [RUN]` of `RS2: fresh random draw every epoch [RUN]`."""
     label, bracket, run = row.label.partition(" [")
     return label.partition(":")[0] + bracket + run
+
+
+def _run(row: Row) -> str:
+    """The name of the run in a label, `RUN` of `LiPT [RUN]`; without one, the label."""
+    return row.label.partition(" [")[2].removesuffix("]") or row.label
 
 
 def _random_headline(row: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from lipt.forecast.work import Work
 from lipt.ledger import Cost
 from lipt.report.document import Engine
 from lipt.runtime.context import Context
+from tests.programs import run_python
 from tests.tiny import tiny_context
 
 BIG: dict[str, Any] = {
@@ -149,6 +151,17 @@ def test_on_a_cpu_waiting_for_other_work_is_not_counted() -> None:
     assert clock() - started < 0.1
     while clock() - started < 0.2:  # work is
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no process can choose its cores here")
+def test_a_machine_is_busy_if_threads_that_compute_together_wait_for_a_core() -> None:
+    """Two threads on one core delay each other as other work would. A single thread's clock counts no waiting."""
+    program = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "import torch; from lipt.forecast.speed import is_busy; print(is_busy(torch.device('cpu')))"
+    )
+    found = [run_python("-c", program, OMP_NUM_THREADS=threads) for threads in ("1", "2")]
+    assert found == ["False\n", "True\n"]
 
 
 def test_processes_share_the_batches_of_a_training_and_the_parts_of_a_stage() -> None:

@@ -54,6 +54,22 @@ def test_a_terminal_breaks_lines_between_words(ran: Context, tmp_path: Path, opt
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ({"algorithm": "facility_location", "options": {"neighbours": -3}}, "neighbours must be at least 1, not -3"),
+        ({"algorithm": "gradmatch", "options": {"batch_size": 0}}, "gradmatch: batch_size must be at least 1, not 0"),
+    ],
+)
+def test_a_plan_refuses_the_options_that_a_run_would(
+    ran: Context, tmp_path: Path, select: dict[str, Any], message: str
+) -> None:
+    for verb in ("plan", "run"):
+        refused = CliRunner().invoke(cli, [verb, configured(ran, tmp_path, select=select)]).exception
+        assert isinstance(refused, UsageError)
+        assert refused.message == message
+
+
 def test_another_gpu_replaces_the_speeds_found(ran: Context, tmp_path: Path) -> None:
     path = configured(ran, tmp_path)
     arguments = [path, "--calibrate", path, "-m", "gpu_tflops=1000", "-o", "json"]
@@ -133,6 +149,19 @@ def test_what_is_assumed_is_said_and_this_machine_is_measured(ran: Context, tmp_
     assert "7 ms per request\n" in cluster
     given = CliRunner().invoke(cli, ["plan", path, "-m", "gpu_tflops=2"]).output
     assert "compute: 2 TFLOP/s per GPU\n" in given
+
+
+@pytest.mark.parametrize("options", [[], ["--advise"]])
+def test_a_busy_machine_is_named(
+    ran: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    arguments = ["plan", configured(ran, tmp_path), "-o", "json", *options]
+    monkeypatch.setattr("lipt.cli.busy.is_busy", lambda _device: True)
+    warned = CliRunner().invoke(cli, arguments)
+    assert json.loads(warned.stdout)
+    assert warned.stderr.startswith("lipt: this machine is busy, so the predicted times are too long\n")
+    assert "\n  -> " in warned.stderr
+    assert CliRunner().invoke(cli, [*arguments, "-m", "gpu_tflops=1"]).stderr == ""  # nothing is measured
 
 
 def test_large_images_are_timed_in_a_smaller_batch(tmp_path: Path) -> None:

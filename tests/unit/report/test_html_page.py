@@ -118,6 +118,17 @@ def test_hostile_names_are_text():
     assert any("<script>alert(1)</script>" in text and "{{ 7*7 }}" in text for text in parsed.text)
 
 
+def test_the_sentences_of_several_runs_stand_below_the_name_of_each():
+    ours = [
+        row("lipt", [accuracy] * 3, "selected", label=f"LiPT [{name}]", reason="so it is")
+        for name, accuracy in (("<a>", 0.8), ("b", 0.9))
+    ]
+    html = render(document(rows=[*ours, row("random", [0.7] * 3, "random")]))
+    for run in ("&lt;a&gt;", "b"):
+        assert f"<li><strong>{run}</strong>\n<ul><li>LiPT [{run}] beats random" in html
+    assert "</ul></li><li>Why: so it is.</li></ul>" in html
+
+
 def test_an_abbreviated_score_is_explained():
     for name, explained in (("EL2N", True), ("your own scores", False)):
         page = render(document(subset=subset(["cat", "dog"]).model_copy(update={"score_name": name})))

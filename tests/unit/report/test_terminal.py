@@ -86,6 +86,18 @@ def test_the_verdict_has_a_line_per_sentence() -> None:
     assert verdict_text(verdict).plain.splitlines() == [verdict.headline, *(f"  {line}" for line in verdict.sentences)]
 
 
+def test_the_sentences_of_several_runs_stand_below_the_name_of_each() -> None:
+    ours = [
+        row("lipt", [accuracy] * 3, "selected", label=f"LiPT [{name}]", reason="so it is")
+        for name, accuracy in (("[red]a", 0.8), ("b", 0.9))
+    ]
+    verdict = judge([*ours, row("random", [0.7] * 3, "random")])
+    lines = verdict_text(verdict).plain.splitlines()
+    assert lines[0] == verdict.headline
+    assert [line for line in lines[1:] if not line.startswith("    ")] == ["  [red]a", "  b", "  Why: so it is."]
+    assert [line for line in lines if line.startswith("    LiPT [b] beats")] == lines[lines.index("  b") + 1 :][:1]
+
+
 def test_stages_stand_in_the_order_run_whatever_the_first_row_skipped() -> None:
     short = row("random", [0.5], "random", stage_wall_s={"select": 1.0, "train": 2.0})
     long = row("lipt", [0.5], "selected", stage_wall_s={"initialise": 3.0, "merge": 4.0, "select": 1.0, "train": 2.0})

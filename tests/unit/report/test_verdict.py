@@ -130,6 +130,10 @@ def test_side_by_side_a_common_sentence_is_said_once_at_the_end():
     ours = [row(name, [0.8] * 3, "selected", label=f"LiPT [{name}]", reason="so it is") for name in ("a", "b")]
     assert judge([*ours, random]).sentences[-1] == "Why: so it is."
     assert judge([*ours, random]).sentences.count("Why: so it is.") == 1
+    verdict = judge([ours[0], ours[1].model_copy(update={"accuracy": [0.9] * 3}), random])
+    assert (list(verdict.runs), verdict.common) == (["a", "b"], ["Why: so it is."])
+    assert [text.split(" beats")[0] for text, *_ in verdict.runs.values()] == ["LiPT [a]", "LiPT [b]"]
+    assert verdict.sentences == [*verdict.runs["a"], *verdict.runs["b"], *verdict.common]
     other = ours[1].model_copy(update={"reason": "or not"})
     sentences = judge([ours[0], other, random]).sentences
     assert [text for text in sentences if text.startswith("Why")] == ["Why: so it is.", "Why: or not."]
