@@ -224,8 +224,7 @@ def _against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[st
         yield (
             f"With the FLOPs of the choice as more steps ({steps}), a class-balanced random subset reaches "
             f"{format_percent(compared_means(row, longer)[1])}; {row.label} is {format_points(delta.mean)} points "
-            f"from it: "
-            f"{meaning}."
+            f"from it: {meaning}."
         )
 
 
