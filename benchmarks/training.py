@@ -1,10 +1,12 @@
-"""Images per CPU second of training, against the loops that one would write instead.
+"""Images per second of training, against the loops that one would write instead.
 
     python -m benchmarks.training [--widths 16 64] [--rounds 5] [--threads 1] [--profile]
+    python -m benchmarks.training --device cuda [--compile]
     python -m benchmarks.training --stream CONFIG      # an ingested data set, from memory and from its chunks
 
 ResNet-18 on images of 32 x 32 with random crop and flip. The rows of a table take turns within each round, so that a
-busy machine slows all of them; a figure is the median over the rounds. CPU seconds, because the machine may be shared.
+busy machine slows all of them; a figure is the median over the rounds. On a CPU the seconds are CPU seconds, because
+the machine may be shared.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
-from itertools import cycle
 from statistics import median
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from lipt.config import Config, load_config, override
@@ -39,6 +40,8 @@ from lipt.training.precision import Precision, autocast, native_precision
 
 CPU = torch.device("cpu")
 BATCH = 128
+#: Batches of a round: a GPU works while Python prepares the next ones.
+BATCHES = {"cpu": 1, "cuda": 40}
 STANDARD = StandardAugment(padding=4, flip=True)
 Step = Callable[[], None]
 
@@ -66,30 +69,74 @@ class AsImages(Dataset[tuple[Tensor, int]]):
         return self.transform(Image.fromarray(self.pixels[index])), self.labels[index]
 
 
-def plain(images: ResidentImages, width: int, *, tuned: bool) -> Step:
+def plain(images: ResidentImages, width: int, device: torch.device, *, tuned: bool) -> Step:
     """The usual loop; `tuned`: with channels last and bfloat16, as a careful reader of torch's guide writes it."""
-    model = build_model("resnet18", num_classes=10, seed=0, width=width)
+    model = build_model("resnet18", num_classes=10, seed=0, width=width).to(device)
     if tuned:
-        model = on_device(model, CPU)
+        model = on_device(model, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, nesterov=True)
-    batches: Iterator[tuple[Tensor, Tensor]] = cycle(DataLoader(AsImages(images), BATCH, shuffle=True))
+    workers = 0 if device.type == "cpu" else min(8, os.cpu_count() or 1)
+    loader = DataLoader(AsImages(images), BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+
+    def forever() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield from loader
+
+    batches = forever()
 
     def step() -> None:
-        x, y = next(batches)
-        if tuned:
-            x = x.contiguous(memory_format=torch.channels_last)
-        with autocast(CPU, "bf16" if tuned else "fp32"):
-            loss = F.cross_entropy(model(x).float(), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        loss.item()
+        for _ in range(BATCHES[device.type]):
+            x, y = next(batches)
+            if tuned:
+                x = x.contiguous(memory_format=torch.channels_last)
+            learn(model, optimizer, x.to(device), y.to(device), "bf16" if tuned else "fp32")
 
     return step
 
 
-def engine(images: ResidentImages, width: int, precision: Precision, augment: object = STANDARD) -> Step:
-    """An epoch of one batch."""
+def learn(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, precision: Precision) -> None:
+    """One step, as in torch's tutorials; its loss is shown."""
+    with autocast(x.device, precision):
+        loss = F.cross_entropy(model(x).float(), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()
+
+
+def fast_loop(images: ResidentImages, width: int, device: torch.device, mode: str | None) -> Step:
+    """The loop of one who knows GPUs: images and augmentation on the GPU, fused SGD, `torch.compile` in this mode."""
+    model: Any = on_device(build_model("resnet18", num_classes=10, seed=0, width=width), device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, nesterov=True, fused=True)
+    network = torch.compile(model, mode=mode) if mode else model
+    pixels, labels = images.images_NCHW.to(device), images.labels_N.to(device)
+
+    def step() -> None:
+        for _ in range(BATCHES[device.type]):
+            rows = torch.randint(len(labels), (BATCH,), device=device)
+            x = normalise(_cropped(pixels[rows]))
+            with autocast(device, "bf16"):
+                loss = F.cross_entropy(network(x).float(), labels[rows])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+def _cropped(images: Tensor) -> Tensor:
+    """One random crop for each image, and flips."""
+    x = F.pad(images, [4] * 4).unfold(2, 32, 1).unfold(3, 32, 1)
+    top, left = torch.randint(9, (2, len(images)), device=images.device)
+    x = x[torch.arange(len(images), device=images.device), :, top, left]
+    flips = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
+    return torch.where(flips, x.flip(3), x)
+
+
+def engine(
+    images: ResidentImages, width: int, precision: Precision, device: torch.device, augment: object = STANDARD
+) -> Step:
+    """An epoch of one round's batches."""
     model = build_model("resnet18", num_classes=10, seed=0, width=width)
     recipe = Recipe(
         epochs=10**6,
@@ -97,38 +144,49 @@ def engine(images: ResidentImages, width: int, precision: Precision, augment: ob
         lr=0.01,
         schedule="constant",
         augment=augment,  # type: ignore[arg-type]
-        epoch_size=BATCH,
+        epoch_size=BATCH * BATCHES[device.type],
         precision=precision,
     )
-    trainer = Trainer(model, recipe, seed=0, device=CPU)
-    return lambda: trainer.run_epoch(images)
+    trainer, own = Trainer(model, recipe, seed=0, device=device), images.on(device)
+    return lambda: trainer.run_epoch(own)
 
 
-def network(images: ResidentImages, width: int, precision: Precision) -> Step:
-    """Forward and backward of the network on one ready batch: what no loop can be faster than."""
-    model = on_device(build_model("resnet18", num_classes=10, seed=0, width=width), CPU)
-    x, y = normalise(images.images_NCHW[:BATCH]), images.labels_N[:BATCH]
+def network(images: ResidentImages, width: int, precision: Precision, device: torch.device) -> Step:
+    """Forward and backward of the network on one ready batch: what no loop that launches each kernel can beat."""
+    model = on_device(build_model("resnet18", num_classes=10, seed=0, width=width), device)
+    x, y = normalise(images.images_NCHW[:BATCH].to(device)), images.labels_N[:BATCH].to(device)
 
     def step() -> None:
-        with autocast(CPU, precision):
-            loss = F.cross_entropy(model(x).float(), y)
-        loss.backward()
-        model.zero_grad()
+        for _ in range(BATCHES[device.type]):
+            with autocast(device, precision):
+                loss = F.cross_entropy(model(x).float(), y)
+            loss.backward()
+            model.zero_grad()
 
     return step
 
 
-def measured(rows: dict[str, Step], rounds: int) -> dict[str, float]:
-    """Images per CPU second of each row."""
+def measured(rows: dict[str, Step], rounds: int, device: torch.device) -> dict[str, float]:
+    """Images per second of each row."""
     seconds: dict[str, list[float]] = {name: [] for name in rows}
     for step in rows.values():
         step()
     for _ in range(rounds):
         for name, step in rows.items():
-            started = time.process_time()
-            step()
-            seconds[name].append(time.process_time() - started)
-    return {name: BATCH / median(taken) for name, taken in seconds.items()}
+            seconds[name].append(_taken(step, device))
+    return {name: BATCH * BATCHES[device.type] / median(taken) for name, taken in seconds.items()}
+
+
+def _taken(step: Step, device: torch.device) -> float:
+    if device.type == "cpu":
+        started = time.process_time()
+        step()
+        return time.process_time() - started
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started
 
 
 def main() -> None:
@@ -136,6 +194,8 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=[16, 64])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--compile", action="store_true", help="also with torch.compile; takes minutes")
     parser.add_argument("--profile", action="store_true", help="show where the engine's time goes")
     parser.add_argument("--stream", metavar="CONFIG")
     parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE", help="of CONFIG")
@@ -144,31 +204,36 @@ def main() -> None:
     if arguments.stream:
         streamed(load_config(arguments.stream, arguments.set), arguments.rounds)
         return
+    device = torch.device(arguments.device)
     rng = np.random.default_rng(0)
+    count = 64 * BATCH
     images = ResidentImages(
-        images_NCHW=torch.from_numpy(rng.integers(0, 256, (8 * BATCH, 3, 32, 32), dtype=np.uint8)),
-        labels_N=torch.from_numpy(rng.integers(0, 10, 8 * BATCH)),
+        images_NCHW=torch.from_numpy(rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)),
+        labels_N=torch.from_numpy(rng.integers(0, 10, count)),
     )
-    native = native_precision(CPU)
-    print(
-        f"torch {torch.__version__}, {arguments.threads} threads, native precision {native}, "
-        f"load {os.getloadavg()[0]:.1f}"
-    )
+    native = native_precision(device)
+    where = torch.cuda.get_device_name() if device.type == "cuda" else f"{arguments.threads} threads"
+    print(f"torch {torch.__version__}, {where}, native precision {native}, load {os.getloadavg()[0]:.1f}")
     for width in arguments.widths:
         rows = {
-            "plain loop": plain(images, width, tuned=False),
-            "plain loop, channels last, bf16": plain(images, width, tuned=True),
-            "engine, fp32": engine(images, width, "fp32"),
-            f"engine, auto ({native})": engine(images, width, native),
-            "the same without augmentation": engine(images, width, native, no_augmentation),
-            "the same with RandAugment": engine(images, width, native, RandAugment(num_ops=1, magnitude=9)),
-            f"network alone, {native}": network(images, width, native),
+            "plain loop": plain(images, width, device, tuned=False),
+            "plain loop, channels last, bf16": plain(images, width, device, tuned=True),
+            "engine, fp32": engine(images, width, "fp32", device),
+            f"engine, auto ({native})": engine(images, width, native, device),
+            "the same without augmentation": engine(images, width, native, device, no_augmentation),
+            "the same with RandAugment": engine(images, width, native, device, RandAugment(num_ops=1, magnitude=9)),
+            f"network alone, {native}": network(images, width, native, device),
         }
-        found = measured(rows, arguments.rounds)
+        if device.type == "cuda":
+            rows["all on the GPU"] = fast_loop(images, width, device, None)
+            if arguments.compile:
+                rows["all on the GPU, compiled"] = fast_loop(images, width, device, "default")
+                rows["all on the GPU, compiled to graphs"] = fast_loop(images, width, device, "reduce-overhead")
+        found = measured(rows, arguments.rounds, device)
         for name, rate in found.items():
-            print(f"width {width:3}  {name:32} {rate:8.0f} img/CPU s   {rate / found['plain loop']:.2f}")
+            print(f"width {width:3}  {name:34} {rate:8.0f} img/s   {rate / found['plain loop']:.2f}", flush=True)
         if arguments.profile:
-            show_profile(engine(images, width, native))
+            show_profile(engine(images, width, native, device))
 
 
 def streamed(config: Config, rounds: int) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lipt.data.images import to_device
 from lipt.rng import uniform
 
 
@@ -46,7 +47,8 @@ class StandardAugment:
     def __call__(self, images: Tensor, rows_P: Tensor, seed: int, /) -> Tensor:
         draws_PD = uniform(rows_P, 3, seed, "standard")
         offsets_P2 = (draws_PD[:, :2] * (2 * self.padding + 1)).long()
-        return _view(images, offsets_P2, (draws_PD[:, 2] < 0.5) & self.flip, self.padding)
+        mirrored_P1 = (draws_PD[:, 2:] < 0.5) & self.flip
+        return _view(images, torch.cat([offsets_P2, mirrored_P1], 1), self.padding)
 
 
 def no_augmentation(images: Tensor, _rows_P: Tensor, _seed: int, /) -> Tensor:
@@ -70,13 +72,13 @@ def _statistics(device: torch.device) -> tuple[Tensor, Tensor]:
     )
 
 
-def _view(images: Tensor, offsets_P2: Tensor, mirrored_P: Tensor, padding: int) -> Tensor:
-    """The window at `offsets_P2` of each zero-padded image, mirrored where `mirrored_P` says so."""
+def _view(images: Tensor, drawn_P3: Tensor, padding: int) -> Tensor:
+    """The window of each zero-padded image at a row and a column, mirrored where the third number is 1."""
     device, (count, _, height, width) = images.device, images.shape
-    top_P1, left_P1 = offsets_P2.to(device, non_blocking=True).split(1, dim=1)
+    top_P1, left_P1, mirrored_P1 = to_device(drawn_P3, device).split(1, dim=1)
     rows_PH = top_P1 + torch.arange(height, device=device)
     columns_PW = left_P1 + torch.arange(width, device=device)
-    columns_PW = torch.where(mirrored_P.to(device, non_blocking=True)[:, None], columns_PW.flip(1), columns_PW)
+    columns_PW = torch.where(mirrored_P1.bool(), columns_PW.flip(1), columns_PW)
     batch = torch.arange(count, device=device)[:, None, None]
     padded = F.pad(images, [padding] * 4)
     # Advanced indexing puts channels last.

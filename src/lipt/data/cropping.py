@@ -10,21 +10,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import simplejpeg
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lipt.data.decoding import is_plain, open_stored, to_rgb
+from lipt.data.decoding import Pixels, is_plain, open_stored, to_rgb
 
 _AREA, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # Szegedy et al. 2015, as in torchvision
 _RESIZE = 256 / 224  # evaluation: the shorter side becomes 256 pixels for a crop of 224
 
 _MARGIN = 16  # rows decoded below a box: colours are interpolated across rows
 _BASELINE, _FRAMES = 0xC0, {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers in a JPEG
-
-Pixels = npt.NDArray[np.uint8]
 
 
 class Box(NamedTuple):

@@ -140,7 +140,8 @@ class StreamedImages:
             samples = read_samples(self.dataset.ranges_of(self.split, positions), self.dataset.read)
         else:
             samples = map(self.held.__getitem__, np.sort(positions).tolist())
-        images_NCHW = decode_samples(samples, positions, self.split, self._decode(seed))
+        memory = torch.contiguous_format if self.crops is None else torch.channels_last
+        images_NCHW = decode_samples(samples, positions, self.split, self._decode(seed), memory)
         return list(images_NCHW.split([len(part) for part in parts]))
 
     def _decode(self, seed: int | None) -> Decode:
@@ -187,7 +188,7 @@ def open_images(
 
 
 def to_device(batch: Tensor, device: torch.device) -> Tensor:
-    """The batch on `device`; a copy to a GPU runs while the CPU continues."""
+    """The batch on `device`; a copy to a GPU runs while the CPU continues, because it comes from pinned memory."""
     if device.type == "cuda" and batch.device.type == "cpu":
         batch = batch.pin_memory()
     return batch.to(device, non_blocking=True)

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lipt.data.images import to_device
 from lipt.rng import uniform
 
 
@@ -36,13 +37,15 @@ class RandAugment:
         operations = operations_at(self.magnitude, *images.shape[2:])
         for number in range(self.num_ops):
             drawn_P2 = uniform(rows_P, 2, seed, "randaugment", number)
-            kind_P, negative_P = (drawn_P2[:, 0] * len(operations)).long(), drawn_P2[:, 1] < 0.5
-            for index, signs in enumerate(operations.values()):
-                for sign, operation in enumerate(signs):
-                    drawn_P = (kind_P == index) & ((negative_P == bool(sign)) | (len(signs) == 1))
-                    which = drawn_P.nonzero().flatten()  # on the CPU, so that the host does not wait for a GPU
+            kind_P = (drawn_P2[:, 0] * len(operations)).long()
+            # Sorted on the CPU and copied once, so that the host does not wait for a GPU.
+            choice_P = 2 * kind_P + (drawn_P2[:, 1] < 0.5)
+            counts = choice_P.bincount(minlength=2 * len(operations)).tolist()
+            parts = to_device(choice_P.argsort(stable=True), images.device).split(counts)
+            for signs, positive, negative in zip(operations.values(), parts[::2], parts[1::2], strict=True):
+                both = [positive, negative] if len(signs) == 2 else [torch.cat([positive, negative])]
+                for which, operation in zip(both, signs, strict=True):
                     if len(which):
-                        which = which.to(images.device, non_blocking=True)
                         images[which] = operation(images[which])
         return images
 

@@ -36,6 +36,8 @@ _DECODED = 256
 #: Seconds of the look whether this machine is busy, and wall-clock per CPU second from which on it is.
 _LOOKS_S, _BUSY = 0.3, 1.25
 _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
+#: Batches of an epoch that is measured on a GPU.
+_BATCHES = 16
 
 
 def rates_here(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[str, float], dict[str, Setup]]:
@@ -68,6 +70,9 @@ def _rates(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[
         pixels = torch.randint(256, (count, 3, data.side, data.side), dtype=torch.uint8, generator=generator)
         return ResidentImages(images_NCHW=pixels, labels_N=torch.arange(count) % data.classes)
 
+    # On a GPU an epoch of one batch would measure what Python does before and after it.
+    batches = 1 if ctx.device.type == "cpu" else _BATCHES
+
     def trains(
         stage: str,
         per_epoch: int,
@@ -76,9 +81,10 @@ def _rates(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[
         finish: Callable[[nn.Module, ResidentImages], object] | None = None,
     ) -> float:
         batch = images(batch_sizes(per_epoch, batch_size)[0], net.both)
+        epoch = batch.subset(torch.arange(len(batch)).repeat(batches))
         recipe = Recipe(
             epochs=10**6,
-            batch_size=batch_size,
+            batch_size=len(batch),
             lr=1e-6,
             schedule="constant",
             augment=augment,
@@ -93,15 +99,15 @@ def _rates(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[
         def part(*, trained: bool) -> None:
             trainer = prepared()
             if trained:
-                trainer.run_epoch(batch)
+                trainer.run_epoch(epoch)
             if finish:
                 finish(trainer.model, batch)
 
         first_s = _seconds(lambda: part(trained=True), clock)
         part_s = _seconds(lambda: part(trained=False), clock)
         trainer = prepared()
-        rate = _rate(lambda: trainer.run_epoch(batch), net.both * len(batch), clock)
-        setups[stage] = setup_of(first_s, part_s, 1e-12 * net.both * len(batch) / rate)
+        rate = _rate(lambda: trainer.run_epoch(epoch), net.both * len(epoch), clock)
+        setups[stage] = setup_of(first_s, part_s, 1e-12 * net.both * len(epoch) / rate)
         return rate
 
     def finish_jigsaw(model: nn.Module, batch: ResidentImages) -> None:
@@ -177,24 +183,25 @@ def decoding_here(ctx: Context) -> dict[Literal["crop", "whole"], float]:
 
 
 def _decoding_s(images: StreamedImages, seed: int | None) -> float:
+    assert images.held is not None
     rows_N, seconds = torch.arange(len(images)), []
     for _ in range(2):  # the first time pays for imports
         started = time.process_time()
         for _batch in images.batches(rows_N, [len(images)], seed):
             pass
         seconds.append(time.process_time() - started)
-    return min(seconds) / len(images) / decoding_threads()
+    return min(seconds) / len(images) / decoding_threads(next(iter(images.held.values())))
 
 
-def setup_of(first_s: float, part_s: float, batch_s: float) -> Setup:
+def setup_of(first_s: float, part_s: float, epoch_s: float) -> Setup:
     """The set-up of a stage.
 
     Args:
-        first_s: seconds of the first part: its set-up and one batch.
+        first_s: seconds of the first part: its set-up and one epoch.
         part_s: seconds of the set-up of a later part.
-        batch_s: seconds of a later batch.
+        epoch_s: seconds of a later epoch.
     """
-    return Setup(part_s=part_s, first_s=max(0.0, first_s - part_s - batch_s))
+    return Setup(part_s=part_s, first_s=max(0.0, first_s - part_s - epoch_s))
 
 
 def clock_of(device: torch.device) -> Callable[[], float]:

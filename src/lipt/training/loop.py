@@ -24,7 +24,8 @@ from lipt.rng import derive, global_seed, permutation
 from lipt.training.distributed import Ranks
 from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics, observe
-from lipt.training.networks import on_device
+from lipt.training.graphs import Replayed, Step
+from lipt.training.networks import on_device, same_each_step
 from lipt.training.optimizer import SGD
 from lipt.training.precision import Precision, autocast
 from lipt.training.raptr import RaptrSchedule, Subnetworks
@@ -102,6 +103,9 @@ class Trainer:
         self.advance: Callable[[int, int], None] = lambda _done, _total: None
         """Called after each batch with (images seen, images of the whole training as far as it is known)."""
         self.optimizer = SGD(model.parameters(), momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+        self._step: Step = self._compute
+        if device.type == "cuda" and self.ranks.count == 1 and recipe.raptr is None and same_each_step(model):
+            self._step = Replayed(self._compute)
 
     @property
     def done(self) -> float:
@@ -158,34 +162,23 @@ class Trainer:
         elif factors_N is not None:
             weights = factors_N[own].to(self.device).split(own_sizes)
         recorders = [recorder for recorder in (dynamics, draws) if recorder is not None]
-        loss_sum = torch.zeros((), device=self.device)
-        hits: list[Tensor] = []
+        totals_2 = torch.zeros(2, device=self.device)
         seen: list[Tensor] = []
         done, augment_seed = 0, derive(self.seed, "augment", epoch)
         self.network.train()
         drawn = images.batches(own, own_sizes, derive(self.seed, "crop", epoch))
         batches = zip(own.split(own_sizes), parts, drawn, labels, weights, strict=True)
         for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
-            x = normalise(recipe.augment(to_device(batch, self.device), rows_P, augment_seed))
+            views = recipe.augment(to_device(batch, self.device), rows_P, augment_seed)
             share = (before + step) / total
-            with autocast(self.device, recipe.precision), self.subnetworks.drawn(epoch, step, share) as skipped:
-                logits_PC = self.network(x)
+            with self.subnetworks.drawn(epoch, step, share) as skipped:
+                sums_2, logits_PC = self._step(views, y_P, weights_P, part.size, recipe.lr_at(share))
             self.progress.skip(skipped, part.size)
-            losses_P = F.cross_entropy(logits_PC.float(), y_P, reduction="none")
-            if weights_P is not None:
-                losses_P = losses_P * weights_P
-            # DistributedDataParallel averages the gradients of the processes. With this factor the average is the
-            # gradient of the mean loss over the whole batch.
-            loss = losses_P.sum() / part.size * ranks.count
-            loss.backward()
-            self.optimizer.step(recipe.lr_at(share))
-            hits.append(logits_PC.detach().argmax(1) == y_P)
+            totals_2 += sums_2
             if recorders:
-                seen.append(observe(logits_PC.detach().float(), y_P))
-            loss_sum += losses_P.detach().sum()
+                seen.append(observe(logits_PC.float(), y_P))
             done += part.size
             self.advance(self.progress.images + done, expected)
-        hit_P = torch.cat(hits)
         if recorders:
             seen_N3 = torch.zeros(len(images), 3)
             seen_N3[own] = torch.cat(seen).cpu()
@@ -193,7 +186,24 @@ class Trainer:
             for recorder in recorders:
                 recorder.record(epoch, rows_K, seen_K3)
         self.progress.steps += len(sizes)
-        self._finish_epoch(len(rows_K), *ranks.sum(torch.stack([loss_sum, hit_P.sum()])).tolist())
+        self._finish_epoch(len(rows_K), *ranks.sum(totals_2).tolist())
+
+    def _compute(
+        self, images: Tensor, labels_P: Tensor, weights_P: Tensor | None, size: int, lr: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One optimiser step; a `graphs.Step`."""
+        with autocast(self.device, self.recipe.precision):
+            logits_PC = self.network(normalise(images))
+        losses_P = F.cross_entropy(logits_PC.float(), labels_P, reduction="none")
+        if weights_P is not None:
+            losses_P = losses_P * weights_P
+        # DistributedDataParallel averages the gradients of the processes. With this factor the average is the
+        # gradient of the mean loss over the whole batch.
+        loss = losses_P.sum() / size * self.ranks.count
+        loss.backward()
+        self.optimizer.step(lr)
+        logits_PC = logits_PC.detach()
+        return torch.stack([losses_P.detach().sum(), (logits_PC.argmax(1) == labels_P).sum()]), logits_PC
 
     def _finish_epoch(self, count: int, loss_sum: float, correct: float) -> None:
         if not math.isfinite(loss_sum):

@@ -202,7 +202,13 @@ def build_model(
     if type(layer) is nn.Linear:
         layer.__class__ = _Float32Linear  # keeps parameters, name and place
     model.classifier_name = classifier  # type: ignore[assignment]
+    model.same_each_step = ":" not in name  # type: ignore[assignment]
     return model
+
+
+def same_each_step(model: nn.Module) -> bool:
+    """Whether the network is known to do the same for all batches of a size: ours do. A user's may decide in Python."""
+    return bool(getattr(model, "same_each_step", False))
 
 
 class _Float32Linear(nn.Linear):

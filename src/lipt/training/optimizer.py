@@ -24,14 +24,19 @@ class SGD:
         self._momentum, self._weight_decay = momentum, weight_decay
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
-        """Update all parameters that have a gradient, and drop the gradients."""
+    def step(self, lr: float | Tensor) -> None:
+        """Update all parameters that have a gradient, and drop the gradients.
+
+        Args:
+            lr: a tensor, on a GPU only, may change after the step was recorded (`graphs.Replayed`).
+        """
         moved = {index: parameter for index, parameter in enumerate(self.parameters) if parameter.grad is not None}
         buffers = [self.momentum_buffers.get(index) for index in moved]
         sgd(
             list(moved.values()),
             [parameter.grad for parameter in moved.values() if parameter.grad is not None],
             buffers,
+            fused=isinstance(lr, Tensor) or None,
             weight_decay=self._weight_decay,
             momentum=self._momentum,
             lr=lr,

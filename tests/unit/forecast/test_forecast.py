@@ -139,9 +139,9 @@ def test_each_training_on_several_processes_starts_them() -> None:
     assert [stage.start_s for stage in stages] == [3 + 3, 2 * 3]
 
 
-def test_the_set_up_is_what_the_first_part_takes_beyond_its_batch() -> None:
-    assert setup_of(first_s=4 + 1 + 2, part_s=1, batch_s=2) == Setup(part_s=1, first_s=4)
-    assert setup_of(first_s=2, part_s=1, batch_s=2) == Setup(part_s=1, first_s=0)
+def test_the_set_up_is_what_the_first_part_takes_beyond_its_epoch() -> None:
+    assert setup_of(first_s=4 + 1 + 2, part_s=1, epoch_s=2) == Setup(part_s=1, first_s=4)
+    assert setup_of(first_s=2, part_s=1, epoch_s=2) == Setup(part_s=1, first_s=0)
 
 
 def test_on_a_cpu_waiting_for_other_work_is_not_counted() -> None:

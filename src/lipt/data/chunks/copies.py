@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from lipt.data.chunks.index import END_OF_TAR, Index, pack_sample
 from lipt.data.chunks.journal import Journal
@@ -121,7 +122,7 @@ def thumbnail(image: bytes, name: str, side: int) -> bytes:
     Raises:
         RunError: the image cannot be decoded; the message names `name`.
     """
-    pixels = decode_stored(image, name)
+    pixels = Image.fromarray(decode_stored(image, name))
     return encode_png(resize_shorter(pixels, side) if min(pixels.size) > side else pixels)
 
 

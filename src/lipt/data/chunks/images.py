@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -16,11 +16,12 @@ from lipt.errors import RunError
 
 _THREADS = 8  # at most
 _BATCH = 32  # samples per decoding task: enough to outweigh the cost of starting a task
+_SMALL = 4096  # bytes of a file; for smaller ones threads wait for Python's lock, and eight take twice as long as one
 
 
-def decoding_threads() -> int:
-    """Number of threads of a process that decode."""
-    return min(_THREADS, os.cpu_count() or 1)
+def decoding_threads(sample: Sample) -> int:
+    """Number of threads of a process that decode samples like this one."""
+    return 1 if len(sample.image) < _SMALL else min(_THREADS, os.cpu_count() or 1)
 
 
 Decode = Callable[[Sample, str], Tensor]
@@ -33,7 +34,7 @@ def decode_image(data: bytes, name: str) -> Tensor:
     Raises:
         RunError: `name` is not a readable JPEG or PNG file.
     """
-    return _tensor(decode_stored(data, name))
+    return torch.from_numpy(decode_stored(data, name)).permute(2, 0, 1).contiguous()
 
 
 def fitted(image_size: int | None) -> Decode:
@@ -45,16 +46,22 @@ def fitted(image_size: int | None) -> Decode:
     """
 
     def decode(sample: Sample, name: str) -> Tensor:
-        image = decode_stored(sample.image, name)
-        if image_size is not None and image.size != (image_size, image_size):
-            image = _fit(image, image_size)
-        return _tensor(image)
+        pixels_HW3 = decode_stored(sample.image, name)
+        if image_size is not None and pixels_HW3.shape[:2] != (image_size, image_size):
+            pixels_HW3 = np.array(_fit(Image.fromarray(pixels_HW3), image_size))
+        return torch.from_numpy(pixels_HW3).permute(2, 0, 1)
 
     return decode
 
 
-def decode_samples(samples: Iterable[Sample], positions_N: Ints, split: str, decode: Decode) -> Tensor:
-    """Decode in threads: uint8 RGB (N, 3, H, W) in the order of `positions_N`, with the memory format of `decode`.
+def decode_samples(
+    samples: Iterable[Sample],
+    positions_N: Ints,
+    split: str,
+    decode: Decode,
+    memory: torch.memory_format = torch.contiguous_format,
+) -> Tensor:
+    """Decode in threads: uint8 RGB (N, 3, H, W) in the order of `positions_N`.
 
     Args:
         samples: those at `positions_N`, at least one, by ascending position.
@@ -62,25 +69,33 @@ def decode_samples(samples: Iterable[Sample], positions_N: Ints, split: str, dec
     Raises:
         RunError: an image is unreadable, or sizes differ.
     """
-    decoded = ordered_map(
-        lambda batch: [decode(sample, f"sample {sample.position} of split {split!r}") for sample in batch],
-        _batches(samples),
-        threads=decoding_threads(),
-        window=2 * _THREADS,
-    )
-    images_NCHW = torch.empty(0)
-    for row, image_3HW in zip(np.argsort(positions_N), (image for batch in decoded for image in batch), strict=True):
+    images_NCHW, pixels_NCHW = torch.empty(0), np.empty(0)
+    for row, image_3HW in zip(np.argsort(positions_N), _decoded(samples, split, decode), strict=True):
         if not len(images_NCHW):
-            memory = torch.contiguous_format if image_3HW.is_contiguous() else torch.channels_last
             images_NCHW = torch.empty(len(positions_N), *image_3HW.shape, dtype=torch.uint8, memory_format=memory)
+            pixels_NCHW = images_NCHW.numpy()
         if image_3HW.shape != images_NCHW.shape[1:]:
             raise RunError(
                 f"split {split!r}: sample {positions_N[row]} has {image_3HW.shape[2]}x{image_3HW.shape[1]} "
                 f"pixels, others {images_NCHW.shape[3]}x{images_NCHW.shape[2]}",
                 "set data.image_size: all images are then resized to it",
             )
-        images_NCHW[row] = image_3HW
+        pixels_NCHW[row] = image_3HW.numpy()
     return images_NCHW
+
+
+def _decoded(samples: Iterable[Sample], split: str, decode: Decode) -> Iterator[Tensor]:
+    """The images in the order of the samples."""
+
+    def decode_all(batch: list[Sample]) -> list[Tensor]:
+        return [decode(sample, f"sample {sample.position} of split {split!r}") for sample in batch]
+
+    batches = _batches(samples)
+    first = next(batches)
+    threads, batches = decoding_threads(first[0]), chain([first], batches)
+    if threads == 1:
+        return chain.from_iterable(map(decode_all, batches))
+    return chain.from_iterable(ordered_map(decode_all, batches, threads=threads, window=2 * threads))
 
 
 def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
@@ -94,7 +109,3 @@ def _fit(image: Image.Image, side: int) -> Image.Image:
     image = resize_shorter(image, side)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     return image.crop((left, top, left + side, top + side))
-
-
-def _tensor(image: Image.Image) -> Tensor:
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
