@@ -94,6 +94,8 @@ def image_to_store(data: bytes, name: str) -> tuple[bytes, str]:
     Raises:
         RunError: the image cannot be decoded, or its values have no fixed range; the message names `name`.
     """
+    if _decode_jpeg(data) is not None:
+        return data, "jpg"
     try:
         with _open(data, _READ) as image:
             if image.format == "PNG":

@@ -89,6 +89,7 @@ class ClassFiles:
             if not self._is_new(current, str(folder)):
                 continue
             folders: list[str] = []
+            inside = os.path.relpath(current, self._top)  # takes as long as reading a small file
             for name in sorted(os.listdir(current)):
                 path = os.path.join(current, name)
                 if name.startswith("."):
@@ -98,7 +99,9 @@ class ClassFiles:
                 elif kind := _kind(name, found):
                     self._left_out[kind] += 1
                 else:
-                    yield self._relative(path), found
+                    relative = os.path.normpath(os.path.join(inside, name))
+                    check_name(relative, str(self._top))
+                    yield relative, found
             pending.extend(reversed(folders))
 
     def _pass_over(self, hidden: str, *, file_kind: str) -> None:
@@ -120,11 +123,6 @@ class ClassFiles:
             )
         self._left_out["links to folders above or read before"] += 1
         return False
-
-    def _relative(self, path: str) -> str:
-        relative = os.path.relpath(path, self._top)
-        check_name(relative, str(self._top))
-        return relative
 
 
 def _kind(name: str, found: os.stat_result) -> str:
