@@ -30,20 +30,40 @@ def config_with(folder: Path, train: dict[str, Any], select: dict[str, Any] | No
     [
         ({"epochs": 49}, 49),
         ({"epochs": 50}, 50),
-        ({"epochs": 100, "epoch_fraction": 0.05}, 50),
-        ({"steps": 149}, 49.67),  # an epoch has three steps, the last with 26 images
-        ({"steps": 150}, 50),
+        ({"epochs": 100, "epoch_fraction": 0.1}, 50),
+        ({"steps": 299}, 49.83),  # an epoch has six steps
+        ({"steps": 300}, 50),
     ],
 )
 def test_auto_is_ccs_if_the_training_sees_each_image_often(
     tmp_path: Path, train: dict[str, Any], passes: float
 ) -> None:
-    config = config_with(tmp_path, train).config
+    config = config_with(tmp_path, train, {"fraction": 0.2}).config
     assert passes_of(config, 900) == pytest.approx(passes, rel=0.001)
     expected = ("ccs", {"score": "el2n"}) if passes >= CCS_PASSES else ("auto", {})
     chosen = selecting(config, 900)
     assert (chosen.algorithm, chosen.options) == expected
     assert selecting(config).algorithm == "auto"  # without the number of candidates
+
+
+@pytest.mark.parametrize(
+    ("fraction", "epochs", "rule"),
+    [
+        (0.1, 24, "dual"),
+        (0.1, 25, "dyn_unc"),
+        (0.1, 500, "dyn_unc"),
+        (0.069, 25, "dual"),
+        (0.069, 50, "ccs"),
+        (0.141, 25, "dual"),
+        (0.141, 50, "ccs"),
+        (0.3, 500, "dual"),
+    ],
+)
+def test_around_ten_percent_it_is_dyn_unc(tmp_path: Path, fraction: float, epochs: int, rule: str) -> None:
+    config = config_with(tmp_path, {"epochs": epochs}, {"fraction": fraction}).config
+    chosen = selecting(config, 900)
+    assert chosen.algorithm == ("auto" if rule == "dual" else rule)
+    assert chosen.options == ({"score": "el2n"} if rule == "ccs" else {})
 
 
 @pytest.mark.parametrize("fraction", [0.02, 0.28, 0.5])
@@ -56,7 +76,7 @@ def test_the_address_of_a_selection_depends_on_what_auto_takes_only(tmp_path: Pa
     def key(steps: int) -> str:
         return select(config_with(tmp_path, {"steps": steps}), DATASET, []).key
 
-    assert key(1) == key(149) != key(150) == key(500)
+    assert key(1) == key(74) != key(75) == key(500)  # an epoch has three steps
 
 
 def test_in_a_race_auto_takes_dual_because_the_race_finds_out(tmp_path: Path) -> None:
@@ -71,9 +91,9 @@ def test_the_report_names_what_ran_and_why(tmp_path: Path) -> None:
     document = run_with_baseline(config_with(tmp_path, {"steps": 270}))
     assert document is not None
     row = document.rows[0]
-    assert (row.label, row.algorithm) == ("Trajectory, auto (ccs)", "ccs")
-    assert "auto takes ccs: this training sees each image 54 times" in row.reason
-    assert "by the algorithm ccs" in str(document.done)
+    assert (row.label, row.algorithm) == ("Trajectory, auto (dyn_unc)", "dyn_unc")
+    assert "auto takes dyn_unc: this training sees each image 54 times" in row.reason
+    assert "by the algorithm dyn_unc" in str(document.done)
 
     short = run_with_baseline(config_with(tmp_path, {"steps": 20}))
     assert short is not None
@@ -85,4 +105,4 @@ def test_a_comparison_names_what_ran(tmp_path: Path) -> None:
     compare = {"compare": {"variants": ["stratified", "lipt"], "seeds": [0]}}
     document = run_comparison(Context.of(override(ctx.config, compare)))
     assert document is not None
-    assert {row.name: row.label for row in document.rows}["lipt"] == "LiPT, auto (ccs)"
+    assert {row.name: row.label for row in document.rows}["lipt"] == "LiPT, auto (dyn_unc)"

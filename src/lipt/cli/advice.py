@@ -25,7 +25,7 @@ from lipt.runtime.context import Context
 _NOTES = (
     "gain: points above a random subset of the same size, on CIFAR-10 with small networks; docs/results has the "
     "tables. Measure on your data with `lipt compare`. For 10 epochs and for fresh draws it is the gain at the nearest "
-    "number of steps that we measured (500, 2,000 or 8,000), or that of ccs where it gained more than dual.",
+    "number of steps that we measured (500, 2,000 or 8,000), or that of the rule that auto takes in a long training.",
     "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
     "image of the subset 100 times or more. Otherwise spend them on more steps.",
 )

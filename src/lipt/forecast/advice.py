@@ -17,7 +17,7 @@ from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import passes_of, proxy_width
-from lipt.selection.auto import CCS_GAINS, DUAL_GAINS, THETA_P_GAINS, ccs_gains_more, own_network_pays, proxy_pays
+from lipt.selection.auto import DUAL_GAINS, LONG_GAINS, THETA_P_GAINS, own_network_pays, proxy_pays, trajectory_rule
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
@@ -26,11 +26,11 @@ LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
     "theta_p": "scores of theta_p (ccs)",
     "proxy": "10 epochs, half width (ccs)",
-    "trajectory": "10 epochs (dual or ccs)",
+    "trajectory": "10 epochs (auto)",
     "rs2": "fresh draws (RS2)",
 }
 #: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share. `DUAL_GAINS` and
-#: `CCS_GAINS` have those of the way `trajectory`, `RS2_GAINS` those of `rs2`.
+#: `LONG_GAINS` have those of the way `trajectory`, `RS2_GAINS` those of `rs2`.
 GAINS: Mapping[tuple[Way, float], str] = {
     **{("theta_p", share): gain for share, gain in THETA_P_GAINS.items()},
     ("proxy", 0.05): "+6.6 ± 3.1",
@@ -82,8 +82,8 @@ class Option:
         """The measured gain; empty if there is none. With fresh draws and along a trajectory it depends on the steps:
         that of the nearest number of steps at which this share was measured.
         """
-        if self.way == "trajectory" and ccs_gains_more(self.share, self.passes):
-            return CCS_GAINS.get(self.share, "")
+        if self.way == "trajectory" and trajectory_rule(self.share, self.passes) != "dual":
+            return LONG_GAINS.get(self.share, "")
         by_steps = {"trajectory": DUAL_GAINS, "rs2": RS2_GAINS}.get(self.way)
         if by_steps is None:
             return GAINS.get((self.way, self.share), "")

@@ -18,12 +18,13 @@ from lipt.forecast.advice import GAINS, RS2_GAINS, SHARES, configured, settings_
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import (
-    CCS_GAINS,
-    CCS_OVER_DUAL,
     DUAL_GAINS,
+    LONG_GAINS,
     OTHER_NETWORK_GAINS,
+    OVER_DUAL,
     OWN_NETWORK_GAINS,
     PROXY_GAINS,
+    trajectory_rule,
 )
 from tests.tiny import TINY
 
@@ -162,7 +163,7 @@ def test_no_proxy_of_networks_without_a_measured_one(name: str) -> None:
 
 def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
     text = shown(path, "--storage", "0.00002")
-    assert "10 epochs (dual or ccs)" in text
+    assert "10 epochs (auto)" in text
     assert DUAL_GAINS[500][0.1] in text
     assert "Measure on your data" in text
     settings = yaml.safe_load(text[text.index("select:") :])
@@ -182,12 +183,12 @@ def test_the_gain_of_fresh_draws_is_that_of_the_nearest_number_of_steps(path: st
 
 @pytest.mark.parametrize(("steps", "measured"), [(20, 500), (1500, 2000), (9000, 8000)])
 def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: str, steps: int, measured: int) -> None:
-    """In a long training it is the gain of `ccs`, which `auto` takes there."""
+    """In a long training it is the gain of the rule that `auto` takes there."""
     found = advised(path, "--set", f"train.steps={steps}")["options"]
     options = [each for each in found if each["way"] == "trajectory"]
     for each in options:
-        long = each["passes"] >= 50 and 0.03 <= each["share"] <= 0.25
-        assert each["gain"] == (CCS_GAINS if long else DUAL_GAINS[measured])[each["share"]]
+        long = trajectory_rule(each["share"], each["passes"]) != "dual"
+        assert each["gain"] == (LONG_GAINS if long else DUAL_GAINS[measured])[each["share"]]
     assert any(each["passes"] >= 50 for each in options) == (steps > 20)
 
 
@@ -208,7 +209,7 @@ def test_limits_without_an_advice_are_refused(path: str) -> None:
 def test_every_gain_is_a_measured_one(pages: str) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob(pages))
     by_steps = [gains[steps] for gains in (DUAL_GAINS, RS2_GAINS) for steps in (500, 2000, 8000)]
-    measured = (*by_steps, CCS_OVER_DUAL, CCS_GAINS, OTHER_NETWORK_GAINS, PROXY_GAINS, OWN_NETWORK_GAINS)
+    measured = (*by_steps, OVER_DUAL, LONG_GAINS, OTHER_NETWORK_GAINS, PROXY_GAINS, OWN_NETWORK_GAINS)
     named = [
         *GAINS.values(),
         *DUAL_GAINS[500].values(),
