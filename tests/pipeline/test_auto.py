@@ -12,7 +12,6 @@ from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.runtime.algorithm import contestants, passes_of, selecting
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
-from lipt.selection.auto import CCS_PASSES
 from lipt.stages.select import select
 from tests.tiny import tiny_context
 
@@ -40,7 +39,7 @@ def test_auto_is_ccs_if_the_training_sees_each_image_often(
 ) -> None:
     config = config_with(tmp_path, train, {"fraction": 0.2}).config
     assert passes_of(config, 900) == pytest.approx(passes, rel=0.001)
-    expected = ("ccs", {"score": "el2n"}) if passes >= CCS_PASSES else ("auto", {})
+    expected = ("ccs", {"score": "el2n"}) if passes >= 50 else ("auto", {})
     chosen = selecting(config, 900)
     assert (chosen.algorithm, chosen.options) == expected
     assert selecting(config).algorithm == "auto"  # without the number of candidates
@@ -52,14 +51,16 @@ def test_auto_is_ccs_if_the_training_sees_each_image_often(
         (0.1, 24, "dual"),
         (0.1, 25, "dyn_unc"),
         (0.1, 500, "dyn_unc"),
-        (0.069, 25, "dual"),
-        (0.069, 50, "ccs"),
-        (0.141, 25, "dual"),
+        (0.069, 49, "dual"),
+        (0.069, 99, "ccs"),
+        (0.069, 100, "dyn_unc"),
+        (0.029, 100, "dual"),
+        (0.141, 49, "dual"),
         (0.141, 50, "ccs"),
         (0.3, 500, "dual"),
     ],
 )
-def test_around_ten_percent_it_is_dyn_unc(tmp_path: Path, fraction: float, epochs: int, rule: str) -> None:
+def test_in_longer_trainings_it_is_what_was_measured(tmp_path: Path, fraction: float, epochs: int, rule: str) -> None:
     config = config_with(tmp_path, {"epochs": epochs}, {"fraction": fraction}).config
     chosen = selecting(config, 900)
     assert chosen.algorithm == ("auto" if rule == "dual" else rule)

@@ -17,7 +17,7 @@ from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import passes_of, proxy_width
-from lipt.selection.auto import DUAL_GAINS, LONG_GAINS, THETA_P_GAINS, own_network_pays, proxy_pays, trajectory_rule
+from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, long_rule, own_network_pays, proxy_pays
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
@@ -30,7 +30,7 @@ LABELS: Mapping[Way, str] = {
     "rs2": "fresh draws (RS2)",
 }
 #: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share. `DUAL_GAINS` and
-#: `LONG_GAINS` have those of the way `trajectory`, `RS2_GAINS` those of `rs2`.
+#: `LONG_RULES` have those of the way `trajectory`, `RS2_GAINS` those of `rs2`.
 GAINS: Mapping[tuple[Way, float], str] = {
     **{("theta_p", share): gain for share, gain in THETA_P_GAINS.items()},
     ("proxy", 0.05): "+6.6 ± 3.1",
@@ -82,8 +82,9 @@ class Option:
         """The measured gain; empty if there is none. With fresh draws and along a trajectory it depends on the steps:
         that of the nearest number of steps at which this share was measured.
         """
-        if self.way == "trajectory" and trajectory_rule(self.share, self.passes) != "dual":
-            return LONG_GAINS.get(self.share, "")
+        rule = long_rule(self.share, self.passes)
+        if self.way == "trajectory" and rule:
+            return rule.gain if self.share == rule.share else ""
         by_steps = {"trajectory": DUAL_GAINS, "rs2": RS2_GAINS}.get(self.way)
         if by_steps is None:
             return GAINS.get((self.way, self.share), "")

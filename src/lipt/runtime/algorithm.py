@@ -6,7 +6,7 @@ from dataclasses import replace
 from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
 from lipt.selection import Requirements, requirements, resolve
-from lipt.selection.auto import AUTO, auto_reason, other_network_reason, trajectory_rule
+from lipt.selection.auto import AUTO, auto_reason, long_rule, other_network_reason
 from lipt.selection.options import bind_options
 from lipt.selection.registry import lookup
 from lipt.training.networks import default_width
@@ -42,7 +42,7 @@ def own_memory(config: Config, group: int) -> int:
 def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
-    That is `ccs` along the trajectory of another network than the trained one, and `trajectory_rule` in long trainings.
+    That is `ccs` along the trajectory of another network than the trained one, and `long_rule` in long trainings.
 
     Args:
         candidates: their number; 0: unknown, then the training counts as short. In a race it is always short, since the
@@ -52,8 +52,9 @@ def selecting(config: Config, candidates: int = 0) -> Select:
     if settings.algorithm != AUTO or _auto(config) != "dual":
         return settings
     passes = passes_of(config, candidates) if candidates and not settings.race else 0.0
-    rule = "ccs" if _of_another_network(config) else trajectory_rule(settings.fraction, passes)
-    if rule == "dual":
+    long = long_rule(settings.fraction, passes)
+    rule = "ccs" if _of_another_network(config) else long.algorithm if long else AUTO
+    if rule == AUTO:
         return settings
     options = {"score": "el2n"} if rule == "ccs" else {}
     return settings.model_copy(update={"algorithm": rule, "options": options})

@@ -19,12 +19,11 @@ from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import (
     DUAL_GAINS,
-    LONG_GAINS,
+    LONG_RULES,
     OTHER_NETWORK_GAINS,
-    OVER_DUAL,
     OWN_NETWORK_GAINS,
     PROXY_GAINS,
-    trajectory_rule,
+    long_rule,
 )
 from tests.tiny import TINY
 
@@ -187,8 +186,8 @@ def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: s
     found = advised(path, "--set", f"train.steps={steps}")["options"]
     options = [each for each in found if each["way"] == "trajectory"]
     for each in options:
-        long = trajectory_rule(each["share"], each["passes"]) != "dual"
-        assert each["gain"] == (LONG_GAINS if long else DUAL_GAINS[measured])[each["share"]]
+        long = long_rule(each["share"], each["passes"])
+        assert each["gain"] == (long.gain if long else DUAL_GAINS[measured][each["share"]])
     assert any(each["passes"] >= 50 for each in options) == (steps > 20)
 
 
@@ -209,11 +208,12 @@ def test_limits_without_an_advice_are_refused(path: str) -> None:
 def test_every_gain_is_a_measured_one(pages: str) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob(pages))
     by_steps = [gains[steps] for gains in (DUAL_GAINS, RS2_GAINS) for steps in (500, 2000, 8000)]
-    measured = (*by_steps, OVER_DUAL, LONG_GAINS, OTHER_NETWORK_GAINS, PROXY_GAINS, OWN_NETWORK_GAINS)
+    measured = (*by_steps, OTHER_NETWORK_GAINS, PROXY_GAINS, OWN_NETWORK_GAINS)
     named = [
         *GAINS.values(),
         *DUAL_GAINS[500].values(),
         *(RS2_GAINS[200] | {share: RS2_GAINS[500][share] for share in SHARES[1:]}).values(),
         *(gain for each in measured for gain in each.values() if pages == "results/*.md"),
+        *(gain for each in LONG_RULES for gain in (each.over_dual, each.gain) if pages == "results/*.md"),
     ]
     assert [gain for gain in named if gain not in text] == []

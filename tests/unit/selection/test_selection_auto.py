@@ -51,8 +51,20 @@ def test_auto_says_that_it_did_not_look() -> None:
         (0.01, 10, 0, "+9.2 ± 2.9 points at 1 % in 500 steps; +9.7 ± 1.9 points at 1 % in 2,000 steps"),
         (0.1, 10, 24, "+1.2 ± 1.8 points at 10 % in 8,000 steps"),
         (0.1, 10, 25, "takes dyn_unc: this training sees each image 25 times, and in such a training dyn_unc gained"),
-        (0.1, 10, 25, "more than dual along a trajectory: +2.3 ± 0.8 points at 10 % of CIFAR-10"),
-        (0.05, 10, 50, "takes ccs: this training sees each image 50 times, and in such a training ccs gained more"),
+        (
+            0.1,
+            10,
+            25,
+            "+2.3 ± 0.8 points over dual along a trajectory, at 10 % of CIFAR-10, and +5.1 ± 1.3 points",
+        ),
+        (0.05, 10, 99, "takes ccs: this training sees each image 99 times"),
+        (0.05, 10, 100, "takes dyn_unc: this training sees each image 100 times"),
+        (
+            0.05,
+            10,
+            50,
+            "takes ccs: this training sees each image 50 times, and in such a training ccs gained +2.1",
+        ),
         (0.05, 0, 100, "sees each image 100 times. In such a training, scores of ten epochs of the network at half"),
         (
             0.1,
@@ -67,7 +79,7 @@ def test_auto_says_that_it_did_not_look() -> None:
 def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: float, said: str) -> None:
     reason = auto_reason(fraction, balanced=True, epochs=epochs, passes=passes)
     assert said in reason
-    assert ("more than their cost" in reason) == (passes >= 100)
-    assert ("half its width" in reason) == (passes >= 100 and fraction == 0.05)
-    assert ("ccs gained more" in reason) == (passes == 50)
+    assert ("more than their cost" in reason) == (passes >= 100 and not epochs)
+    assert ("half its width" in reason) == (passes >= 100 and not epochs and fraction == 0.05)
+    assert ("over dual along a trajectory" in reason) == (epochs > 0 and passes >= 25)
     assert "half its width" not in auto_reason(fraction, balanced=True, epochs=epochs, passes=passes, proxy=False)
