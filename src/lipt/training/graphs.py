@@ -21,6 +21,8 @@ Step = Callable[[Tensor, Tensor, Tensor | None, int, float | Tensor], tuple[Tens
 
 #: Batches of a size before its step is recorded: the first step makes the momentum, and libraries set themselves up.
 _BEFORE = 2
+#: At most this many sizes are recorded. Draws that are led by losses give batches of many sizes.
+_SIZES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,41 +35,46 @@ class _Recorded:
 
 
 class Replayed:
-    """`step`, from the third batch of a size on as a replay of what the GPU did for it.
+    """A step, from the third batch of a size on as a replay of what the GPU did for it.
 
     Only for a step that launches the same kernels for each batch of a size: what Python decides is recorded, too.
     The tensors that a call returns are overwritten by the next one.
     """
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
+    def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], int] = {}
         self._recorded: dict[tuple[object, ...], _Recorded] = {}
         self._pool: Any = None
 
     def __call__(
-        self, images: Tensor, labels_P: Tensor, weights_P: Tensor | None, size: int, rate: float | Tensor
+        self, step: Step, images: Tensor, labels_P: Tensor, weights_P: Tensor | None, size: int, rate: float | Tensor
     ) -> tuple[Tensor, Tensor]:
+        """Do `step` with these arguments.
+
+        Args:
+            step: always the same one. It is not kept: it holds the training, which would hold its memory until the next
+                garbage collection.
+        """
         given = [images, labels_P] if weights_P is None else [images, labels_P, weights_P]
         key = (images.shape, weights_P is None, size)
         recorded = self._recorded.get(key)
         if recorded is None:
             self._seen[key] = self._seen.get(key, 0) + 1
-            if self._seen[key] <= _BEFORE:
-                return self._step(images, labels_P, weights_P, size, rate)
-            recorded = self._recorded[key] = self._record(given, size)
+            if self._seen[key] <= _BEFORE or len(self._recorded) == _SIZES:
+                return step(images, labels_P, weights_P, size, rate)
+            recorded = self._recorded[key] = self._record(step, given, size)
         for own, tensor in zip(recorded.inputs, given, strict=True):
             own.copy_(tensor)
         recorded.rate.fill_(rate)
         recorded.graph.replay()
         return recorded.totals_2, recorded.logits_PC
 
-    def _record(self, given: list[Tensor], size: int) -> _Recorded:
+    def _record(self, step: Step, given: list[Tensor], size: int) -> _Recorded:
         inputs = [tensor.clone() for tensor in given]
         rate = torch.zeros((), device=inputs[0].device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             weights_P = inputs[2] if len(inputs) > 2 else None
-            totals_2, logits_PC = self._step(inputs[0], inputs[1], weights_P, size, rate)
+            totals_2, logits_PC = step(inputs[0], inputs[1], weights_P, size, rate)
         self._pool = graph.pool()  # the graphs never run at the same time
         return _Recorded(graph=graph, inputs=inputs, rate=rate, totals_2=totals_2, logits_PC=logits_PC)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
@@ -103,9 +104,9 @@ class Trainer:
         self.advance: Callable[[int, int], None] = lambda _done, _total: None
         """Called after each batch with (images seen, images of the whole training as far as it is known)."""
         self.optimizer = SGD(model.parameters(), momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-        self._step: Step = self._compute
-        if device.type == "cuda" and self.ranks.count == 1 and recipe.raptr is None and same_each_step(model):
-            self._step = Replayed(self._compute)
+        alike = self.ranks.count == 1 and recipe.raptr is None and same_each_step(model)
+        self.replayed = Replayed() if device.type == "cuda" and alike else None
+        """Replays the steps on a GPU; None: Python launches each kernel of each step."""
 
     @property
     def done(self) -> float:
@@ -165,6 +166,7 @@ class Trainer:
         totals_2 = torch.zeros(2, device=self.device)
         seen: list[Tensor] = []
         done, augment_seed = 0, derive(self.seed, "augment", epoch)
+        compute: Step = partial(self.replayed, self._compute) if self.replayed else self._compute
         self.network.train()
         drawn = images.batches(own, own_sizes, derive(self.seed, "crop", epoch))
         batches = zip(own.split(own_sizes), parts, drawn, labels, weights, strict=True)
@@ -172,7 +174,7 @@ class Trainer:
             views = recipe.augment(to_device(batch, self.device), rows_P, augment_seed)
             share = (before + step) / total
             with self.subnetworks.drawn(epoch, step, share) as skipped:
-                sums_2, logits_PC = self._step(views, y_P, weights_P, part.size, recipe.lr_at(share))
+                sums_2, logits_PC = compute(views, y_P, weights_P, part.size, recipe.lr_at(share))
             self.progress.skip(skipped, part.size)
             totals_2 += sums_2
             if recorders:

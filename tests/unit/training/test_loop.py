@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -21,6 +23,7 @@ from lipt.data.images import ResidentImages
 from lipt.errors import RunError
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.forward import accuracies, recalibrate_batchnorm
+from lipt.training.graphs import Replayed
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
 from lipt.training.networks import build_model
 from lipt.training.pruning import prune
@@ -52,6 +55,21 @@ def test_it_learns() -> None:
     assert accuracies([trainer.model], blocks(seed=1), device=CPU)[0] > 0.9
     assert trainer.progress.loss[-1] < trainer.progress.loss[0] / 2
     assert trainer.progress.images == 10 * 96
+
+
+def test_a_finished_training_leaves_no_memory_behind() -> None:
+    """Also one that could be replayed on a GPU: several jigsaws train one after the other."""
+    trainer = make_trainer(epochs=1, batch_size=48)  # two steps, which are not yet recorded
+    trainer.replayed = Replayed()
+    train(trainer, fixed(blocks()))
+    assert trainer.progress.steps == 2
+    alive = weakref.ref(trainer.model)
+    gc.disable()
+    try:
+        del trainer
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_resuming_repeats_the_run_bit_by_bit() -> None:
