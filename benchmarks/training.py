@@ -1,7 +1,7 @@
 """Images per second of training, against the loops that one would write instead.
 
     python -m benchmarks.training [--widths 16 64] [--rounds 5] [--threads 1] [--profile]
-    python -m benchmarks.training --device cuda [--compile]
+    python -m benchmarks.training --device cuda [--compile] [--launched]
     python -m benchmarks.training --stream CONFIG      # an ingested data set, from memory and from its chunks
 
 ResNet-18 on images of 32 x 32 with random crop and flip. The rows of a table take turns within each round, so that a
@@ -134,9 +134,15 @@ def _cropped(images: Tensor) -> Tensor:
 
 
 def engine(
-    images: ResidentImages, width: int, precision: Precision, device: torch.device, augment: object = STANDARD
+    images: ResidentImages,
+    width: int,
+    precision: Precision,
+    device: torch.device,
+    augment: object = STANDARD,
+    *,
+    launched: bool = False,
 ) -> Step:
-    """An epoch of one round's batches."""
+    """An epoch of one round's batches; `launched`: Python launches each kernel."""
     model = build_model("resnet18", num_classes=10, seed=0, width=width)
     recipe = Recipe(
         epochs=10**6,
@@ -148,6 +154,8 @@ def engine(
         precision=precision,
     )
     trainer, own = Trainer(model, recipe, seed=0, device=device), images.on(device)
+    if launched:
+        trainer.replayed = None
     return lambda: trainer.run_epoch(own)
 
 
@@ -195,6 +203,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--launched", action="store_true", help="on a GPU: also without replays")
     parser.add_argument("--compile", action="store_true", help="also with torch.compile; takes minutes")
     parser.add_argument("--profile", action="store_true", help="show where the engine's time goes")
     parser.add_argument("--stream", metavar="CONFIG")
@@ -226,6 +235,8 @@ def main() -> None:
         }
         if device.type == "cuda":
             rows["all on the GPU"] = fast_loop(images, width, device, None)
+            if arguments.launched:
+                rows["engine, each kernel launched"] = engine(images, width, native, device, launched=True)
             if arguments.compile:
                 rows["all on the GPU, compiled"] = fast_loop(images, width, device, "default")
                 rows["all on the GPU, compiled to graphs"] = fast_loop(images, width, device, "reduce-overhead")
