@@ -268,6 +268,11 @@ def test_doctor_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["doctor", str(path), "--set", "select.options.bta=1"])
     assert "FAIL  selection  algorithm ccs has no option 'bta'" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["doctor", str(path), "--set", "select={algorithm: ccz, fraction: 0.1}"])
+    said = capsys.readouterr().out
+    assert said.count("FAIL") == 1
+    assert "FAIL  selection  unknown selection algorithm 'ccz'" in said
     main(["doctor", str(path)])
     assert "ok    comparison 11 variants, 3 seeds" in capsys.readouterr().out
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lipt.config import Config
-from lipt.errors import LiptError, RunError, UsageError, in_one_line
+from lipt.errors import LiptError, UsageError, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm, trains_models
 from lipt.flow.raptr_checks import check_blocks, epoch_images
@@ -99,12 +99,12 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
 def _lonely_images(config: Config, facts: Facts) -> Iterator[str]:
     """Why a training or a recalibration has a batch of one image."""
     try:
-        candidates = facts.candidates(config.data)
-    except RunError:  # other checks report it
+        candidates, trains = facts.candidates(config.data), trains_models(config)
+    except LiptError:  # other checks report it
         return
     drawn, shard = epoch_images(config, candidates), config.dispatch.batches * config.dispatch.batch_size
     batches = [("train", drawn, config.train.batch_size)]
-    if trains_models(config):
+    if trains:
         batches.append(("initialise", candidates, config.initialise.batch_size))
     if has_swarm(config):
         batches.append(("dispatch", shard, config.dispatch.batch_size))
