@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from lipt.data.chunks import decode_image
-from lipt.data.decoding import image_to_store
+from lipt.data.decoding import decode_stored, image_to_store
 from lipt.errors import RunError
 
 RNG = np.random.default_rng(0)
@@ -48,6 +48,24 @@ def png_16(values: np.ndarray, colour: int, *more: bytes) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 16, colour, 0, 0, 0)
     body = chunk(b"IHDR", header) + b"".join(more) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("size", [(1, 1), (32, 32), (97, 61)])
+def test_a_jpeg_decodes_as_with_pillow(size: tuple[int, int], progressive: bool, subsampling: int) -> None:
+    pixels = RNG.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    for mode in ("RGB", "L"):
+        options = {"subsampling": subsampling} if mode == "RGB" else {}
+        data = saved(Image.fromarray(pixels).convert(mode), "JPEG", progressive=progressive, quality=90, **options)
+        assert np.array_equal(decode_stored(data, "x"), np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+
+
+def test_pillow_reads_a_jpeg_with_superfluous_bytes_and_refuses_a_short_one() -> None:
+    data = saved(Image.fromarray(PIXELS), "JPEG")
+    assert np.array_equal(decode_stored(data + b"more", "x"), decode_stored(data, "x"))
+    with pytest.raises(RunError, match="x is not a readable image"):
+        decode_stored(data[:-40], "x")
 
 
 @pytest.mark.parametrize(
