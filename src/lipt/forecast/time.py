@@ -105,10 +105,10 @@ class Machine:
     def decoding_s(self, work: Work, side: int) -> float:
         """Seconds per image that a process decodes.
 
-        Without a measurement 25 us and 9 ns per pixel: 2,100 images of 224 px per second on the eight threads of a
-        process, 29,000 of 32 px.
+        Without a measurement 50 us and 9 ns per pixel, as for PNG files: 2,000 images of 224 px per second on the eight
+        threads of a process, 17,000 of 32 px.
         """
-        return self.decode_s.get("crop" if work.crops else "whole", 25e-6 + 9e-9 * side**2)
+        return self.decode_s.get("crop" if work.crops else "whole", 50e-6 + 9e-9 * side**2)
 
     def waiting_s(self, requests: float) -> float:
         """Seconds that a process waits for the store's answers."""
