@@ -55,6 +55,8 @@ def test_auto_is_ccs_if_the_training_sees_each_image_often(
         (0.069, 99, "ccs"),
         (0.069, 100, "dyn_unc"),
         (0.029, 100, "dual"),
+        (0.039, 100, "ccs"),
+        (0.04, 100, "dyn_unc"),
         (0.141, 49, "dual"),
         (0.141, 50, "ccs"),
         (0.3, 500, "dual"),

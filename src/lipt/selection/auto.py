@@ -41,7 +41,7 @@ class LongRule(NamedTuple):
 
 
 LONG_RULES = (
-    LongRule("dyn_unc", 0.05, (0.03, 0.07), 100, over_dual="+4.4 ± 1.9", gain="+10.5 ± 2.6"),
+    LongRule("dyn_unc", 0.05, (0.04, 0.07), 100, over_dual="+4.4 ± 1.9", gain="+10.5 ± 2.6"),
     LongRule("dyn_unc", 0.1, (0.07, 0.14), 25, over_dual="+2.3 ± 0.8", gain="+5.1 ± 1.3"),
     LongRule("ccs", 0.05, (0.03, 0.07), 50, over_dual="+2.1 ± 1.1", gain="+4.8 ± 1.0"),
     LongRule("ccs", 0.2, (0.14, 0.25), 50, over_dual="+1.0 ± 0.6", gain="+0.2 ± 1.9"),
