@@ -15,7 +15,7 @@ from lipt.runtime.context import Context
 from lipt.stages.select import select
 from tests.tiny import tiny_context
 
-SCORE = {"model": "trajectory", "runs": 1, "epochs": 2}
+SCORE = {"model": "trajectory", "runs": 1, "epochs": 10}
 AUTO = {"score": SCORE, "select": {"algorithm": "auto"}}
 DATASET = Artifact(stage="ingest", key="0", inputs=(), settings={"digest": "0"}, files={}, summary={"train": 1000})
 
@@ -67,6 +67,12 @@ def test_in_longer_trainings_it_is_what_was_measured(tmp_path: Path, fraction: f
     chosen = selecting(config, 900)
     assert chosen.algorithm == ("auto" if rule == "dual" else rule)
     assert chosen.options == ({"score": "el2n"} if rule == "ccs" else {})
+
+
+def test_dyn_unc_needs_the_ten_epochs_with_which_it_was_measured(tmp_path: Path) -> None:
+    ctx = config_with(tmp_path, {"epochs": 100})
+    short = override(ctx.config, {"score": {"epochs": 9}})
+    assert [selecting(each, 900).algorithm for each in (ctx.config, short)] == ["dyn_unc", "ccs"]
 
 
 @pytest.mark.parametrize("fraction", [0.02, 0.28, 0.5])

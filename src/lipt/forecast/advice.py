@@ -29,6 +29,8 @@ LABELS: Mapping[Way, str] = {
     "trajectory": "10 epochs (auto)",
     "rs2": "fresh draws (RS2)",
 }
+#: Epochs of the scorers along whose trajectory an option chooses.
+_EPOCHS = 10
 #: Points above a random subset of the same size on CIFAR-10, with the 95 % interval, by way and share. `DUAL_GAINS` and
 #: `LONG_RULES` have those of the way `trajectory`, `RS2_GAINS` those of `rs2`.
 GAINS: Mapping[tuple[Way, float], str] = {
@@ -82,7 +84,7 @@ class Option:
         """The measured gain; empty if there is none. With fresh draws and along a trajectory it depends on the steps:
         that of the nearest number of steps at which this share was measured.
         """
-        rule = long_rule(self.share, self.passes)
+        rule = long_rule(self.share, self.passes, _EPOCHS)
         if self.way == "trajectory" and rule:
             return rule.gain if self.share == rule.share else ""
         by_steps = {"trajectory": DUAL_GAINS, "rs2": RS2_GAINS}.get(self.way)
@@ -132,7 +134,7 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
         select = {"algorithm": "random", "fraction": 1.0}
         return {"select": select} | ({"train": {"epoch_fraction": share}} if share < 1 else {})
     algorithm = {"random": "stratified", "theta_p": "ccs", "proxy": "ccs", "trajectory": "auto"}[way]
-    trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": 10}
+    trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": _EPOCHS}
     scores: dict[Way, dict[str, Any]] = {
         "theta_p": {"model": "merged"},
         "proxy": trajectory | {"proxy": {"width": proxy}},

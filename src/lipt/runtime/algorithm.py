@@ -52,7 +52,7 @@ def selecting(config: Config, candidates: int = 0) -> Select:
     if settings.algorithm != AUTO or _auto(config) != "dual":
         return settings
     passes = passes_of(config, candidates) if candidates and not settings.race else 0.0
-    long = long_rule(settings.fraction, passes)
+    long = long_rule(settings.fraction, passes, _recorded(config))
     rule = "ccs" if _of_another_network(config) else long.algorithm if long else AUTO
     if rule == AUTO:
         return settings

@@ -33,18 +33,21 @@ class LongRule(NamedTuple):
     shares: tuple[float, float]
     """Around it, where `auto` follows the measurement."""
     passes: int
-    """From on: how often the training sees each kept image."""
+    """`auto` takes the rule if the training sees each kept image this often, or more often."""
+    epochs: int
+    """And if the trajectory has this many epochs, or more."""
     over_dual: str
-    """Points, at the fewest passes that were measured: 228, 28, 57 and 57."""
+    """Points over `dual`, at the fewest passes that were measured: 228, 28, 57, 114 and 57."""
     gain: str
-    """Points over class-balanced random."""
+    """Points over class-balanced random, at the same passes."""
 
 
 LONG_RULES = (
-    LongRule("dyn_unc", 0.05, (0.04, 0.07), 100, over_dual="+4.4 ± 1.9", gain="+10.5 ± 2.6"),
-    LongRule("dyn_unc", 0.1, (0.07, 0.14), 25, over_dual="+2.3 ± 0.8", gain="+5.1 ± 1.3"),
-    LongRule("ccs", 0.05, (0.03, 0.07), 50, over_dual="+2.1 ± 1.1", gain="+4.8 ± 1.0"),
-    LongRule("ccs", 0.2, (0.14, 0.25), 50, over_dual="+1.0 ± 0.6", gain="+0.2 ± 1.9"),
+    LongRule("dyn_unc", 0.05, (0.04, 0.07), 100, 10, over_dual="+4.4 ± 1.9", gain="+10.5 ± 2.6"),
+    LongRule("dyn_unc", 0.1, (0.07, 0.14), 25, 10, over_dual="+2.3 ± 0.8", gain="+5.1 ± 1.3"),
+    LongRule("ccs", 0.05, (0.03, 0.07), 50, 2, over_dual="+2.1 ± 1.1", gain="+4.8 ± 1.0"),
+    LongRule("ccs", 0.1, (0.07, 0.14), 50, 2, over_dual="+2.4 ± 1.6", gain="+3.6 ± 1.7"),
+    LongRule("ccs", 0.2, (0.14, 0.25), 50, 2, over_dual="+1.0 ± 0.6", gain="+0.2 ± 1.9"),
 )
 #: Points gained over class-balanced random with the same FLOPs, in trainings that saw each kept image a hundred times
 #: or more: by `ccs` on ten epochs of the network at half its width, and by Dyn-Unc on ten of the network itself.
@@ -73,14 +76,19 @@ def own_network_pays(fraction: float, passes: float) -> bool:
     return OWN_NETWORK_SHARES[0] <= fraction <= OWN_NETWORK_SHARES[1] and passes >= WORTH_PASSES
 
 
-def long_rule(fraction: float, passes: float) -> LongRule | None:
-    """The rule that `auto` takes in place of `dual`; None: there is none.
+def long_rule(fraction: float, passes: float, epochs: int) -> LongRule | None:
+    """The first of `LONG_RULES` that holds, which `auto` takes in place of `dual`; None: there is none.
 
     Args:
+        fraction: share that is kept.
         passes: how often the training sees each kept image.
+        epochs: of the trajectory.
     """
-    fit = (each for each in LONG_RULES if each.shares[0] <= fraction <= each.shares[1] and passes >= each.passes)
-    return next(fit, None)
+    for rule in LONG_RULES:
+        least, most = rule.shares
+        if least <= fraction <= most and passes >= rule.passes and epochs >= rule.epochs:
+            return rule
+    return None
 
 
 def default_beta(fraction: float) -> float:
@@ -149,7 +157,7 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
         gains = [f"{_nearest(measured, fraction)} in {steps:,} steps" for steps, measured in sorted(DUAL_GAINS.items())]
-        if rule := long_rule(fraction, passes):
+        if rule := long_rule(fraction, passes, epochs):
             return (
                 f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times, and in such a "
                 f"training {rule.algorithm} gained {rule.over_dual} points over dual along a trajectory, at "

@@ -186,7 +186,7 @@ def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: s
     found = advised(path, "--set", f"train.steps={steps}")["options"]
     options = [each for each in found if each["way"] == "trajectory"]
     for each in options:
-        long = long_rule(each["share"], each["passes"])
+        long = long_rule(each["share"], each["passes"], 10)
         assert each["gain"] == (long.gain if long else DUAL_GAINS[measured][each["share"]])
     assert any(each["passes"] >= 50 for each in options) == (steps > 20)
 

@@ -65,6 +65,7 @@ def decode_samples(
 
     Args:
         samples: those at `positions_N`, at least one, by ascending position.
+        memory: format of the result.
 
     Raises:
         RunError: an image is unreadable, or sizes differ.
