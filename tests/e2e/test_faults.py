@@ -50,7 +50,8 @@ def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
 
 def test_a_node_lost_while_it_pretrains(tmp_path: Path, same: Any) -> None:
     """The plug is pulled; the jigsaw is trained elsewhere; the node comes back."""
-    run = Run(tmp_path, "node-lost")
+    # With the usual grace the swarm may end without that jigsaw before the cluster evicts its pod.
+    run = Run(tmp_path, "node-lost", grace=100)
     worker = run.running(run.workers, why="a worker")
     signal("STOP", worker)  # or it might be through before the plug is out
     node = worker["spec"]["nodeName"]

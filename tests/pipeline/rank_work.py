@@ -50,6 +50,22 @@ def killed(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
     return {}
 
 
+def aborted_alone(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
+    """As when a C++ library calls `terminate`."""
+    if processes.ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGABRT)
+    time.sleep(600)
+    return {}
+
+
+def ended_alone(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
+    """Leaves no word."""
+    if processes.ranks.rank == 1:
+        os._exit(7)
+    time.sleep(600)
+    return {}
+
+
 def misshapen(ctx: Context, *, index: int) -> Stage:
     """Part 1 multiplies what does not fit."""
     return _part(ctx, index, lambda: torch.zeros(2, 3) @ torch.zeros(2, 3))

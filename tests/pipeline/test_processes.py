@@ -231,6 +231,8 @@ def test_killed_in_the_middle_the_same_command_ends_bit_identical(tmp_path: Path
         ("mistaken", UnexpectedError, 1, "^failing: process 1 of 2: ZeroDivisionError: by zero"),
         ("mistaken_alone", UnexpectedError, 1, "^failing: process 1 of 2: ZeroDivisionError: by zero"),
         ("killed", RunError, 1, r"^failing: process 1 of 2 was killed \(SIGKILL\)"),
+        ("aborted_alone", RunError, 1, r"^failing: process 1 of 2 was killed \(SIGABRT\)"),
+        ("ended_alone", RunError, 1, "^failing: process 1 of 2 ended with code 7"),
     ],
 )
 def test_what_one_process_fails_with_is_the_one_error(

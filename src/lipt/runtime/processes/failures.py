@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 #: By rank.
 Failures = dict[int, "ProcessFailure"]
 
-#: Signals that end a process that lost a partner, or one that the launcher stops because another failed.
-_FOLLOWS = (signal.SIGABRT, signal.SIGTERM)
-
 
 class KilledError(RunError):
     """A signal ended a process: SIGKILL when the machine ran out of memory, SIGSEGV …
@@ -43,22 +40,29 @@ def first_error(failures: Failures, processes: int, label: str, peers: Peers | N
     if told and told[0]["known"]:
         classes: dict[int, type[LiptError]] = {2: UsageError, 3: TransientError}
         return classes.get(told[0]["code"], RunError)(told[0]["message"], told[0]["remedy"])
-    killed = [(rank, signal.Signals(-code)) for rank, code in sorted(died.items()) if code < 0]
-    by_itself = [entry for entry in killed if entry[1] not in _FOLLOWS]
+    rank, code = min(died.items(), key=lambda end: (_precedence(end[1]), end[0]))
+    by_itself = _precedence(code) == 0
     if peers and not by_itself and all(error["follows"] for error in told):
         return peers.error()
-    killed = by_itself or ([] if told else killed)
-    if killed:
-        rank, number = killed[0]
+    if told and not by_itself:
+        where = f"{label}: process {told[0]['rank']} of {processes}"
+        return UnexpectedError(f"{where}: {told[0]['message']}", told[0]["traceback"])
+    if code < 0:
+        number = signal.Signals(-code)
         memory = "; give it more memory if it ran out" if number == signal.SIGKILL else ""
         return KilledError(
             f"{label}: process {rank} of {processes} was killed ({number.name})",
             f"run the same command again, it continues where it stopped{memory}",
             rank=rank,
         )
-    if told:
-        where = f"{label}: process {told[0]['rank']} of {processes}"
-        return UnexpectedError(f"{where}: {told[0]['message']}", told[0]["traceback"])
-    return RunError(
-        f"{label}: process {min(died)} of {processes} ended with code {died[min(died)]}", "see its last lines above"
-    )
+    return RunError(f"{label}: process {rank} of {processes} ended with code {code}", "see its last lines above")
+
+
+def _precedence(code: int) -> int:
+    """Sorts the ends of processes: the lowest is the one that failed first; 0: surely, with nothing left to tell why.
+
+    The launcher stops the others with SIGTERM.
+    """
+    if code > 0:
+        return 1
+    return {signal.SIGABRT: 2, signal.SIGTERM: 3}.get(signal.Signals(-code), 0)
