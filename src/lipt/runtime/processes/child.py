@@ -132,6 +132,7 @@ def run_rank() -> None:
             result = resolve_name(request["work"])(ctx, group, **request["options"])
         if rank == 0:
             write_json(folder / RESULT, result)
+        os._exit(0)  # all is written; in an orderly exit a thread of a library may still abort the process
     except Exception as error:
         trace = traceback.format_exc()
         if is_loss(error):
