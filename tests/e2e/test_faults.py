@@ -13,6 +13,7 @@ from minio.commonconfig import CopySource
 
 from tests.e2e.cluster import (
     BUCKET,
+    NAMESPACE,
     STORE,
     Run,
     driver,
@@ -48,26 +49,26 @@ def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
     until(lambda: not items("jobs", f"lipt.dev/run={run.workflow}"), why="the Job is deleted with the workflow")
 
 
-def test_a_node_lost_while_it_pretrains(tmp_path: Path, same: Any) -> None:
-    """The plug is pulled; the jigsaw is trained elsewhere; the node comes back."""
-    # With the usual grace the swarm may end without that jigsaw before the cluster evicts its pod.
+def test_a_node_lost_with_a_box_and_its_worker(tmp_path: Path, same: Any) -> None:
+    """The plug is pulled; Argo believes that the box still runs. `lipt status` tells what to do. Then the box is
+    repeated on the other node, finds its Job, and has the jigsaw trained there; the node comes back."""
+    # With the usual grace the swarm may end without that jigsaw.
     run = Run(tmp_path, "node-lost", grace=100)
-    worker = run.running(run.workers, why="a worker")
+    box = run.running(lambda: run.pods("pretrain"), why="pretrain")
+    node, name = box["spec"]["nodeName"], box["metadata"]["name"]
+    worker = run.running(lambda: [pod for pod in run.workers() if pod["spec"].get("nodeName") == node], why="a worker")
     signal("STOP", worker)  # or it might be through before the plug is out
-    node = worker["spec"]["nodeName"]
     driver("node-stop", node)
     try:
-        until(lambda: node_is_down(node), why=f"{node} is seen to be down", seconds=120, every=2)
+        told = until(lambda: node in (why := run.message("pretrain")) and why, why="status tells it", every=3)
+        remedy = f"kubectl -n {NAMESPACE} delete pod {name} --grace-period=0 --force"
+        assert f"run `{remedy}`" in told
+        shell(remedy)
         until(lambda: finished(run) == 4, why="all jigsaws are there without that node", seconds=300, every=3)
     finally:
         driver("node-start", node)
     run.succeeds(seconds=600)
     same(run)
-
-
-def node_is_down(node: str) -> bool:
-    conditions = json.loads(kubectl("get", "node", node, "-o", "json"))["status"]["conditions"]
-    return any(entry["type"] == "Ready" and entry["status"] != "True" for entry in conditions)
 
 
 def finished(run: Run) -> int:

@@ -83,6 +83,16 @@ def test_status_tells_which_box_waits_and_for_what() -> None:
     assert waiting_reasons(Answers(stuck), "vision", "x") == {
         "dispatch": "2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1"
     }
+    box = {"workflows.argoproj.io/workflow": "x", "app.kubernetes.io/component": "pretrain"}
+    gone = {"name": "x-7", "creationTimestamp": "2026-01-01T00:01:00Z", "deletionTimestamp": "2026-01-01T00:02:00Z"}
+    for of, count in (box, 1), (box | {"lipt.dev/job": "x-pretrain"}, 0):  # a box looks after workers
+        pod = {"metadata": gone | {"labels": of}, "spec": {"nodeName": "gpu-1"}, "status": {"phase": "Running"}}
+        found = waiting_reasons(Answers(answers | {"/api/v1/namespaces/vision/pods": {"items": [pod]}}), "vision", "x")
+        told = [why for of, why in found.items() if of == "pretrain"]
+        assert len(told) == count
+        for why in told:
+            assert why.startswith("node gpu-1 does not answer -> ")
+            assert "`kubectl -n vision delete pod x-7 --grace-period=0 --force`" in why
     ended = {"conditions": [{"type": "Failed", "status": "True"}]}
     answers["/apis/batch/v1/namespaces/vision/jobs"] = {"items": [{**job, "status": ended}]}
     assert waiting_reasons(Answers(answers), "vision", "x") == {}

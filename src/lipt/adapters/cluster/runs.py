@@ -104,11 +104,15 @@ FOR_A_NODE = "for a node"
 
 def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, str]:
     """Box -> why pods of the box or of its workers have no node yet, cannot start there, or are not admitted by the
-    namespace."""
+    namespace; or that the node of the box is lost, which only a person can change. (A box looks after its workers.)"""
     told: dict[str, list[str]] = {}
     stuck: dict[str, list[str]] = {}
+    lost: dict[str, str] = {}
     pods = _pods(cluster, namespace, workflow)
     for box, pod in pods:
+        ended = pod["status"].get("phase") in ("Succeeded", "Failed")
+        if job_status.is_stuck(pod) and not ended and JOB_LABEL not in pod["metadata"]["labels"]:
+            lost[box] = _on_a_lost_node(pod, namespace)
         if why := job_status.cannot_start(pod):
             stuck.setdefault(box, []).append(why)
         for condition in pod["status"].get("conditions", []):
@@ -121,6 +125,15 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
             box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} {FOR_A_NODE}: {texts[0]}"
             for box, texts in told.items()
         }
+        | lost
+    )
+
+
+def _on_a_lost_node(pod: dict[str, Any], namespace: str) -> str:
+    node, name = pod["spec"]["nodeName"], pod["metadata"]["name"]
+    return (
+        f"node {node} does not answer -> start it; or make sure that it is off, and run `kubectl -n {namespace} "
+        f"delete pod {name} --grace-period=0 --force`: the box is then repeated on another node"
     )
 
 
