@@ -13,9 +13,10 @@
 import os
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 
@@ -28,13 +29,35 @@ class LiptError(Exception):
     """
 
     exit_code = 1
+    problems: "Sequence[LiptError]" = ()
+    """If it stands for several errors: these. `message` has them in one line, `str` one below the other."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         self.message, self.remedy = printable(message), printable(remedy)
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return f"{self.message}\n  -> {self.remedy}" if self.remedy else self.message
+        shown = self.message
+        if self.problems:
+            shown = "several problems:\n" + "\n".join(indent(f"- {each}", "  ") for each in self.problems)
+        alone = not any(each.remedy for each in self.problems)
+        return f"{shown}\n  -> {self.remedy}" if self.remedy and alone else shown
+
+
+def all_in_one(problems: "Sequence[LiptError]", remedy: str = "") -> LiptError:
+    """One error that tells all problems; a single one is that error. The first determines the exit code.
+
+    Args:
+        remedy: for problems that have none of their own.
+    """
+    if len(problems) == 1 and not remedy:
+        return problems[0]
+    first = problems[0]
+    kind = UsageError if isinstance(first, UsageError) else type(first)
+    remedies = dict.fromkeys(error.remedy for error in problems if error.remedy)
+    error = kind("; ".join(error.message for error in problems), "; ".join(remedies) or remedy)
+    error.problems = problems if len(problems) > 1 else ()
+    return error
 
 
 def printable(text: str) -> str:

@@ -281,3 +281,16 @@ def test_every_setting_says_what_it_does() -> None:
     schema = Config.model_json_schema()
     definitions = schema["$defs"]
     assert list(undescribed(schema)) == []
+
+
+def test_several_wrong_settings_are_shown_one_below_the_other() -> None:
+    with pytest.raises(UsageError) as caught:
+        load_config(None, ["train.lr=-1", "select.fraction=2"])
+    assert str(caught.value).splitlines() == [
+        "several problems:",
+        "  - --set select.fraction=2: select.fraction is 2; it should be less than or equal to 1",
+        "  - --set train.lr=-1: train.lr is -1; it should be greater than 0",
+        "  -> see `lipt config show` for all settings",
+    ]
+    with pytest.raises(UsageError, match="and 2 more\n  -> see"):
+        load_config(None, [f"train.x{number}=1" for number in range(12)])

@@ -125,8 +125,12 @@ def test_what_is_right_passes(tmp_path: Path) -> None:
 
 def test_several_mistakes_are_one_error(tmp_path: Path) -> None:
     ctx = tiny_context(tmp_path, {"model": {"name": "resnet81"}, "select": {"fraction": 1e-9}})
-    with pytest.raises(UsageError, match=r"no model 'resnet81'.*; select.fraction: 1e-09 of 1,294"):
+    with pytest.raises(
+        UsageError, match=r"no model 'resnet81'[^;]*\n    -> .*\n  - select.fraction: 1e-09 of"
+    ) as caught:
         check_run(ctx)
+    assert str(caught.value).startswith("several problems:\n  - model.name: ")
+    assert len(caught.value.message.splitlines()) == 1
 
 
 def test_variants_that_cannot_be_made_are_left_out_or_refused(tmp_path: Path) -> None:

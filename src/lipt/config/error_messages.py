@@ -12,19 +12,19 @@ from lipt.errors import did_you_mean
 #: The path of a setting -> where its value was written, such as `run.yaml, line 3`.
 Places = Mapping[tuple[str, ...], str]
 
-_MOST = 3
+_MOST = 10
 _repr = Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
 
 
-def describe(details: Sequence[Any], origin: str, places: Places) -> str:
-    """All errors of pydantic in one line, each with the place where the setting was set, or with `origin`."""
+def describe(details: Sequence[Any], origin: str, places: Places) -> list[str]:
+    """All errors of pydantic, each with the place where the setting was set, or with `origin`."""
     found: dict[tuple[str, ...], list[Any]] = {}
     for detail in details:
         found.setdefault(_path(detail["loc"]), []).append(detail)
     shown = list(found.items())[:_MOST]
     texts = [f"{_place(path, entries, origin, places)}: {_message(path, entries)}" for path, entries in shown]
-    return "; ".join(texts + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else []))
+    return texts + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else [])
 
 
 def _path(loc: Sequence[str | int]) -> tuple[str, ...]:

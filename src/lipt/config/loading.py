@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from lipt.config.config import Config
 from lipt.config.error_messages import Places, describe
 from lipt.config.safe_yaml import MAX_CHARACTERS, MAX_DEPTH, read_yaml
-from lipt.errors import UsageError
+from lipt.errors import UsageError, all_in_one
 
 #: Where published protocols differ from the robust defaults: Ro et al., ICML 2023 (200 epochs of the subset, as the
 #: defaults); Zheng et al., ICLR 2023, with the authors' code; Cho et al., ICML 2025, with theirs, at 10 % of CIFAR-10.
@@ -60,7 +60,7 @@ def parse_config(document: dict[str, Any], *, origin: str = "configuration", pla
         return Config.model_validate(overlay(base, document))
     except ValidationError as error:
         problems = describe(error.errors(include_url=False), origin, places or {})
-        raise UsageError(problems, "see `lipt config show` for all settings") from None
+        raise all_in_one([UsageError(each) for each in problems], "see `lipt config show` for all settings") from None
 
 
 def load_config(path: str | None, overrides: list[str] | None = None) -> Config:

@@ -14,7 +14,7 @@ import torch
 from lipt.config import Config, Model, override
 from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
-from lipt.errors import LiptError, RunError, UsageError, did_you_mean, in_one_line
+from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
 from lipt.flow.model_checks import check_model
@@ -101,13 +101,8 @@ def problems(config: Config, facts: Facts | None) -> list[LiptError]:
 
 def raise_all(problems: Iterable[LiptError]) -> None:
     """Raise all problems as one error, each message once. The first one determines the exit code."""
-    found = list({error.message: error for error in problems}.values())
-    if len(found) == 1:
-        raise found[0]
-    if found:
-        kind = UsageError if isinstance(found[0], UsageError) else type(found[0])
-        remedies = dict.fromkeys(error.remedy for error in found if error.remedy)
-        raise kind("; ".join(error.message for error in found), "; ".join(remedies))
+    if found := list({error.message: error for error in problems}.values()):
+        raise all_in_one(found)
 
 
 def _settings_problems(config: Config) -> Iterator[LiptError]:
