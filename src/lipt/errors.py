@@ -37,26 +37,23 @@ class LiptError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        shown = self.message
+        text, common = self.message, True
         if self.problems:
-            shown = "several problems:\n" + "\n".join(indent(f"- {each}", "  ") for each in self.problems)
-        alone = not any(each.remedy for each in self.problems)
-        return f"{shown}\n  -> {self.remedy}" if self.remedy and alone else shown
+            common = len({each.remedy for each in self.problems}) == 1
+            lines = [indent(f"- {each.message if common else each}", "  ") for each in self.problems]
+            text = "\n".join(["several problems:", *lines])
+        return f"{text}\n  -> {self.remedy}" if self.remedy and common else text
 
 
-def all_in_one(problems: "Sequence[LiptError]", remedy: str = "") -> LiptError:
-    """One error that tells all problems; a single one is that error. The first determines the exit code.
-
-    Args:
-        remedy: for problems that have none of their own.
-    """
-    if len(problems) == 1 and not remedy:
-        return problems[0]
+def all_in_one(problems: "Sequence[LiptError]") -> LiptError:
+    """One error that tells all problems; a single one is that error. The first determines the exit code."""
     first = problems[0]
+    if len(problems) == 1:
+        return first
     kind = UsageError if isinstance(first, UsageError) else type(first)
     remedies = dict.fromkeys(error.remedy for error in problems if error.remedy)
-    error = kind("; ".join(error.message for error in problems), "; ".join(remedies) or remedy)
-    error.problems = problems if len(problems) > 1 else ()
+    error = kind("; ".join(error.message for error in problems), "; ".join(remedies))
+    error.problems = problems
     return error
 
 

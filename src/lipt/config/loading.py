@@ -60,7 +60,8 @@ def parse_config(document: dict[str, Any], *, origin: str = "configuration", pla
         return Config.model_validate(overlay(base, document))
     except ValidationError as error:
         problems = describe(error.errors(include_url=False), origin, places or {})
-        raise all_in_one([UsageError(each) for each in problems], "see `lipt config show` for all settings") from None
+        remedy = "see `lipt config show` for all settings"
+        raise all_in_one([UsageError(each, remedy) for each in problems]) from None
 
 
 def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
