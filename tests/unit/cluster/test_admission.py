@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from lipt.adapters.cluster import preflight
 from lipt.adapters.cluster.admission import explained, reason_of, remedy_of
 from lipt.adapters.cluster.api import Cluster, NotAdmittedError, RefusedError
 from lipt.adapters.cluster.job_status import refusal
+from lipt.adapters.cluster.manifest import JOB_LABEL
 from lipt.adapters.cluster.runs import waiting_reasons
 from tests.unit.cluster.answers import Answers, site
 from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
@@ -83,19 +85,49 @@ def test_status_tells_which_box_waits_and_for_what() -> None:
     assert waiting_reasons(Answers(stuck), "vision", "x") == {
         "dispatch": "2 pods cannot start: ImagePullBackOff: Back-off pulling image lipt:1"
     }
-    box = {"workflows.argoproj.io/workflow": "x", "app.kubernetes.io/component": "pretrain"}
-    gone = {"name": "x-7", "creationTimestamp": "2026-01-01T00:01:00Z", "deletionTimestamp": "2026-01-01T00:02:00Z"}
-    for of, count in (box, 1), (box | {"lipt.dev/job": "x-pretrain"}, 0):  # a box looks after workers
-        pod = {"metadata": gone | {"labels": of}, "spec": {"nodeName": "gpu-1"}, "status": {"phase": "Running"}}
-        found = waiting_reasons(Answers(answers | {"/api/v1/namespaces/vision/pods": {"items": [pod]}}), "vision", "x")
-        told = [why for of, why in found.items() if of == "pretrain"]
-        assert len(told) == count
-        for why in told:
-            assert why.startswith("node gpu-1 does not answer -> ")
-            assert "`kubectl -n vision delete pod x-7 --grace-period=0 --force`" in why
     ended = {"conditions": [{"type": "Failed", "status": "True"}]}
     answers["/apis/batch/v1/namespaces/vision/jobs"] = {"items": [{**job, "status": ended}]}
     assert waiting_reasons(Answers(answers), "vision", "x") == {}
+
+
+def status_of_a_pod(pod: dict[str, Any], *events: dict[str, Any]) -> dict[str, str]:
+    """What is told about a run with this pod."""
+    answers = {
+        "/api/v1/namespaces/vision/pods": {"items": [pod]},
+        "/apis/batch/v1/namespaces/vision/jobs": {"items": []},
+        "/api/v1/namespaces/vision/events": {"items": list(events)},
+    }
+    return waiting_reasons(Answers(answers), "vision", "x")
+
+
+def test_status_tells_that_the_containers_of_a_pod_are_not_created() -> None:
+    metadata = {"name": "x-1", "labels": {"app.kubernetes.io/component": "merge"}}
+    waiting = {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}
+    old = {"metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"}, "status": waiting}
+    new = {"metadata": metadata | {"creationTimestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}, "status": waiting}
+    first, second, other = (
+        {"reason": reason, "message": text, "lastTimestamp": f"2026-01-01T00:0{minute}:00Z"}
+        for minute, (reason, text) in enumerate(
+            [("FailedMount", "no such volume"), ("FailedCreatePodSandBox", "no network"), ("Unhealthy", "slow")]
+        )
+    )
+    (told,) = status_of_a_pod(old, second, first, other).items()
+    assert told[0] == "merge"
+    assert told[1].endswith("cannot start: FailedCreatePodSandBox: no network")
+    assert status_of_a_pod(old, other) == {}  # its image may be on its way
+    assert status_of_a_pod(new, first) == {}  # the next attempt may succeed
+
+
+def test_status_tells_that_the_node_of_a_box_is_lost() -> None:
+    labels = {"app.kubernetes.io/component": "pretrain"}
+    gone = {"name": "x-7", "creationTimestamp": "2026-01-01T00:01:00Z", "deletionTimestamp": "2026-01-01T00:02:00Z"}
+    pod = {"metadata": gone | {"labels": labels}, "spec": {"nodeName": "gpu-1"}, "status": {"phase": "Running"}}
+    told = status_of_a_pod(pod)["pretrain"]
+    assert told.startswith("node gpu-1 does not answer -> ")
+    assert "`kubectl -n vision delete pod x-7 --grace-period=0 --force`" in told
+    assert status_of_a_pod(pod | {"status": {"phase": "Succeeded"}}) == {}
+    worker = {"metadata": gone | {"labels": labels | {JOB_LABEL: "x-pretrain"}}}
+    assert status_of_a_pod(pod | worker) == {}  # its box starts it elsewhere
 
 
 class Refusing(JsonHandler):

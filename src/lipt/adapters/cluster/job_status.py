@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from lipt.adapters.cluster.admission import reason_of
-from lipt.adapters.cluster.api import Objects
+from lipt.adapters.cluster.api import Objects, RefusedError
 
 #: A pod on a lost node stays until it is removed. Its work may then be done twice, which is safe: both pods write the
 #: same bytes to the same address.
@@ -19,6 +19,10 @@ NO_MEMORY = "out of memory (OOMKilled): raise `memory`"
 #: Reasons for which the container of a pod that has a node does not start. Few of them pass by themselves.
 NOT_PULLED = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+#: Reasons of events: its containers are not created.
+_NOT_CREATED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+#: A pod that is younger is not asked for such events: some of them pass by themselves.
+_CREATED_WITHIN_S = 30
 _EXPLAINED = {"OOMKilled": NO_MEMORY, "Evicted": "evicted by its node"}
 
 
@@ -131,10 +135,22 @@ def waits(pod: dict[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def cannot_start(pod: dict[str, Any]) -> str:
-    """Why the pod cannot start on its node; empty if it can."""
+def cannot_start(cluster: Objects, namespace: str, pod: dict[str, Any]) -> str:
+    """Why the pod cannot start on its node; empty if it can, or if nothing is known: its image may be on its way."""
     reason, message = waits(pod)
-    return f"{reason}: {message}" if reason in (*NOT_PULLED, *NOT_STARTED) else ""
+    if reason in (*NOT_PULLED, *NOT_STARTED):
+        return f"{reason}: {message}"
+    if reason not in ("ContainerCreating", "PodInitializing"):
+        return ""
+    if (datetime.now(UTC) - _time(pod["metadata"]["creationTimestamp"])).total_seconds() < _CREATED_WITHIN_S:
+        return ""
+    selected = f"involvedObject.kind=Pod,involvedObject.name={pod['metadata']['name']},type=Warning"
+    try:
+        events = cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selected)["items"]
+    except RefusedError:
+        return ""
+    told = [(_when(event), event["reason"], event["message"]) for event in events if event["reason"] in _NOT_CREATED]
+    return "{1}: {2}".format(*max(told)) if told else ""
 
 
 def indexes(text: str) -> set[int]:
@@ -158,9 +174,13 @@ def refusal(cluster: Objects, namespace: str, job: str, pods: list[dict[str, Any
     selected = f"involvedObject.kind=Job,involvedObject.name={job},reason=FailedCreate"
     events = cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selected)["items"]
     newest = max((_time(pod["metadata"]["creationTimestamp"]) for pod in pods), default=_NEVER)
-    told = [(_time(event.get("lastTimestamp") or event["eventTime"]), event["message"]) for event in events]
+    told = [(_when(event), event["message"]) for event in events]
     when, message = max(told, default=(_NEVER, ""))
     return reason_of(message) if when >= newest else ""
+
+
+def _when(event: dict[str, Any]) -> datetime:
+    return _time(event.get("lastTimestamp") or event["eventTime"])
 
 
 _NEVER = datetime.min.replace(tzinfo=UTC)

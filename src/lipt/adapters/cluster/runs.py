@@ -113,7 +113,7 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
         ended = pod["status"].get("phase") in ("Succeeded", "Failed")
         if job_status.is_stuck(pod) and not ended and JOB_LABEL not in pod["metadata"]["labels"]:
             lost[box] = _on_a_lost_node(pod, namespace)
-        if why := job_status.cannot_start(pod):
+        if why := job_status.cannot_start(cluster, namespace, pod):
             stuck.setdefault(box, []).append(why)
         for condition in pod["status"].get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
