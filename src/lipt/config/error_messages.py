@@ -12,6 +12,7 @@ from lipt.errors import did_you_mean
 #: The path of a setting -> where its value was written, such as `run.yaml, line 3`.
 Places = Mapping[tuple[str, ...], str]
 
+#: Problems that are shown.
 _MOST = 10
 _repr = Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60

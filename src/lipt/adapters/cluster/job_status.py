@@ -150,7 +150,8 @@ def cannot_start(cluster: Objects, namespace: str, pod: dict[str, Any]) -> str:
     except RefusedError:
         return ""
     told = [(_when(event), event["reason"], event["message"]) for event in events if event["reason"] in _NOT_CREATED]
-    return "{1}: {2}".format(*max(told)) if told else ""
+    _, kind, message = max(told, default=(_NEVER, "", ""))
+    return f"{kind}: {' '.join(message.split())}" if kind else ""
 
 
 def indexes(text: str) -> set[int]:
