@@ -19,7 +19,7 @@ from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.networks import build_model, on_device
 from lipt.training.precision import native_precision
 from lipt.training.soup import interpolate
-from lipt.training.tensor_files import state_of
+from lipt.training.tensor_files import pack, state_of, unpack
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 #: 11 batches of 23 or 24 images: both sizes are recorded.
@@ -121,7 +121,7 @@ def test_a_replayed_training_resumes() -> None:
     recipe = replace(RECIPE, epochs=2, lr=1e-3)
     whole, first, second = (trainer_of(recipe) for _ in range(3))
     first.run_epoch(noise().on(GPU))
-    second.restore(first.tensors(), first.progress)
+    second.restore(unpack(pack(first.tensors()), origin="the checkpoint"), first.progress)
     assert_close(trained(second, noise()), trained(whole, noise()), tolerance=5e-3)
 
 

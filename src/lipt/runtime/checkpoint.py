@@ -3,6 +3,7 @@
 import json
 import os
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,11 +81,13 @@ def measures(attempt: Attempt, trainer: Trainer) -> Callable[[Trainer], None]:
 
 def follow(attempt: Attempt, trainer: Trainer) -> None:
     """Report the progress of each batch."""
+    # Two objects that refer to each other stay until the next garbage collection, and with them a GPU's memory.
+    seen = weakref.proxy(trainer)
 
     def advance(done: int, total: int) -> None:
-        progress = trainer.progress
+        progress = seen.progress
         loss = f", loss {progress.loss[-1]:.3f}" if progress.loss else ""
-        attempt.shows(f"images, {_epoch(trainer, progress.epoch + 1)}{loss}")(done, total)
+        attempt.shows(f"images, {_epoch(seen, progress.epoch + 1)}{loss}")(done, total)
 
     trainer.advance = advance
 
@@ -130,7 +133,7 @@ def _restore(
         trainer.restore(tensors, TrainingProgress(**document["progress"]))
         for name in vars(dynamics) if dynamics is not None else ():
             getattr(dynamics, name).copy_(tensors[f"dynamics/{name}"])
-    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+    except (LookupError, ValueError, TypeError, RuntimeError) as error:
         raise IntegrityError(
             f"{origin} is damaged: {error}", "delete it; the stage starts from its beginning"
         ) from None

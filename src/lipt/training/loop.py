@@ -225,8 +225,11 @@ class Trainer:
     def restore(self, tensors: State, progress: TrainingProgress) -> None:
         """Continue from a checkpoint of the same model and recipe."""
         self.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")})
+        momentum = {int(name[9:]): tensor for name, tensor in tensors.items() if name.startswith("momentum/")}
+        # In memory like its parameter, channels last: the update that a GPU replays refuses anything else.
         self.optimizer.momentum_buffers = {
-            int(name[9:]): tensor.to(self.device) for name, tensor in tensors.items() if name.startswith("momentum/")
+            index: torch.empty_like(self.optimizer.parameters[index]).copy_(buffer)
+            for index, buffer in momentum.items()
         }
         self.progress = progress
 

@@ -108,13 +108,15 @@ def test_status_tells_that_the_containers_of_a_pod_are_not_created() -> None:
     first, second, other = (
         {"reason": reason, "message": text, "lastTimestamp": f"2026-01-01T00:0{minute}:00Z"}
         for minute, (reason, text) in enumerate(
-            [("FailedMount", "no such volume"), ("FailedCreatePodSandBox", "no network"), ("Unhealthy", "slow")]
+            [("FailedMount", "no such volume"), ("FailedCreatePodSandBox", "no network"), ("Scheduled", "to gpu-1")]
         )
     )
-    (told,) = status_of_a_pod(old, second, first, other).items()
+    (told,) = status_of_a_pod(old, second, first).items()
     assert told[0] == "merge"
     assert told[1].endswith("cannot start: FailedCreatePodSandBox: no network")
     assert status_of_a_pod(old, other) == {}  # its image may be on its way
+    pulling = {"reason": "Pulling", "message": "lipt:1", "lastTimestamp": "2026-01-01T00:05:00Z"}
+    assert status_of_a_pod(old, first, second, pulling) == {}  # a later attempt succeeded
     assert status_of_a_pod(new, first) == {}  # the next attempt may succeed
 
 
@@ -126,6 +128,7 @@ def test_status_tells_that_the_node_of_a_box_is_lost() -> None:
     assert told.startswith("node gpu-1 does not answer -> ")
     assert "`kubectl -n vision delete pod x-7 --grace-period=0 --force`" in told
     assert status_of_a_pod(pod | {"status": {"phase": "Succeeded"}}) == {}
+    assert status_of_a_pod(pod | {"spec": {}, "status": {"phase": "Pending"}}) == {}  # it never had a node
     worker = {"metadata": gone | {"labels": labels | {JOB_LABEL: "x-pretrain"}}}
     assert status_of_a_pod(pod | worker) == {}  # its box starts it elsewhere
 

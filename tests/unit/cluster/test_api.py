@@ -38,7 +38,7 @@ class Server(JsonHandler):
         path = f"{self.path}/{body['metadata']['name']}"
         type(self).posts += 1
         if path in self.objects:
-            self.answer({"message": "already exists"}, 409)
+            self.answer({"message": "already exists", "reason": "AlreadyExists"}, 409)
             return
         self.objects[path] = body
         self.close_connection = True
@@ -132,3 +132,22 @@ def test_one_that_has_answered_is_given_time() -> None:
     said.append(UnreachableError("nothing"))
     with pytest.raises(UnreachableError):
         Patience(0, 20)(call)
+
+
+def test_a_conflict_over_a_quota_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API says 409 to it, as to a name that exists."""
+
+    class Conflicting(JsonHandler):
+        posts = 0
+
+        def do_POST(self) -> None:
+            type(self).posts += 1
+            body = self.body()
+            told = {"message": 'Operation cannot be fulfilled on resourcequotas "q"', "reason": "Conflict"}
+            self.answer(*((told, 409) if self.posts == 1 else (body,)))
+
+    with serving(Conflicting) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        job = {"kind": "Job", "metadata": {"name": "ours"}}
+        assert Cluster(patience_s=20).create(JOBS, job) == job
+    assert Conflicting.posts == 2

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,13 +22,16 @@ from torch import Tensor, nn
 from lipt.data.augmentation import StandardAugment, no_augmentation, normalise
 from lipt.data.images import ResidentImages
 from lipt.errors import RunError
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.checkpoint import follow
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.forward import accuracies, recalibrate_batchnorm
 from lipt.training.graphs import Replayed
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
 from lipt.training.networks import build_model
 from lipt.training.pruning import prune
-from lipt.training.tensor_files import State, state_of
+from lipt.training.tensor_files import State, pack, state_of, unpack
+from tests.tiny import tiny_context
 from tests.unit.training.helpers import blocks, with_dropout
 
 CPU = torch.device("cpu")
@@ -57,10 +61,11 @@ def test_it_learns() -> None:
     assert trainer.progress.images == 10 * 96
 
 
-def test_a_finished_training_leaves_no_memory_behind() -> None:
+def test_a_finished_training_leaves_no_memory_behind(tmp_path: Path) -> None:
     """Also one that could be replayed on a GPU: several jigsaws train one after the other."""
     trainer = make_trainer(epochs=1, batch_size=48)  # two steps, which are not yet recorded
     trainer.replayed = Replayed()
+    follow(Attempt(ctx=tiny_context(tmp_path), ref="train/x", label="train"), trainer)
     train(trainer, fixed(blocks()))
     assert trainer.progress.steps == 2
     alive = weakref.ref(trainer.model)
@@ -78,9 +83,11 @@ def test_resuming_repeats_the_run_bit_by_bit() -> None:
     first = make_trainer()
     first.run_epoch(images)
     first.run_epoch(images)
-    tensors = {name: tensor.clone() for name, tensor in first.tensors().items()}
+    tensors = unpack(pack(first.tensors()), origin="the checkpoint")
     resumed = make_trainer(seed=0)
     resumed.restore(tensors, TrainingProgress(**vars(first.progress)))
+    for index, buffer in resumed.optimizer.momentum_buffers.items():  # a replayed update wants both alike in memory
+        assert buffer.stride() == resumed.optimizer.parameters[index].stride()
     train(resumed, fixed(images))
     assert resumed.progress == straight.progress
     expected = state_of(straight.model)

@@ -219,16 +219,18 @@ class _ExistsError(RunError):
 
 
 def _translated(error: Any, method: str, path: str) -> LiptError:
+    reason = ""
     try:
-        message = str(json.loads(error.body)["message"])
+        body = json.loads(error.body)
+        message, reason = str(body["message"]), str(body.get("reason", ""))
     except (TypeError, ValueError, KeyError):
         message = f"{error.status} {error.reason}"
     if error.status == 404:
         return MissingError(f"not in the cluster: {path} ({message})", "check the name and the namespace")
     if error.status == 403 and method == "POST" and "is forbidden: User " not in message:
         namespace = path.partition("/namespaces/")[2].partition("/")[0]
-        reason = reason_of(message)
-        return NotAdmittedError(f"{namespace} does not admit it: {reason}", remedy_of(reason, namespace))
+        why = reason_of(message)
+        return NotAdmittedError(f"{namespace} does not admit it: {why}", remedy_of(why, namespace))
     if error.status == 401:
         return UsageError(f"the cluster does not accept your credentials: {message}", _LOG_IN)
     if error.status == 403:
@@ -236,6 +238,8 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
             f"the cluster refuses: {message}",
             "grant the permission: docs/howto/cluster-rights.md lists all of them with reasons",
         )
+    if error.status == 409 and method == "POST" and reason == "Conflict":  # with another creation, over a quota
+        return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")
     if error.status == 409 and method == "POST":
         return _ExistsError(f"already in the cluster: {message}", "delete it, or choose another name")
     if error.status in (400, 409, 422):

@@ -86,20 +86,20 @@ def lost(
     default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
     for_good = indexes(status.get("failedIndexes", ""))
     ordered = sorted(failed, key=lambda index: (index not in for_good, index))
-    return {index: default if late else reasons.get(index, default) for index in ordered}
+    return {index: default if late and index not in for_good else reasons.get(index, default) for index in ordered}
 
 
-def condition(job: dict[str, Any]) -> dict[str, Any] | None:
-    """The condition that reports the Job's end; None while it runs."""
+def condition(job: dict[str, Any], *types: str) -> dict[str, Any] | None:
+    """The condition that reports the Job's end, or one of these types; None while it runs."""
     for condition in job.get("status", {}).get("conditions", []):
-        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+        if condition["type"] in ("Complete", "Failed", *types) and condition["status"] == "True":
             return dict(condition)
     return None
 
 
 def is_over(job: dict[str, Any]) -> bool:
-    """Whether it has ended, or is being deleted."""
-    return condition(job) is not None or "deletionTimestamp" in job.get("metadata", {})
+    """Whether it has ended, is about to fail when its pods have ended, or is being deleted."""
+    return condition(job, "FailureTarget") is not None or "deletionTimestamp" in job.get("metadata", {})
 
 
 def note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
@@ -144,14 +144,14 @@ def cannot_start(cluster: Objects, namespace: str, pod: dict[str, Any]) -> str:
         return ""
     if (datetime.now(UTC) - _time(pod["metadata"]["creationTimestamp"])).total_seconds() < _CREATED_WITHIN_S:
         return ""
-    selected = f"involvedObject.kind=Pod,involvedObject.name={pod['metadata']['name']},type=Warning"
+    selected = f"involvedObject.kind=Pod,involvedObject.name={pod['metadata']['name']}"
     try:
         events = cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selected)["items"]
     except RefusedError:
         return ""
-    told = [(_when(event), event["reason"], event["message"]) for event in events if event["reason"] in _NOT_CREATED]
-    _, kind, message = max(told, default=(_NEVER, "", ""))
-    return f"{kind}: {' '.join(message.split())}" if kind else ""
+    told = [(_when(event), event["reason"], event["message"]) for event in events]
+    _, kind, message = max(told, default=(_NEVER, "", ""))  # when a later attempt succeeded: Pulling
+    return f"{kind}: {' '.join(message.split())}" if kind in _NOT_CREATED else ""
 
 
 def indexes(text: str) -> set[int]:

@@ -104,8 +104,8 @@ class JobWatch:
         pods: list[dict[str, Any]] = self.cluster.get(
             where, labelSelector=f"{JOB_LABEL}={self.path.rsplit('/', 1)[1]}"
         )["items"]
-        for pod in pods:
-            job_status.note(pod, self.reasons)
+        for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
+            job_status.note(pod, self.reasons)  # of several pods of one index, the last one counts
             if job_status.is_stuck(pod):
                 name = pod["metadata"]["name"]
                 self.say(f"{self.name}: {name} is on a node that does not answer: started elsewhere")

@@ -110,8 +110,7 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
     lost: dict[str, str] = {}
     pods = _pods(cluster, namespace, workflow)
     for box, pod in pods:
-        ended = pod["status"].get("phase") in ("Succeeded", "Failed")
-        if job_status.is_stuck(pod) and not ended and JOB_LABEL not in pod["metadata"]["labels"]:
+        if _is_lost(pod):
             lost[box] = _on_a_lost_node(pod, namespace)
         if why := job_status.cannot_start(cluster, namespace, pod):
             stuck.setdefault(box, []).append(why)
@@ -127,6 +126,13 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
         }
         | lost
     )
+
+
+def _is_lost(pod: dict[str, Any]) -> bool:
+    """Whether the pod of a box is on a node that does not answer."""
+    if JOB_LABEL in pod["metadata"]["labels"] or not job_status.is_stuck(pod):
+        return False
+    return "nodeName" in pod["spec"] and pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
 def _on_a_lost_node(pod: dict[str, Any], namespace: str) -> str:

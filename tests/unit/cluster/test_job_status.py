@@ -1,0 +1,63 @@
+"""What is concluded from the status of a Job and its pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lipt.adapters.cluster import job_status
+from lipt.adapters.cluster.job_watch import JobWatch
+from tests.unit.cluster.answers import Answers
+
+JOB = "/apis/batch/v1/namespaces/vision/jobs/x-pretrain"
+PODS = "/api/v1/namespaces/vision/pods"
+
+
+def failed(name: str, made: str, message: str) -> dict[str, Any]:
+    """A failed pod of index 0."""
+    ended = {"exitCode": 1, "reason": "Error", "message": message}
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
+            "creationTimestamp": made,
+        },
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": ended}}]},
+    }
+
+
+def test_of_several_pods_of_an_index_the_last_one_tells_why_it_is_lost() -> None:
+    """The names of pods end at random, and the API lists them by name."""
+    late = failed("x-0-a", "2026-01-01T00:02:00Z", "lipt: unexpected ZeroDivisionError")
+    early = failed("x-0-b", "2026-01-01T00:01:00Z", "lipt: the store was away")
+    condition = {"type": "Failed", "status": "True", "message": "too many"}
+    job = {"spec": {"completions": 1}, "status": {"failed": 2, "failedIndexes": "0", "conditions": [condition]}}
+    watch = JobWatch(
+        cluster=Answers({JOB: job, PODS: {"items": [late, early]}}),  # type: ignore[arg-type]
+        namespace="vision",
+        path=JOB,
+        completions=1,
+        name="pretrain",
+        say=lambda _text: None,
+        advance=lambda _done, _total: None,
+    )
+    lost = watch.wait(room_within_s=None, quorum=None, grace=3.0, together=False)
+    assert lost == {0: "lipt: unexpected ZeroDivisionError"}
+
+
+def test_a_deadline_does_not_hide_why_others_had_failed_before() -> None:
+    status = {"completedIndexes": "0", "failedIndexes": "2"}
+    reasons = {1: "lipt: the store was away", 2: job_status.NO_MEMORY}  # 1 was repeated, and hangs
+    late = {"type": "Failed", "reason": "DeadlineExceeded", "message": "was active longer than specified deadline"}
+    assert job_status.lost(status, late, 3, reasons) == {
+        2: job_status.NO_MEMORY,
+        1: "not finished before the deadline",
+    }
+
+
+def test_a_job_that_is_about_to_fail_is_not_taken_over() -> None:
+    """Its condition is `Failed` only when all its pods have ended."""
+    job = {"status": {"conditions": [{"type": "FailureTarget", "status": "True"}]}}
+    assert job_status.is_over(job)
+    assert job_status.condition(job) is None
+    assert not job_status.is_over({"status": {"conditions": [{"type": "Suspended", "status": "True"}]}})
