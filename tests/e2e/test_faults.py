@@ -17,6 +17,7 @@ from tests.e2e.cluster import (
     STORE,
     Run,
     driver,
+    is_running,
     items,
     kubectl,
     minio_pod,
@@ -86,6 +87,9 @@ def test_a_queue_and_then_a_jigsaw_that_never_finishes(tmp_path: Path) -> None:
     selector = f"lipt.dev/run={run.workflow},app.kubernetes.io/component=pretrain"
     (job,) = until(lambda: items("jobs", selector), why="the Job of the swarm exists")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    until(lambda: sum(map(is_running, run.workers())) == 2, why="both workers run")
+    for pod in run.workers():  # or they might be through before they are killed
+        signal("STOP", pod)
     patch = ("patch", "job", job["metadata"]["name"], "--type=merge", "-p")
     kubectl(*patch, '{"spec": {"suspend": true, "activeDeadlineSeconds": 40}}')  # -p deadline counts in minutes
     kubectl(*patch, '{"status": {"startTime": null}}', "--subresource=status")
