@@ -54,9 +54,11 @@ def show(*arguments: str) -> tuple[Any, str, float]:
     if code:
         first, *rest = err.getvalue().splitlines()
         assert first.startswith("lipt: ")
-        assert len(rest) == 1, err.getvalue()
-        assert rest[0].startswith("  -> ")
-        assert len(first) < 2000
+        assert rest.pop().startswith("  -> ")
+        assert (first == "lipt: several problems:") == (len(rest) > 1), err.getvalue()
+        assert len(rest) <= 6
+        assert all(line.startswith("  - ") for line in rest)
+        assert max(map(len, [first, *rest])) < 2000
     return code, out.getvalue(), time.thread_time() - started
 
 

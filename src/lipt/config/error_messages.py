@@ -13,7 +13,7 @@ from lipt.errors import did_you_mean
 Places = Mapping[tuple[str, ...], str]
 
 #: Problems that are shown.
-_MOST = 10
+_MOST = 5
 _repr = Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
 
