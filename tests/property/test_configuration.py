@@ -55,7 +55,7 @@ def show(*arguments: str) -> tuple[Any, str, float]:
         first, *rest = err.getvalue().splitlines()
         assert first.startswith("lipt: ")
         assert rest.pop().startswith("  -> ")
-        assert (first == "lipt: several problems:") == (len(rest) > 1), err.getvalue()
+        assert (first == "lipt: several problems:") == bool(rest), err.getvalue()
         assert len(rest) <= 6
         assert all(line.startswith("  - ") for line in rest)
         assert max(map(len, [first, *rest])) < 2000

@@ -45,6 +45,21 @@ def test_of_several_pods_of_an_index_the_last_one_tells_why_it_is_lost() -> None
     assert lost == {0: "lipt: unexpected ZeroDivisionError"}
 
 
+def test_few_pods_are_asked_why_they_have_no_containers() -> None:
+    class Counting(Answers):
+        asked = 0
+
+        def get(self, path: str, **query: str) -> dict[str, Any]:
+            self.asked += 1
+            return super().get(path, **query)
+
+    cluster = Counting({"/api/v1/namespaces/vision/events": {"items": []}})
+    creating = failed("x", "2026-01-01T00:00:00Z", "")
+    creating["status"] = {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}
+    assert job_status.not_starting(cluster, "vision", [creating] * 1000) == []
+    assert cluster.asked == 5
+
+
 def test_a_deadline_does_not_hide_why_others_had_failed_before() -> None:
     status = {"completedIndexes": "0", "failedIndexes": "2"}
     reasons = {1: "lipt: the store was away", 2: job_status.NO_MEMORY}  # 1 was repeated, and hangs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
@@ -23,6 +24,8 @@ NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContain
 _NOT_CREATED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 #: A pod that is younger is not asked for such events: some of them pass by themselves.
 _CREATED_WITHIN_S = 30
+#: At most this many pods are asked at a time: a thousand may wait for their image. Those that start leave the others.
+_ASKED = 5
 _EXPLAINED = {"OOMKilled": NO_MEMORY, "Evicted": "evicted by its node"}
 
 
@@ -135,15 +138,21 @@ def waits(pod: dict[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def cannot_start(cluster: Objects, namespace: str, pod: dict[str, Any]) -> str:
-    """Why the pod cannot start on its node; empty if it can, or if nothing is known: its image may be on its way."""
-    reason, message = waits(pod)
-    if reason in (*NOT_PULLED, *NOT_STARTED):
-        return f"{reason}: {message}"
-    if reason not in ("ContainerCreating", "PodInitializing"):
-        return ""
-    if (datetime.now(UTC) - _time(pod["metadata"]["creationTimestamp"])).total_seconds() < _CREATED_WITHIN_S:
-        return ""
+def not_starting(cluster: Objects, namespace: str, pods: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
+    """The pods that have a node and cannot start there, each with the reason."""
+    found, creating = [], []
+    for pod in pods:
+        reason, message = waits(pod)
+        if reason in (*NOT_PULLED, *NOT_STARTED):
+            found.append((pod, f"{reason}: {message}"))
+        elif reason in ("ContainerCreating", "PodInitializing") and _age_s(pod) > _CREATED_WITHIN_S:
+            creating.append(pod)
+    asked = [(pod, _not_created(cluster, namespace, pod)) for pod in creating[:_ASKED]]
+    return found + [(pod, why) for pod, why in asked if why]
+
+
+def _not_created(cluster: Objects, namespace: str, pod: dict[str, Any]) -> str:
+    """Why the pod has no containers yet; empty if nothing is known: its image may be on its way."""
     selected = f"involvedObject.kind=Pod,involvedObject.name={pod['metadata']['name']}"
     try:
         events = cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=selected)["items"]
@@ -152,6 +161,10 @@ def cannot_start(cluster: Objects, namespace: str, pod: dict[str, Any]) -> str:
     told = [(_when(event), event["reason"], event["message"]) for event in events]
     _, kind, message = max(told, default=(_NEVER, "", ""))  # when a later attempt succeeded: Pulling
     return f"{kind}: {' '.join(message.split())}" if kind in _NOT_CREATED else ""
+
+
+def _age_s(pod: dict[str, Any]) -> float:
+    return (datetime.now(UTC) - _time(pod["metadata"]["creationTimestamp"])).total_seconds()
 
 
 def indexes(text: str) -> set[int]:

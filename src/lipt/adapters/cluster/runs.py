@@ -106,20 +106,23 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
     """Box -> why pods of the box or of its workers have no node yet, cannot start there, or are not admitted by the
     namespace; or that the node of the box is lost, which only a person can change. (A box looks after its workers.)"""
     told: dict[str, list[str]] = {}
-    stuck: dict[str, list[str]] = {}
+    cannot_start: dict[str, list[str]] = {}
     lost: dict[str, str] = {}
     pods = _pods(cluster, namespace, workflow)
+    for pod, why in job_status.not_starting(cluster, namespace, [pod for _, pod in pods]):
+        cannot_start.setdefault(_box_of(pod) or "", []).append(why)
     for box, pod in pods:
         if _is_lost(pod):
             lost[box] = _on_a_lost_node(pod, namespace)
-        if why := job_status.cannot_start(cluster, namespace, pod):
-            stuck.setdefault(box, []).append(why)
         for condition in pod["status"].get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 told.setdefault(box, []).append(str(condition.get("message", "")).partition(". ")[0])
     return (
         _refused(cluster, namespace, workflow, [pod for _, pod in pods])
-        | {box: f"{len(texts)} pod{'s' * (len(texts) > 1)} cannot start: {texts[0]}" for box, texts in stuck.items()}
+        | {
+            box: f"{len(texts)} pod{'s' * (len(texts) > 1)} cannot start: {texts[0]}"
+            for box, texts in cannot_start.items()
+        }
         | {
             box: f"{len(texts)} pod{'s wait' if len(texts) > 1 else ' waits'} {FOR_A_NODE}: {texts[0]}"
             for box, texts in told.items()

@@ -59,9 +59,9 @@ def first_error(failures: Failures, processes: int, label: str, peers: Peers | N
 
 
 def _precedence(code: int) -> int:
-    """Sorts the ends of processes: the lowest is the one that failed first; 0: surely, with nothing left to tell why.
+    """The lower, the more the end of a process explains; 0: a signal that no other failure causes.
 
-    The launcher stops the others with SIGTERM.
+    The launcher stops the other processes with SIGTERM, and one that has lost its partner may abort.
     """
     if code > 0:
         return 1
