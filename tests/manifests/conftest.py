@@ -20,7 +20,7 @@ components: [../components/gpu, ../components/ephemeral, ../components/quota]
 PLAIN = """
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [../base, ../store]
+resources: [../base, ../store, ../store/runs]
 """
 
 

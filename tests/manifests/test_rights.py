@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
 
 from lipt.adapters.cluster.manifest import WORKER
 from lipt.adapters.cluster.preflight import rights as doctor
@@ -43,6 +46,24 @@ def test_every_account_may_do_what_the_page_says() -> None:
     assert boxes == dict.fromkeys(["lipt-run", "pipeline-runner", "default-editor"], page["lipt-run", "lipt"])
     assert (WORKER, "") in kubeflow
     assert page[WORKER, ""] == set()
+
+
+@pytest.mark.parametrize("name", ["kind", "kubeflow", "openshift"])
+def test_no_right_waits_for_an_account_that_somebody_else_could_make(name: str, components: Path) -> None:
+    """Who may make a namespace could make the account of a binding there, and would get its rights."""
+    overlay = built(components.parent / (name if name == "openshift" else f"overlays/{name}"))
+    made = {
+        (one["metadata"]["name"], one["metadata"]["namespace"]) for one in overlay if one["kind"] == "ServiceAccount"
+    }
+    made |= {(name, "kubeflow") for name in ("pipeline-runner", "default-editor")}  # Kubeflow's own
+    subjects = [
+        (subject["name"], subject["namespace"])
+        for one in overlay
+        if one["kind"] == "RoleBinding"
+        for subject in one["subjects"]
+    ]
+    assert subjects
+    assert set(subjects) <= made
 
 
 def test_nobody_has_rights_on_the_whole_cluster(overlay: list[Object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tarfile
@@ -16,6 +17,7 @@ from lipt import __version__
 from lipt.cli import main
 from lipt.cli.packaged import packaged
 from lipt.errors import UsageError
+from tests.manifests.objects import built
 from tests.programs import lipt, run_python
 
 ROOT = Path(__file__).parents[2]
@@ -136,5 +138,12 @@ def test_a_release_names_its_image_in_pipelines_and_manifests(tmp_path: Path) ->
         )
         assert f" {published}\n" in text
     assert published in (tmp_path / "manifests/base/workflowtemplate.yaml").read_text(encoding="utf-8")
+    images = [
+        found
+        for one in built(tmp_path / "manifests/overlays/kind")
+        for found in re.findall(r"'image': '([^']*lipt[^']*)'|'name': 'image', 'value': '([^']*)'", str(one))
+    ]
+    assert len(images) >= 3  # the set-up, the owner of the volume, the pipeline
+    assert {first or second for first, second in images} == {published}
     again = subprocess.run([script, published], cwd=tmp_path, check=False)
     assert again.returncode == 1  # there is no local image left to name

@@ -14,9 +14,11 @@ import yaml
 from lipt.adapters.cluster.admission import explained
 from lipt.adapters.cluster.api import Cluster, MissingError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, RunState
+from lipt.adapters.cluster.printed import news
 from lipt.adapters.cluster.runs import (
     FOR_A_NODE,
     Handle,
+    PodLog,
     delete_jobs,
     engine_client,
     pod_logs,
@@ -146,10 +148,10 @@ def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
     engine = address.client(cluster)
     found = list(pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box))
     if output == "json":
-        print_json([{"box": each.box, "pod": each.pod, "log": each.log} for each in found])
+        print_json([{"box": each.box, "pod": each.pod, "log": _text(each)} for each in found])
     else:
         for each in found:
-            text = each.log or ("(it has ended without output)" if each.over else "(no output yet)")
+            text = _text(each) or ("(it has ended without output)" if each.over else "(no output yet)")
             click.echo(f"== {each.pod} ({each.box})\n{text}", nl=not text.endswith("\n"))
     if not found:
         whose = f"box {box} of {handle}" if box else handle
@@ -160,18 +162,29 @@ def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
 
 def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
     """Print what is new in the logs, until the run is over."""
-    engine, shown, last, over = address.client(cluster), dict[str, str](), "", False
+    engine, last, over = address.client(cluster), "", False
+    shown, problems, ended = dict[str, str](), dict[str, str](), set[str]()
     while not over:
         over = engine.state(address.run).over  # first, so that the last round sees the ends of all logs
         with suppress(MissingError):  # not started yet
-            for each in pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box):
-                new, shown[each.pod] = each.log.removeprefix(shown.get(each.pod, "")), each.log
+            for each in pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box, without=ended):
+                if each.problem:
+                    new = "" if problems.get(each.pod) == each.problem else _text(each)
+                    problems[each.pod] = each.problem
+                else:
+                    new, shown[each.pod] = news(shown.get(each.pod, ""), each.log), each.log
+                if each.over and not each.problem:
+                    ended.add(each.pod)
                 if new:
                     head = f"== {each.pod} ({each.box})\n" if each.pod != last else ""
                     click.echo(f"{head}{new}", nl=not new.endswith("\n"))
                     last = each.pod
         if not over:
             time.sleep(_POLL_S)
+
+
+def _text(pod: PodLog) -> str:
+    return f"({pod.problem})\n" if pod.problem else pod.log
 
 
 def _show(state: RunState) -> None:

@@ -58,7 +58,8 @@ def test_a_webhook_and_a_limit_below_the_request() -> None:
 
 
 def test_a_refusal_counts_until_a_newer_pod_exists() -> None:
-    events = [{"message": f"{CREATING}{QUOTA}", "lastTimestamp": None, "eventTime": "2026-01-01T00:01:00.5Z"}]
+    bare = {"metadata": {"creationTimestamp": "2026-01-01T00:00:30Z"}, "message": "nobody says when this was"}
+    events = [{"message": f"{CREATING}{QUOTA}", "lastTimestamp": None, "eventTime": "2026-01-01T00:01:00.5Z"}, bare]
     cluster = Answers({"/api/v1/namespaces/vision/events": {"items": events}})
     older, newer = ({"metadata": {"creationTimestamp": f"2026-01-01T00:0{minute}:00Z"}} for minute in (1, 2))
     assert refusal(cluster, "vision", "x-pretrain", [older]) == QUOTA
@@ -68,7 +69,7 @@ def test_a_refusal_counts_until_a_newer_pod_exists() -> None:
 
 def test_status_tells_which_box_waits_and_for_what() -> None:
     labels = {"lipt.dev/run": "x", "app.kubernetes.io/component": "initialise"}
-    job = {"metadata": {"name": "x-initialise", "labels": labels}, "spec": {"completions": 2}}
+    job = {"metadata": {"name": "x-initialise", "labels": labels}, "spec": {"completions": 2, "parallelism": 2}}
     event = {"message": f"{CREATING}{QUOTA}", "lastTimestamp": "2026-01-01T00:00:00Z"}
     answers: dict[str, Any] = {
         "/api/v1/namespaces/vision/pods": {"items": []},

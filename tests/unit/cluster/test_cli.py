@@ -27,6 +27,9 @@ class Server(JsonHandler):
     pod: dict[str, str]
     """Status of the pod; empty: it is gone."""
     log: str | None
+    """None: JSON that tells the state; empty: its node does not answer."""
+    read: int
+    """How often the log was asked for."""
     container = "main"
     change: dict[str, Any] | None
     deleted: list[str]
@@ -42,8 +45,12 @@ class Server(JsonHandler):
         elif url.path.endswith("/jobs"):
             self.answer({"items": [{"metadata": {"name": "tiny-1-pretrain"}}]})
         elif url.path.endswith("/log"):
+            cls.read += 1
             log = json.dumps({"lines": "first" if self.rounds > 0 else "first second"})
-            self.answer_text(log if self.log is None else self.log)
+            if self.log == "":
+                self.send_error(500)
+            else:
+                self.answer_text(log if self.log is None else self.log)
         else:
             labels = {"app.kubernetes.io/component": "select"}
             metadata = {"name": "pod-a", "creationTimestamp": "1", "labels": labels}
@@ -62,7 +69,7 @@ class Server(JsonHandler):
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
     run = {"rounds": 1, "end": "Succeeded", "parameters": {}, "pod": {"phase": "Running"}, "log": None}
-    handler = type("Handler", (Server,), run | {"change": None, "deleted": []})
+    handler = type("Handler", (Server,), run | {"change": None, "deleted": [], "read": 0})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
@@ -77,6 +84,21 @@ def test_logs_are_followed_until_the_run_ends(server: type[Server]) -> None:
     assert ended.stdout.count("== pod-a") == 1
     assert ended.stdout.endswith('{"lines": "first second"}\n')
     assert lipt("logs", "-f", HANDLE, "-o", "json").returncode == 2
+
+
+def test_the_log_of_a_pod_that_has_ended_is_read_once(server: type[Server]) -> None:
+    """A fan-out may have dozens of them."""
+    server.rounds, server.pod, server.log = 2, {"phase": "Succeeded"}, "done\n"
+    assert lipt("logs", "-f", HANDLE).stdout == "== pod-a (select)\ndone\n"
+    assert server.read == 1
+
+
+def test_the_log_on_a_node_that_does_not_answer_is_asked_for_once(server: type[Server]) -> None:
+    """The API server answers 500 then, which is retried for two minutes elsewhere."""
+    server.log = ""
+    ended = lipt("logs", HANDLE)
+    assert ended.stdout == "== pod-a (select)\n(the Kubernetes API answers 500: 500 Internal Server Error)\n"
+    assert server.read == 1
 
 
 _ENGINE = 'time="2026-11-23T13:02:57.809Z" level=info msg="capturing logs" argo=true\n'

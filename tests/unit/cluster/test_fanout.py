@@ -31,6 +31,10 @@ class Server(JsonHandler):
     completions = 2
     records = False
     """Whether the account may create Events."""
+    box: str | None = None
+    """The pod that waits for the Job."""
+    deadline = 0
+    started: str | None = None
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
@@ -41,7 +45,11 @@ class Server(JsonHandler):
             self.answer({"items": self._pods()})
         elif self.asked["made"]:
             self.asked["job"] += 1
-            self.answer({"spec": {"completions": self.completions}, "status": self._status()})
+            metadata = {"annotations": {"lipt.dev/box": self.box}}
+            spec = dict.fromkeys(("completions", "parallelism"), self.completions)
+            spec["activeDeadlineSeconds"] = self.deadline
+            status = self._status() | ({"startTime": self.started} if self.started else {})
+            self.answer({"metadata": metadata, "spec": spec, "status": status})
         else:
             self.send_error(404)
 
@@ -49,6 +57,8 @@ class Server(JsonHandler):
         body = self.body()
         if not self.path.endswith("/events"):
             self.asked["made"] += 1
+            type(self).box = body["metadata"]["annotations"]["lipt.dev/box"]
+            type(self).deadline = body["spec"]["activeDeadlineSeconds"]
         elif self.records:
             self.events.append(body)
         else:
@@ -57,7 +67,11 @@ class Server(JsonHandler):
         self.answer(body)
 
     def do_PATCH(self) -> None:
-        self.asked[f"deadline {self.body()['spec']['activeDeadlineSeconds']}"] += 1
+        body = self.body()
+        type(self).deadline = body["spec"]["activeDeadlineSeconds"]
+        self.asked[f"deadline {self.deadline}"] += 1
+        if "metadata" in body:
+            type(self).box = body["metadata"]["annotations"]["lipt.dev/box"]
         self.answer({})
 
     def do_DELETE(self) -> None:
@@ -320,6 +334,53 @@ def test_the_job_of_a_stopped_box_goes_on_for_ten_minutes_and_is_taken_over(
     assert handler.asked["made"] == 1
     assert handler.asked["deadline 43200"] == 1
     assert any("pretrain: continues with job box-pretrain-" in text for text in said)
+
+
+def test_a_job_that_another_box_has_taken_over_gets_no_deadline_from_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one may have been on a node that was cut off: it fails when it can reach the cluster again."""
+    handler = type("Handler", (Server,), {"asked": Counter()})
+
+    def taken_over(_done: int, _total: int) -> None:
+        handler.box = "another-box"
+        raise Terminated
+
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(Terminated):
+            start(say=lambda _text: None, advance=taken_over)
+    assert handler.asked["made"] == 1
+    assert not [name for name in handler.asked if name.startswith("deadline")]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "deadline"), [(None, 1800), (60, 1800), (3600, 5400)], ids=["no pod yet", "new", "after an hour"]
+)
+def test_the_deadline_of_a_training_moves_on_as_long_as_its_box_lives(
+    age_s: int | None, deadline: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the box is killed, it has no time to set one: then the pods would train to the end, for days."""
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    started = None if age_s is None else (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat()
+    handler = type("Handler", (Server,), {"asked": Counter(), "started": started})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        start(say=lambda _text: None, together=True)
+    assert handler.deadline == pytest.approx(deadline, abs=20)
+    assert sum(handler.asked[name] for name in handler.asked if name.startswith("deadline")) == (deadline > 1800)
+
+
+def test_a_training_that_is_taken_over_gets_time_from_now_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its age counts: half an hour after its start would be in the past."""
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    started = (datetime.now(UTC) - timedelta(hours=5)).isoformat()
+    handler = type("Handler", (Server,), {"asked": Counter({"made": 1}), "started": started, "deadline": 5 * 3600 + 60})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        start(say=lambda _text: None, together=True)
+    assert handler.asked["made"] == 1
+    assert handler.deadline == pytest.approx(5 * 3600 + 1800, abs=20)
 
 
 class Forbidding(Server):

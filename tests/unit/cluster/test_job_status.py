@@ -26,12 +26,23 @@ def failed(name: str, made: str, message: str) -> dict[str, Any]:
     }
 
 
+def test_pods_that_a_queue_lets_start_later_are_not_missing() -> None:
+    """Kueue may admit two pods of eight, and then lowers the parallelism."""
+    job = {"spec": {"completions": 8, "parallelism": 2}, "status": {"active": 2}}
+    assert job_status.missing(job) == 0
+    assert job_status.missing(job | {"status": {"active": 1}}) == 1
+    assert job_status.missing(job | {"status": {"succeeded": 7, "active": 0}}) == 1
+
+
 def test_of_several_pods_of_an_index_the_last_one_tells_why_it_is_lost() -> None:
     """The names of pods end at random, and the API lists them by name."""
     late = failed("x-0-a", "2026-01-01T00:02:00Z", "lipt: unexpected ZeroDivisionError")
     early = failed("x-0-b", "2026-01-01T00:01:00Z", "lipt: the store was away")
     condition = {"type": "Failed", "status": "True", "message": "too many"}
-    job = {"spec": {"completions": 1}, "status": {"failed": 2, "failedIndexes": "0", "conditions": [condition]}}
+    job = {
+        "spec": {"completions": 1, "parallelism": 1},
+        "status": {"failed": 2, "failedIndexes": "0", "conditions": [condition]},
+    }
     watch = JobWatch(
         cluster=Answers({JOB: job, PODS: {"items": [late, early]}}),  # type: ignore[arg-type]
         namespace="vision",

@@ -55,6 +55,9 @@ def test_parameters_may_be_text() -> None:
         ({"nodse": "1"}, "did you mean 'nodes'"),
         ({"memory": "8GB"}, "parameter memory is '8GB'\n  -> write it like \"2Gi\""),
         ({"memory": "0"}, "parameter memory is '0'"),
+        ({"memory": "8"}, "parameter memory is '8'\n  -> write it like \"2Gi\""),  # eight bytes
+        ({"cpu": "4Gi"}, "parameter cpu is '4Gi'\n  -> write it like \"1\""),
+        ({"cpu": "0"}, "parameter cpu is '0'"),
         ({"cpu": "four"}, "parameter cpu is 'four'"),
         ({"image": ""}, "parameter image is ''"),
         ({"s3": "../secrets"}, "parameter s3 is '../secrets'"),
@@ -140,9 +143,9 @@ def test_a_queued_job_starts_with_fewer_workers_but_a_training_needs_all() -> No
     assert "priorityClassName" not in job()["spec"]["template"]["spec"]
 
 
-def test_a_training_has_no_deadline_and_is_repeated_often() -> None:
+def test_a_training_has_a_deadline_that_its_box_moves_and_is_repeated_often() -> None:
     training = job(together=True)["spec"]
-    assert "activeDeadlineSeconds" not in training
+    assert training["activeDeadlineSeconds"] == 1800
     assert job()["spec"]["activeDeadlineSeconds"] == 720 * 60
     assert training["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"] == [1, 2]  # not when it is killed
     assert training["backoffLimitPerIndex"] > 10 * job()["spec"]["backoffLimitPerIndex"]

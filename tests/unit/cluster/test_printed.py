@@ -1,6 +1,8 @@
 """The logs of boxes, as they came from a real Kubeflow Pipelines 2.17.0 on Argo 3.7.14."""
 
-from lipt.adapters.cluster.printed import printed
+import pytest
+
+from lipt.adapters.cluster.printed import news, printed
 
 _LOG = """\
 time="2026-11-23T13:02:57.809Z" level=info msg="capturing logs" argo=true
@@ -44,3 +46,18 @@ def test_what_was_shown_stays_while_the_log_grows() -> None:
     whole = printed(_LOG)
     lines = _LOG.splitlines(keepends=True)
     assert all(whole.startswith(printed("".join(lines[:count]))) for count in range(len(lines)))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "new"),
+    [
+        ("", "a\nb\n", "a\nb\n"),
+        ("a\n", "a\nb\n", "b\n"),
+        ("a\nb\n", "a\nb\n", ""),
+        ("".join(f"{line}\n" for line in range(300)), "".join(f"{line}\n" for line in range(50, 302)), "300\n301\n"),
+        ("a\nb\n", "c\nd\n", "c\nd\n"),
+    ],
+    ids=["first", "more", "no more", "the node has dropped its beginning", "all that was shown was dropped"],
+)
+def test_what_a_log_says_after_what_was_shown(before: str, now: str, new: str) -> None:
+    assert news(before, now) == new

@@ -41,7 +41,9 @@ class Api(Objects, Protocol):
 
     def delete(self, path: str, **options: Any) -> None: ...
 
-    def request(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str: ...
+    def request(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, once: bool = False
+    ) -> str: ...
 
 
 class Cluster:
@@ -116,8 +118,12 @@ class Cluster:
         with suppress(MissingError):
             self.request("PATCH", path, body=change)
 
-    def request(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None) -> str:
-        """The body of the answer."""
+    def request(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, once: bool = False
+    ) -> str:
+        """The body of the answer; `once`: transient failures are not retried."""
+        if once:
+            return self._once(method, path, query or {}, body)
         return self._patience(lambda: self._once(method, path, query or {}, body))
 
     def _once(self, method: str, path: str, query: dict[str, str], body: Any) -> str:

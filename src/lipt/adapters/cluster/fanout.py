@@ -26,6 +26,8 @@ from lipt.errors import LiptError, RunError
 _ORPHAN_S = 600
 #: The most characters of an Event's message.
 _MESSAGE = 1024
+#: Annotation of a Job: the pod that waits for it.
+_BOX = "lipt.dev/box"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,7 @@ def run_job(
     With whole GPUs, a node runs at most one pod of the Job. Lost pods and exit code 3 are retried; exit codes 1, 2 and
     137 (out of memory) are not. A caller that is started again takes over the Job that it started before. The Job of a
     caller that was stopped, or has failed, goes on for ten minutes; then Kubernetes ends it, unless the caller is back.
+    If the caller had no time to say so, a training goes on for half an hour, other Jobs until their deadline.
 
     Args:
         name: part of the names of Job and pods.
@@ -72,7 +75,7 @@ def run_job(
             this time, or ten minutes.
         quorum: once this number of pods is done, end those that take too long (`Pods.grace`); None: wait for all.
         together: the pods share one training. They reach the first one under the name in FIRST_POD, there is no
-            deadline, and all of them need a node at the same time.
+            deadline as long as the caller waits, and all of them need a node at the same time.
 
     Returns:
         The reason, for every index that did not succeed.
@@ -91,6 +94,7 @@ def run_job(
         together=together,
         user=os.getuid(),  # OpenShift gives each namespace users of its own, and the box has one of them
     )
+    job["metadata"].setdefault("annotations", {})[_BOX] = here.pod
     path = f"{jobs}/{job['metadata']['name']}"
     watch = JobWatch(
         cluster=cluster,
@@ -102,7 +106,7 @@ def run_job(
         advance=advance,
     )
     try:
-        _start(cluster, jobs, job, name, say)
+        _start(cluster, jobs, job, name, say, together=together)
         lost = watch.wait(room_within_s=room_within_s, quorum=quorum, grace=pods.grace, together=together)
         if not watch.ended:
             cluster.delete(path)
@@ -111,11 +115,13 @@ def run_job(
         return lost
     except BaseException:
         with suppress(LiptError):  # the first error says more; without the API there is nothing to do
-            _orphan(cluster, path)
+            _orphan(cluster, path, here.pod)
         raise
 
 
-def _start(cluster: Cluster, jobs: str, job: dict[str, Any], name: str, say: Callable[[str], None]) -> None:
+def _start(
+    cluster: Cluster, jobs: str, job: dict[str, Any], name: str, say: Callable[[str], None], *, together: bool
+) -> None:
     """Create a Job, or take over the one that an earlier attempt of this box has created."""
     path = f"{jobs}/{job['metadata']['name']}"
     try:
@@ -125,7 +131,9 @@ def _start(cluster: Cluster, jobs: str, job: dict[str, Any], name: str, say: Cal
             _until_gone(cluster, path)
             raise MissingError(f"{path} has ended", "create it again")
         say(f"{name}: continues with job {job['metadata']['name']}")
-        cluster.patch(path, {"spec": {"activeDeadlineSeconds": job["spec"].get("activeDeadlineSeconds")}})
+        limit = job["spec"]["activeDeadlineSeconds"] + (job_status.age_s(found) if together else 0)
+        annotations = {_BOX: job["metadata"]["annotations"][_BOX]}
+        cluster.patch(path, {"metadata": {"annotations": annotations}, "spec": {"activeDeadlineSeconds": limit}})
     except MissingError:
         cluster.create(jobs, job)
 
@@ -157,13 +165,17 @@ def _record(cluster: Cluster, namespace: str, owner: dict[str, Any], name: str, 
         cluster.create(f"/api/v1/namespaces/{namespace}/events", event)
 
 
-def _orphan(cluster: Cluster, path: str) -> None:
-    """Let the Job end after `_ORPHAN_S`; deleting the workflow still deletes it at once."""
+def _orphan(cluster: Cluster, path: str, box: str) -> None:
+    """Let the Job end after `_ORPHAN_S`; deleting the workflow still deletes it at once.
+
+    A box on a node that was cut off may fail long after another one has taken over its Job, which is left alone.
+    """
     with suppress(MissingError):
         job = cluster.get(path)
+        if job["metadata"].get("annotations", {}).get(_BOX) != box:
+            return
         until = job_status.age_s(job) + _ORPHAN_S
-        limit = job["spec"].get("activeDeadlineSeconds")
-        cluster.patch(path, {"spec": {"activeDeadlineSeconds": min(until, limit) if limit else until}})
+        cluster.patch(path, {"spec": {"activeDeadlineSeconds": min(until, job["spec"]["activeDeadlineSeconds"])}})
 
 
 def _owner(cluster: Cluster, here: ThisPod) -> tuple[str, dict[str, Any]]:

@@ -45,7 +45,8 @@ def missing(job: dict[str, Any]) -> int:
         return 0
     status = job.get("status", {})
     over = int(status.get("succeeded", 0)) + len(indexes(status.get("failedIndexes", "")))
-    return max(0, int(job["spec"]["completions"]) - over - int(status.get("active", 0)))
+    wanted = min(int(job["spec"]["completions"]) - over, int(job["spec"]["parallelism"]))  # Kueue may lower the latter
+    return max(0, wanted - int(status.get("active", 0)))
 
 
 def state(job: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def refusal(cluster: Objects, namespace: str, job: str, pods: list[dict[str, Any
 
 
 def _when(event: dict[str, Any]) -> datetime:
-    return _time(event.get("lastTimestamp") or event["eventTime"])
+    return _time(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
 
 
 _NEVER = datetime.min.replace(tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
 from lipt.adapters.cluster.api import Cluster, MissingError, RefusedError
-from lipt.adapters.cluster.manifest import JOB_LABEL
+from lipt.adapters.cluster.manifest import JOB_LABEL, LEASE_S
 from lipt.errors import RunError
 
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
@@ -52,6 +52,8 @@ class JobWatch:
         seen: dict[str, Any] | None = None
         while True:
             job = self._job()
+            if together:
+                self._keep(job)
             now = time.monotonic()
             state, status = job_status.state(job), job.get("status", {})
             missing = job_status.missing(job)
@@ -97,6 +99,14 @@ class JobWatch:
             raise RunError(
                 f"{self.name}: somebody deleted job {job}", "run again: what its pods have finished is reused"
             ) from None
+
+    def _keep(self, job: dict[str, Any]) -> None:
+        """Move the deadline of a training on. While a Job is suspended, the clock of its deadline stands."""
+        if job_status.is_suspended(job) or job_status.condition(job, "FailureTarget"):
+            return
+        until = job_status.age_s(job) + LEASE_S
+        if not 0 <= until - job["spec"]["activeDeadlineSeconds"] <= LEASE_S / 2:
+            self.cluster.patch(self.path, {"spec": {"activeDeadlineSeconds": until}})
 
     def _pods(self) -> list[dict[str, Any]]:
         """The Job's pods. Pods on a lost node are removed, so that the Job starts them elsewhere."""

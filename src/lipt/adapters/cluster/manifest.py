@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, ValidationError
 
-from lipt.adapters.cluster.values import ObjectName, Quantity
+from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName
 from lipt.errors import UsageError, did_you_mean
 from lipt.metrics import VARIABLE
 from lipt.version import __version__
@@ -29,6 +29,9 @@ FIRST_POD, _PORT = "LIPT_FIRST_POD", 29400
 #: kills it, the others notice, and all start again. A step takes seconds; a re-selection may take many minutes.
 PROGRESS, STALLED_S = "LIPT_PROGRESS", 3600
 _PROGRESS_FILE = "/tmp/progress"
+#: A training has no deadline. Its Job has one that its box moves on (`JobWatch`), so that the pods do not train for days
+#: if the box was killed and never came back.
+LEASE_S = 1800
 #: In the name that NVIDIA's device plugin gives a slice of a GPU (MIG, strategy `mixed`): nvidia.com/mig-1g.5gb.
 _SLICE = "/mig-"
 #: Above `data.resident_mb`: the processes of one main training share the decoded images in a file there.
@@ -52,8 +55,8 @@ class Pods(BaseModel):
     gpus: NonNegativeInt = Field(0, examples=[1])
     gpu_resource: str = Field("nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$")
     """Name under which nodes offer GPUs: `amd.com/gpu`, `nvidia.com/mig-2g.20gb` …"""
-    cpu: Quantity = "1"
-    memory: Quantity = "2Gi"
+    cpu: Cpus = "1"
+    memory: Bytes = "2Gi"
     tolerations: list[dict[str, Any]] | Json[list[dict[str, Any]]] = Field(
         [], examples=[[{"key": "nvidia.com/gpu", "operator": "Exists"}]]
     )
@@ -160,7 +163,7 @@ def job_manifest(
         if completions > 1 and not together:  # Kueue may start with fewer pods
             metadata["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
     # Kubernetes stops this clock while the Job is suspended.
-    limit = {} if together else {"activeDeadlineSeconds": max(1, pods.deadline) * 60}
+    limit = LEASE_S if together else max(1, pods.deadline) * 60
     spec = pod_spec(pods, job=job_name, arguments=arguments, user=user, together=together)
     if together:
         spec["subdomain"] = SERVICE
@@ -183,7 +186,7 @@ def job_manifest(
             "parallelism": completions,
             "backoffLimitPerIndex": _TRAINING_RETRIES if together else _RETRIES,
             "maxFailedIndexes": min(may_fail, completions),  # Kubernetes refuses more; a repeat has fewer pods
-            **limit,
+            "activeDeadlineSeconds": limit,
             "ttlSecondsAfterFinished": 24 * 3600,
             "podFailurePolicy": {
                 "rules": [

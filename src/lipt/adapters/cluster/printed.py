@@ -13,6 +13,18 @@ _ENGINE = re.compile(
 )
 
 
+#: Characters of the end of a log by which it is found again in a later one.
+_END = 500
+
+
+def news(before: str, now: str) -> str:
+    """What a log says after what it said `before`. Its node may have dropped the beginning since."""
+    if now.startswith(before):
+        return now.removeprefix(before)
+    _, found, rest = now.rpartition(before[-_END:])
+    return rest if found else now
+
+
 def printed(log: str) -> str:
     """What a box printed itself, from the log of its container."""
     kept, ours, document = [], True, False

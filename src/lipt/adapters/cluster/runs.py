@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,15 +66,20 @@ class PodLog:
     box: str
     pod: str
     log: str
+    problem: str
+    """Why its log cannot be read, if so: it waits for a node, or its node is lost."""
     over: bool
     """The pod has ended, so no more will come."""
 
 
-def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = None) -> Iterator[PodLog]:
+def pod_logs(
+    cluster: Api, namespace: str, workflow: str, *, box: str | None = None, without: Container[str] = ()
+) -> Iterator[PodLog]:
     """The logs of a run's boxes and workers, by start.
 
     Args:
         box: only this box and its workers.
+        without: names of pods whose logs are not read.
 
     Raises:
         UsageError: no such box.
@@ -86,16 +91,19 @@ def pod_logs(cluster: Api, namespace: str, workflow: str, *, box: str | None = N
         if box is not None and of != box:
             continue
         name = pod["metadata"]["name"]
+        if name in without:
+            continue
         container = next((c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker")), None)
         if container is None:  # of a workflow that is not ours
             continue
-        try:
-            text = cluster.request(
-                "GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log", query={"container": container}
-            )
-        except LiptError as error:  # it waits for a node, or its node is lost
-            text = f"({error.message})\n"
-        yield PodLog(box=of, pod=name, log=printed(text), over=pod["status"].get("phase") in ("Succeeded", "Failed"))
+        text, problem = "", ""
+        try:  # once: if a node does not answer, the API server says so at every try
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}/log"
+            text = printed(cluster.request("GET", path, query={"container": container}, once=True))
+        except LiptError as error:
+            problem = error.message
+        over = pod["status"].get("phase") in ("Succeeded", "Failed")
+        yield PodLog(box=of, pod=name, log=text, problem=problem, over=over)
 
 
 #: In the reason of pods that no node takes.

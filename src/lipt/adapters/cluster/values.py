@@ -28,11 +28,25 @@ def amount(quantity: str) -> float:
     return float(number) * _FACTORS.get(unit, 10.0 ** int(exponent or 0))
 
 
-def _checked(quantity: str) -> str:
-    if amount(quantity) == 0:
-        raise ValueError("0 is no request")
+#: No process of lipt starts with less: `8` is eight bytes.
+_LEAST_BYTES = 64 * 1024**2
+#: More CPUs than a machine has: `2Gi` CPUs are meant as memory.
+_MOST_CPUS = 10_000
+
+
+def _cpus(quantity: str) -> str:
+    if not 0 < amount(quantity) <= _MOST_CPUS:
+        raise ValueError("not a number of CPUs")
     return quantity
 
 
-#: CPUs or bytes, such as `500m` or `2Gi`.
-Quantity = Annotated[str, AfterValidator(_checked)]
+def _bytes(quantity: str) -> str:
+    if amount(quantity) < _LEAST_BYTES:
+        raise ValueError("less than 64Mi")
+    return quantity
+
+
+#: CPUs, such as `2` or `500m`.
+Cpus = Annotated[str, AfterValidator(_cpus)]
+#: Bytes, such as `2Gi`.
+Bytes = Annotated[str, AfterValidator(_bytes)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.api import drawn_name
-from lipt.adapters.cluster.manifest import Pods, labels_of, pod_spec
+from lipt.adapters.cluster.manifest import JOB_LABEL, Pods, labels_of, pod_spec
 from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
 from lipt.errors import RunError
@@ -70,12 +70,13 @@ def _pod_manifest(pods: Pods, arguments: list[str]) -> dict[str, Any]:
 
 
 def _pod(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    name = drawn_name(name)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": drawn_name(name),
-            "labels": labels_of("doctor"),
+            "name": name,
+            "labels": labels_of("doctor") | {JOB_LABEL: name},  # the network rules know a worker by it
             "annotations": {"sidecar.istio.io/inject": "false"},
         },
         "spec": spec,
