@@ -29,8 +29,8 @@ FIRST_POD, _PORT = "LIPT_FIRST_POD", 29400
 #: kills it, the others notice, and all start again. A step takes seconds; a re-selection may take many minutes.
 PROGRESS, STALLED_S = "LIPT_PROGRESS", 3600
 _PROGRESS_FILE = "/tmp/progress"
-#: A training has no deadline. Its Job has one that its box moves on (`JobWatch`), so that the pods do not train for days
-#: if the box was killed and never came back.
+#: A training has no deadline of its own. That of its Job is moved on by its box (`JobWatch`), so that the pods do not
+#: train for days if the box was killed and never came back.
 LEASE_S = 1800
 #: In the name that NVIDIA's device plugin gives a slice of a GPU (MIG, strategy `mixed`): nvidia.com/mig-1g.5gb.
 _SLICE = "/mig-"
