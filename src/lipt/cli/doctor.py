@@ -14,6 +14,7 @@ import click
 from lipt.adapters.cluster import preflight
 from lipt.adapters.cluster.api import Cluster, UnreachableError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
+from lipt.adapters.cluster.kubeflow_client import address
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.preflight import UnknownError
 from lipt.adapters.store import DatasetFiles, open_store
@@ -153,7 +154,7 @@ def _ask_cluster(
     defaults = {name: value for name, value in parameters.items() if name in Pods.model_fields}
     pods = Pods.parse({"image": f"lipt:{version('lipt')}"} | defaults | given)
     site = preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods)
-    endpoint = engine == "kubeflow" and bool(os.environ.get("KFP_ENDPOINT"))
+    endpoint = engine == "kubeflow" and address() is not None
     findings["rights"] = _run_check(preflight.user_rights, site, endpoint=endpoint)
     for name, check in preflight.CHECKS.items():
         findings[name] = _run_check(check, site)

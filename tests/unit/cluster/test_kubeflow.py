@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from lipt.adapters.cluster.kubeflow import Kubeflow
-from lipt.errors import LiptError, TransientError
+from lipt.errors import LiptError, TransientError, UsageError
 from tests.conftest import free_port
 from tests.unit.cluster.answers import Answers
 from tests.unit.cluster.servers import JsonHandler, serving
@@ -28,13 +29,22 @@ class Server(JsonHandler):
     keeps: bool
     refusals: list[tuple[int, dict[str, Any]]]
     """Answers that come before the true ones."""
+    profile = ""
+    """The namespace that has the pipeline; empty: all have it."""
+    asked_with: list[str | None]
+    """The credentials of each question."""
 
     def do_GET(self) -> None:
         if self.refusals:
             status, document = self.refusals.pop(0)
             self.answer(document, status)
             return
-        path = urlsplit(self.path).path.removeprefix(_API)
+        self.asked_with.append(self.headers["Authorization"])
+        url = urlsplit(self.path)
+        path = url.path.removeprefix(_API)
+        if path == "/pipelines" and self.profile and parse_qs(url.query).get("namespace") != [self.profile]:
+            self.answer({})
+            return
         version = {
             "pipeline_id": "p1",
             "pipeline_version_id": "v1",
@@ -61,7 +71,8 @@ class Server(JsonHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
-    handler = type("Handler", (Server,), {"runs": [], "specs": {}, "posts": 0, "keeps": True, "refusals": []})
+    empty = {"runs": [], "specs": {}, "posts": 0, "keeps": True, "refusals": [], "asked_with": []}
+    handler = type("Handler", (Server,), empty)
     with serving(handler) as address:
         monkeypatch.setenv("KFP_ENDPOINT", address)
         yield handler
@@ -73,6 +84,28 @@ def test_a_run_whose_answer_was_lost_is_found_and_not_started_again(server: type
     assert server.runs[0]["display_name"].startswith("tiny-")
 
 
+def test_a_pipeline_that_only_a_profile_has_is_found_with_the_token_of_a_notebook(
+    server: type[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.profile = "vision"
+    token = tmp_path / "token"
+    token.write_text("of-monday")
+    monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(token))
+    client = Kubeflow(Answers(), "vision")
+    assert client.submit("tiny", {}) == "ours"
+    token.write_text("of-tuesday")  # the kubelet renews it
+    client.submit("tiny", {})
+    assert list(dict.fromkeys(server.asked_with)) == ["Bearer of-monday", "Bearer of-tuesday"]
+    with pytest.raises(UsageError, match="has no pipeline 'lipt'"):
+        Kubeflow(Answers(), "speech").submit("tiny", {})
+
+
+def test_a_token_of_the_user_is_sent(server: type[Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KFP_EXISTING_TOKEN", "mine")
+    Kubeflow(Answers(), "vision").submit("tiny", {})
+    assert set(server.asked_with) == {"Bearer mine"}
+
+
 def test_a_run_that_never_arrived_is_an_error(server: type[Server]) -> None:
     server.keeps = False
     with pytest.raises(TransientError, match="is unreachable"):
@@ -82,6 +115,7 @@ def test_a_run_that_never_arrived_is_an_error(server: type[Server]) -> None:
 
 def test_an_address_where_nothing_listens_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lipt.adapters.cluster.kubeflow.FIRST_ANSWER_S", 0.1)
+    monkeypatch.setattr("lipt.adapters.cluster.kubeflow_client.FIRST_ANSWER_S", 0.1)
     monkeypatch.setenv("KFP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(TransientError) as caught:
         Kubeflow(Answers(), "vision").state("x")

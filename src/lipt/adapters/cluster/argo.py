@@ -12,7 +12,7 @@ from lipt.adapters.cluster.manifest import labels_of
 from lipt.errors import RunError, UsageError
 from lipt.pipeline import BOXES
 
-_INSTALL = "kubectl apply -k manifests/overlays/kind (docs/howto/cluster-install.md)"
+_INSTALL = "kubectl apply -k manifests/overlays/kind, or your own overlay (docs/howto/cluster-install.md)"
 #: Annotation that identifies our workflow, if the answer to an attempt was lost.
 SUBMISSION = "lipt.dev/submission"
 #: Names to draw for a workflow. Two in a row that exist already are a sign of something else.

@@ -1,12 +1,8 @@
 """Runs on Kubeflow Pipelines, from the uploaded pipeline `lipt`."""
 
-import io
 import json
-import logging
-import os
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from lipt.adapters.cluster.api import (
@@ -16,19 +12,18 @@ from lipt.adapters.cluster.api import (
     MissingError,
     Patience,
     RefusedError,
-    UnreachableError,
-    cause_of,
     drawn_name,
 )
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
-from lipt.adapters.cluster.kubeconfig import proxy_to
+from lipt.adapters.cluster.kubeflow_client import call, connect
 from lipt.adapters.cluster.last_words import with_reason
-from lipt.errors import LiptError, RunError, TransientError, UsageError
+from lipt.errors import TransientError, UsageError
 from lipt.pipeline import BOXES
 from lipt.version import __version__
 
 T = TypeVar("T")
 _PIPELINE = "lipt"
+_NAMED = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": _PIPELINE}]}
 _UPLOAD = f"upload it: kfp pipeline create -p {_PIPELINE} pipelines/lipt.yaml (create-version if it exists)"
 _PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "RUNNING": "Running"} | {
     "CANCELING": "Running",
@@ -39,24 +34,17 @@ _PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "
 
 
 class Kubeflow:
-    """Kubeflow Pipelines, through the API server of the cluster or at KFP_ENDPOINT.
+    """Kubeflow Pipelines: at KFP_ENDPOINT; in a notebook of Kubeflow at its usual address; else through the API server.
 
     Questions are repeated for `patience_s` seconds while Kubeflow Pipelines is unreachable (at most `FIRST_ANSWER_S`
     until it has answered once). Changes are not repeated: a lost answer does not tell whether they were made.
     """
 
     def __init__(self, cluster: Api, namespace: str, *, patience_s: float = PATIENCE_S) -> None:
-        try:
-            import kfp
-        except ImportError:
-            raise UsageError("the Kubeflow client is not installed", "pip install 'lipt[kubeflow]'") from None
         self.cluster, self.namespace = cluster, namespace
         self._patience = Patience(FIRST_ANSWER_S, patience_s)
         self._specs: dict[tuple[str, str], dict[str, Any]] = {}
-        connect = Patience(FIRST_ANSWER_S, FIRST_ANSWER_S)  # it may succeed without an answer
-        host = os.environ.get("KFP_ENDPOINT")
-        proxy = proxy_to(host) if host else cluster.proxy
-        self.client = connect(lambda: _call(lambda: kfp.Client(host=host, namespace=namespace, proxy=proxy)))
+        self.client = connect(cluster, namespace)
 
     def parameters(self) -> dict[str, Any]:
         _, spec = self._version()
@@ -74,7 +62,7 @@ class Kubeflow:
         experiment = self._ask(lambda: self.client.create_experiment(_PIPELINE, namespace=self.namespace))
         title = drawn_name(name)
         try:
-            run = _call(
+            run = call(
                 lambda: self.client.run_pipeline(
                     experiment.experiment_id,
                     title,
@@ -141,7 +129,7 @@ class Kubeflow:
 
     def cancel(self, run: str) -> None:
         if self._ask(lambda: self.client.get_run(run)).state != "CANCELING":  # it refuses to end a run twice
-            _call(lambda: self.client.terminate_run(run))
+            call(lambda: self.client.terminate_run(run))
 
     def workflow(self, run: str) -> str:
         return str(self._workflow(run)["metadata"]["name"])
@@ -169,11 +157,11 @@ class Kubeflow:
         return found
 
     def _ask(self, question: Callable[[], T]) -> T:
-        return self._patience(lambda: _call(question))
+        return self._patience(lambda: call(question))
 
     def _version(self) -> tuple[Any, dict[str, Any]]:
         """The newest version of the pipeline, and its specification."""
-        pipeline = self._ask(lambda: self.client.get_pipeline_id(_PIPELINE))
+        pipeline = self._pipeline(self.namespace) or self._pipeline(None)  # of the profile, or of all
         if pipeline is None:
             raise UsageError(f"Kubeflow Pipelines has no pipeline {_PIPELINE!r}", _UPLOAD)
         versions = self._ask(
@@ -184,65 +172,10 @@ class Kubeflow:
         spec = versions[0].pipeline_spec
         return versions[0], spec.get("pipeline_spec", spec)
 
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the client. It prints links to stdout, which must carry only the result. It also logs a traceback for
-    every attempt, although its final error says the same."""
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-def _call(function: Callable[[], T]) -> T:
-    """Call the client silently; its errors become errors of lipt."""
-    from kfp_server_api import ApiException
-    from urllib3.exceptions import HTTPError
-
-    try:
-        with warnings.catch_warnings(), _quiet():
-            warnings.simplefilter("ignore")  # a hint about its versions
-            return function()
-    except ApiException as error:
-        raise _translated(error) from None
-    except (HTTPError, OSError) as error:
-        raise UnreachableError(
-            f"Kubeflow Pipelines is unreachable: {cause_of(error)}",
-            "set KFP_ENDPOINT, or check the cluster",
-        ) from None
-
-
-def _translated(error: Any) -> LiptError:
-    text = _message(error)
-    if 'services "ml-pipeline"' in text:  # the cluster's API server, which passes requests on, does not find it
-        return UsageError(
-            f"Kubeflow Pipelines cannot be reached through the cluster: {text}", "set KFP_ENDPOINT to its address"
-        )
-    if error.status in (401, 403):
-        return UsageError(f"Kubeflow Pipelines refuses: {text}", "log in, or grant the permission")
-    if error.status == 404:
-        return MissingError(f"Kubeflow Pipelines does not know it: {text}", "check the run's handle")
-    if error.status == 400:
-        return UsageError(f"Kubeflow Pipelines rejects it: {text}", "correct that value")
-    if error.status == 429 or error.status >= 500:
-        return TransientError(f"Kubeflow Pipelines answers {error.status}: {text}", "try again")
-    return RunError(
-        f"Kubeflow Pipelines answers {error.status}: {text}", "see the log of deployment/ml-pipeline for this request"
-    )
-
-
-def _message(error: Any) -> str:
-    """The message in an answer. Kubeflow Pipelines puts its cause, which is shorter, into the details."""
-    try:
-        answer = json.loads(error.body)
-        details = answer.get("details")
-        text = str(details[0]["message"] if isinstance(details, list) and details else answer["message"])
-    except (TypeError, ValueError, KeyError, AttributeError):  # a page of a proxy
-        text = str(error.reason)
-    return " ".join(text.split())[:300]
+    def _pipeline(self, namespace: str | None) -> str | None:
+        """The identifier of the pipeline; None: there is none. Without profiles the namespace does not count."""
+        found = self._ask(lambda: self.client.list_pipelines(filter=json.dumps(_NAMED), namespace=namespace)).pipelines
+        return str(found[0].pipeline_id) if found else None
 
 
 def _boxes(spec: Mapping[str, Any]) -> list[str]:

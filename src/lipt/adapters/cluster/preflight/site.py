@@ -8,7 +8,7 @@ from lipt.errors import LiptError
 
 #: Command that installs the account, its permissions and the store's objects, by engine.
 OVERLAY = {
-    "argo": "kubectl apply -k manifests/overlays/kind",
+    "argo": "kubectl apply -k manifests/overlays/kind, or your own overlay",
     "kubeflow": "kubectl apply -k manifests/overlays/kubeflow",
 }
 

@@ -1,0 +1,118 @@
+"""The client of Kubeflow Pipelines: where it is, who asks, and its errors as errors of lipt."""
+
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TypeVar
+
+from lipt.adapters.cluster.api import FIRST_ANSWER_S, Api, MissingError, Patience, UnreachableError, cause_of
+from lipt.adapters.cluster.kubeconfig import proxy_to
+from lipt.errors import LiptError, RunError, TransientError, UsageError
+
+T = TypeVar("T")
+#: The token of a notebook that may use pipelines, and their address for it.
+_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"
+_INSIDE = "http://ml-pipeline.kubeflow:8888"
+
+
+def connect(cluster: Api, namespace: str) -> Any:
+    """The client.
+
+    With profiles, Kubeflow Pipelines wants to know who asks. A notebook has a token for that, if its configuration
+    allows access to pipelines. Elsewhere it is KFP_EXISTING_TOKEN, or a cookie in the file that `kfp` keeps for that.
+
+    Raises:
+        UsageError: the client library is missing.
+    """
+    try:
+        import kfp
+        from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
+    except ImportError:
+        raise UsageError("the Kubeflow client is not installed", "pip install 'lipt[kubeflow]'") from None
+    token, host = _token(), address()
+
+    def connected() -> Any:
+        return kfp.Client(
+            host=host,
+            namespace=namespace,
+            proxy=proxy_to(host) if host else cluster.proxy,
+            existing_token=os.environ.get("KFP_EXISTING_TOKEN"),
+            credentials=ServiceAccountTokenVolumeCredentials(token) if token else None,
+        )
+
+    return Patience(FIRST_ANSWER_S, FIRST_ANSWER_S)(lambda: call(connected))  # it may succeed without an answer
+
+
+def address() -> str | None:
+    """Where Kubeflow Pipelines is; None: behind the API server of the cluster."""
+    return os.environ.get("KFP_ENDPOINT") or (_INSIDE if _token() else None)
+
+
+def _token() -> str | None:
+    """The file with a notebook's token."""
+    path = os.environ.get("KF_PIPELINES_SA_TOKEN_PATH", _TOKEN)
+    return path if os.path.exists(path) else None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the client. It prints links to stdout, which must carry only the result. It also logs a traceback for
+    every attempt, although its final error says the same."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def call(function: Callable[[], T]) -> T:
+    """Call the client silently; its errors become errors of lipt."""
+    from kfp_server_api import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        with warnings.catch_warnings(), _quiet():
+            warnings.simplefilter("ignore")  # a hint about its versions
+            return function()
+    except ApiException as error:
+        raise _translated(error) from None
+    except (HTTPError, OSError) as error:
+        raise UnreachableError(
+            f"Kubeflow Pipelines is unreachable: {cause_of(error)}",
+            "set KFP_ENDPOINT, or check the cluster",
+        ) from None
+
+
+def _translated(error: Any) -> LiptError:
+    text = _message(error)
+    if 'services "ml-pipeline"' in text:  # the cluster's API server, which passes requests on, does not find it
+        return UsageError(
+            f"Kubeflow Pipelines cannot be reached through the cluster: {text}", "set KFP_ENDPOINT to its address"
+        )
+    if error.status in (401, 403):
+        return UsageError(f"Kubeflow Pipelines refuses: {text}", "log in, or grant the permission")
+    if error.status == 404:
+        return MissingError(f"Kubeflow Pipelines does not know it: {text}", "check the run's handle")
+    if error.status == 400:
+        return UsageError(f"Kubeflow Pipelines rejects it: {text}", "correct that value")
+    if error.status == 429 or error.status >= 500:
+        return TransientError(f"Kubeflow Pipelines answers {error.status}: {text}", "try again")
+    return RunError(
+        f"Kubeflow Pipelines answers {error.status}: {text}", "see the log of deployment/ml-pipeline for this request"
+    )
+
+
+def _message(error: Any) -> str:
+    """The message in an answer. Kubeflow Pipelines puts its cause, which is shorter, into the details."""
+    try:
+        answer = json.loads(error.body)
+        details = answer.get("details")
+        text = str(details[0]["message"] if isinstance(details, list) and details else answer["message"])
+    except (TypeError, ValueError, KeyError, AttributeError):  # a page of a proxy
+        text = str(error.reason)
+    return " ".join(text.split())[:300]
