@@ -215,17 +215,46 @@ def test_config_show_and_schema(config: Path) -> None:
     assert "select" in schema["properties"]
 
 
-def test_a_configuration_that_cannot_be_read_is_our_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Ours says what to do. A folder stands for a file without rights, which root may read."""
-    monkeypatch.setattr("os.access", lambda *_given, **_more: False)
+def test_a_configuration_that_cannot_be_read_is_our_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ours says what to do."""
     for verb in (["config", "show"], ["plan"], ["sweep"]):
         with pytest.raises(SystemExit) as end:
             lipt_cli.main([*verb, str(tmp_path)])
         err = capsys.readouterr().err
         assert (end.value.code, err.count("\n  -> ")) == (2, 1)
-        assert f"cannot read {tmp_path}: " in err
+        assert f"{tmp_path} is a folder, not a configuration" in err
+        with pytest.raises(SystemExit):
+            lipt_cli.main([*verb, str(tmp_path / "missing.yaml")])
+        assert f"cannot read {tmp_path}/missing.yaml: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["data.source=photos"], "settings are written --set data.source=photos"),
+        (["--batch-size", "8"], "or --set train.batch_size=…"),
+        (["--fraction", "0.1"], "settings are written --set select.fraction=…"),
+    ],
+)
+def test_a_setting_without_set_is_told_how_it_is_written(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        lipt_cli.main(["run", "examples/01-quickstart.yaml", *arguments])
+    assert end.value.code == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_run_of_the_usual_workspace_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`lipt ls` prints the names."""
+    (tmp_path / "runs/reports/photos-1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for given, remedy in (("photos-1", "did you mean runs/reports/photos-1?"), ("runs", "lipt ls lists the runs")):
+        with pytest.raises(SystemExit):
+            lipt_cli.main(["report", given])
+        assert remedy in capsys.readouterr().err
 
 
 def test_a_terminal_breaks_errors_and_titles_between_words() -> None:

@@ -6,6 +6,7 @@ else goes to stderr.
 
 import importlib
 import os
+import re
 import sys
 
 import click
@@ -83,6 +84,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
+        if hint := _hint(error):
+            complain(f"  -> {hint}")
         sys.exit(error.exit_code if error.exit_code != 1 else 2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("lipt: interrupted\n  -> the same command continues where it stopped", err=True)
@@ -93,3 +96,15 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         say_why(error)
         raise
+
+
+def _hint(error: click.ClickException) -> str:
+    """How to write a setting that was given as an argument or as an option of its own; empty if it was none."""
+    if isinstance(error, click.NoSuchOption):
+        from lipt.cli.candidates import setting_values
+
+        leaf = error.option_name.lstrip("-").replace("-", "_")
+        found = [name for name in setting_values() if name.rpartition(".")[2] == leaf or name == leaf]
+        return f"settings are written --set {' or --set '.join(f'{name}=…' for name in found)}" if found else ""
+    argument = re.search(r"unexpected extra argument \((\S+=.*)\)", str(error.message))
+    return f"settings are written --set {argument[1]}" if argument else ""

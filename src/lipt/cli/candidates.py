@@ -24,10 +24,7 @@ def networks(_context: click.Context, _option: click.Parameter, begun: str) -> l
 
 def settings(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
     """`a.b=` of each setting that begins like this; `a.b=value` if it is the only one and its values can be listed."""
-    from lipt.config import Config
-
-    schema = Config.model_json_schema()
-    values = dict(_values(schema["properties"], "", schema["$defs"]))
+    values = setting_values()
     name, equals, value = begun.partition("=")
     names = [each for each in values if each == name] if equals else [each for each in values if each.startswith(name)]
     if len(names) != 1:
@@ -35,6 +32,14 @@ def settings(context: click.Context, option: click.Parameter, begun: str) -> lis
     named = {"select.algorithm": algorithms, "model.name": networks}.get(names[0])
     known = named(context, option, value) if named else values[names[0]]
     return [f"{names[0]}={each}" for each in known if each.startswith(value)] or [f"{names[0]}="] * (not equals)
+
+
+def setting_values() -> dict[str, list[str]]:
+    """The name of each setting, and its values if they can be listed."""
+    from lipt.config import Config
+
+    schema = Config.model_json_schema()
+    return dict(_values(schema["properties"], "", schema["$defs"]))
 
 
 def _values(fields: dict[str, Any], above: str, definitions: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:

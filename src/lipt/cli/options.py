@@ -24,6 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Amount(click.FloatRange):
     """A finite number: `nan` would pass every comparison with a bound."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):

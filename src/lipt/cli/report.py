@@ -19,7 +19,7 @@ from lipt.adapters.store import MissingObjectError, Store, open_store
 from lipt.adapters.store.file import FileStore
 from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
-from lipt.config import load_config
+from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
 from lipt.flow.address import page_of, read_report, report_folder, reports_of
 from lipt.pods.spec import PARAMETERS, configure
@@ -96,10 +96,12 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     elif remote:
         state, store, folder = _report_of_handle(run, stack)
     else:
-        if not run.endswith((".yaml", ".yml")) and not Path(run).exists():
+        if not run.endswith((".yaml", ".yml")) and not Path(run).is_file():
+            near = f"{Config.model_fields['workspace'].default}/reports/{run}"
+            known = "WORKSPACE/reports/RUN (lipt ls lists the runs), or the handle of a run on a cluster"
             raise UsageError(
                 f"{run}: neither a configuration nor a run",
-                "name a YAML file, WORKSPACE/reports/RUN (lipt ls lists the runs), or the handle of a run on a cluster",
+                f"did you mean {near}?" if Path(near).is_dir() else f"name a YAML file, {known}",
             )
         config = load_config(run, list(overrides))
         store, folder = open_store(config.workspace), report_folder(config)

@@ -1,5 +1,6 @@
 """Describes invalid settings: which setting, where it was set, what it should be."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from reprlib import Repr
@@ -7,25 +8,36 @@ from typing import Any, get_args
 
 from lipt.config.base import Section
 from lipt.config.config import Config
-from lipt.errors import did_you_mean
+from lipt.errors import UsageError, did_you_mean
 
 #: The path of a setting -> where its value was written, such as `run.yaml, line 3`.
 Places = Mapping[tuple[str, ...], str]
 
 #: Problems that are shown.
 _MOST = 5
+_ALL = "see `lipt config show` for all settings"
 _repr = Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
 
 
-def describe(details: Sequence[Any], origin: str, places: Places) -> list[str]:
+def describe(details: Sequence[Any], origin: str, places: Places) -> list[UsageError]:
     """All errors of pydantic, each with the place where the setting was set, or with `origin`."""
     found: dict[tuple[str, ...], list[Any]] = {}
     for detail in details:
         found.setdefault(_path(detail["loc"]), []).append(detail)
     shown = list(found.items())[:_MOST]
-    texts = [f"{_place(path, entries, origin, places)}: {_message(path, entries)}" for path, entries in shown]
-    return texts + ([f"and {len(found) - _MOST} more"] if len(found) > _MOST else [])
+    problems = [
+        UsageError(f"{_place(path, entries, origin, places)}: {_message(path, entries)}", _remedy(entries[0]))
+        for path, entries in shown
+    ]
+    if len(found) > _MOST:
+        problems.append(UsageError(f"and {len(found) - _MOST} more", _ALL))
+    return problems
+
+
+def _remedy(entry: Any) -> str:
+    several = entry["type"] == "value_error" and len(set(re.findall(r"[a-z_]+\.[a-z_]+", str(entry["msg"])))) > 1
+    return "change one of these settings" if several else _ALL
 
 
 def _path(loc: Sequence[str | int]) -> tuple[str, ...]:
@@ -43,13 +55,19 @@ def _path(loc: Sequence[str | int]) -> tuple[str, ...]:
 
 def _place(path: tuple[str, ...], entries: list[Any], origin: str, places: Places) -> str:
     """Where it was set; for a rule about several settings, the places of those that its message names."""
+    message = str(entries[0]["msg"])
+    named = [place for keys, place in places.items() if len(keys) > 1 and _names(message, ".".join(keys))]
+    if entries[0]["type"] == "value_error" and named:
+        return ", ".join(dict.fromkeys(named))
     for stop in range(len(path), 0, -1):
         if path[:stop] in places:
             return places[path[:stop]]
-    message = str(entries[0]["msg"])
-    within = [place for keys, place in places.items() if path and keys[: len(path)] == path]
-    named = [place for keys, place in places.items() if len(keys) > 1 and ".".join(keys) in message]
-    return ", ".join(dict.fromkeys(within[:1] or named)) or origin
+    return next((place for keys, place in places.items() if path and keys[: len(path)] == path), origin)
+
+
+def _names(message: str, setting: str) -> bool:
+    """Whether a message names a setting: `train.epochs` does not name `train.epoch`."""
+    return re.search(rf"(?<![\w.]){re.escape(setting)}(?!\w)", message) is not None
 
 
 def _message(path: tuple[str, ...], entries: list[Any]) -> str:
@@ -73,6 +91,8 @@ def _message(path: tuple[str, ...], entries: list[Any]) -> str:
         return f"{name} is {value}; it is a section, write {name}.KEY: VALUE"
     if first["type"] == "string_pattern_mismatch":
         return f"{name} is {value}; it should be {_description(path)}"
+    if first["type"] == "too_short":
+        return f"{name} is empty; it should have at least {first['ctx']['min_length']}"
     should = [str(entry["msg"]).removeprefix("Input ").partition(", unable")[0] for entry in entries]
     if not should[0].startswith("should be "):
         return f"{name}: {should[0]}"

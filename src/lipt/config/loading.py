@@ -59,9 +59,7 @@ def parse_config(document: dict[str, Any], *, origin: str = "configuration", pla
     try:
         return Config.model_validate(overlay(base, document))
     except ValidationError as error:
-        problems = describe(error.errors(include_url=False), origin, places or {})
-        remedy = "see `lipt config show` for all settings"
-        raise all_in_one([UsageError(each, remedy) for each in problems]) from None
+        raise all_in_one(describe(error.errors(include_url=False), origin, places or {})) from None
 
 
 def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
@@ -145,6 +143,10 @@ def read_settings(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(MAX_CHARACTERS + 1)
+    except IsADirectoryError:
+        raise UsageError(
+            f"{path} is a folder, not a configuration", f"lipt init writes one; --set data.source={path} names images"
+        ) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name an existing YAML file") from None
     except UnicodeDecodeError as error:

@@ -94,7 +94,10 @@ def load_sweep(path: str, overrides: Sequence[str] = ()) -> Sweep:
     document, places = read_settings(path)
     for key in document:
         if key not in ("base", "grid"):
-            raise UsageError(f"{places[key,]}: {key} is neither base nor grid", "write settings below base:")
+            raise UsageError(
+                f"{places[key,]}: {key} is neither base nor grid",
+                "a sweep has base, the path of a configuration or settings, and grid, lists of values",
+            )
     base, files = document.get("base"), [path]
     if isinstance(base, str):
         files.append(str(Path(path).parent / base))
