@@ -30,7 +30,7 @@ _NOTES = (
     "image of the subset 100 times or more. Otherwise spend them on more steps.",
 )
 #: Columns, the most important first.
-_IMPORTANCE = ("stored", "GPU hours", "gain", "steps", "read", "of them scoring")
+_IMPORTANCE = ("gain", "GPU hours", "stored", "steps", "read", "of them scoring")
 
 
 def show_advice(
@@ -63,6 +63,8 @@ def show_advice(
         print_json({"options": listed, "advice": chosen, "why": advice.why})
         return
     print_table(lambda shown: _table(found, advice, shown), _IMPORTANCE, whole=False)
+    if few := [share for share in SHARES if share not in {each.share for each in found}]:
+        print_text(f"left out: {', '.join(map(format_budget, few))}, which has fewer images than classes")
     named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
     for line in (*_NOTES, f"\nAdvice: {named}."):
         print_text(line)

@@ -44,6 +44,8 @@ RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     2000: {0.01: "+19.6 ± 2.1", 0.05: "+5.8 ± 1.2", 0.1: "+2.7 ± 1.9", 0.2: "+0.9 ± 1.6", 0.3: "+1.1 ± 1.6"},
     8000: {0.01: "+34.1 ± 1.7", 0.05: "+20.5 ± 1.5", 0.1: "+10.2 ± 0.8", 0.2: "+3.3 ± 1.4", 0.3: "+1.5 ± 1.3"},
 }
+#: The fewest steps in which a choice was worth its cost. Small data sets have shorter trainings, which nobody measured.
+_MEASURED_STEPS = 4000
 #: From this share on, theta_p's scores gained little or nothing over a random subset.
 THETA_P_PAYS_BELOW = 0.05
 
@@ -214,8 +216,10 @@ def _option(
 
 def advise(found: Sequence[Option], limits: Limits) -> Advice:
     """The option to take. A trajectory only in a long training: otherwise a single run gained more from the same FLOPs
-    as more steps in our measurements.
+    as more steps in our measurements. Without limits there is none.
     """
+    if limits == Limits():
+        return Advice(option=None, why="give what you have: --storage GB, --transfer GB, --gpu-hours H")
     fits = [each for each in found if limits.hold(each)]
     if not fits:
         least = min(found, key=lambda each: (each.stored_bytes, each.read_bytes, each.gpu_hours))
@@ -237,6 +241,8 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
                 f"the largest share that fits; the training sees each image {option.passes:,.0f} times, and in such "
                 "a training these scores were worth more than their FLOPs as more steps"
             )
+            if option.steps < _MEASURED_STEPS:
+                why += f" (measured in {_MEASURED_STEPS:,} steps and more; this one has {option.steps:,.0f})"
             return Advice(option=option, why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
     why = "the largest share that fits; scores of theta_p gained 6 points at 1 %, and little or nothing from 5 % on"

@@ -87,8 +87,14 @@ def test_a_proxy_costs_what_its_own_speed_says(path: str, tmp_path: Path, monkey
             assert each["gpu_hours"] == pytest.approx(document(str(alone))["gpu_hours"], rel=0.02), each["way"]
 
 
-def test_without_limits_all_images_are_kept_and_drawn_afresh(path: str) -> None:
-    assert advised(path)["advice"]["settings"] == settings_of("rs2", 0.3)
+def test_without_limits_there_is_no_advice(path: str) -> None:
+    without = advised(path)
+    assert without["advice"] is None
+    assert "--storage GB" in without["why"]
+
+
+def test_if_all_images_fit_they_are_kept_and_drawn_afresh(path: str) -> None:
+    assert advised(path, "--storage", "1000")["advice"]["settings"] == settings_of("rs2", 0.3)
 
 
 def test_the_advice_keeps_to_the_limits(path: str) -> None:
@@ -123,6 +129,7 @@ def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) ->
     assert long["advice"]["settings"] == settings_of("proxy", 0.051, width)
     assert long["advice"]["settings"]["score"]["proxy"] == {"width": width}
     assert "sees each image 101 times" in long["why"]
+    assert "measured in 4,000 steps and more; this one has " in long["why"]
     wider = advised(path, "--storage", str(0.1 * whole / 1e9), "--set", "train.epochs=101")
     assert wider["advice"]["settings"] == settings_of("trajectory", 0.1)  # there the proxy was not
     wide = advised(path, "--storage", str(0.2 * whole / 1e9), "--set", "train.epochs=101")
