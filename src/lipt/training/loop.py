@@ -259,7 +259,8 @@ def epoch_rows(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
     """The rows of one epoch, int64 (K,), drawn without replacement.
 
     With `size` = n or None, the epoch contains all rows in a new order. With a smaller size it is RS2 without
-    replacement (Okanovic et al. 2024, Algorithm 1): no row occurs twice until all rows have been used.
+    replacement (Okanovic et al. 2024, Algorithm 1): a pass is n // size epochs, in which no row occurs twice. If `size`
+    does not divide n, a pass leaves out n % size rows, others each time: the next pass has a new order of all n.
     """
     if size is None or size >= n:
         return permutation(n, seed, "order", epoch)

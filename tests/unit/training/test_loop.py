@@ -167,6 +167,13 @@ def test_a_fresh_draw_covers_the_pool_before_it_repeats() -> None:
     assert not torch.equal(rows[0], rows[4])
 
 
+def test_a_pass_of_fresh_draws_leaves_out_what_is_too_little_for_an_epoch() -> None:
+    rows = [epoch_rows(10, 4, seed=3, epoch=epoch) for epoch in range(20)]
+    passes = [set(torch.cat(rows[start : start + 2]).tolist()) for start in range(0, 20, 2)]
+    assert all(len(used) == 8 for used in passes)
+    assert set.union(*passes) == set(range(10))  # others each time
+
+
 def test_a_draw_of_everything_is_a_reshuffle() -> None:
     first, second = epoch_rows(50, None, 1, 0), epoch_rows(50, 50, 1, 1)
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
