@@ -1,4 +1,4 @@
-"""A small vision transformer (Dosovitskiy et al. 2021) for images from 8 to 64 pixels.
+"""A small vision transformer (Dosovitskiy et al. 2021) for images from 4 to 64 pixels.
 
 Shape legend: B batch, T patches, D width, H heads, C classes.
 """
@@ -60,10 +60,20 @@ class VisionTransformer(nn.Module):
         self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, C) of images (B, 3, height, width)."""
+        """Logits (B, C) of images (B, 3, height, width).
+
+        Raises:
+            UsageError: height or width is above 64 or no multiple of 4: the last patches would be missing.
+        """
         if max(x.shape[2:]) > _LARGEST:
             raise UsageError(
                 f"vit_small takes images of up to {_LARGEST} pixels, not {max(x.shape[2:])}", "set data.image_size"
+            )
+        if any(side % _PATCH for side in x.shape[2:]):
+            raise UsageError(
+                f"vit_small divides images into patches of {_PATCH} x {_PATCH} pixels, "
+                f"which do not fill {x.shape[3]} x {x.shape[2]}",
+                f"set data.image_size to a multiple of {_PATCH}",
             )
         patches_BDhw: Tensor = self.patches(x)
         height, width = patches_BDhw.shape[2:]

@@ -104,6 +104,13 @@ def test_an_image_that_is_too_large_for_the_vision_transformer_is_refused() -> N
         model(torch.zeros(1, 3, 8, 65))
 
 
+@pytest.mark.parametrize(("height", "width"), [(3, 3), (30, 30), (8, 6)])
+def test_an_image_that_patches_do_not_fill_is_refused(height: int, width: int) -> None:
+    model = build_model("vit_small", num_classes=4, seed=0, width=16)
+    with pytest.raises(UsageError, match=f"fill {width} x {height}\n  -> set data.image_size to a multiple of 4"):
+        model(torch.zeros(1, 3, height, width))
+
+
 def test_the_blocks_of_the_vision_transformer_are_those_of_torch() -> None:
     """torch's pre-LN encoder layer with the same weights, over the patches that are cut out one by one."""
     model = build_model("vit_small", num_classes=4, seed=0, width=32).eval()
