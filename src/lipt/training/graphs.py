@@ -21,7 +21,7 @@ Step = Callable[[Tensor, Tensor, Tensor | None, int, float | Tensor], tuple[Tens
 
 #: Batches of a size before its step is recorded: the first step makes the momentum, and libraries set themselves up.
 _BEFORE = 2
-#: At most this many sizes are recorded. Draws that are led by losses give batches of many sizes.
+#: At most this many sizes stay recorded, those used last: draws that are led by losses give other sizes in each epoch.
 _SIZES = 8
 
 
@@ -57,12 +57,15 @@ class Replayed:
         """
         given = [images, labels_P] if weights_P is None else [images, labels_P, weights_P]
         key = (images.shape, weights_P is None, size)
-        recorded = self._recorded.get(key)
+        recorded = self._recorded.pop(key, None)
         if recorded is None:
             self._seen[key] = self._seen.get(key, 0) + 1
-            if self._seen[key] <= _BEFORE or len(self._recorded) == _SIZES:
+            if self._seen[key] <= _BEFORE:
                 return step(images, labels_P, weights_P, size, rate)
-            recorded = self._recorded[key] = self._record(step, given, size)
+            if len(self._recorded) == _SIZES:
+                del self._recorded[next(iter(self._recorded))]
+            recorded = self._record(step, given, size)
+        self._recorded[key] = recorded  # the last one is the one used last
         for own, tensor in zip(recorded.inputs, given, strict=True):
             own.copy_(tensor)
         recorded.rate.fill_(rate)
