@@ -158,9 +158,9 @@ class Trainer:
         labels = images.labels_N[own].to(self.device).split(own_sizes)
         weights: Sequence[Tensor | None] = [None] * len(sizes)
         if weights_N is not None:
-            factors = 1 if factors_N is None else factors_N[own]
-            weights = (weights_N[own] * (len(weights_N) / weights_N.sum()) * factors).to(self.device).split(own_sizes)
-        elif factors_N is not None:
+            weights_N = weights_N * (len(weights_N) / weights_N.sum())
+            factors_N = weights_N if factors_N is None else weights_N * factors_N
+        if factors_N is not None:
             weights = factors_N[own].to(self.device).split(own_sizes)
         recorders = [recorder for recorder in (dynamics, draws) if recorder is not None]
         totals_2 = torch.zeros(2, device=self.device)
