@@ -107,7 +107,7 @@ def test_replayed_steps_apply_the_weights_of_their_own_images() -> None:
 
 def test_replayed_steps_take_batches_of_any_size() -> None:
     """InfoBatch draws another number of images in each epoch."""
-    recipe = replace(RECIPE, epochs=4, steps=30, lr=1e-3, short_epochs=True)
+    recipe = replace(RECIPE, epochs=4, steps=30, lr=1e-3)
     found = []
     for replayed in (True, False):
         trainer = trainer_of(recipe, replayed=replayed)

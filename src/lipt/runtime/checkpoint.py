@@ -45,8 +45,8 @@ def resumable(
         _restore(data, attempt, trainer, dynamics, restore_extra)
         if ranks.rank == 0:
             done, recipe = trainer.progress, trainer.recipe
-            steps = f" ({done.steps:,} of {recipe.steps:,} steps)" if recipe.steps and recipe.short_epochs else ""
-            after = f"{_epoch(trainer, done.epoch)}{steps}"
+            steps = "" if _knows_epochs(attempt, trainer) else f" ({done.steps:,} of {recipe.steps:,} steps)"
+            after = f"{_epoch(attempt, trainer, done.epoch)}{steps}"
             attempt.reporter.say(f"{attempt.label:<16}  continues after {after}, from its checkpoint")
     if os.environ.get("LOCAL_RANK", "0") == "0":  # in each pod: its progress shows that it does not hang
         follow(attempt, trainer)
@@ -87,15 +87,19 @@ def follow(attempt: Attempt, trainer: Trainer) -> None:
     def advance(done: int, total: int) -> None:
         progress = seen.progress
         loss = f", loss {progress.loss[-1]:.3f}" if progress.loss else ""
-        attempt.shows(f"images, {_epoch(seen, progress.epoch + 1)}{loss}")(done, total)
+        attempt.shows(f"images, {_epoch(attempt, seen, progress.epoch + 1)}{loss}")(done, total)
 
     trainer.advance = advance
 
 
-def _epoch(trainer: Trainer, epoch: int) -> str:
-    """An epoch of all epochs, if their number is known: it may depend on losses of later epochs."""
-    recipe = trainer.recipe
-    return f"epoch {epoch}" if recipe.steps and recipe.short_epochs else f"epoch {epoch} of {recipe.epochs}"
+def _epoch(attempt: Attempt, trainer: Trainer, epoch: int) -> str:
+    """An epoch of all epochs, if their number is known."""
+    return f"epoch {epoch} of {trainer.recipe.epochs}" if _knows_epochs(attempt, trainer) else f"epoch {epoch}"
+
+
+def _knows_epochs(attempt: Attempt, trainer: Trainer) -> bool:
+    """Whether the number of epochs is known: InfoBatch leaves out images, so `steps` may take more epochs."""
+    return trainer.recipe.steps is None or attempt.ctx.config.train.draw != "infobatch"
 
 
 def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:

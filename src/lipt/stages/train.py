@@ -109,7 +109,6 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         epoch_size=round(drawn / settings.top_share) if drawn and settings.draw == "ordered" else drawn,
         precision=ctx.precision,
         raptr=raptr_schedule(settings.raptr),
-        short_epochs=settings.draw == "infobatch",
     )
     trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=processes.ranks)
 

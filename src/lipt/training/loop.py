@@ -53,8 +53,6 @@ class Recipe:
     precision: Precision = "fp32"
     raptr: RaptrSchedule | None = None
     """Train random subnetworks; None = the full network."""
-    short_epochs: bool = False
-    """Whether draws that are led by losses leave out images, so that `steps` may take more than `epochs`."""
 
     def lr_at(self, progress: float) -> float:
         """Learning rate after the share `progress` of all steps; cosine from `lr` to 0."""
