@@ -94,11 +94,13 @@ def _reduction(box: Box, side: int) -> int:
 def _decode_jpeg(data: bytes, width: int, height: int, box: Box, by: int) -> Pixels:
     """The same pixels as Pillow, in 3/4 of its time and in parallel threads; rows below the box may be missing."""
     rows = min(height, box.top + box.height + _MARGIN)
+    shown = _first_rows(data, rows)
     pixels_HW3: Pixels = simplejpeg.decode_jpeg(
-        _first_rows(data, rows),
+        shown,
         "RGB",
+        # The smallest of libjpeg's scales is used, eighths, that gives both: too few rows would allow another one.
         min_width=math.ceil(width / by),
-        min_height=math.ceil(rows / by),
+        min_height=math.ceil((height if shown is data else rows) / by),
         strict=False,  # as for Pillow, superfluous bytes are no error
     )
     return pixels_HW3

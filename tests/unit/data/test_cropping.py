@@ -145,6 +145,15 @@ def test_the_rows_below_a_box_do_not_change_it(subsampling: int, restarts: int) 
     raise AssertionError("no square box")
 
 
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize(("width", "height"), [(7, 100), (5, 60), (7, 7)])
+def test_crops_of_narrow_images_come_from_their_place(width: int, height: int, progressive: bool) -> None:
+    """Their width is the same at 7/8 of the size, so only the height tells at which size they must be decoded."""
+    data = saved(photograph(width, height), progressive=progressive)
+    for seed in range(20):
+        assert difference(decode_crop(data, "x", 16, seed), naive(data, 16, seed)).max() <= 1
+
+
 @pytest.mark.parametrize(("width", "height"), [(1000, 10), (10, 1000), (1, 1), (2, 3), (8, 8)])
 def test_boxes_lie_in_the_image(width: int, height: int) -> None:
     data = saved(photograph(width, height))
