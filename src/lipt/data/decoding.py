@@ -169,8 +169,11 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     if not deep:
         raise ValueError(f"32-bit pixels (mode {image.mode}) have no fixed range: convert the image to 8 or 16 bits")
     values_HW = np.asarray(image).astype(np.uint16)
-    bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]  # a TIFF may have 12
+    tags = getattr(image, "tag_v2", {})
+    bits = tags.get(ExifTags.Base.BitsPerSample, (16,))[0]  # a TIFF may have 12
     grey_HW = (values_HW >> (bits - 8)).astype(np.uint8)
+    if tags.get(ExifTags.Base.PhotometricInterpretation) == 0:  # 0 is white: Pillow turns only 8 bits round
+        grey_HW = 255 - grey_HW
     grey_HW[values_HW == image.info.get("transparency", -1)] = 255
     return Image.fromarray(grey_HW)
 

@@ -100,6 +100,16 @@ def test_transparent_value_of_16_bits() -> None:
     assert np.array_equal(meaning(data)[:, :, 0], expected)
 
 
+@pytest.mark.parametrize("deep", [False, True], ids=["8 bits", "16 bits"])
+def test_a_tiff_in_which_0_is_white_is_no_negative(deep: bool) -> None:
+    grey = (GREY_16 >> 8).astype(np.uint8)
+    plain = saved(Image.fromarray(GREY_16 if deep else grey), "TIFF")
+    tag = struct.pack("<HHIH", 262, 3, 1, 1)
+    assert plain.count(tag) == 1
+    turned = plain.replace(tag, struct.pack("<HHIH", 262, 3, 1, 0))
+    assert np.array_equal(meaning(turned), np.dstack([255 - grey] * 3))
+
+
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_pixels_without_a_range_are_refused(mode: str) -> None:
     data = saved(Image.fromarray(GREY_16).convert("I").convert(mode), "TIFF")
