@@ -16,6 +16,7 @@ from lipt.errors import RunError
 
 _THREADS = 8  # at most
 _BATCH = 32  # samples per decoding task: enough to outweigh the cost of starting a task
+_THIN = 4  # longer side by shorter side; a thinner image is never enlarged whole
 _SMALL = 4096  # bytes of a file; for smaller ones threads wait for Python's lock, and eight take twice as long as one
 
 
@@ -107,6 +108,11 @@ def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
 
 def _fit(image: Image.Image, side: int) -> Image.Image:
     """Shorter side to `side`, then the central square."""
+    short = min(image.size)
+    if short < side and max(image.size) > _THIN * short:
+        # The same within half a pixel. Enlarged whole, an image of 1 x 60,000 pixels would take gigabytes.
+        left, top = (image.width - short) / 2, (image.height - short) / 2
+        return image.resize((side, side), Image.Resampling.BILINEAR, box=(left, top, left + short, top + short))
     image = resize_shorter(image, side)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     return image.crop((left, top, left + side, top + side))

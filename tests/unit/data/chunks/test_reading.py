@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lipt.data.chunks import Dataset, SampleRanges, decode_image, read_samples
+from lipt.data.chunks import Dataset, Sample, SampleRanges, decode_image, fitted, read_samples
 from lipt.errors import RunError
 from tests.unit.data.chunks.helpers import Memory, Noise, load_images, write
 
@@ -120,3 +121,31 @@ def test_sizes_are_brought_to_one() -> None:
     assert images_NCHW.shape == (8, 3, 8, 8)
     centre = images_NCHW[:, 0, :, 3:5].float().mean(dim=(1, 2))
     assert (centre - 127.5).abs().max() < 20  # centre crop: the middle of the ramp stays in the middle
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(1, 3000), (3000, 1), (7, 64), (65, 7), (9, 36), (8, 8), (40, 300), (20, 14)]
+)
+def test_an_image_is_fitted_as_if_it_were_resized_whole(
+    width: int, height: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a thin one is not: enlarged, it would take gigabytes."""
+    side, sizes, resize = 32, [], Image.Image.resize
+    ramp_HW = np.add.outer(np.linspace(0, 127, height), np.linspace(0, 127, width))
+    pixels = np.repeat(ramp_HW[..., None], 3, 2).astype(np.uint8)
+    scale = side / min(width, height)
+    whole = Image.fromarray(pixels).resize((round(width * scale), round(height * scale)), Image.Resampling.BILINEAR)
+    left, top = (whole.width - side) // 2, (whole.height - side) // 2
+    expected = np.array(whole.crop((left, top, left + side, top + side)), np.int16)
+
+    def noted(image: Image.Image, size: tuple[int, int], *given: Any, **named: Any) -> Image.Image:
+        sizes.append(size)
+        return resize(image, size, *given, **named)
+
+    monkeypatch.setattr(Image.Image, "resize", noted)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    found = fitted(side)(Sample(0, 0, file.getvalue(), "png"), "x").permute(1, 2, 0).numpy()
+    is_thin = max(width, height) > 4 * min(width, height) and min(width, height) < side
+    assert sizes == [(side, side) if is_thin else whole.size]
+    assert np.abs(found - expected).max() <= is_thin  # the others bit for bit
