@@ -265,14 +265,24 @@ def test_as_many_processes_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         count_processes(tiny_context(tmp_path, {"device": "cuda", "processes": 9}), 64)
 
 
-def test_no_more_processes_than_images_in_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """12 images in batches of 8 are two batches of 6: eight GPUs could not share them."""
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [({}, 6), ({"epoch_fraction": 5 / 1294}, 5), ({"draw": "infobatch"}, 2)],
+    ids=["whole", "drawn", "infobatch"],
+)
+def test_no_more_processes_than_images_in_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], most: int
+) -> None:
+    """12 images in batches of 8 are two batches of 6: eight GPUs could not share them. InfoBatch may leave two."""
     asked: list[int] = []
     monkeypatch.setattr(parent, "count_processes", lambda _ctx, at_most: asked.append(at_most) or 1)
-    changes = {"select": {"algorithm": "random", "fraction": 12 / 1294}, "train": {"epochs": 1, "batch_size": 8}}
+    changes = {
+        "select": {"algorithm": "random", "fraction": 12 / 1294},
+        "train": {"epochs": 1, "batch_size": 8} | settings,
+    }
     ctx = tiny_context(tmp_path, changes)
     dataset = ingest(ctx).make()
     subset = select(ctx, dataset, ()).make()
     assert subset.summary["count"] == 12
     train(ctx, dataset, subset).make()
-    assert asked == [6]
+    assert asked == [most]

@@ -36,11 +36,12 @@ def race(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | No
     def body(attempt: Attempt) -> dict[str, Any]:
         data = open_dataset(attempt, dataset)
         _, candidates = split_positions(ctx, data)
-        whole = steps_of(ctx.config.train, len(candidates), int(subset.summary["count"]))
+        sizes = ctx.config.train, len(candidates), int(subset.summary["count"])
+        whole = steps_of(*sizes)
         length = {"steps": max(1, round(share * whole)), "reselect_every": 0}
         short = replace(ctx, config=override(ctx.config, {"train": length}))
         inputs = {"dataset": dataset, "subset": subset, "start": start}
-        trained = run_together(short, attempt, fit, inputs, batch_size=smallest_batch(ctx.config.train, subset))
+        trained = run_together(short, attempt, fit, inputs, batch_size=smallest_batch(*sizes))
         return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}
 
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, share=share) | {

@@ -16,7 +16,7 @@ from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of
 from lipt.runtime.checkpoint import resumable
-from lipt.runtime.dataset import images_of, open_dataset, split_positions, training_images
+from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions, training_images
 from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, read_weights, standard_augment
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
@@ -54,7 +54,8 @@ def train(
     inputs |= {f"{_RECORDED}{number}": model for number, model in enumerate(recorded)}
 
     def body(attempt: Attempt) -> dict[str, Any]:
-        return run_together(ctx, attempt, fit, inputs, batch_size=smallest_batch(settings, subset))
+        smallest = smallest_batch(settings, count_candidates(ctx, dataset), int(subset.summary["count"]))
+        return run_together(ctx, attempt, fit, inputs, batch_size=smallest)
 
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision) | {
         "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"}),
@@ -65,14 +66,19 @@ def train(
     return Stage(ctx=ctx, name="train", settings=chosen, inputs=given, body=body, label=label)
 
 
-def smallest_batch(settings: Train, subset: Artifact) -> int:
-    """The fewest images of a step in an epoch on the whole subset: more processes cannot share it."""
-    return batch_sizes(int(subset.summary["count"]), settings.batch_size)[-1]
+def smallest_batch(settings: Train, candidates: int, kept: int) -> int:
+    """The fewest images of a step on a subset of `kept` samples: more processes cannot share it."""
+    sizes = epoch_batches(settings, candidates, kept)
+    if settings.draw != "infobatch":
+        return sizes[-1]
+    # What stays of a draw may be one image more than a batch: two halves.
+    fewest = InfoBatch.fewest(sum(sizes), settings.prune_probability)
+    return min(sizes[-1], fewest, (settings.batch_size + 1) // 2)
 
 
-def steps_per_epoch(settings: Train, candidates: int, kept: int) -> int:
-    """Optimiser steps of one epoch on a subset of `kept` samples."""
-    return len(batch_sizes(min(_drawn(settings, candidates) or kept, kept), settings.batch_size))
+def epoch_batches(settings: Train, candidates: int, kept: int) -> list[int]:
+    """Images in each step of one epoch on a subset of `kept` samples, before draws leave out any by their losses."""
+    return batch_sizes(min(_drawn(settings, candidates) or kept, kept), settings.batch_size)
 
 
 def _drawn(settings: Train, candidates: int) -> int | None:
@@ -82,7 +88,7 @@ def _drawn(settings: Train, candidates: int) -> int | None:
 
 def steps_of(settings: Train, candidates: int, kept: int) -> int:
     """Optimiser steps of the whole training on a subset of `kept` samples."""
-    return settings.steps or settings.epochs * steps_per_epoch(settings, candidates, kept)
+    return settings.steps or settings.epochs * len(epoch_batches(settings, candidates, kept))
 
 
 def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup) -> Summary:
@@ -97,7 +103,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     model = new_model(ctx, len(data.manifest.classes), seed, read_weights(attempt, start) if start else None)
     stored = read_subset(attempt, subset)
     kept = len(stored.positions_K)
-    drawn, per_epoch = _drawn(settings, len(candidates)), steps_per_epoch(settings, len(candidates), kept)
+    drawn, per_epoch = _drawn(settings, len(candidates)), len(epoch_batches(settings, len(candidates), kept))
     draws = _draws(ctx, attempt, inputs, rows_of(candidates, stored.positions_K), drawn)
     recipe = Recipe(
         epochs=settings.epochs if settings.steps is None else math.ceil(settings.steps / per_epoch),

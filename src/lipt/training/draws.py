@@ -8,6 +8,7 @@ Shape legend: N samples of the set, S samples drawn uniformly for an epoch, K of
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -63,6 +64,12 @@ class InfoBatch(LossDraws):
     def __init__(self, loss_N: Tensor, *, probability: float) -> None:
         super().__init__(loss_N)
         self.probability = probability
+
+    @staticmethod
+    def fewest(drawn: int, probability: float) -> int:
+        """How many of `drawn` samples stay at least: six standard deviations below the mean, were all losses low."""
+        mean = drawn * (1 - probability)
+        return min(drawn, max(2, math.floor(mean - 6 * math.sqrt(mean * probability))))
 
     def of_epoch(self, rows_S: Tensor, *, done: float, seed: int, epoch: int) -> tuple[Tensor, Tensor | None]:
         if done >= PRUNED_UNTIL:

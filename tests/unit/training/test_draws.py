@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from lipt.config import Train
 from lipt.data.augmentation import no_augmentation, normalise
 from lipt.rng import uniform
+from lipt.stages.train import smallest_batch
 from lipt.training.draws import PRUNED_UNTIL, InfoBatch, LossDraws, Ordered, losses
 from lipt.training.dynamics import observe
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, epoch_rows, train
+from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import Smooth, blocks
 
@@ -69,6 +71,19 @@ def test_an_epoch_of_infobatch_has_two_images_or_more() -> None:
     draws, rows_S = InfoBatch(torch.tensor([0.1, 0.2, 0.3, 5.0]), probability=0.5), torch.tensor([1, 0, 2])
     sizes = {len(draws.of_epoch(rows_S, done=0.5, seed=1, epoch=epoch)[0]) for epoch in range(50)}
     assert sizes == {2, 3}
+
+
+@pytest.mark.parametrize("r", [0.02, 0.5, 0.9])
+@pytest.mark.parametrize("drawn", [1, 3, 20, 64, 300])
+def test_processes_can_share_the_smallest_batch_of_infobatch(drawn: int, r: float) -> None:
+    """With one exception all losses are below the mean, so as many samples are left out as can be."""
+    loss_N = torch.zeros(drawn)
+    loss_N[0] = 1
+    draws, settings = InfoBatch(loss_N, probability=r), Train(draw="infobatch", prune_probability=r, batch_size=32)
+    kept = [len(draws.of_epoch(torch.arange(drawn), done=0, seed=1, epoch=epoch)[0]) for epoch in range(300)]
+    at_most = smallest_batch(settings, 1000, drawn)
+    assert 1 <= at_most <= min(batch_sizes(count, 32)[-1] for count in kept)
+    assert drawn < 300 or r > 0.5 or at_most == 16  # not fewer than needed
 
 
 @pytest.mark.parametrize("r", [0.3, 0.5, 0.8])
