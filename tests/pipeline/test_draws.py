@@ -19,7 +19,7 @@ from lipt.runtime.context import Context
 from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.stages.initialise import DYNAMICS
 from lipt.stages.select import read_subset
-from lipt.stages.train import rows_of
+from lipt.stages.train import rows_of, train
 from lipt.training.draws import LossDraws
 from lipt.training.tensor_files import unpack
 from tests.tiny import digests, tiny_context
@@ -158,3 +158,21 @@ def test_the_report_names_the_draw(folder: Path) -> None:
     pages = "".join(path.read_text() for path in folder.rglob("report.html"))
     assert "20 % (ordered)" in pages
     assert "up to 30 % (infobatch)" in pages
+
+
+def test_the_trainings_of_a_race_have_the_first_losses_of_the_main_training(tmp_path: Path) -> None:
+    """They predict it. So one of 10 of 20 steps is a training of 10 steps, bit by bit."""
+    race = {"contestants": [], "rounds": [0.5]}
+    changes = FROM_SCORES | {"select": {"algorithm": "ccs", "fraction": 0.3, "race": race}}
+    changes |= {"train": {"draw": "infobatch", "first_losses": "trajectory", "steps": 20}}
+    outcome = run(tiny_context(tmp_path, changes))
+    recorded = {each.ref for each in outcome.prepared.initial}
+    assert len(recorded) == 2
+    assert len(outcome.race) == 2
+    assert all(recorded <= set(each.inputs) for each in (*outcome.race.values(), outcome.trained.model))
+    ctx = tiny_context(tmp_path, changes | {"train": changes["train"] | {"steps": 10}})
+    subsets = {each.ref: each for each in (outcome.subset, *outcome.losers)}
+    for raced in outcome.race.values():
+        (subset,) = (subsets[ref] for ref in raced.inputs if ref in subsets)
+        alone = train(ctx, outcome.prepared.dataset, subset, None, outcome.prepared.initial).make()
+        assert alone.files == raced.files

@@ -179,12 +179,14 @@ def score_and_select(
     """
     scoring = Scoring.of(ctx, prepared, merged)
     scores = _all(scoring.run(ctx, range(scoring.blocks)))
-    return Race.of(ctx, prepared.dataset, scores, scoring.start).run(race_elsewhere)
+    return Race.of(ctx, prepared.dataset, scores, *scoring.start).run(race_elsewhere)
 
 
-def start_of(config: Config, prepared: Prepared, merged: Artifact | None) -> Artifact | None:
-    """The model from which the main training starts: theta_p, or the first that arrived; None: random weights."""
-    return (merged or prepared.initial[0]) if config.train.start == "continue" else None
+def start_of(config: Config, prepared: Prepared, merged: Artifact | None) -> tuple[Artifact | None, Sequence[Artifact]]:
+    """The model from which the main training starts: theta_p, or the first that arrived; None: random weights. And the
+    models whose trajectories give its first losses."""
+    start = (merged or prepared.initial[0]) if config.train.start == "continue" else None
+    return start, prepared.initial if config.train.first_losses == "trajectory" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,13 +199,13 @@ class Scoring:
     """theta_*, if the models are jigsaws."""
     blocks: int
     """Number of blocks; each is scored into one artifact."""
-    start: Artifact | None
-    """The model from which the trainings of a race start."""
+    start: tuple[Artifact | None, Sequence[Artifact]]
+    """What the trainings of a race start from, as `start_of` says."""
 
     @classmethod
     def of(cls, ctx: Context, prepared: Prepared, merged: Artifact | None) -> Scoring:
         """The scoring of a run; 0 blocks without models."""
-        start = start_of(ctx.config, prepared, merged) if ctx.config.select.race else None
+        start = start_of(ctx.config, prepared, merged) if ctx.config.select.race else (None, ())
         if not needs_models(ctx.config):  # they only give the first losses, or the start of the main training
             return cls(dataset=prepared.dataset, models=(), base=None, blocks=0, start=start)
         models, base = [merged] if merged is not None else list(prepared.initial), None
@@ -218,7 +220,7 @@ class Scoring:
 
     def race(self, ctx: Context) -> Race:
         """The race on the scores."""
-        return Race.of(ctx, self.dataset, self.made(ctx), self.start)
+        return Race.of(ctx, self.dataset, self.made(ctx), *self.start)
 
     def made(self, ctx: Context) -> tuple[Artifact, ...]:
         """The scores of all blocks; on a dry run they may be only planned."""
@@ -250,9 +252,7 @@ def train_and_evaluate(
         contest = scoring.race(ctx)
         scores, race, losers = scoring.made(ctx), contest.trainings(), contest.losers(subset)
     ctx = of_winner(ctx, subset)
-    start = start_of(ctx.config, prepared, merged)
-    recorded = prepared.initial if ctx.config.train.first_losses == "trajectory" else ()
-    model = train(ctx, prepared.dataset, subset, start, recorded).make()
+    model = train(ctx, prepared.dataset, subset, *start_of(ctx.config, prepared, merged)).make()
     return Outcome(
         config=ctx.config,
         prepared=prepared,

@@ -32,16 +32,25 @@ class Race:
     """The selection of each contestant."""
     start: Artifact | None
     """The model from which the main training starts (`train.start: continue`)."""
+    recorded: Sequence[Artifact]
+    """The models whose trajectories give its first losses (`train.first_losses`)."""
 
     @classmethod
-    def of(cls, ctx: Context, dataset: Artifact, scores: Sequence[Artifact], start: Artifact | None) -> Race:
+    def of(
+        cls,
+        ctx: Context,
+        dataset: Artifact,
+        scores: Sequence[Artifact],
+        start: Artifact | None,
+        recorded: Sequence[Artifact],
+    ) -> Race:
         """The race on these scores."""
         selections = []
         for config in contestants(ctx.config):
             needs = needs_of(config)
             read = scores if needs.outputs or needs.trajectory else []
             selections.append(select(replace(ctx, config=config), dataset, read))
-        return cls(ctx=ctx, dataset=dataset, selections=selections, start=start)
+        return cls(ctx=ctx, dataset=dataset, selections=selections, start=start, recorded=recorded)
 
     @property
     def rounds(self) -> list[float]:
@@ -57,8 +66,8 @@ class Race:
         """A training of the race, by index of `stages.race`."""
         return race(self.ctx, *self._inputs(index), index=index)
 
-    def _inputs(self, index: int) -> tuple[Artifact, Artifact, Artifact | None]:
-        return self.dataset, self.subsets[index % len(self.subsets)], self.start
+    def _inputs(self, index: int) -> tuple[Artifact, Artifact, Artifact | None, Sequence[Artifact]]:
+        return self.dataset, self.subsets[index % len(self.subsets)], self.start, self.recorded
 
     def run(self, elsewhere: Elsewhere = nowhere) -> Artifact:
         """Select for every contestant, run all rounds, and return the winner's subset.
@@ -117,7 +126,7 @@ class Race:
 
     def _trained(self, index: int, subset: Artifact | None) -> Artifact | None:
         """The training of an index; None if it is not finished."""
-        return subset and self._made(race(self.ctx, self.dataset, subset, self.start, index=index))
+        return subset and self._made(race(self.ctx, self.dataset, subset, self.start, self.recorded, index=index))
 
     def _made(self, stage: Stage) -> Artifact | None:
         """The finished artifact; None if there is none. On a dry run it may be only planned."""

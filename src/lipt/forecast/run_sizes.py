@@ -99,6 +99,11 @@ class RunSizes:
         return self.config.score.trajectories * EPOCH_BYTES * self.config.score.epochs
 
     @cached_property
+    def first_loss_bytes(self) -> float:
+        """Bytes that a training reads for its first losses."""
+        return (self.config.train.first_losses == "trajectory") * self.trajectory_bytes * self.data.candidates
+
+    @cached_property
     def output_bytes(self) -> float:
         """Bytes of the stored outputs of one image; 0 if the algorithm reads none."""
         settings, classes = self.config.score, self.data.classes

@@ -230,7 +230,7 @@ class _Run(RunSizes):
             flops=share * main.flops + self.validation * self.net.forward,
             steps=share * main.steps + self.validation / _FORWARD_BATCH,
             decoded=(share if main.streams or main.crops else 1) * main.decoded + self.validation,
-            read={"data": read, "other": self.subset_bytes, "model": self.net.file_bytes},
+            read={"data": read, "other": self.subset_bytes + self.first_loss_bytes, "model": self.net.file_bytes},
             checkpoints=math.ceil(share * main.checkpoints),
         )
 
@@ -258,7 +258,6 @@ class _Run(RunSizes):
         seen = [images if self.streams_training(source) else source for source in sources]
         looked = sum(seen) / runs + again * self.streams_training(sources[0])
         held = max(map(self.training_memory, sources))
-        losses = (settings.first_losses == "trajectory") * self.trajectory_bytes * candidates
         # One request for each image without a selected neighbour.
         alone = [
             count * min(1.0, 1 - source / candidates + 1 / RUN_IMAGES)
@@ -274,7 +273,7 @@ class _Run(RunSizes):
             gradient_bytes=self.net.state_bytes,
             flops=images * self.net.both - saved + forwarded * self.net.forward,
             steps=steps,
-            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes + losses / runs},
+            read={"data": looked * self.data.span_bytes, "other": self.subset_bytes + self.first_loss_bytes / runs},
             written={"model": self.net.file_bytes},
             requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},

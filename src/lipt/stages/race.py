@@ -3,6 +3,7 @@
 Successive halving (Jamieson & Talwalkar, AISTATS 2016) over selections instead of hyper-parameters.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +14,21 @@ from lipt.runtime.algorithm import contestants
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
 from lipt.runtime.processes.parent import run_together
-from lipt.stages.train import fit, smallest_batch, steps_of
+from lipt.stages.train import fit, inputs_of, smallest_batch, steps_of
 from lipt.training.forward import accuracies
 from lipt.training.networks import on_device, train_flops_per_image
 from lipt.training.tensor_files import unpack
 
 
-def race(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | None = None, *, index: int = 0) -> Stage:
+def race(
+    ctx: Context,
+    dataset: Artifact,
+    subset: Artifact,
+    start: Artifact | None = None,
+    recorded: Sequence[Artifact] = (),
+    *,
+    index: int = 0,
+) -> Stage:
     """Train on the subset of contestant `index` modulo the number of contestants, in round `index` divided by it.
 
     The learning rate goes through its whole schedule in the steps of the round. The summary holds the accuracy on the
@@ -27,6 +36,7 @@ def race(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | No
 
     Args:
         start: the model whose weights the training starts from, as the main training does; None: random weights.
+        recorded: the models whose trajectories give the first losses, as those of the main training.
     """
     settings, field = ctx.config.select.race, contestants(ctx.config)
     assert settings is not None
@@ -40,14 +50,14 @@ def race(ctx: Context, dataset: Artifact, subset: Artifact, start: Artifact | No
         whole = steps_of(*sizes)
         length = {"steps": max(1, round(share * whole)), "reselect_every": 0}
         short = replace(ctx, config=override(ctx.config, {"train": length}))
-        inputs = {"dataset": dataset, "subset": subset, "start": start}
+        inputs = inputs_of(dataset, subset, start, recorded)
         trained = run_together(short, attempt, fit, inputs, batch_size=smallest_batch(*sizes))
         return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}
 
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, share=share) | {
         "train": ctx.config.train.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"})
     }
-    given, label = [dataset, subset, *([start] if start else [])], f"race {name}, {share:.0%}"
+    given, label = [dataset, subset, *([start] if start else []), *recorded], f"race {name}, {share:.0%}"
     return Stage(ctx=ctx, name="race", settings=chosen, inputs=given, body=body, label=label)
 
 

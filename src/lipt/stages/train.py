@@ -50,11 +50,10 @@ def train(
         recorded: the models whose trajectories give the first losses (`train.first_losses`).
     """
     settings = ctx.config.train
-    inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
-    inputs |= {f"{_RECORDED}{number}": model for number, model in enumerate(recorded)}
 
     def body(attempt: Attempt) -> dict[str, Any]:
         smallest = smallest_batch(settings, count_candidates(ctx, dataset), int(subset.summary["count"]))
+        inputs = inputs_of(dataset, subset, start, recorded)
         return run_together(ctx, attempt, fit, inputs, batch_size=smallest)
 
     chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision) | {
@@ -64,6 +63,12 @@ def train(
     given = [dataset, subset, *([start] if start else []), *recorded]
     label = f"train {subset.settings['select']['algorithm']}"
     return Stage(ctx=ctx, name="train", settings=chosen, inputs=given, body=body, label=label)
+
+
+def inputs_of(dataset: Artifact, subset: Artifact, start: Artifact | None, recorded: Sequence[Artifact]) -> Inputs:
+    """The inputs of `fit`: those of `train`."""
+    inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
+    return inputs | {f"{_RECORDED}{number}": model for number, model in enumerate(recorded)}
 
 
 def smallest_batch(settings: Train, candidates: int, kept: int) -> int:
