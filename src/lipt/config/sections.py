@@ -50,8 +50,9 @@ class Data(Section):
     """Also ingest every image with its shorter side at most this many pixels. A `score.proxy` with an `image_size`
     then reads these files instead of the images. null: no thumbnails."""
     resident_mb: float = Field(4096.0, ge=0)
-    """Image sets up to this decoded size are held in memory; larger ones are streamed from the store. With
-    `crop: resized`, training images are held as files, if the files have at most this size."""
+    """Image sets up to this decoded size are held in memory; larger ones are streamed from the store, and about this
+    much of them is decoded at once (at most 4,096 images twice). With `crop: resized`, training images are held as
+    files, if the files have at most this size."""
 
     @model_validator(mode="after")
     def _crops_have_a_size(self) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,14 +17,22 @@ from lipt.data.shards import Positions
 from lipt.rng import derive, permutation
 
 # A streamed epoch reads runs of neighbouring samples (one range request each) in random order. It decodes a group of
-# runs at once, and shuffles the samples of the group. (samples of a run, runs of a group), without and with crops:
+# runs at once, and shuffles the samples of the group. (samples, runs) of a group at most, without and with crops:
 # a group of photographs, decoded to 224 px, takes 154 MB, and a run of 110 kB each 3.5 MB.
-_RUNS = {False: (256, 16), True: (32, 32)}
+_GROUPS = {False: (4096, 16), True: (1024, 32)}
+_FREE = 64e6  # bytes that a group may always take: little beside what the process takes without images
 
 
-def group_size(*, crops: bool) -> int:
-    """Number of samples that a streamed epoch decodes at once."""
-    return math.prod(_RUNS[crops])
+def group_size(side: int, resident_bytes: float, *, crops: bool) -> int:
+    """Number of samples that a streamed epoch decodes at once, unless one batch is larger.
+
+    Two groups are in memory at the same time. They take at most `resident_bytes`, but a group may always take 64 MB.
+    The order of an epoch depends on this number, so it depends on nothing else.
+
+    Args:
+        side: of a decoded image, in pixels.
+    """
+    return max(1, min(_GROUPS[crops][0], int(max(resident_bytes / 2, _FREE) // (3 * side * side))))
 
 
 class ImageSet(Protocol):
@@ -91,6 +98,8 @@ class StreamedImages:
     image_size: int | None
     crops: Crops | None = None
     """Decode crops instead of whole images (`data.crop: resized`)."""
+    group: int | None = None
+    """Samples that are decoded at once, as `group_size` says; None: as many as without a limit of memory."""
     held: Mapping[int, Sample] | None = None
     """The image files by position, if they are held in memory; None: they are read from the store at each use."""
 
@@ -98,10 +107,13 @@ class StreamedImages:
         return len(self.positions_N)
 
     def epoch_order(self, rows_K: Tensor, seed: int) -> Tensor:
-        """Runs of neighbours in random order, shuffled within groups: 16 runs of 256, or 32 of 32 with crops."""
+        """Runs of neighbours in random order, shuffled within groups: 16 runs of 256, or 32 of 32 with crops; shorter
+        ones if the images are so large that a group has fewer samples."""
         neighbours = rows_K[torch.from_numpy(np.argsort(self.positions_N[rows_K.numpy()], kind="stable"))]
-        run, runs_per_group = _RUNS[self.crops is not None]
-        runs = list(neighbours.split(run))
+        most, runs_per_group = _GROUPS[self.crops is not None]
+        group_samples = self.group or most
+        runs_per_group = min(runs_per_group, group_samples)
+        runs = list(neighbours.split(group_samples // runs_per_group))
         shuffled = [runs[index] for index in permutation(len(runs), seed, "runs").tolist()]
         groups = [
             torch.cat(shuffled[start : start + runs_per_group]) for start in range(0, len(shuffled), runs_per_group)
@@ -109,7 +121,7 @@ class StreamedImages:
         return torch.cat([group[permutation(len(group), seed, "group", index)] for index, group in enumerate(groups)])
 
     def batches(self, rows_K: Tensor, sizes: Sequence[int], seed: int | None = None) -> Iterator[Tensor]:
-        groups = _grouped(list(rows_K.split(list(sizes))), group_size(crops=self.crops is not None))
+        groups = _grouped(list(rows_K.split(list(sizes))), self.group or _GROUPS[self.crops is not None][0])
         with ThreadPoolExecutor(1) as ahead:
             pending = ahead.submit(self._load, groups[0], seed)
             for following in [*groups[1:], None]:
@@ -154,12 +166,24 @@ class StreamedImages:
 
 
 def stream(
-    dataset: Dataset, split: str, positions: Positions, *, image_size: int | None, crops: Crops | None
+    dataset: Dataset,
+    split: str,
+    positions: Positions,
+    *,
+    image_size: int | None,
+    crops: Crops | None,
+    group: int | None = None,
 ) -> StreamedImages:
     """The images at `positions` of a split, read from the store at each use."""
     labels_N = torch.from_numpy(dataset.index(split).label[positions].astype(np.int64))
     return StreamedImages(
-        dataset=dataset, split=split, positions_N=positions, labels_N=labels_N, image_size=image_size, crops=crops
+        dataset=dataset,
+        split=split,
+        positions_N=positions,
+        labels_N=labels_N,
+        image_size=image_size,
+        crops=crops,
+        group=group,
     )
 
 
@@ -183,7 +207,7 @@ def open_images(
     streamed = stream(dataset, split, positions, image_size=image_size, crops=crops)
     side = image_size or _side(streamed)
     if len(positions) * 3 * side * side > resident_bytes:
-        return streamed
+        return replace(streamed, group=group_size(side, resident_bytes, crops=crops is not None))
     return ResidentImages(images_NCHW=load(streamed), labels_N=streamed.labels_N)
 
 
@@ -204,11 +228,12 @@ def _side(images: StreamedImages) -> int:
     return max(image_shape(images)[1:])
 
 
-def _grouped(parts: list[Tensor], least: int) -> list[list[Tensor]]:
-    """Divides consecutive batches into groups of at least `least` samples each, except the last."""
+def _grouped(parts: list[Tensor], most: int) -> list[list[Tensor]]:
+    """Divides consecutive batches into groups of at most `most` samples each, or of one batch."""
     groups: list[list[Tensor]] = [[]]
     for part in parts:
-        if len(part) and sum(len(other) for other in groups[-1]) >= least:
+        samples = sum(len(other) for other in groups[-1])
+        if samples and len(part) and samples + len(part) > most:
             groups.append([])
         groups[-1].append(part)
     return groups

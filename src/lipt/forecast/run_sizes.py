@@ -22,6 +22,8 @@ ROW_MEMORY, _SHARD_ROW, _SUBSET_ROW, _SUBSET_SCORE = 52, 42, 9, 5
 PROCESS_BYTES = 0.9e9
 #: Bytes that a trajectory takes per image and epoch.
 EPOCH_BYTES = 12
+#: Images per forward pass.
+FORWARD_BATCH = 128
 #: Images per run of a streamed epoch.
 RUN_IMAGES = 256
 
@@ -162,9 +164,14 @@ class RunSizes:
         """Bytes of decoded images."""
         return images * 3 * self.data.side**2
 
-    def resident(self, images: float) -> float:
-        """Bytes of decoded images that are held in memory at once."""
-        return min(self.pixels(images), self.config.data.resident_mb * 1e6)
+    def resident(self, images: float, batch_size: int = FORWARD_BATCH) -> float:
+        """Bytes of decoded images that are held in memory at once: all, or two groups if they are streamed."""
+        return self._streamed(images, batch_size) if self.streams(images) else self.pixels(images)
+
+    def _streamed(self, images: float, batch_size: int) -> float:
+        """Bytes of decoded images if they are streamed: two groups, each of one batch at least."""
+        group = group_size(self.data.side, self.config.data.resident_mb * 1e6, crops=self.crops)
+        return self.pixels(min(images, 2 * max(group, batch_size)))
 
     @property
     def crops(self) -> bool:
@@ -178,18 +185,18 @@ class RunSizes:
         fits = size * processes * self.config.train.nodes <= self.config.data.resident_mb * 1e6
         return size if self.crops and fits else 0
 
-    def training_memory(self, images: float) -> float:
-        """Bytes that a training with these images holds in memory for them; with crops two groups are decoded."""
+    def training_memory(self, images: float, batch_size: int) -> float:
+        """Bytes that a training with these images holds in memory for them; crops are decoded anew at each use."""
         if not self.crops:
-            return self.resident(images)
-        return self.files(images) + self.pixels(min(images, 2 * group_size(crops=True)))
+            return self.resident(images, batch_size)
+        return self.files(images) + self._streamed(images, batch_size)
 
     def streams_training(self, images: float) -> bool:
         """Whether a training with these images reads them from the store at each use."""
         return not self.files(images) if self.crops else self.streams(images)
 
     def streams(self, images: float) -> bool:
-        return self.pixels(images) > self.resident(images)
+        return self.pixels(images) > self.config.data.resident_mb * 1e6
 
     def requests(self, images: float, *, streams: bool) -> float:
         """Number of requests for images that lie side by side."""

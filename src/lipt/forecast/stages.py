@@ -9,7 +9,7 @@ from statistics import fmean
 
 from lipt.flow.graph import needs_models, trains_models
 from lipt.forecast.merging import merge_images
-from lipt.forecast.run_sizes import EPOCH_BYTES, PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
+from lipt.forecast.run_sizes import EPOCH_BYTES, FORWARD_BATCH, PROCESS_BYTES, ROW_MEMORY, RUN_IMAGES, RunSizes
 from lipt.forecast.sizes import DataSize, ThumbnailSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
@@ -20,8 +20,8 @@ from lipt.stages.merge import confirmation
 
 #: Memory for selection, per candidate: its score, its place among the sorted classes, its table row with its name.
 _SELECT_ROW = 135
-#: Number of fp32 states that a merge holds besides the deltas; images per forward pass.
-_MERGE_STATES, _FORWARD_BATCH = 8, 128
+#: Number of fp32 states that a merge holds besides the deltas.
+_MERGE_STATES = 8
 
 
 def work_of(ctx: Context, data: DataSize) -> list[Work]:
@@ -61,7 +61,7 @@ class _Run(RunSizes):
         own = self.config.score.has_own_models
         settings, runs = self.config.initialise, self.config.score.runs if own else 1
         images = self.data.candidates / (runs if self.config.score.disjoint else 1)  # the mean of all parts
-        largest = math.ceil(images)
+        largest, held = math.ceil(images), self.training_memory(images, settings.batch_size)
         epochs, streams = (self.config.score if own else settings).epochs, self.streams_training(images)
         looked = images * (epochs if streams else 1)
         seeds = [derive(self.config.seed, "initialise", run) for run in range(runs)]
@@ -82,9 +82,9 @@ class _Run(RunSizes):
             written={"model": self.net.file_bytes, "other": EPOCH_BYTES * epochs * images},
             streams=streams,
             requests=self.requests(looked, streams=streams),
-            member_bytes=self.trainer + (self.training_memory(images) if self.crops else 0),
+            member_bytes=self.trainer + held * self.crops,
             gradient_bytes=self.net.state_bytes,
-            memory_bytes=self.trainer + self.training_memory(images),
+            memory_bytes=self.trainer + held,
             checkpoints=epochs - 1,
             checkpoint_bytes=2 * self.net.state_bytes + EPOCH_BYTES * epochs * images,
         )
@@ -138,7 +138,7 @@ class _Run(RunSizes):
         return Work(
             stage=stage,
             flops=judged * self.net.forward,
-            steps=judged / _FORWARD_BATCH,
+            steps=judged / FORWARD_BATCH,
             decoded=looked,
             read={
                 "data": looked * self.data.span_bytes,
@@ -172,7 +172,7 @@ class _Run(RunSizes):
             stage="score",
             parts=blocks,
             flops=forwards * self.scorers * images * self.net.forward,
-            steps=forwards * self.scorers * math.ceil(images / _FORWARD_BATCH),
+            steps=forwards * self.scorers * math.ceil(images / FORWARD_BATCH),
             decoded=looked,
             streams=streams,
             read={"data": looked * self.data.span_bytes, "model": models, "other": recorded},
@@ -228,7 +228,7 @@ class _Run(RunSizes):
             stage="race",
             parts=sum(counts),
             flops=share * main.flops + self.validation * self.net.forward,
-            steps=share * main.steps + self.validation / _FORWARD_BATCH,
+            steps=share * main.steps + self.validation / FORWARD_BATCH,
             decoded=(share if main.streams or main.crops else 1) * main.decoded + self.validation,
             read={"data": read, "other": self.subset_bytes + self.first_loss_bytes, "model": self.net.file_bytes},
             checkpoints=math.ceil(share * main.checkpoints),
@@ -257,7 +257,7 @@ class _Run(RunSizes):
         sources = [self.scored if settings.reselect_every else kept, *others]
         seen = [images if self.streams_training(source) else source for source in sources]
         looked = sum(seen) / runs + again * self.streams_training(sources[0])
-        held = max(map(self.training_memory, sources))
+        held = max(self.training_memory(source, settings.batch_size) for source in sources)
         # One request for each image without a selected neighbour.
         alone = [
             count * min(1.0, 1 - source / candidates + 1 / RUN_IMAGES)
@@ -290,7 +290,7 @@ class _Run(RunSizes):
             flops=test * self.net.forward,
             streams=streams,
             decoded=test,
-            steps=math.ceil(test / _FORWARD_BATCH),
+            steps=math.ceil(test / FORWARD_BATCH),
             requests=4 + self.requests(test, streams=False),
             read={"data": test * self.data.span_bytes, "model": self.net.file_bytes},
             once={"other": test / self.data.train * self.data.index_bytes},

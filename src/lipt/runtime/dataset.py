@@ -10,7 +10,7 @@ from lipt.adapters.store.file import FileStore
 from lipt.config import Data
 from lipt.data.chunks import Dataset
 from lipt.data.cropping import Crops
-from lipt.data.images import ResidentImages, StreamedImages, open_images, stream
+from lipt.data.images import ResidentImages, StreamedImages, group_size, open_images, stream
 from lipt.data.shards import Positions, count_validation, split, with_each_class
 from lipt.data.sources import Listing, Source, open_source, recognise
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
@@ -120,7 +120,8 @@ def training_images(
     crops = crops_of(data)
     if crops is None:
         return images_of(ctx, dataset, "train", positions, load=processes.load)
-    streamed = stream(dataset, "train", positions, image_size=data.image_size, crops=crops)
+    group = group_size(crops.side, data.resident_mb * 1e6, crops=True)
+    streamed = stream(dataset, "train", positions, image_size=data.image_size, crops=crops, group=group)
     wanted = dataset.ranges_of("train", positions)
     fits = wanted.num_bytes * processes.ranks.count <= data.resident_mb * 1e6
     return streamed.hold(wanted) if fits else streamed

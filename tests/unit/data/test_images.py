@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +14,15 @@ from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import parse_config
 from lipt.data.chunks import Dataset, read_samples
 from lipt.data.cropping import Crops
-from lipt.data.images import ResidentImages, StreamedImages, image_shape, open_images, stream
+from lipt.data.images import ResidentImages, StreamedImages, group_size, image_shape, open_images, stream
 from lipt.progress import Reporter
 from lipt.rng import derive
+from lipt.runtime.dataset import training_images
 from lipt.stages.ingest import write_chunks
 from lipt.training.forward import forward_batches, outputs_of, recalibrate_batchnorm
 from lipt.training.loop import batch_sizes
 from lipt.training.networks import build_model
+from tests.tiny import tiny_context
 from tests.unit.data.chunks.helpers import Memory, Noise, write
 from tests.unit.training.helpers import blocks
 
@@ -54,6 +58,45 @@ def test_an_epoch_of_streamed_images_visits_each_row_once_in_a_new_order(dataset
     assert sorted(first.tolist()) == sorted(second.tolist()) == sorted(rows.tolist())
     assert not torch.equal(first, second)
     assert torch.equal(first, streamed.epoch_order(rows, seed=1))
+
+
+def test_the_order_of_an_epoch_never_changes(dataset: Dataset) -> None:
+    """Resumed trainings, other machines and later versions agree on it: it is a part of every result."""
+    for resident_bytes in (0, 30_000):
+        images = open_images(dataset, "train", np.arange(1438), image_size=None, resident_bytes=resident_bytes)
+        order = images.epoch_order(torch.arange(1438), seed=1)
+        assert hashlib.sha256(order.numpy().tobytes()).hexdigest()[:16] == "58d8e1138e0e7a1e"
+
+
+@pytest.mark.parametrize(
+    ("side", "megabytes", "crops", "size"),
+    [
+        (32, 0, False, 4096),
+        (64, 0, False, 4096),
+        (224, 4096, False, 4096),
+        (224, 500, True, 1024),
+        (224, 500, False, 1660),
+        (512, 4096, False, 2604),
+        (1024, 4, False, 20),
+        (1024, 4, True, 20),
+        (8192, 0, False, 1),
+    ],
+)
+def test_two_groups_fit_into_the_memory_for_images(side: int, megabytes: float, crops: bool, size: int) -> None:
+    assert group_size(side, megabytes * 1e6, crops=crops) == size
+
+
+@pytest.mark.parametrize("crop", ["pad", "resized"])
+def test_large_images_are_streamed_in_smaller_groups(dataset: Dataset, tmp_path: Path, crop: str) -> None:
+    ctx = tiny_context(tmp_path, {"data": {"image_size": 1024, "crop": crop, "resident_mb": 0.001}})
+    images = training_images(ctx, dataset, np.arange(1438))
+    assert isinstance(images, StreamedImages)
+    assert images.group == 20
+    first, second = images.epoch_order(torch.arange(1438), seed=1), images.epoch_order(torch.arange(1438), seed=2)
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(1438))
+    assert not torch.equal(first, second)
+    near = (first.diff().abs() == 1).float().mean()
+    assert near < 0.1  # runs are so short that the order is almost that of a shuffle
 
 
 class Photographs(Noise):
@@ -101,11 +144,12 @@ def test_without_a_seed_the_centre_is_decoded(photographs: Memory) -> None:
     assert images.whole().is_contiguous()  # processes share it as a file
 
 
-@pytest.mark.parametrize("crops", [Crops(side=8, flip=True), None])
-def test_at_most_one_group_is_read_ahead(crops: Crops | None, photographs: Memory) -> None:
-    """So memory does not grow with the set: one group is used, one is decoded ahead."""
-    count, group = 4100, 1024 if crops else 4096
-    images = stream(Dataset(photographs.read), "train", np.arange(count), image_size=8, crops=crops)
+@pytest.mark.parametrize(("crops", "group"), [(CROPS, None), (None, None), (CROPS, 90), (None, 300), (None, 10)])
+def test_at_most_one_group_is_read_ahead(crops: Crops | None, group: int | None, photographs: Memory) -> None:
+    """So memory does not grow with the set: one group is used, one is decoded ahead. A batch is never divided."""
+    count = 4100
+    images = stream(Dataset(photographs.read), "train", np.arange(count), image_size=8, crops=crops, group=group)
+    most = max(group or (1024 if crops else 4096), 64)
     rows, sizes = images.epoch_order(torch.arange(count), seed=1), batch_sizes(count, 64)
     span = float(images.dataset.index("train").size.mean())
     photographs.reads.clear()
@@ -116,8 +160,7 @@ def test_at_most_one_group_is_read_ahead(crops: Crops | None, photographs: Memor
     used = 0
     for batch in images.batches(rows, sizes, 1):
         time.sleep(0.002)  # a network computes; decoding goes ahead as far as it may
-        current = used // group * group
-        assert samples_read() <= min(current + 2 * group, count) + 50  # files differ in size
+        assert samples_read() <= min(used + 2 * most, count) + 50  # files differ in size
         used += len(batch)
     assert abs(samples_read() - count) < 50
 

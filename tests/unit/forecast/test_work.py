@@ -165,6 +165,17 @@ def test_random_crops_are_decoded_as_often_as_predicted(
     assert files == pytest.approx((resident_mb > 1) * 129 * DataSize.stored(ctx).span_bytes)
 
 
+def test_two_groups_of_streamed_images_are_in_memory(ran: Context) -> None:
+    """Of 129 images of 3 MB: all, or two batches of 32, which are larger than the groups."""
+    assert ran.config.train.batch_size == 32
+    held, streamed = (
+        planned(replace(ran, config=override(ran.config, {"data": {"image_size": 1024, "resident_mb": limit}})))
+        for limit in (1000, 4)
+    )
+    saved = held["train"].memory_bytes - streamed["train"].memory_bytes
+    assert saved == pytest.approx((129 - 64) * 3 * 1024**2)
+
+
 def test_groups_are_foreseen_as_they_are_merged(ran: Context) -> None:
     ctx = replace(ran, config=override(ran.config, {"merge": {"groups": 2}}))
     run_with_baseline(ctx)
