@@ -100,7 +100,7 @@ _COMPUTED, _OR = "…", "; or "
 _OWN = ("lipt.selection", "lipt.config")
 _FIRST = {"require": 1, "RefusedError": 2}
 _REMEDIES = {
-    ("config", "ValueError"): "see `lipt config show` for all settings",
+    ("config", "ValueError"): "see `lipt config show` for all settings, or change one of those that it names",
     ("config", "RefusedError"): "correct that line",
 }
 #: Remedies that functions put together.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lipt.config import PROFILES, Config, parse_config
-from lipt.flow.variants import variants
+from lipt.flow.variants import LONGER, variants
 from lipt.runtime.algorithm import algorithm_label
 
 PAGE = Path(__file__).parents[1] / "reference/settings.md"
@@ -136,6 +136,8 @@ def _variants() -> str:
             for section, values in variant.changes.items()
             for key, value in values.items()
         ]
+        if name == LONGER:
+            settings.append("`train.steps`: more, by the FLOPs of the choice")
         label = variant.label_with([algorithm_label(config)]).replace("*", r"\*")
         rows.append(f"| `{name}` | {label} | {', '.join(settings)} |\n")
     return "".join(rows)
