@@ -38,15 +38,22 @@ def lowest_first(
     rows_S = members_M[maybe_S]
     width = 2 * sum(each.num_features + each.num_classes for each in candidates.outputs)
 
-    def prints_B(block: slice) -> Tensor:
-        rows_B = rows_S[block]
+    def compared(rows_B: Tensor) -> list[Tensor]:
         parts = [each.features_ND[rows_B] for each in candidates.outputs]
         if gradients:
             parts += [each.logits(rows_B) for each in candidates.outputs] + [candidates.labels_N[rows_B, None]]
-        return _prints(parts)
+        return parts
+
+    prints_S = per_row(len(rows_S), width, lambda block: _prints(compared(rows_S[block])))
+    groups_S = prints_S.unique(return_inverse=True)[1]
+    firsts_S = rows_S[_firsts(groups_S)]
+
+    def equal(block: slice) -> Tensor:  # two different samples may have one hash
+        pairs = zip(compared(rows_S[block]), compared(firsts_S[block]), strict=True)
+        return torch.stack([(ours_BX == first_BX).all(1) for ours_BX, first_BX in pairs]).all(0)
 
     groups_M = torch.full_like(members_M, -1)
-    groups_M[maybe_S] = per_row(len(rows_S), width, prints_B).unique(return_inverse=True)[1]
+    groups_M[maybe_S] = groups_S.where(per_row(len(rows_S), width, equal), -1)
     if barred_I is not None:
         groups_M[barred_I] = -1
     return _relabel(picked_K, groups_M)
@@ -70,12 +77,20 @@ def _shared(prints_M: Tensor) -> Tensor:
     return shared_M
 
 
+def _firsts(groups_S: Tensor) -> Tensor:
+    """The position (S,) of the first member of each one's group."""
+    order_S = torch.arange(len(groups_S), device=groups_S.device)
+    return torch.full_like(groups_S, len(groups_S)).scatter_reduce_(0, groups_S, order_S, "amin")[groups_S]
+
+
 def _prints(parts: Sequence[Tensor]) -> Tensor:
     """A hash (B,) of each row over all parts: the sum of bits times odd numbers, modulo 2^64."""
     generator = torch.Generator().manual_seed(0)
     prints_B = torch.zeros(len(parts[0]), dtype=torch.int64, device=parts[0].device)
     for values_BX in parts:
         bits_BX = (values_BX + 0).view(_BITS[values_BX.element_size()]).long()  # -0.0 + 0 = 0.0
+        if values_BX.element_size() == 8:  # the last bits of a short number are 0, and would remain 0 in the product
+            bits_BX = bits_BX ^ (bits_BX >> 32 & 0xFFFFFFFF)
         factors_X = 2 * torch.randint(2**61, (values_BX.shape[1],), generator=generator) + 1
         prints_B += (bits_BX * factors_X.to(bits_BX.device)).sum(1)
     return prints_B
