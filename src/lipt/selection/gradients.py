@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import view
+from lipt.selection.closeness import squares_between
 from lipt.selection.norms import add_up, as_float, few, lengths, lift, row_sums, smallest
 from lipt.selection.rows import as_slice
 from lipt.selection.types import Candidates, Outputs
@@ -39,6 +40,18 @@ class LastLayer:
     def square_norms_N(self) -> Tensor:
         """|g_i|^2."""
         return self.delta_NC.square().sum(1) * self.features_NE.square().sum(1)
+
+    def squares_RC(self, rows_R: Tensor, columns_C: Tensor) -> Tensor:
+        """|g_r - g_c|^2 of the samples `rows_R` and `columns_C`, with all digits even if the two are close."""
+        r, c = self.rows(rows_R), self.rows(columns_C)
+        delta_RC = squares_between(r.delta_NC, c.delta_NC)
+        features_RC = squares_between(r.features_NE, c.features_NE)
+        # Equal samples must have equal norms to the last bit.
+        u_R1, v_C = row_sums(r.delta_NC.square())[:, None], row_sums(c.delta_NC.square())
+        s_R1, t_C = row_sums(r.features_NE.square())[:, None], row_sums(c.features_NE.square())
+        # In exact arithmetic it is u s + v t - 2 (delta_r . delta_c) (h~_r . h~_c); here every term is small.
+        twice_RC = delta_RC * (s_R1 + t_C) + features_RC * (u_R1 + v_C) - delta_RC * features_RC
+        return twice_RC.add_((u_R1 - v_C) * (s_R1 - t_C)).clamp_min_(0).div_(2)
 
     def dot_N(self, matrix_CE: Tensor) -> Tensor:
         """<g_i, B> = delta_i^T B h~_i for a gradient-shaped matrix B."""

@@ -45,6 +45,11 @@ def minimum(a_M: View, b_M: View, out_M: View) -> None:
     (torch if isinstance(out_M, Tensor) else np).minimum(a_M, b_M, out=out_M)
 
 
+def places(mask_M: View) -> View:
+    """Positions (S,) that are True. On a GPU the host waits for it."""
+    return mask_M.nonzero(as_tuple=True)[0] if isinstance(mask_M, Tensor) else mask_M.nonzero()[0]
+
+
 def leader(gains_M: View, scale_M: View | None = None) -> Pick:
     """`registry.best` for both."""
     if isinstance(gains_M, Tensor):

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
+from lipt.selection.closeness import blurred, squares_between
 from lipt.selection.gradients import joint_features
 from lipt.selection.norms import all_digits, few, lengths, squarable
 from lipt.selection.passes import check_finite, each_block, in_memory, largest, per_sample
 from lipt.selection.registry import Group, Picks, Task, per_group, register, top
 from lipt.selection.rows import as_slice, block_rows, per_row, row_blocks
 from lipt.selection.shrinking import shrinking_greedy
-from lipt.selection.steps import Pick, features_first, leader, minimum, positions, product
+from lipt.selection.steps import Pick, features_first, leader, minimum, places, positions, product
 from lipt.selection.types import Candidates, Outputs
 
 #: Sums over up to this number of samples are in the precision of the features, longer ones in float64.
@@ -206,32 +207,33 @@ def farthest_first(features_MD: Tensor, k: int, initial_I: Tensor | None = None)
 
 
 class _Farthest:
-    """Values are squared distances to the nearest pick; 0 for a sample that equals it."""
-
-    #: Squared distances below this multiple of the squared norm's rounding error count as 0.
-    ROUNDINGS = 32
+    """Values are squared distances to the nearest pick, from differences where the two are close."""
 
     def __init__(self, features_MD: Tensor) -> None:
         self._x_MD = features_MD - features_MD.mean(0)  # same distances, smaller rounding errors
         self.norms_M = torch.linalg.vector_norm(self._x_MD, dim=1).square_()
-        self._floor_M = self.norms_M * (self.ROUNDINGS * torch.finfo(self.norms_M.dtype).eps)
+        self._blurred_M = blurred(self.norms_M)
 
     def values(self, old_B: Tensor, rows_B: Tensor, picks_P: Tensor, seen: int) -> Tensor:
         new_P = picks_P[seen:]
-        x_DP, norms_P = self._x_MD[new_P].T, self.norms_M[new_P]
+        x_PD, norms_P = self._x_MD[new_P], self.norms_M[new_P]
 
         def least(block: slice) -> Tensor:  # block by block, because indexing copies rows
             rows = rows_B[block]
-            return torch.addmm(self.norms_M[rows, None] + norms_P, self._x_MD[rows], x_DP, alpha=-2).amin(1)
+            x_BD = self._x_MD[rows]
+            least_B = torch.addmm(self.norms_M[rows, None] + norms_P, x_BD, x_PD.T, alpha=-2).amin(1)
+            near_B = least_B < self._blurred_M[rows]
+            if bool(near_B.any()):
+                least_B[near_B] = squares_between(x_BD[near_B], x_PD).amin(1)
+            return least_B
 
-        least_B = per_row(len(rows_B), self._x_MD.shape[1] + len(new_P), least)
-        return torch.minimum(old_B, least_B.where(least_B >= self._floor_M[rows_B], 0.0))
+        return torch.minimum(old_B, per_row(len(rows_B), self._x_MD.shape[1] + len(new_P), least))
 
     def focus(self, rows_A: Tensor) -> None:
         self._x_DA = view(features_first(self._x_MD[rows_A]))
         norms_A = self.norms_M[rows_A]
         self._norms_A, self._squares_A = view(norms_A), view(torch.empty_like(norms_A))
-        self._floor_A = view(self._floor_M[rows_A])
+        self._blurred_A = view(self._blurred_M[rows_A])
         self._x, self._norms = view(self._x_MD), view(self.norms_M)
 
     def step(self, values_A: View, pick: Pick) -> None:
@@ -240,7 +242,10 @@ class _Farthest:
         squares_A *= -2
         squares_A += self._norms_A
         squares_A += self._norms[pick]
-        squares_A[squares_A < self._floor_A] = 0
+        near_S = places(squares_A < self._blurred_A)
+        if len(near_S) > 1:  # others than the pick itself
+            away_DS = self._x_DA[:, near_S] - self._x[pick].reshape(-1, 1)
+            squares_A[near_S] = (away_DS * away_DS).sum(0)
         minimum(values_A, squares_A, values_A)
 
     def least_loss(self, pick: int) -> float:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
+from lipt.selection.closeness import blurred, squares_between
 from lipt.selection.gradients import LastLayer, joint_features, last_layers, squarable_layers
 from lipt.selection.medoids import BLOCK, Kept, Rows, blocks, cluster_sizes, lazy_greedy, stochastic_greedy
 from lipt.selection.neighbours import BLOCK_BYTES, nearest, sparse_medoids
@@ -26,10 +27,14 @@ from lipt.selection.steps import Pick, features_first, large, product
 Greedy = Literal["auto", "lazy", "stochastic", "sparse"]
 #: Maps samples (B,) and a start to the distances (B, M) to all samples from `start` on.
 RowsFrom = Callable[[Tensor, int], Tensor]
+#: Maps samples (R,) and (C,) to their squared distances (R, C), from differences.
+Squares = Callable[[Tensor, Tensor], Tensor]
 #: The largest number of samples whose distances are stored (1 GiB of float32). Above it, rows are recomputed.
 DENSE_LIMIT = 16384
 #: Above this number of samples, `auto` uses nearest neighbours only.
 SPARSE_LIMIT = 50_000
+#: Samples whose distances to close ones are computed at once: few, so that they take little memory.
+CLOSE = 32
 
 
 def medoid_bytes(n: int, *, greedy: Greedy = "auto", neighbours: int = 64, **_: Any) -> int:
@@ -190,9 +195,13 @@ def _gradient_distances(layers: list[LastLayer]) -> RowsFrom:
     """Rows of |g_b - g_i|, from two small matrix products per model."""
     norms_M = sum((layer.square_norms_N() for layer in layers), torch.zeros_like(layers[0].delta_NC[:, 0]))
 
+    def squares(rows_R: Tensor, columns_C: Tensor) -> Tensor:
+        first, *others = [layer.squares_RC(rows_R, columns_C) for layer in layers]
+        return sum(others, first)
+
     def rows(index_B: Tensor, start: int) -> Tensor:
         first, *others = [layer.gram_BN(index_B, start) for layer in layers]
-        return _distances(sum(others, first), norms_M, index_B, start)
+        return _distances(sum(others, first), norms_M, index_B, start, squares)
 
     return rows
 
@@ -205,13 +214,26 @@ def _feature_distances(features_MD: Tensor, metric: str) -> RowsFrom:
     x_MD = squarable(features_MD)
     x_MD = x_MD - x_MD.mean(0)
     norms_M = x_MD.square().sum(1)
-    return lambda index_B, start: _distances(x_MD[index_B] @ x_MD[start:].T, norms_M, index_B, start)
+
+    def squares(rows_R: Tensor, columns_C: Tensor) -> Tensor:
+        return squares_between(x_MD[rows_R], x_MD[columns_C])
+
+    return lambda index_B, start: _distances(x_MD[index_B] @ x_MD[start:].T, norms_M, index_B, start, squares)
 
 
-def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor, start: int) -> Tensor:
-    """|x_b - x_i| from inner products, in place; exactly 0 between a sample and itself."""
-    dots_BM.mul_(-2).add_(norms_M[start:]).add_(norms_M[index_B][:, None]).clamp_min_(0).sqrt_()
-    return dots_BM.scatter_(1, (index_B - start)[:, None], 0.0)
+def _distances(dots_BM: Tensor, norms_M: Tensor, index_B: Tensor, start: int, squares: Squares) -> Tensor:
+    """|x_b - x_i| from inner products, in place, and from differences where the samples are close; exactly 0 between a
+    sample and itself."""
+    own_B1, norms_B = (index_B - start)[:, None], norms_M[index_B]
+    dots_BM.mul_(-2).add_(norms_M[start:]).add_(norms_B[:, None]).clamp_min_(0).scatter_(1, own_B1, torch.inf)
+    # The norms of close samples are nearly equal, so 3 times one of them exceeds the sum of both.
+    close_R = (dots_BM.amin(1) < blurred(3 * norms_B)).nonzero().flatten()
+    for rows_R in close_R.split(CLOSE) if len(close_R) else ():
+        near_RM = dots_BM[rows_R] < blurred(norms_M[start:] + norms_B[rows_R, None])
+        columns_C = near_RM.any(0).nonzero().flatten()
+        exact_RC, part = squares(index_B[rows_R], columns_C + start), (rows_R[:, None], columns_C)
+        dots_BM[part] = exact_RC.where(near_RM[:, columns_C], dots_BM[part])
+    return dots_BM.sqrt_().scatter_(1, own_B1, 0.0)
 
 
 def _kept(rows: RowsFrom, group: Group) -> Rows:
