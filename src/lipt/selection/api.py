@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.errors import UsageError
+from lipt.errors import RunError, UsageError
 from lipt.selection import registry
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
 from lipt.selection.auto import AUTO, auto_rule, epochs_of, unused_inputs
@@ -103,6 +103,7 @@ def select(
     Raises:
         UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.
         RunError: logits, features, counts or scores that are not finite, or too large to be squared; names the sample.
+            An algorithm that picks a sample twice.
     """
     asked, name = checked(algorithm, options), str(algorithm)
     for what, samples in (
@@ -149,6 +150,7 @@ def select(
     )
     picks = found.function(task, **bound)
     device = picks.indices_K.device
+    _check_distinct(picks.indices_K, len(candidates), name)
     weights_K = torch.ones(len(picks.indices_K), device=device) if picks.weights_K is None else picks.weights_K.float()
     used = needs.outputs or needs.trajectory
     unused = unused_inputs(candidates, used=used) if asked == AUTO else []
@@ -166,6 +168,17 @@ def select(
         notes=notes,
         remarks=(*unused, *_without_any(candidates, picks.indices_K, initial_I)),
     )
+
+
+def _check_distinct(indices_K: Tensor, n: int, algorithm: str) -> None:
+    """Raise RunError if a sample is picked twice: an algorithm that compares with NaN, for example."""
+    taken_N = torch.zeros(n, dtype=torch.bool, device=indices_K.device)
+    taken_N[indices_K] = True
+    if int(taken_N.count_nonzero()) != len(indices_K):
+        raise RunError(
+            f"algorithm {algorithm} has picked a sample more than once",
+            "if the algorithm is yours, correct it; otherwise report this",
+        )
 
 
 def _initial(

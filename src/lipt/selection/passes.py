@@ -28,15 +28,16 @@ def each_block(
 
     Raises:
         RunError: logits or features are not finite; the message says "`name` sample" and its position.
+        UsageError: the stored blocks differ in precision or width.
     """
     if candidates.stored is None:
         if check:
             check_finite(candidates, name)
         visit(0, candidates)
         return
-    start = 0
+    start, forms = 0, list[str]()
     for index, size in enumerate(candidates.stored.sizes):
-        visit(start, _block(candidates, index, slice(start, start + size), name))
+        visit(start, _block(candidates, index, slice(start, start + size), name, forms))
         start += size
 
 
@@ -59,13 +60,13 @@ def in_memory(candidates: Candidates, name: str) -> Candidates:
     """The candidates with all outputs in memory. Reading takes one block more; a single block is not copied.
 
     Raises:
-        RunError: logits or features are not finite, as `each_block`.
+        RunError, UsageError: as `each_block`.
     """
     if candidates.stored is None:
         check_finite(candidates, name)
         return candidates
     if len(candidates.stored.sizes) == 1:
-        return _block(candidates, 0, slice(0, len(candidates)), name)
+        return _block(candidates, 0, slice(0, len(candidates)), name, [])
     whole = [RowBuffer(len(candidates)) for _ in range(candidates.num_models)]
 
     def put(start: int, block: Candidates) -> None:
@@ -77,7 +78,8 @@ def in_memory(candidates: Candidates, name: str) -> Candidates:
     return replace(candidates, outputs=outputs, stored=None)
 
 
-def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candidates:
+def _block(candidates: Candidates, index: int, rows: slice, name: str, forms: list[str]) -> Candidates:
+    """The samples `rows`, whose outputs are block `index`. `forms` are of the blocks before it; its own is appended."""
     assert candidates.stored is not None
     outputs = candidates.stored.read(index)
     own_N = candidates.scores_N
@@ -85,6 +87,12 @@ def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candid
         raise UsageError(
             f"block {index} is of {len(outputs)} model(s), expected {candidates.num_models}",
             "StoredOutputs.models must be the number of outputs that read(i) returns",
+        )
+    forms.append(", ".join(_form(each) for each in outputs))
+    if forms[-1] != forms[0]:  # buffers have the form of the first block, and would round values of another
+        raise UsageError(
+            f"block {index} of the {name} samples holds {forms[-1]}; block 0 holds {forms[0]}",
+            "store all blocks with one precision and one number of columns",
         )
     block = replace(
         candidates,
@@ -97,6 +105,13 @@ def _block(candidates: Candidates, index: int, rows: slice, name: str) -> Candid
     )
     check_finite(block, name, rows.start)
     return block
+
+
+def _form(outputs: Outputs) -> str:
+    """Precision and width of all tensors that are known."""
+    known = {name: x for name, x in outputs.tensors().items() if 0 not in x.shape[1:]}
+    forms = {name: (str(x.dtype).removeprefix("torch."), *x.shape[1:]) for name, x in known.items()}
+    return ", ".join(f"{name} {' '.join(map(str, form))}" for name, form in forms.items())
 
 
 #: Squares of features below this can be summed over dimensions and a million samples without overflow.

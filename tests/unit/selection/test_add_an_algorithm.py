@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from selection_samples import make
 
 from lipt.cli import main
-from lipt.errors import UsageError
+from lipt.errors import RunError, UsageError
 from lipt.selection import Requirements, Selection, registry, requirements, select
+from lipt.selection.registry import Picks, Registered
 
 
 @pytest.fixture
@@ -52,3 +54,15 @@ def test_its_name_and_options_are_checked() -> None:
         select("doubtd", make(), k=8)
     with pytest.raises(UsageError, match="option lowest of doubted: 'x' is not true or false"):
         select("doubted", make(), k=8, lowest="x")
+
+
+def test_an_algorithm_that_picks_a_sample_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = Registered(
+        function=lambda task: Picks(indices_K=torch.zeros(task.budget, dtype=torch.int64)),
+        needs=Requirements(),
+        memory=lambda _n, **_options: 0,
+    )
+    monkeypatch.setitem(registry._REGISTRY, "twice", twice)
+    assert select("twice", make(), k=1).indices_K.tolist() == [0]
+    with pytest.raises(RunError, match="algorithm twice has picked a sample more than once"):
+        select("twice", make(), k=8)

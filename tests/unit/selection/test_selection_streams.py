@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import weakref
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,31 @@ def test_blocks_that_do_not_fit() -> None:
     longer = replace(whole, outputs=(), stored=StoredOutputs(models=1, sizes=[25, 35], read=lambda _: whole.outputs))
     with pytest.raises(UsageError, match=r"have shape \(60, 3\), expected \(25, 3\)"):
         select("el2n", longer, fraction=0.3)
+
+
+@pytest.mark.parametrize("algorithm", ["el2n", "moderate", "herding", "glister"])
+@pytest.mark.parametrize(("what", "form"), [("logits_NC", "logits float16 3"), ("features_ND", "features float16 8")])
+def test_a_block_of_another_precision_is_refused(algorithm: str, what: str, form: str) -> None:
+    """It was rounded to that of the first block, and what is too large for it became infinite."""
+    whole = make(60, 3, 8, dtype=torch.float32)
+
+    def read(index: int) -> list[Outputs]:
+        block = cut(whole.outputs[0], slice(20 * index, 20 * index + 20))
+        return [replace(block, **{what: getattr(block, what).half()})] if index == 0 else [block]
+
+    candidates = replace(whole, outputs=(), stored=StoredOutputs(models=1, sizes=[20, 20, 20], read=read))
+    used = getattr(requirements(algorithm, 0.3), what.partition("_")[0])
+    with pytest.raises(UsageError, match=f"block 1 .*; block 0 holds .*{form}") if used else nullcontext():
+        select(algorithm, candidates, fraction=0.3)
+
+
+def test_a_block_of_another_width_is_refused() -> None:
+    whole, wide = make(20, 3, 8), make(20, 3, 9)
+    stored = StoredOutputs(models=1, sizes=[20, 20], read=lambda index: (whole, wide)[index].outputs)
+    candidates = Candidates(labels_N=torch.cat([whole.labels_N, wide.labels_N]), num_classes=3, stored=stored)
+    for algorithm in ("moderate", "herding"):
+        with pytest.raises(UsageError, match=r"block 1 of the candidate samples holds .*features float64 9; block 0"):
+            select(algorithm, candidates, fraction=0.3)
 
 
 # Memory
