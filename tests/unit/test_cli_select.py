@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +172,19 @@ def test_what_is_selected_already_from_a_file(tmp_path: Path, scored: dict[str, 
         here("select", *options, "--initial", initial, "--to", second)
         assert Selection.load(second).indices_K.tolist() == expected
     assert not set(expected) & set(begun.tolist())
+
+
+def test_the_file_of_a_run_names_positions_in_the_data_set(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:
+    """The candidates of a run are a part of the data set; numbers among them are other samples."""
+    last = Candidates.of(scored["labels"][40:], features=scored["features"][40:])
+    run = replace(select("k_center", last, k=10), positions_N=torch.arange(40, 100))
+    run.save(tmp_path / "run.parquet")
+    options = ["--labels", str(tmp_path / "labels.npy"), "--features", str(tmp_path / "features.npy")]
+    options += ["--algorithm", "k_center", "--k", "30", "--initial", str(tmp_path / "run.parquet")]
+    here("select", *options, "--to", str(tmp_path / "more.parquet"))
+    expected = select("k_center", Candidates.of(**scored), k=30, initial=run.indices_K + 40).indices_K.tolist()
+    assert Selection.load(tmp_path / "more.parquet").indices_K.tolist() == expected
+    assert not set(expected) & set(run.positions_K.tolist())
 
 
 def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -> None:

@@ -53,7 +53,7 @@ _BLOCK = ("labels", "logits", "features")
 @click.option(
     "--initial",
     type=click.Path(),
-    help="Samples that are selected already: positions (I,), .npy, or a .parquet file of `lipt select`.",
+    help="Samples that are selected already: positions (I,), .npy, or a .parquet file of `lipt select` or of a run.",
 )
 @click.option(
     "--algorithm",
@@ -154,10 +154,10 @@ def _parsed(key: str, value: str) -> Any:
 
 
 def _initial(path: str) -> Any:
-    """Positions in the candidates."""
+    """Positions in the candidates, which are the data set: the candidates of a run may be a part of it."""
     from lipt.selection import Selection
 
-    return Selection.load(path).indices_K if path.endswith(".parquet") else _array(path)
+    return Selection.load(path).positions_K if path.endswith(".parquet") else _array(path)
 
 
 def _array(path: str) -> Any:
