@@ -157,8 +157,9 @@ def select(
     return Selection(
         indices_K=picks.indices_K,
         weights_K=weights_K,
-        scores_N=None if picks.scores_N is None else picks.scores_N.float(),
-        labels_N=candidates.labels_N,
+        # Of its own: the caller may write to the arrays of the candidates.
+        scores_N=None if picks.scores_N is None else picks.scores_N.to(torch.float32, copy=True),
+        labels_N=candidates.labels_N.clone(),
         positions_N=torch.from_numpy(np.arange(len(candidates))),
         algorithm=name,
         options=bound,

@@ -101,3 +101,17 @@ def test_highest_is_a_stable_sort(
     expected = sorted(range(n), key=lambda row: (-scores[row], row))
     for k in {0, 1, *range(n // 2, n // 2 + 9), n, n + 9}:
         assert highest(scores, k).tolist() == expected[:k]
+
+
+def test_a_selection_does_not_change_with_the_arrays_it_was_made_of() -> None:
+    labels, scores = np.arange(20) % 2, np.linspace(0, 1, 20, dtype=np.float32)
+    for algorithm in ("scores", "ccs"):
+        options = {"score": "scores"} if algorithm == "ccs" else {}
+        own = scores.copy()
+        candidates = Candidates.of(labels.copy(), scores=own)
+        selection = select(algorithm, candidates, k=6, **options)
+        before = selection.table()
+        candidates.labels_N.fill_(1)
+        own[:] = 0
+        assert selection.table().equals(before)
+        assert selection.labels_N.tolist() == labels.tolist()
