@@ -9,8 +9,9 @@ import pytest
 
 from lipt.config import override
 from lipt.errors import UsageError
-from lipt.flow.compare import run_comparison
+from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.variants import variants as variants_of
+from lipt.pods.sweep_cells import steps_for_its_cost
 from lipt.report.verdict import judge
 from lipt.runtime.workspace import Workspace
 from tests.tiny import digests, tiny_context
@@ -58,6 +59,26 @@ def test_a_longer_random_training_takes_the_flops_of_the_choice(tmp_path: Path) 
     # What costs nothing has no such row, nor has a choice whose cost is also the start of the training.
     assert "random-longer" not in variants_of(override(ctx.config, {"select": {"algorithm": "stratified"}}))
     assert "random-longer" not in variants_of(override(ctx.config, {"train": {"start": "continue"}}))
+
+
+def test_a_longer_random_training_takes_the_flops_of_selecting_again(tmp_path: Path) -> None:
+    changes = {
+        "compare": {"seeds": [0], "variants": ["stratified", "random-longer", "lipt"]},
+        "select": {"algorithm": "el2n"},
+        "train": {"epochs": 4, "reselect_every": 1},
+    }
+    document = run_comparison(tiny_context(tmp_path, changes))
+    assert document is not None
+    rows = {row.name: row for row in document.rows}
+    longer, ours, random = rows["random-longer"], rows["lipt"], rows["stratified"]
+    step = (random.flops or 0) / (random.steps or 1)
+    assert longer.flops == pytest.approx(ours.flops, abs=step)
+    # A sweep on a cluster takes the steps from the report of the run that chose.
+    ctx = tiny_context(tmp_path, changes)
+    alone = override(ctx.config, {"train": {"random_baseline": False}})
+    chosen = run_with_baseline(replace(ctx, config=alone))
+    assert chosen is not None
+    assert steps_for_its_cost(chosen) == longer.steps
 
 
 def test_a_dry_run_does_not_count_the_steps_of_a_longer_training(

@@ -71,11 +71,21 @@ def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
 
 
 def _steps_for_its_cost(ctx: Context, chosen: Outcome) -> int:
-    spent = sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice())
     model = chosen.trained.model
-    return longer_steps(int(model.summary["steps"]), choice_flops=spent, train_flops=ctx.workspace.cost(model).flops)
+    return longer_steps(
+        int(model.summary["steps"]),
+        choice_flops=sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice()),
+        train_flops=ctx.workspace.cost(model).flops,
+        reselection_flops=int(model.summary.get("reselection_flops", 0)),
+    )
 
 
-def longer_steps(steps: int, *, choice_flops: int, train_flops: int) -> int:
-    """The steps of the main training, and those that take as many FLOPs as all stages before it."""
-    return steps + round(choice_flops * steps / train_flops)
+def longer_steps(steps: int, *, choice_flops: int, train_flops: int, reselection_flops: int) -> int:
+    """The steps of the main training, and those that take as many FLOPs as the choice.
+
+    Args:
+        choice_flops: of all stages before the main training.
+        train_flops: of the main training.
+        reselection_flops: the part of `train_flops` that selected again. It is choice, not steps.
+    """
+    return steps + round((choice_flops + reselection_flops) * steps / (train_flops - reselection_flops))

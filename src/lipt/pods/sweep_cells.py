@@ -51,7 +51,12 @@ def steps_for_its_cost(chosen: Document) -> int:
     flops = dict.fromkeys(("choice", "train", "evaluate"), 0)
     for each in chosen.ledger:
         flops[each.stage if each.stage in flops else "choice"] += each.flops
-    return longer_steps(int(chosen.rows[0].steps or 0), choice_flops=flops["choice"], train_flops=flops["train"])
+    return longer_steps(
+        int(chosen.rows[0].steps or 0),
+        choice_flops=flops["choice"],
+        train_flops=flops["train"],
+        reselection_flops=sum(each.reselection_flops for each in chosen.ledger),
+    )
 
 
 def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:

@@ -205,6 +205,8 @@ class LedgerRow(_Model):
     steps: Count = 0
     """Optimiser steps; 0 if the stage trains nothing. Likewise the images that it trained on."""
     images: Count = 0
+    reselection_flops: Count = 0
+    """The part of `flops` in which a training selected again."""
 
     @property
     def cost(self) -> Cost:

@@ -137,15 +137,18 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         attempt, trainer, every_s=settings.checkpoint_s, extra=changing.tensors, restore_extra=changing.restore
     ) as after_epoch:
         run_training(trainer, feed, draws=draws, after_epoch=after_epoch)
-    progress = trainer.progress
+    progress, summary = trainer.progress, dict[str, Any]()
     if processes.ranks.rank == 0:
+        reselected = feed.scored
         if settings.raptr:
             feed.scored += _recalibrate(ctx, model, feed.images, seed=derive(seed, "recalibrate"))
         forward, both = train_flops_per_image(model, image_shape(feed.images))
         attempt.flops += progress.images * both + feed.scored * forward
         attempt.flops -= saved_flops(model, progress.skipped, image_shape(feed.images))
+        if settings.reselect_every:
+            summary["reselection_flops"] = reselected * forward
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
-    return {
+    return summary | {
         "images": progress.images,
         "steps": progress.steps,
         "kept": kept,
