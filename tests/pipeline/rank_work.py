@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import torch
 
+from lipt.adapters.store import StoreError
 from lipt.errors import RunError, TransientError
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
@@ -24,6 +25,13 @@ from lipt.stages.initialise import initialise
 def unreachable(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
     if processes.ranks.rank == 1:
         raise TransientError("s3://bucket: out of reach", "check that the store is up")
+    processes.ranks.sum(torch.zeros(1))  # never comes back
+    return {}
+
+
+def full(_ctx: Context, processes: ProcessGroup) -> dict[str, Any]:
+    if processes.ranks.rank == 1:
+        raise StoreError("s3://bucket: the store is full", "free space")
     processes.ranks.sum(torch.zeros(1))  # never comes back
     return {}
 
@@ -74,6 +82,15 @@ def misshapen(ctx: Context, *, index: int) -> Stage:
 def immense(ctx: Context, *, index: int) -> Stage:
     """Part 1 needs more memory than there is."""
     return _part(ctx, index, lambda: torch.empty(10**15))
+
+
+def unwritable(ctx: Context, *, index: int) -> Stage:
+    """No disk has room for part 1."""
+    return _part(ctx, index, _no_room)
+
+
+def _no_room() -> None:
+    raise StoreError("file:///full: No space left on device", "free space")
 
 
 def fatal(ctx: Context, *, index: int) -> Stage:

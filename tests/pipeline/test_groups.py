@@ -154,8 +154,14 @@ def test_lost_jigsaws_change_their_group_alone(ran: tuple[Path, Outcome]) -> Non
 def test_the_quorum_is_of_all_jigsaws(ran: tuple[Path, Outcome]) -> None:
     folder, outcome = ran
     before = digests(context(folder).workspace)
-    with pytest.raises(RunError, match=r"2 of 5 jigsaws arrived, the quorum is 3; missing: 0, 1, 3"):
-        merge_jigsaws(context(folder, search="grid"), outcome.prepared, [outcome.jigsaws[2], outcome.jigsaws[4]])
+    told = r"2 of 5 jigsaws arrived, the quorum is 3; missing: 0, 1, 3 \(jigsaw 0: A; jigsaw 1: B\)\n"
+    with pytest.raises(RunError, match=told):
+        merge_jigsaws(
+            context(folder, search="grid"),
+            outcome.prepared,
+            [outcome.jigsaws[2], outcome.jigsaws[4]],
+            failures={0: "A", 1: "B", 3: "A"},
+        )
     assert digests(context(folder).workspace) == before  # nothing was merged in vain
 
 

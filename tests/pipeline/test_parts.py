@@ -14,6 +14,7 @@ import torch
 
 from lipt import errors
 from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.store import StoreError
 from lipt.config import override, parse_config
 from lipt.errors import RunError, UnexpectedError
 from lipt.flow.graph import merge_jigsaws, prepare, score_and_select, train_jigsaws
@@ -119,6 +120,14 @@ def test_only_memory_and_devices_lose_a_part(tmp_path: Path) -> None:
     assert "allocate memory" in lost[1].message
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         parts.make_parts(ctx, rank_work.misshapen, dict.fromkeys(range(3), ()))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_full_disk_ends_the_run_at_the_first_part(tmp_path: Path, processes: int) -> None:
+    ctx = tiny_context(tmp_path, {"processes": processes})
+    with pytest.raises(StoreError, match=r"^file:///full: No space left on device\n  -> free space"):
+        parts.make_parts(ctx, rank_work.unwritable, dict.fromkeys(range(4), ()))
+    assert rank_work.unwritable(ctx, index=3).find() is None
 
 
 def test_a_killed_process_loses_the_part_that_it_was_at(tmp_path: Path) -> None:

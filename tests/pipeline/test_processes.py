@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from lipt.adapters.store import StoreError
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.ledger import Cost
 from lipt.runtime.artifact import Artifact
@@ -228,6 +229,7 @@ def test_killed_in_the_middle_the_same_command_ends_bit_identical(tmp_path: Path
     ("work", "kind", "code", "message"),
     [
         ("unreachable", TransientError, 3, r"^s3://bucket: out of reach\n  -> check that the store is up$"),
+        ("full", StoreError, 1, r"^s3://bucket: the store is full\n  -> free space$"),
         ("mistaken", UnexpectedError, 1, "^failing: process 1 of 2: ZeroDivisionError: by zero"),
         ("mistaken_alone", UnexpectedError, 1, "^failing: process 1 of 2: ZeroDivisionError: by zero"),
         ("killed", RunError, 1, r"^failing: process 1 of 2 was killed \(SIGKILL\)"),

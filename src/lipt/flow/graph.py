@@ -132,16 +132,18 @@ def merge_jigsaws(
     prepared: Prepared,
     jigsaws: Sequence[Artifact],
     merge_elsewhere: Callable[[Groups], object] = lambda _groups: None,
+    failures: Mapping[int, str] | None = None,
 ) -> Artifact:
     """Box 3: merge the jigsaws into theta_p; with groups, merge each group first.
 
     Args:
         merge_elsewhere: merges groups in worker pods. The rest is merged here.
+        failures: the error message of each lost jigsaw.
 
     Raises:
-        RunError: fewer jigsaws than the quorum arrived; names the missing ones.
+        RunError: fewer jigsaws than the quorum arrived; names the missing ones, and each reason once.
     """
-    check_quorum(ctx.config, jigsaws)
+    check_quorum(ctx.config, jigsaws, failures or {})
     dealt = deal(ctx.config, jigsaws)
     merge_elsewhere(dealt)
     return merge(ctx, *prepared.swarm, jigsaws, _all(merge_groups(ctx, prepared, dealt))).make()
@@ -279,15 +281,15 @@ def run(ctx: Context, prepared: Prepared | None = None) -> Outcome:
     """
     prepared = prepared or prepare(ctx)
     jigsaws: dict[int, Artifact] = {}
-    lost: dict[int, RunError] = {}
+    failures: dict[int, str] = {}
     merged = None
     if has_swarm(ctx.config):
         jigsaws, lost = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
-        for index, error in lost.items():  # `merge_jigsaws` checks the quorum
-            ctx.reporter.say(f"pretrain[{index}] lost: {error.message}")
-        merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
+        failures = {index: error.message for index, error in lost.items()}
+        for index, why in failures.items():  # `merge_jigsaws` checks the quorum
+            ctx.reporter.say(f"pretrain[{index}] lost: {why}")
+        merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()), failures=failures)
     subset = score_and_select(ctx, prepared, merged)
-    failures = {index: error.message for index, error in lost.items()}
     return train_and_evaluate(ctx, prepared, subset, merged, jigsaws=jigsaws.values(), failures=failures)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import Config
-from lipt.errors import LiptError, RunError, Terminated, UnexpectedError, say_why, stop_on_sigterm
+from lipt.errors import LiptError, Terminated, UnexpectedError, say_why, stop_on_sigterm
 from lipt.flow.prepared import Prepared
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, RunOutputs
 from lipt.pods.spec import RunSpec
@@ -182,11 +182,7 @@ def merge_box(address: str) -> Artifact | None:
             for index, why in spread(spec, address, ctx, "group", list(groups), stage_of=soup).items():
                 ctx.reporter.say(f"group {index} was lost, so the merge box merges it: {why}")
 
-    try:
-        return merge_jigsaws(ctx, prepared, jigsaws, merge_in_pods)
-    except RunError as error:
-        reasons = "; ".join(f"jigsaw {index}: {why}" for index, why in failures.items())
-        raise RunError(f"{error.message} ({reasons})" if reasons else error.message, error.remedy) from None
+    return merge_jigsaws(ctx, prepared, jigsaws, merge_in_pods, failures)
 
 
 def select_box(address: str, merged: str | None) -> Artifact:

@@ -3,7 +3,7 @@
 With groups, `group` first merges each group into a soup; `merge` then merges the soups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
@@ -79,16 +79,23 @@ def deal(config: Config, jigsaws: Sequence[Artifact]) -> dict[int, list[Artifact
     return {index: found for index, found in dealt.items() if found}
 
 
-def check_quorum(config: Config, jigsaws: Sequence[Artifact]) -> None:
+def check_quorum(config: Config, jigsaws: Sequence[Artifact], failures: Mapping[int, str]) -> None:
     """
+    Args:
+        failures: why a jigsaw is missing, by index.
+
     Raises:
-        RunError: fewer jigsaws than the quorum arrived; names the missing ones.
+        RunError: fewer jigsaws than the quorum arrived; names the missing ones, and each reason once.
     """
     count, needed, missing = config.dispatch.jigsaws, quorum_of(config), missing_jigsaws(config, jigsaws)
     if count - len(missing) < needed:
+        first: dict[str, int] = {}
+        for index, why in failures.items():
+            first.setdefault(why, index)
+        reasons = "; ".join(f"jigsaw {index}: {why}" for why, index in first.items())
         raise RunError(
             f"{count - len(missing)} of {count} jigsaws arrived, the quorum is {needed}; "
-            f"missing: {', '.join(map(str, missing))}",
+            f"missing: {', '.join(map(str, missing))}" + (f" ({reasons})" if reasons else ""),
             "run again: only the missing ones are trained; or lower merge.quorum",
         )
 

@@ -1,11 +1,11 @@
 """Stores of objects, a folder (`file://`) or a bucket (`s3://`). Every byte that is read or written is counted."""
 
-from lipt.adapters.store.base import Kind, MissingObjectError, Store, Traffic
+from lipt.adapters.store.base import Kind, MissingObjectError, Store, StoreError, Traffic
 from lipt.adapters.store.dataset import DatasetFiles
 from lipt.adapters.store.file import FileStore
 from lipt.errors import UsageError, did_you_mean
 
-__all__ = ["DatasetFiles", "Kind", "MissingObjectError", "Store", "Traffic", "open_store"]
+__all__ = ["DatasetFiles", "Kind", "MissingObjectError", "Store", "StoreError", "Traffic", "open_store"]
 
 
 def open_store(uri: str) -> Store:

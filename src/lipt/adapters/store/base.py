@@ -22,6 +22,10 @@ class MissingObjectError(RunError):
     """The store has no such object."""
 
 
+class StoreError(RunError):
+    """The store cannot do what it is asked: it is full, or read-only, or grants no access."""
+
+
 def _per_kind() -> dict[Kind, int]:
     return {"data": 0, "model": 0, "other": 0}
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
-from lipt.adapters.store.base import TEMPORARY, Kind, Store, Traffic
-from lipt.errors import RunError
+from lipt.adapters.store.base import TEMPORARY, Kind, Store, StoreError, Traffic
 
 # "No such object" for the object API: also a folder of that name, or a parent that is a file.
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -121,7 +120,7 @@ class FileStore(Store):
             yield
         except OSError as error:
             remedy = _REMEDIES.get(error.errno or 0, "check the disk or mount, then run the same command again")
-            raise RunError(f"{self._uri_of(key)}: {error.strerror or error}", remedy) from error
+            raise StoreError(f"{self._uri_of(key)}: {error.strerror or error}", remedy) from error
 
 
 def _unless_absent(error: OSError) -> None:

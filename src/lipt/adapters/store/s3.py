@@ -14,8 +14,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError, SSLError
 
-from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Traffic
-from lipt.errors import LiptError, RunError, TransientError, UsageError
+from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, StoreError, Traffic
+from lipt.errors import LiptError, TransientError, UsageError
 
 T = TypeVar("T")
 
@@ -214,10 +214,10 @@ class S3Store(Store):
                 "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",
             )
         if code in _FULL:
-            return RunError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
+            return StoreError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
         if code in _BUSY or _is_busy(error.response.status):
             return self._transient(where, code)
-        return RunError(f"{where}: the store answers {code}: {error.message}", "see the store's log for this request")
+        return StoreError(f"{where}: the store answers {code}: {error.message}", "see the store's log for this request")
 
     def _no_bucket(self) -> UsageError:
         return UsageError(f"s3://{self._bucket}: no such bucket", "create the bucket, or correct the location")

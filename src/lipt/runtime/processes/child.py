@@ -20,6 +20,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
+from lipt.adapters.store import StoreError
 from lipt.config import parse_config
 from lipt.data.images import StreamedImages
 from lipt.errors import LiptError, RunError, UnexpectedError, in_one_line
@@ -143,6 +144,7 @@ def run_rank() -> None:
             "time": time.time(),
             "known": known,
             "follows": is_disconnect(error),
+            "store": isinstance(error, StoreError),
             "code": error.exit_code if isinstance(error, LiptError) else 1,
             "message": error.message if isinstance(error, LiptError) else in_one_line(error),
             "remedy": error.remedy if isinstance(error, LiptError) else "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from lipt.adapters.store import StoreError
 from lipt.errors import LiptError, RunError, TransientError, UnexpectedError, UsageError
 from lipt.runtime.processes.peers import Peers
 
@@ -39,7 +40,8 @@ def first_error(failures: Failures, processes: int, label: str, peers: Peers | N
     told.sort(key=lambda error: (not error["known"], error["follows"], error["time"]))
     if told and told[0]["known"]:
         classes: dict[int, type[LiptError]] = {2: UsageError, 3: TransientError}
-        return classes.get(told[0]["code"], RunError)(told[0]["message"], told[0]["remedy"])
+        kind = StoreError if told[0]["store"] else classes.get(told[0]["code"], RunError)
+        return kind(told[0]["message"], told[0]["remedy"])
     rank, code = min(died.items(), key=lambda end: (_precedence(end[1]), end[0]))
     by_itself = _precedence(code) == 0
     if peers and not by_itself and all(error["follows"] for error in told):

@@ -7,6 +7,7 @@ from itertools import islice
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
+from lipt.adapters.store import StoreError
 from lipt.errors import RunError, in_one_line
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
@@ -35,7 +36,7 @@ def make_parts(ctx: Context, stage: Maker, parts: Mapping[int, Given]) -> Made:
         killed process. Both in ascending order.
 
     Raises:
-        LiptError: at once, if the store is unreachable or the configuration is invalid.
+        LiptError: at once, if the store is unreachable or full, or the configuration is invalid.
         Exception: a bug, here or in the user's model; from another process as `UnexpectedError`.
     """
     processes = 1 if ctx.dry_run else count_processes(ctx, len(parts))
@@ -107,6 +108,8 @@ def make_in_turn(ctx: Context, stage: Maker, parts: Mapping[int, Given], *, may_
             break
         try:
             made[index] = stage(ctx, *inputs, index=index).make()
+        except StoreError:  # the other parts need the same store
+            raise
         except RunError as error:
             failed[index] = error
         except (RuntimeError, MemoryError) as error:
