@@ -23,11 +23,16 @@ from lipt.cli.sweep import run_and_save
 from lipt.config import load_sweep
 from lipt.config.sweep import ROWS
 from lipt.errors import RunError
-from lipt.report.sweep import read_lines
+from lipt.report.sweep import Result, read_lines, to_lines
 from lipt.runtime.workspace import Workspace
 from tests.tiny import TINY, digests
+from tests.unit.report.report_samples import row
 
 GRID = {"select.fraction": [0.1, 0.2], "part": {"all": {}, "merge": {"pretrain.prune": "none"}}}
+
+
+#: A result of another sweep.
+OTHER = Result(point={"train.steps": 7}, rows=[row("lipt", [0.5], "selected")])
 
 
 @pytest.fixture
@@ -177,6 +182,26 @@ def test_results_never_replace_what_the_sweep_reads(
     assert end.value.code == 2
     assert f"--results {target} is {sweep.parent}/{target}, which this command reads" in capsys.readouterr().err
     assert Path(target).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"my lab notes", "notes is no file of a sweep's results"),
+        (b"\xff\xfe", "notes is no file of a sweep's results"),
+        (to_lines([OTHER]).encode(), "notes has results of other points, such as train.steps=7"),
+    ],
+)
+def test_results_replace_nothing_but_results_of_the_same_points(
+    sweep: Path, content: bytes, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("notes").write_bytes(content)
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", str(sweep), "--results", "notes"])
+    assert end.value.code == 2
+    assert f"{message}\n  -> choose another file, or move this one" in capsys.readouterr().err
+    assert Path("notes").read_bytes() == content
+    assert not list(sweep.parent.glob("runs/train"))
 
 
 def test_results_that_cannot_be_written_are_one_error(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

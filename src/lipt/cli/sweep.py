@@ -70,13 +70,14 @@ def context_of(found: Sweep) -> Iterator[Context]:
 
 
 def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
-    """Run a sweep; its results are in the file after each point, unless results of an earlier sweep would be lost.
+    """Run a sweep; its results are in the file after each point, unless earlier results of it would be lost.
 
     Args:
         place: where runs start on a cluster; None: run on this machine.
 
     Raises:
-        RunError: the file cannot be written.
+        UsageError: the file holds something else.
+        RunError: the file cannot be read or written.
     """
 
     store = FileStore(path.parent)  # it writes atomically, also beside another sweep with the same file
@@ -88,7 +89,7 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()  # fails now, and not after the first point
-        earlier = _names(_results_in(path)) & {name_of(point.values) for point in found.points}
+        earlier = _names_in(path, found)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}", "choose another file") from None
     if place:
@@ -100,12 +101,20 @@ def run_and_save(found: Sweep, path: Path, place: Place | None) -> list[Result]:
         return run_sweep(ctx, found.points, save)
 
 
-def _results_in(path: Path) -> list[Result]:
-    """The results in a file; none if it holds something else."""
+def _names_in(path: Path, found: Sweep) -> set[str]:
+    """The points of this sweep whose results are in the file.
+
+    Raises:
+        UsageError: it holds something else, which would be lost.
+    """
+    remedy = "choose another file, or move this one"
     try:
-        return read_lines(path.read_text(encoding="utf-8"), str(path))
+        names = _names(read_lines(path.read_text(encoding="utf-8"), str(path)))
     except (UnicodeDecodeError, IntegrityError):
-        return []
+        raise UsageError(f"{path} is no file of a sweep's results", remedy) from None
+    if others := names - {name_of(point.values) for point in found.points}:
+        raise UsageError(f"{path} has results of other points, such as {min(others)}", remedy)
+    return names
 
 
 def _names(results: Sequence[Result]) -> set[str]:
