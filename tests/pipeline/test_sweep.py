@@ -100,7 +100,7 @@ def test_a_sweep_shares_stages_and_continues(
     finished = read_lines(Path("tiny.jsonl").read_text(), "tiny.jsonl")
     assert [result.point["part"] for result in finished] == ["all", "merge"]
     left = planned(sweep, capsys)
-    assert 11 <= left["stages"]["train"] <= 12  # choices of equal cost share the longer training
+    assert 10 <= left["stages"]["train"] <= 12  # under each seed, choices of equal cost share the longer training
     assert 0 < left["wall_s"] == pytest.approx(sum(left["seconds"].values()))
 
     main(["sweep", str(sweep), "-o", "json"])
