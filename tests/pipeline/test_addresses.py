@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from lipt.config import override
+from lipt.data.sources import located
+from lipt.flow.address import run_id
 from lipt.runtime.algorithm import algorithm_of
-from lipt.runtime.artifact import Artifact
+from lipt.runtime.artifact import Artifact, canonical_json
 from lipt.runtime.stage import Stage
 from lipt.stages.dispatch import dispatch
 from lipt.stages.evaluate import evaluate
@@ -39,6 +43,37 @@ def test_an_edited_network_is_another_network(tmp_path: Path, monkeypatch: pytes
     before, after, elsewhere = keys
     assert not set(before) & set(after)
     assert elsewhere == after
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "own"),
+    [
+        ("images", "auto", True),
+        ("./images/", "imagefolder", True),
+        ("wds:images/*.tar", "auto", True),
+        ("digits", "imagefolder", True),
+        ("digits", "auto", False),
+        ("cifar10:data", "auto", False),
+        ("s3://bucket/data", "auto", False),
+        ("/images", "auto", False),
+    ],
+)
+def test_projects_that_share_a_workspace_have_reports_of_their_own(
+    source: str, kind: str, own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, found = tiny_context(tmp_path, {"data": {"source": source, "format": kind}}).config, []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        found.append(run_id(config))
+    assert (found[0] != found[1]) == own
+    if own:
+        there = located(source, kind)
+        monkeypatch.chdir(tmp_path)
+        assert run_id(override(config, {"data": {"source": there}})) == found[1]
+    else:
+        digest = hashlib.sha256(canonical_json(config.model_dump(mode="json"))).hexdigest()
+        assert found[0] == f"tiny-{digest[:8]}"
 
 
 def test_a_network_that_is_not_here_has_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,15 @@ from lipt.runtime.artifact import canonical_json
 
 
 def run_id(config: Config, *, comparison: bool = False) -> str:
-    """The name of a configuration, with its digest; that of its comparison (`lipt compare`) has an ending."""
-    digest = hashlib.sha256(canonical_json(config.model_dump(mode="json"))).hexdigest()[:8]
+    """The name of a configuration, with its digest; that of its comparison (`lipt compare`) has an ending.
+
+    Two projects with different images have different digests, even if both call their folder `images`.
+    """
+    from lipt.data.sources import located  # Pillow takes 50 ms to import
+
+    settings = config.model_dump(mode="json")
+    settings["data"]["source"] = located(config.data.source, config.data.format)
+    digest = hashlib.sha256(canonical_json(settings)).hexdigest()[:8]
     return f"{config.name}-{digest}" + ("-compare" if comparison else "")
 
 

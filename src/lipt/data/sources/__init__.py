@@ -5,9 +5,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from lipt.data.sources.base import FORMATS, Listing, Source, check_classes, is_folder
+from lipt.data.sources.tars import TAR_PREFIX
 from lipt.errors import RunError, UsageError, did_you_mean
 
-__all__ = ["Listing", "Source", "check_format", "open_source", "recognise", "sources_without_files"]
+__all__ = ["Listing", "Source", "check_format", "located", "open_source", "recognise", "sources_without_files"]
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
@@ -64,6 +65,18 @@ def recognise(spec: str, format: str = "auto") -> type[Source]:  # noqa: A002 - 
             f"{spec}: no such folder", f"name a folder or tars, or {did_you_mean(spec, sources_without_files())}"
         )
     return FORMATS["imagefolder"]
+
+
+def located(spec: str, format: str = "auto") -> str:  # noqa: A002 - the name of the setting
+    """The source under a name that means the same in every folder: a path becomes absolute.
+
+    An address and a source whose images are the same everywhere, such as `digits`, keep their names.
+    """
+    kind = FORMATS.get(format) or next((each for each in FORMATS.values() if each.recognises(spec)), None)
+    if "://" in spec or (kind is not None and not kind.needs_files):
+        return spec
+    path = spec.removeprefix(TAR_PREFIX)
+    return spec.removesuffix(path) + os.path.abspath(path)
 
 
 def check_format(format: str) -> None:  # noqa: A002 - the name of the setting

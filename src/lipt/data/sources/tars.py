@@ -24,6 +24,9 @@ from lipt.data.sources.base import (
 from lipt.data.sources.tarscan import scan
 from lipt.errors import RunError, UsageError
 
+#: Begins a `data.source` that is a tar, or a glob of tars.
+TAR_PREFIX = "wds:"
+
 
 class TarSource(Source, format="webdataset"):
     """Uncompressed tars with integer labels: one pass over the headers, then random access.
@@ -38,7 +41,7 @@ class TarSource(Source, format="webdataset"):
     """
 
     def __init__(self, spec: str) -> None:
-        pattern = spec.removeprefix("wds:")
+        pattern = spec.removeprefix(TAR_PREFIX)
         tars = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
         if not tars:
             if is_folder(folder := Path(pattern).parent):
@@ -71,7 +74,7 @@ class TarSource(Source, format="webdataset"):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        return spec.startswith("wds:") or spec.endswith(".tar")
+        return spec.startswith(TAR_PREFIX) or spec.endswith(".tar")
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         entry = self._entries[split][i]
