@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
+from lipt.adapters.store.file import FileStore
 from lipt.config import parse_config
 from lipt.flow.address import report_folder
 from lipt.flow.compare import run_comparison, run_with_baseline
+from lipt.report.document import Document
+from lipt.report.html_page import render
 from lipt.runtime.context import Context
 from tests.programs import run_python
 from tests.tiny import TINY
@@ -54,6 +58,27 @@ def test_a_report_that_is_gone_or_damaged_is_written_again(tmp_path: Path) -> No
     assert again is not None
     assert all(row.earlier for row in again.ledger)
     assert document.read_text() == again.model_dump_json(indent=1)
+
+
+def test_a_report_that_was_half_written_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"workspace": str(tmp_path), "select": {"algorithm": "random"}, "train": {"epochs": 1}}
+    ctx, written, write = Context.of(parse_config(TINY | changes)), list[str](), FileStore._write
+    run_with_baseline(ctx)
+    for path in tmp_path.glob("evaluate/*/artifact.json"):
+        path.unlink()
+
+    def stops(self: FileStore, key: str, data: bytes) -> None:
+        written.append(Path(key).stem)
+        if written.count("report") == 2:
+            raise KeyboardInterrupt
+        write(self, key, data)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(FileStore, "_write", stops)
+        run_with_baseline(Context.of(ctx.config))
+    run_with_baseline(Context.of(ctx.config))
+    html, document = (tmp_path / f"{report_folder(ctx.config)}/report.{kind}" for kind in ("html", "json"))
+    assert html.read_text() == render(Document.from_json(document.read_bytes(), origin="the report"))
 
 
 def test_a_repeated_comparison_leaves_its_report(tmp_path: Path) -> None:

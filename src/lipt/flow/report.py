@@ -127,7 +127,8 @@ def write_report(
         paper_accounting=paper_accounting(attempt, first, costs),
         provenance=provenance,
     )
-    files |= {"report.json": document.model_dump_json(indent=1).encode(), "report.html": render(document).encode()}
+    # report.json last: it is what makes this folder a finished report.
+    files |= {"report.html": render(document).encode(), "report.json": document.model_dump_json(indent=1).encode()}
     for name, data in files.items():
         ctx.workspace.store.write(f"{folder}/{name}", data, kind="other")
     return document
