@@ -30,8 +30,9 @@ def resolve(algorithm: str, fraction: float, *, balanced: bool = True, epochs: i
         epochs: of the trajectory; 0 = there is none.
 
     Raises:
-        UsageError: no such algorithm.
+        UsageError: no such algorithm, or a fraction outside (0, 1].
     """
+    fraction = _share(plain(fraction))
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0] if algorithm == AUTO else algorithm
     registry.lookup(name)
     return name
@@ -46,9 +47,10 @@ def requirements(
         epochs: as for `resolve`.
 
     Raises:
-        UsageError: no such algorithm.
+        UsageError: no such algorithm or option, a value of the wrong type, or a fraction outside (0, 1].
     """
-    return registry.lookup(resolve(algorithm, fraction, epochs=epochs)).needs_with(options or {})
+    options = options or {}
+    return registry.lookup(resolve(checked(algorithm, options), fraction, epochs=epochs)).needs_with(options)
 
 
 def checked(algorithm: str, options: Mapping[str, Any]) -> AlgorithmName:
@@ -218,18 +220,22 @@ def _budget(fraction: Any, k: Any, n: int) -> tuple[int, float]:
     if (fraction is None) == (k is None):
         raise UsageError("the budget is either a fraction or a number k", "give one of the two, such as fraction=0.05")
     if k is None:
-        require(
-            _is(fraction, (int, float)) and 0 < fraction <= 1,
-            f"fraction must be in (0, 1], not {fraction!r}",
-            "pass a share, such as fraction=0.05; a number of samples is k",
-        )
-        return max(1, round(fraction * n)), float(fraction)
+        return max(1, round(_share(fraction) * n)), float(fraction)
     require(
         _is(k, int) and 1 <= k <= n,
         f"k must be an integer from 1 to the number of candidates, {n:,}, not {k!r}",
         f"pass a number in that range, such as k={min(n, 100)}; a share is fraction",
     )
     return k, k / n
+
+
+def _share(fraction: Any) -> float:
+    require(
+        _is(fraction, (int, float)) and 0 < fraction <= 1,
+        f"fraction must be in (0, 1], not {fraction!r}",
+        "pass a share, such as fraction=0.05; a number of samples is k",
+    )
+    return float(fraction)
 
 
 def _seed(seed: Any) -> int:

@@ -225,6 +225,21 @@ def test_the_scale_of_the_features_does_not_matter(algorithm: str, power: int) -
 def test_fraction_outside_its_range(algorithm: str, fraction: float) -> None:
     with pytest.raises(UsageError, match="fraction must be in"):
         select(algorithm, make(20, 3), fraction=fraction)
+    with pytest.raises(UsageError, match="fraction must be in"):
+        requirements(algorithm, fraction)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "message"),
+    [
+        ("ccs", {"scoer": "grand"}, "algorithm ccs has no option 'scoer'"),
+        ("ccs", {"score": "nope"}, "option score of ccs: 'nope' is not one of"),
+        ("auto", {"beta": 0.3}, "algorithm auto takes no options"),
+    ],
+)
+def test_requirements_are_of_options_that_exist(algorithm: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        requirements(algorithm, 0.1, options)
 
 
 def test_every_usage_error_is_a_lipt_error() -> None:
