@@ -31,6 +31,7 @@ def test_requirements_say_what_to_compute() -> None:
     assert needs["scores"] == Requirements(scores=True)
     assert needs["glister"] == Requirements(models=1, logits=True, features=True, validation=True)
     assert needs["moderate"] == Requirements(models=1, features=True, passes=2)
+    assert requirements("moderate", 0.01, {"variant": "authors"}) == Requirements(models=1, features=True)
     assert needs["prototypes"] == Requirements(models=1, features=True)
     assert needs["dual"].models == 2
     by_score = {score: requirements("ccs", 0.01, {"score": score}) for score in ("el2n", "grand", "margin")}

@@ -12,8 +12,9 @@ from torch import Tensor
 from lipt.selection.arrays import View, view
 from lipt.selection.closeness import blurred, squares_between
 from lipt.selection.gradients import joint_features
+from lipt.selection.needs import Requirements
 from lipt.selection.norms import all_digits, few, lengths, squarable
-from lipt.selection.passes import check_finite, each_block, in_memory, largest, per_sample
+from lipt.selection.passes import check_finite, each_block, largest, per_sample
 from lipt.selection.registry import Group, Picks, Task, per_group, register, top
 from lipt.selection.rows import as_slice, block_rows, per_row, row_blocks
 from lipt.selection.shrinking import shrinking_greedy
@@ -51,7 +52,14 @@ def k_center(task: Task) -> Picks:
     )
 
 
-@register("moderate", models=1, passes=2, logits=False)
+@register(
+    "moderate",
+    models=1,
+    passes=2,
+    logits=False,
+    option="variant",
+    by_value={"authors": Requirements(models=1, features=True)},
+)
 def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> Picks:
     """Samples at the median distance from the class centre.
 
@@ -81,7 +89,7 @@ def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> P
 
 
 def _middle_ranks(task: Task) -> Picks:
-    candidates = in_memory(task.candidates, "candidate")
+    candidates = task.candidates
     distances_N = torch.empty(len(candidates), dtype=torch.float64, device=candidates.labels_N.device)
     for rows_M in candidates.members:
         if len(rows_M):
