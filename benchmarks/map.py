@@ -34,7 +34,7 @@ from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import images_of, open_dataset, open_test_images, split_positions, training_images
 from lipt.runtime.network import new_model, read_weights, standard_augment
-from lipt.selection import Candidates, Outputs, Trajectory, select
+from lipt.selection import Candidates, Outputs, Trajectory, requirements, select
 from lipt.stages.ingest import ingest
 from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics
@@ -248,7 +248,7 @@ def measured(problem: Problem, scored: dict[str, Tensor], cell: Mapping[str, Any
     kept, rows_K, weights_K = round(cell["fraction"] * len(problem.images)), None, None
     if cell["rule"] != "RS2":
         candidates, judges = candidates_of(problem, scored, reads, cell["epochs"]), None
-        if reads == "theta_p":
+        if requirements(algorithm, cell["fraction"], options).validation:
             judges = with_outputs(problem, problem.validation.labels_N, scored, "theta_p-validation")
         seed = derive(cell["seed"], "map", "select")
         chosen = select(algorithm, candidates, k=kept, seed=seed, validation=judges, **options)

@@ -96,7 +96,8 @@ def select(
         balanced: split the budget over the classes in proportion to their size, by largest remainder. With less than
             one sample per class some classes get none, and `remarks` says so. False: one problem for all classes.
             `random` never balances, `stratified` always does.
-        validation: outputs of held-out samples, for algorithms whose requirements name it; None = the candidates.
+        validation: outputs of held-out samples, for algorithms whose requirements name it, else refused; None = the
+            candidates.
         initial: positions (I,) of candidates that are already selected, for algorithms whose requirements name it. They
             count as covered and are not picked again; budget and result contain new samples only.
         notes: entries for the selection's provenance, for example {"checkpoint": its digest}.
@@ -140,10 +141,15 @@ def select(
     candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
     if needs.outputs and not needs.passes:
         candidates = in_memory(candidates, "candidate")
+    require(
+        validation is None or needs.validation,
+        f"algorithm {name} takes no validation samples",
+        "leave them out, or choose glister",
+    )
     initial_I = _initial(initial, candidates, budget, name, needs)
     task = Task(
         candidates=candidates,
-        validation=_judges(candidates, validation) if needs.validation else None,
+        validation=None if validation is None else _judges(candidates, validation),
         budget=budget,
         fraction=fraction,
         balanced=balanced,
@@ -267,10 +273,8 @@ def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -
     return [f"{share}: {named}; raise the budget to train on them"]
 
 
-def _judges(candidates: Candidates, validation: Candidates | None) -> Candidates | None:
-    """The validation samples with all their outputs in memory, if there are any."""
-    if validation is None:
-        return None
+def _judges(candidates: Candidates, validation: Candidates) -> Candidates:
+    """The validation samples with all their outputs in memory."""
     require(
         len(validation) > 0,
         "the validation set is empty",

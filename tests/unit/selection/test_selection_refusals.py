@@ -82,6 +82,12 @@ def test_validation_samples_are_candidates(algorithm: str) -> None:
         select(algorithm, make(20, 3), k=4, validation=np.zeros(3))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("algorithm", ["random", "auto", "gradmatch"])
+def test_validation_samples_are_for_algorithms_that_use_them(algorithm: str) -> None:
+    with pytest.raises(UsageError, match="takes no validation samples"):
+        select(algorithm, make(20, 3), k=4, validation=make(10, 3, seed=1))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
