@@ -1,4 +1,4 @@
-"""`lipt gc` in a workspace where no run has finished."""
+"""`lipt gc` where it is unknown which artifacts are needed: no run has finished, or one is in progress."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 
 from lipt.cli import main
+from lipt.errors import RunError
+from lipt.flow.runs import list_unused, note_point
+from lipt.runtime import lease
+from lipt.runtime.lease import Lease, leased
+from lipt.runtime.workspace import Workspace
+from tests.tiny import bare_context, demo_stage
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -31,3 +37,21 @@ def test_half_written_files_are_removed_where_it_is_unknown_which_artifacts_are_
     with pytest.raises(SystemExit) as end:
         main(["gc", str(tmp_path), "--yes"])  # now there is nothing that it could do
     assert end.value.code == 1
+
+
+def test_artifacts_stay_as_long_as_a_process_works_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It notes what it needs when it has ended."""
+    monkeypatch.setattr(lease, "BEAT_S", 0.05)
+    monkeypatch.setattr(lease, "EXPIRE_S", 0.5)
+    workspace = Workspace(str(tmp_path))
+    used, unused = (demo_stage(workspace, lambda _: {"count": 1}, name=name).make() for name in ("train", "score"))
+    note_point(workspace, bare_context(workspace).config, [used])
+    with leased(workspace.store, "select/0/lease", print):
+        with pytest.raises(RunError, match=rf"process {os.getpid()} on .* works in {workspace.store.uri}, so") as error:
+            list_unused(workspace, days=0)
+        assert error.value.remedy == "wait until it has ended"
+    dead = Lease(workspace.store, "select/0/lease")
+    dead._claim()  # and gives no sign of life
+    monkeypatch.setattr(lease, "_is_gone", lambda *_: False)  # as on another machine
+    assert [each.ref for each in list_unused(workspace, days=0)] == [unused.ref]
+    assert workspace.store.size(dead.key) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -17,6 +17,7 @@ from lipt.flow.address import read_report, run_id
 from lipt.pipeline import STAGES
 from lipt.report.document import Document
 from lipt.runtime.artifact import CHUNKS, MARKER, Artifact, canonical_json, owner_of
+from lipt.runtime.lease import find_holder
 from lipt.runtime.workspace import Workspace
 
 _REPORT = "/report.json"
@@ -51,7 +52,7 @@ class Unused:
 
 def list_runs(workspace: Workspace) -> tuple[list[Run], list[IntegrityError]]:
     """The runs of a workspace, the latest last, and an error for each report that cannot be read."""
-    sizes, found, unread = _sizes(workspace), list[Run](), list[IntegrityError]()
+    sizes, found, unread = _sizes(workspace.store.sizes()), list[Run](), list[IntegrityError]()
     for folder in _folders(workspace):
         try:
             document = read_report(workspace.store, folder)
@@ -79,7 +80,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         days: younger artifacts are left out, because an unfinished run may need them.
 
     Raises:
-        RunError: the workspace has no report and no sweep, so it is unknown which artifacts are needed.
+        RunError: the workspace has no report and no sweep, or a process works in it, so it is unknown which artifacts
+            are needed.
         IntegrityError: a report or a sweep's list cannot be read, so it is unknown which artifacts it refers to.
     """
     named = [_refs(read_report(workspace.store, folder)) for folder in _folders(workspace)]
@@ -89,8 +91,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         raise RunError(
             f"{workspace.store.uri} has no report and no sweep, so every artifact may be needed", "finish a run first"
         )
-    found = []
-    for ref, num_bytes in _sizes(workspace).items():
+    found, keys = [], workspace.store.sizes()
+    for ref, num_bytes in _sizes(keys).items():
         if ref in reached:
             continue
         try:
@@ -100,6 +102,11 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         age = (time.time() - ended) / _DAY_S
         if age >= days:
             found.append(Unused(ref=ref, num_bytes=num_bytes, days=age))
+    # A run notes what it needs when it has ended, and a comparison may take weeks.
+    if found and (who := find_holder(workspace.store, keys)):
+        raise RunError(
+            f"{who} works in {workspace.store.uri}, so every artifact may be needed", "wait until it has ended"
+        )
     return found
 
 
@@ -164,10 +171,14 @@ def _reached(workspace: Workspace, refs: Iterable[str]) -> set[str]:
     return reached
 
 
-def _sizes(workspace: Workspace) -> dict[str, int]:
-    """Bytes of each artifact, finished or not, from one listing."""
+def _sizes(keys: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of each artifact, finished or not.
+
+    Args:
+        keys: bytes of each object of the workspace.
+    """
     stages, sizes = {*(stage.name for stage in STAGES), CHUNKS}, dict[str, int]()
-    for key, num_bytes in workspace.store.sizes().items():
+    for key, num_bytes in keys.items():
         stage, _, rest = key.partition("/")
         if stage in stages and "/" in rest:
             ref = f"{stage}/{rest.partition('/')[0]}"

@@ -16,10 +16,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,7 @@ from lipt.errors import LiptError, printable
 #: Seconds between two beats, and without one until others take over.
 BEAT_S, EXPIRE_S = 5.0, 30.0
 _BEAT = ".beat"
+_CLAIM = re.compile(r"(.*/)?[a-z]+-[0-9a-f]{16}")
 _LONGEST_PAUSE_S = 5.0
 
 
@@ -105,6 +107,25 @@ def leased(store: Store, name: str, say: Callable[[str], None]) -> Iterator[Leas
                 break
 
 
+def find_holder(store: Store, keys: Iterable[str]) -> str | None:
+    """A process that holds a lease or waits for one, such as `process 7 on lab`; None if there is none.
+
+    A claim counts when its beat has changed. So this takes up to `EXPIRE_S` seconds; claims of dead processes are
+    removed.
+
+    Args:
+        keys: those of the store.
+    """
+    rivals, claims = _Rivals(store, "", lambda _text: None), [key for key in keys if _CLAIM.fullmatch(key)]
+    while claims := [key for key in claims if rivals.is_alive(key)]:
+        for claim in claims:
+            if rivals.has_beaten(claim):
+                return rivals.names[claim]
+        rivals.pause_s = min(1.0, BEAT_S)
+        time.sleep(rivals.pause_s)
+    return None
+
+
 class _Rivals:
     """The claims of other processes, as one that waits sees them."""
 
@@ -113,15 +134,22 @@ class _Rivals:
         self._seen: dict[str, tuple[bytes, float]] = {}
         """Claim -> (its last beat, seconds for which it has not changed, as far as the store was there)."""
         self._told: set[str] = set()
+        self.names: dict[str, str] = {}
+        """Claim -> its process, as messages name it."""
         self.pause_s = 0.0
         """Seconds since the last look."""
 
     def alive(self, *, besides: str = "") -> bool:
         """Whether there are claims of living processes. Those of dead ones are removed."""
         found = [key for key in self._store.list(f"{self._name}-") if key != besides and not key.endswith(_BEAT)]
-        return sum(map(self._is_alive, found)) > 0  # looks at all of them
+        return sum(map(self.is_alive, found)) > 0  # looks at all of them
 
-    def _is_alive(self, key: str) -> bool:
+    def has_beaten(self, key: str) -> bool:
+        """Whether the beat of a claim has changed between the last two looks."""
+        return self.pause_s > 0 and self._seen[key][1] == 0
+
+    def is_alive(self, key: str) -> bool:
+        """Whether this claim is that of a living process. That of a dead one is removed."""
         try:
             data, beat = self._store.read(key, kind="other"), b""
             with suppress(MissingObjectError):
@@ -136,6 +164,7 @@ class _Rivals:
             gone = _is_gone(claim["machine"], claim["pid"])
         except (ValueError, KeyError, TypeError):  # not ours; it expires, too
             who, gone = self._store.uri + "/" + key, False
+        self.names[key] = who
         if gone:
             self._say(f"{who} is gone: its work is done here")
         elif self._seen[key][1] >= EXPIRE_S:
