@@ -83,7 +83,7 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         UsageError: it has one value per channel; names the setting.
     """
     assert facts.size is not None
-    if not (why := next(_lonely_images(config, facts), None)):
+    if not (why := next(lonely_images(config, facts), None)):
         return
     try:
         model.train()(torch.zeros(1, 3, *facts.size))
@@ -96,7 +96,7 @@ def _check_single_images(config: Config, model: nn.Module, facts: Facts) -> None
         ) from error
 
 
-def _lonely_images(config: Config, facts: Facts) -> Iterator[str]:
+def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
     """Why a training or a recalibration has a batch of one image."""
     try:
         candidates, trains = facts.candidates(config.data), trains_models(config)

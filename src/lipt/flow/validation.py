@@ -17,7 +17,7 @@ from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
-from lipt.flow.model_checks import check_model
+from lipt.flow.model_checks import check_model, lonely_images
 from lipt.flow.raptr_checks import schedule_problems
 from lipt.flow.variants import LONGER, Variant, baseline_of, variants
 from lipt.metrics import check_metrics
@@ -168,7 +168,7 @@ def _check(ctx: Context) -> Facts:
     check_metrics()
     facts, settings = Facts.of(config.data, partial(listing, ctx)), config.model
     is_default = settings == Model(name=settings.name) and settings.name.startswith("torchvision.")
-    is_default &= not (config.train.raptr or config.initialise.raptr)
+    is_default &= not (config.train.raptr or config.initialise.raptr) and not any(lonely_images(config, facts))
     # With default settings only the name can be wrong. Building the model would import torchvision, which takes a
     # second and which a run that finds all artifacts finished does not need.
     check = partial(check_model_name, settings.name) if is_default else partial(check_model, config, facts)
