@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from lipt.config import override
+from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.flow.compare import run_comparison, run_with_baseline
+from lipt.flow.validation import check_comparison
 from lipt.flow.variants import variants as variants_of
 from lipt.pods.sweep_cells import steps_for_its_cost
 from lipt.report.verdict import judge
 from lipt.runtime.workspace import Workspace
-from tests.tiny import digests, tiny_context
+from tests.tiny import TINY, digests, tiny_context
 
 
 def test_compare_shares_what_variants_have_in_common(tmp_path: Path) -> None:
@@ -79,6 +80,29 @@ def test_a_longer_random_training_takes_the_flops_of_selecting_again(tmp_path: P
     chosen = run_with_baseline(replace(ctx, config=alone))
     assert chosen is not None
     assert steps_for_its_cost(chosen) == longer.steps
+
+
+def test_rows_that_would_repeat_that_of_the_choice_are_left_out_and_none_is_called_lipt_without_a_swarm() -> None:
+    """A trajectory needs no swarm: what only changes the merge changes nothing."""
+    trajectory = override(parse_config(TINY), {"score": {"model": "trajectory", "runs": 1, "epochs": 2}})
+    labels = {name: variant.label for name, variant in variants_of(trajectory).items()}
+    assert not {"theta-star", "best-single"} & set(labels)
+    assert (labels["lipt"], labels["lipt-grand"]) == ("Trajectory", "Trajectory, GraNd")
+    merged = {name: variant.label for name, variant in variants_of(parse_config(TINY)).items()}
+    assert (merged["lipt"], merged["lipt-grand"]) == ("LiPT", "LiPT, GraNd (the paper's)")
+    assert {"theta-star", "best-single"} <= set(merged)
+    alone = variants_of(override(trajectory, {"score": {"model": "merged"}, "merge": {"method": "none"}}))
+    assert "theta-star" not in alone
+    assert alone["lipt"].label == "theta_* alone"
+
+
+def test_a_named_row_that_would_repeat_another_is_left_out_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trajectory = {"model": "trajectory", "runs": 1, "epochs": 2}
+    ctx = tiny_context(tmp_path, {"score": trajectory, "compare": {"variants": ["lipt", "theta-star"]}})
+    assert [variant.name for variant in check_comparison(ctx)] == ["lipt"]
+    assert "left out: variant theta-star: the configuration merges no jigsaws" in capsys.readouterr().err
 
 
 def test_a_dry_run_does_not_count_the_steps_of_a_longer_training(

@@ -13,13 +13,13 @@ from lipt.flow.accounting_view import paper_accounting
 from lipt.flow.address import read_report, report_folder, run_id
 from lipt.flow.certainty_view import score_check
 from lipt.flow.done_view import done_view
-from lipt.flow.graph import has_swarm, needs_models
+from lipt.flow.graph import needs_models
 from lipt.flow.merge_view import merge_view
 from lipt.flow.outcome import Outcome
 from lipt.flow.provenance_view import links_view, provenance_view
 from lipt.flow.race_view import race_rows, reason_of_race
 from lipt.flow.subset_view import chosen_names, subset_view
-from lipt.flow.variants import LONGER, Variant, one_or_more
+from lipt.flow.variants import LONGER, Variant, one_or_more, origin_of, scorer_of
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
@@ -28,13 +28,6 @@ from lipt.runtime.algorithm import algorithm_label, passes_of, reason_of_auto
 from lipt.runtime.artifact import Artifact, canonical_json
 from lipt.selection.auto import AUTO
 
-_ORIGIN = {
-    "merged": "LiPT",
-    "jigsaws": "LiPT as an ensemble",
-    "classic": "Classic pre-training",
-    "trajectory": "Trajectory",
-    "theta_star": "theta_* alone",
-}
 _START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}
 _ROLES: dict[str, doc.Role] = {
     "lipt": "selected",
@@ -291,7 +284,7 @@ def label_of(outcome: Outcome) -> str:
     """The name of a plain run in the report, such as `LiPT, auto (ccs)`."""
     config = outcome.config
     label = algorithm_label(config, outcome.algorithm)
-    model = config.score.model if has_swarm(config) or config.score.has_own_models else "theta_star"
     if needs_models(config):
-        label = f"{_ORIGIN[model]}, {label}"
-    return label if config.train.start == "fresh" else f"{label}, continued from {_START.get(model, 'theta_p')}"
+        label = f"{origin_of(config)}, {label}"
+    start = _START.get(scorer_of(config), "theta_p")
+    return label if config.train.start == "fresh" else f"{label}, continued from {start}"

@@ -19,7 +19,7 @@ from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
 from lipt.flow.model_checks import check_model, lonely_images
 from lipt.flow.raptr_checks import schedule_problems
-from lipt.flow.variants import LONGER, Variant, baseline_of, variants
+from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
@@ -46,18 +46,18 @@ def check_run(ctx: Context) -> None:
 def check_comparison(ctx: Context) -> list[Variant]:
     """Check the variants of a comparison; returns them.
 
-    If `compare.variants` is empty, variants that do not fit the configuration are left out, with a message. So is
-    `random-longer`, if the choice costs nothing beside the training.
+    Variants that would repeat another row are left out, with a message. If `compare.variants` is empty, so are those
+    that do not fit the configuration.
 
     Raises:
         UsageError: `compare.variants` has an unknown name, or `lipt` is missing.
         LiptError: names all problems of the configuration and of the variants in `compare.variants`.
     """
-    known = variants(ctx.config)
-    names = ctx.config.compare.variants or list(known)
-    if LONGER in names and LONGER not in known:  # a sweep has this row at all points
-        ctx.reporter.say(f"left out: {LONGER}, because the choice costs nothing beside the training")
-        names = [name for name in names if name != LONGER]
+    known, repeated = variants(ctx.config), left_out(ctx.config)
+    names = ctx.config.compare.variants or [*known, *repeated]
+    for name in (name for name in names if name in repeated):  # also if named: a sweep has the same rows at all points
+        ctx.reporter.say(f"left out: variant {name}: {repeated[name]}")
+    names = [name for name in names if name not in repeated]
     for name in names:
         if name not in known:
             raise UsageError(f"compare.variants: no variant {name!r}", did_you_mean(name, known))

@@ -5,10 +5,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lipt.config import Config
+from lipt.flow.graph import needs_models, trains_models
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
 
 #: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
 LONGER = "random-longer"
+#: The variants that change only `merge.method`, to this.
+_MERGES = {"theta-star": "none", "best-single": "best_single"}
+_ORIGIN = {
+    "merged": "LiPT",
+    "jigsaws": "LiPT as an ensemble",
+    "classic": "Classic pre-training",
+    "trajectory": "Trajectory",
+    "theta_star": "theta_* alone",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +45,17 @@ class Variant:
 def one_or_more(algorithms: Iterable[str]) -> str:
     """The algorithms of the runs of a row: `ccs`; or `ccs or herding`, if seeds had races with different winners."""
     return " or ".join(dict.fromkeys(algorithms))
+
+
+def scorer_of(config: Config) -> str:
+    """The model that would score: `score.model`, or `theta_star` where no jigsaws are merged."""
+    merges = config.merge.method != "none"
+    return config.score.model if config.score.has_own_models or merges else "theta_star"
+
+
+def origin_of(config: Config) -> str:
+    """The scoring model as reports write it."""
+    return _ORIGIN[scorer_of(config)]
 
 
 def baseline_of(config: Config) -> Variant | None:
@@ -80,7 +101,7 @@ def variants(config: Config) -> dict[str, Variant]:
 
     RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on. All others
     start as the configuration does (`train.start`), so that they differ only in their subsets. One is trained for more
-    steps, which together take as many FLOPs as the choice.
+    steps, which together take as many FLOPs as the choice. Those that `left_out` names are missing.
     """
     same, fresh = (", continued", ", from random weights") if config.train.start == "continue" else ("", "")
     per_epoch = config.train.epoch_fraction or config.select.fraction
@@ -90,6 +111,8 @@ def variants(config: Config) -> dict[str, Variant]:
         "score": {"model": "classic", "runs": 10, "epochs": 1},
         "train": _PLAIN,
     }
+    ours = origin_of(config)
+    paper = " (the paper's)" if ours == _ORIGIN["merged"] else ""
     rows: dict[str, tuple[str, dict[str, Any]]] = {
         "full": (f"Full data{fresh}", {"select": everything, "train": _ALL_DATA | {"epoch_fraction": None}}),
         "random": (f"Random subset{same}", {"select": _chosen_by("random"), "train": _RANDOM}),
@@ -106,19 +129,32 @@ def variants(config: Config) -> dict[str, Variant]:
             {"select": everything, "train": _ALL_DATA | {"epoch_fraction": per_epoch}},
         ),
         "classic-grand": ("Classic GraNd, 10 runs of 1 epoch", classic),
-        "lipt-grand": ("LiPT, GraNd (the paper's)", {"select": _chosen_by("grand")}),
-        "theta-star": ("theta_* alone", {"merge": {"method": "none"}}),
+        "lipt-grand": (f"{ours}, GraNd{paper}", {"select": _chosen_by("grand")}),
+        "theta-star": ("theta_* alone", {"merge": {"method": _MERGES["theta-star"]}}),
         "swarm-dual": (
             "LiPT, DUAL over the swarm",
             {"select": _chosen_by("dual"), "score": {"model": "jigsaws"}, "train": _PLAIN},
         ),
-        "best-single": ("Best single jigsaw", {"merge": {"method": "best_single"}}),
-        "lipt": ("LiPT", {}),
+        "best-single": ("Best single jigsaw", {"merge": {"method": _MERGES["best-single"]}}),
+        "lipt": (ours if needs_models(config) else "LiPT", {}),
     }
-    needs = scoring_needs(config)
-    if config.train.start == "continue" or not (needs.outputs or needs.trajectory or config.select.race):
-        del rows[LONGER]  # the choice costs nothing, or what it costs is also the start of the training
+    without = left_out(config)
     return {
         name: Variant(name=name, label=label, changes=changes, names_algorithm="select" not in changes)
         for name, (label, changes) in rows.items()
+        if name not in without
     }
+
+
+def left_out(config: Config) -> dict[str, str]:
+    """Why variants would repeat another row of this configuration, by name."""
+    needs, found = scoring_needs(config), dict[str, str]()
+    if config.train.start == "continue" or not (needs.outputs or needs.trajectory or config.select.race):
+        found[LONGER] = "the choice costs nothing beside the training"  # or its cost is the start of the training
+    merges = trains_models(config) and not config.score.has_own_models
+    for name, method in _MERGES.items():
+        if not merges:
+            found[name] = "the configuration merges no jigsaws, so the row would be the same as that of lipt"
+        elif config.merge.method == method:
+            found[name] = f"merge.method is {method} already, so the row would be the same as that of lipt"
+    return found
