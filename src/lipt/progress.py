@@ -205,7 +205,7 @@ def _brief(summary: dict[str, Any]) -> str:
             continue
         parts.append(
             f"{key} {value:.2%}"
-            if key.endswith(("accuracy", "density"))
+            if key.endswith(("accuracy", "density", "saved"))
             else f"{key} {value:,}"
             if isinstance(value, int)
             else f"{key} {value:.4g}"

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from lipt.config import Config
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.outcome import Outcome
-from lipt.report.numbers import format_budget, format_bytes, format_count
+from lipt.report.document import RANDOM
+from lipt.report.numbers import format_budget, format_bytes, format_count, format_percent
 from lipt.runtime.algorithm import scoring_needs
 from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe
+from lipt.stages.train import epoch_budget
 
 
 def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], machine: str) -> dict[str, str]:
@@ -33,11 +35,18 @@ def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], mac
 
 
 def _question(outcome: Outcome) -> str:
-    subset = outcome.subset.summary
+    subset, settings = outcome.subset.summary, outcome.config.train
+    per_epoch = (
+        f"each epoch trains on a fresh {format_budget(settings.epoch_fraction)}" if settings.epoch_fraction else ""
+    )
     if subset["count"] == subset["candidates"]:
-        return "How good does the network get if it may train on all images?"
-    kept = format_budget(outcome.config.select.fraction)
-    return f"If only {kept} of the training images are kept: how good does the network get, and does the choice matter?"
+        each = f", and {per_epoch} of them" if per_epoch else ""
+        return f"How good does the network get if it may train on all images{each}?"
+    kept = f"If only {format_budget(outcome.config.select.fraction)} of the training images are kept"
+    if str(subset["algorithm"]) in RANDOM and not outcome.race:
+        each = f" and {per_epoch} of all images" if per_epoch else ""
+        return f"{kept}, drawn at random{',' if each else ''}{each}: how good does the network get?"
+    return f"{kept}: how good does the network get, and does the choice matter?"
 
 
 def _data(outcome: Outcome) -> str:
@@ -73,11 +82,12 @@ _RULES = {
     "aum": "It keeps the images that a training tells apart from other classes worst.",
     "ccs": "It leaves out the hardest images, then picks evenly from easy to hard.",
     "craig": "It keeps images whose gradients stand for those of many others, with weights.",
-    "dual": "It draws images at random, more often those that are hard and on which the predictions vary.",
+    "dual": "It draws images at random, more often those on which the predictions vary. The smaller the share that is "
+    "kept, the easier the images.",
     "dyn_unc": "It keeps the images on which the predictions of a training vary most.",
     "el2n": "It keeps the images with the largest errors.",
     "facility_location": "It keeps images that stand for many similar ones.",
-    "forgetting": "It keeps the images that a training learned and forgot most often.",
+    "forgetting": "It keeps the images that a training never learned, then those that it forgot most often.",
     "glister": "It keeps the images that promise to lower the loss on the validation images most.",
     "gradmatch": "It keeps images, with weights, whose gradients add up to the gradient of all.",
     "grand": "It keeps the images with the largest gradients.",
@@ -95,6 +105,8 @@ def _rule(name: str, config: Config) -> str:
     """What the algorithm does, in plain words where there are some."""
     if name == "ccs" and config.select.options.get("beta") == 0:
         return "It picks evenly from easy to hard images."
+    if name == "dual" and config.select.options.get("sampling") == "top":
+        return "It keeps the images on which the predictions vary most, if their label is improbable."
     return _RULES.get(name) or f"Its rule: {describe(name).picks.replace('`', '')}."
 
 
@@ -114,12 +126,23 @@ def _model(outcome: Outcome) -> str:
     epochs = "1 epoch" if (n := config.score.epochs) == 1 else f"{n} epochs"
     lost = f"{len(outcome.prepared.initial)} of " if outcome.prepared.failures else ""
     own = lost + format_count(config.score.runs, "short training")
+    proxy = _proxy(config)
     apart = ", each on its own part of the candidates," if config.score.disjoint else ""
     if not config.score.has_own_models:
-        return _pretrained(config)
+        return f"{_pretrained(config)}{proxy}"
     if scoring_needs(config).trajectory:
-        return f"It reads what {own} of {epochs}{apart} said about each candidate, epoch by epoch."
-    return f"It looks at the outputs of models from {own} of {epochs}."
+        return f"It reads what {own} of {epochs}{apart} said about each candidate, epoch by epoch.{proxy}"
+    return f"It looks at the outputs of models from {own} of {epochs}.{proxy}"
+
+
+def _proxy(config: Config) -> str:
+    """The network that chose, if it is not the trained one."""
+    scorer, changes = config.of_scorer(), list[str]()
+    if scorer.model != config.model:
+        changes.append(f"a width of {scorer.model.width}")
+    if scorer.data != config.data:
+        changes.append(f"images of {scorer.data.image_size} pixels")
+    return f" Not the network itself was used for this, but a proxy: {' and '.join(changes)}." if changes else ""
 
 
 def _pretrained(config: Config) -> str:
@@ -133,13 +156,38 @@ def _pretrained(config: Config) -> str:
     return f"It looks at the outputs of a model: {swarm}, and the copies were merged (theta_p)."
 
 
+#: How draws that losses lead differ from uniform ones.
+_LED = {
+    "uniform": "",
+    "infobatch": " An image with a loss below the mean is left out with a probability of {prune_probability:g}.",
+    "ordered": " More images are drawn, and those with the highest losses are trained on.",
+}
+
+
 def _training(outcome: Outcome) -> str:
-    settings, summary = outcome.config.train, outcome.trained.model.summary
+    settings, summary, subset = outcome.config.train, outcome.trained.model.summary, outcome.subset.summary
     start = "the pre-trained weights" if settings.start == "continue" else "random weights"
-    again = ""
-    if every := settings.reselect_every:
-        again = f" After every {format_count(every, 'epoch')} it chose again among all candidates, so all must be kept."
-    return (
+    text = (
         f"From {start}: {int(summary['steps']):,} optimiser steps of at most {settings.batch_size} images, "
-        f"{int(summary['images']):,} images seen, in {format_count(len(summary['losses']), 'epoch')}.{again}"
+        f"{int(summary['images']):,} images seen, in {format_count(len(summary['losses']), 'epoch')}."
     )
+    if drawn := epoch_budget(settings, int(subset["candidates"])):
+        text += f" Each epoch draws {min(drawn, subset['count']):,} of the {subset['count']:,} kept images afresh."
+    text += _LED[settings.draw].format(prune_probability=settings.prune_probability)
+    if every := settings.reselect_every:
+        text += f" After every {format_count(every, 'epoch')} it chose again among all candidates, so all must be kept."
+    return text + _raptr(outcome)
+
+
+def _raptr(outcome: Outcome) -> str:
+    """Which share of the blocks ran, and what that saved."""
+    settings, saved = outcome.config.train.raptr, outcome.trained.model.summary.get("raptr_saved")
+    if settings is None:
+        return ""
+    shares = ", ".join(map(format_budget, settings.keep))
+    text = (
+        f" RaPTr: each step ran a random part of the blocks that may be skipped. In stages of equal length: {shares}."
+    )
+    if saved is not None:  # not of a training by an earlier version
+        text += f" That saved {format_percent(saved, 1)} of the FLOPs of the training."
+    return f"{text} All methods of the comparison trained like this."

@@ -6,6 +6,7 @@ from typing import Any
 
 from lipt.config import Config
 from lipt.flow.graph import needs_models, trains_models
+from lipt.report.document import RANDOM
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
 
 #: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
@@ -67,7 +68,7 @@ def baseline_of(config: Config) -> Variant | None:
     data). None if it is switched off, or the run trains on all data.
     """
     settings = config.train
-    is_random = algorithm_of(config) in ("random", "stratified")
+    is_random = algorithm_of(config) in RANDOM
     is_plain, whole = settings.draw == "uniform" and settings.start == "fresh", settings.epoch_fraction in (None, 1)
     trains_on_all, is_rs2 = (is_random and config.select.fraction == 1 and each for each in (whole, not whole))
     if not settings.random_baseline or (trains_on_all and is_plain):

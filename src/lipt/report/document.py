@@ -19,6 +19,8 @@ Engine = Literal["local", "kubeflow", "argo"]
 Role = Literal["selected", "random", "longer", "full", "classic", "other"]
 """The role of a row in the verdict, which judges the selected one. "random" is a random fixed subset, "longer" one that
 is trained longer, for the FLOPs of the choice."""
+#: The algorithms that draw at random.
+RANDOM = ("random", "stratified")
 
 
 class _Model(BaseModel):

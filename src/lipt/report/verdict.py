@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lipt.report.document import Row
+from lipt.report.document import RANDOM, Row
 from lipt.report.numbers import (
     format_budget,
     format_count,
@@ -35,7 +35,6 @@ from lipt.report.significance import (
 
 #: `MIN_SEEDS` show only large differences.
 _ADVISED_SEEDS = 5
-_RANDOM = ("random", "stratified")
 Level = Literal["wins", "loses", "tie", "mixed", "unknown"]
 
 
@@ -82,14 +81,14 @@ def judge(rows: Sequence[Row]) -> Verdict:
 
 def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
     others = [other for other in rows if other is not row and other.data == row.data]
-    random = None if row.algorithm in _RANDOM else strongest_random(row, others)
+    random = None if row.algorithm in RANDOM else strongest_random(row, others)
     sentences = [
         *_against_others(row, [other for other in others if other is not random]),
         *_at_same_epoch_budget(row, others),
         *_against_full(row, others),
         *_against_classic(row, others),
     ]
-    if row.algorithm in _RANDOM:
+    if row.algorithm in RANDOM:
         sentences = [*_why(row), _accuracy(row), *sentences, *_instead(row, others)]
         return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences)
     if random is None:
@@ -138,7 +137,7 @@ def _random_headline(row: Row) -> str:
 
 
 def _why(row: Row) -> Iterator[str]:
-    if row.reason and not (row.algorithm in _RANDOM and row.kept_fraction == 1):  # then nothing was chosen
+    if row.reason and not (row.algorithm in RANDOM and row.kept_fraction == 1):  # then nothing was chosen
         yield f"Why: {row.reason}."
 
 
@@ -242,7 +241,7 @@ def _spends_as_much(longer: Row, row: Row) -> bool:
 def _against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
     """Other methods and ablations at the same budgets, each with its difference. Draws by losses from a random subset
     are compared with uniform ones."""
-    roles = {"other", "classic"} | ({"random"} if row.algorithm in _RANDOM and row.draw != "uniform" else set())
+    roles = {"other", "classic"} | ({"random"} if row.algorithm in RANDOM and row.draw != "uniform" else set())
     rivals = [other for other in others if other.role in roles and same_budgets(row, other)]
     if rivals:
         yield f"At the same budgets: {'; '.join(_rival(other, row) for other in rivals)}."

@@ -83,10 +83,10 @@ def smallest_batch(settings: Train, candidates: int, kept: int) -> int:
 
 def epoch_batches(settings: Train, candidates: int, kept: int) -> list[int]:
     """Images in each step of one epoch on a subset of `kept` samples, before draws leave out any by their losses."""
-    return batch_sizes(min(_drawn(settings, candidates) or kept, kept), settings.batch_size)
+    return batch_sizes(min(epoch_budget(settings, candidates) or kept, kept), settings.batch_size)
 
 
-def _drawn(settings: Train, candidates: int) -> int | None:
+def epoch_budget(settings: Train, candidates: int) -> int | None:
     """The trained budget in samples; None: the whole subset."""
     return None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * candidates))
 
@@ -108,7 +108,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     model = new_model(ctx, len(data.manifest.classes), seed, read_weights(attempt, start) if start else None)
     stored = read_subset(attempt, subset)
     kept = len(stored.positions_K)
-    drawn, per_epoch = _drawn(settings, len(candidates)), len(epoch_batches(settings, len(candidates), kept))
+    drawn, per_epoch = epoch_budget(settings, len(candidates)), len(epoch_batches(settings, len(candidates), kept))
     draws = _draws(ctx, attempt, inputs, rows_of(candidates, stored.positions_K), drawn)
     recipe = Recipe(
         epochs=settings.epochs if settings.steps is None else math.ceil(settings.steps / per_epoch),
@@ -137,16 +137,17 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         attempt, trainer, every_s=settings.checkpoint_s, extra=changing.tensors, restore_extra=changing.restore
     ) as after_epoch:
         run_training(trainer, feed, draws=draws, after_epoch=after_epoch)
-    progress, summary = trainer.progress, dict[str, Any]()
+    progress, summary = trainer.progress, Summary()
     if processes.ranks.rank == 0:
-        reselected = feed.scored
-        if settings.raptr:
-            feed.scored += _recalibrate(ctx, model, feed.images, seed=derive(seed, "recalibrate"))
         forward, both = train_flops_per_image(model, image_shape(feed.images))
-        attempt.flops += progress.images * both + feed.scored * forward
-        attempt.flops -= saved_flops(model, progress.skipped, image_shape(feed.images))
+        flops = whole = progress.images * both + feed.scored * forward
         if settings.reselect_every:
-            summary["reselection_flops"] = reselected * forward
+            summary["reselection_flops"] = feed.scored * forward
+        if settings.raptr:
+            recalibrated = _recalibrate(ctx, model, feed.images, seed=derive(seed, "recalibrate"))
+            flops += recalibrated * forward - saved_flops(model, progress.skipped, image_shape(feed.images))
+            summary["raptr_saved"] = 1 - flops / whole
+        attempt.flops += flops
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
     return summary | {
         "images": progress.images,

@@ -1,0 +1,61 @@
+"""The section "What was done" says what the run did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lipt.config import override, parse_config
+from lipt.flow.compare import run_with_baseline
+from lipt.flow.done_view import _rule
+from tests.tiny import TINY, tiny_context
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One workspace for all: the data set is ingested once."""
+    return tmp_path_factory.mktemp("done")
+
+
+def done(folder: Path, changes: dict[str, Any]) -> dict[str, str]:
+    document = run_with_baseline(tiny_context(folder, changes))
+    assert document is not None
+    return document.done
+
+
+def test_fresh_draws_from_a_random_subset_are_told_and_no_choice_is_asked_about(folder: Path) -> None:
+    told = done(folder, {"select": {"algorithm": "stratified"}, "train": {"epochs": 2, "epoch_fraction": 0.02}})
+    assert told["Question"] == (
+        "If only 10 % of the training images are kept, drawn at random, and each epoch trains on a fresh 2 % of all "
+        "images: how good does the network get?"
+    )
+    assert told["Training"].endswith("in 2 epochs. Each epoch draws 26 of the 129 kept images afresh.")
+
+
+def test_a_run_with_raptr_says_which_share_of_the_blocks_ran_and_what_that_saved(folder: Path) -> None:
+    raptr = {"keep": [0.5, 1.0], "fixed_first": 0, "fixed_last": 0}
+    told = done(folder, {"select": {"algorithm": "random"}, "train": {"epochs": 4, "raptr": raptr}})
+    assert (
+        "ran a random part of the blocks that may be skipped. In stages of equal length: 50 %, 100 %."
+        in told["Training"]
+    )
+    assert "of the FLOPs of the training. All methods of the comparison trained like this." in told["Training"]
+    saved = float(told["Training"].split("That saved ")[1].split(" %")[0])
+    assert 5 < saved < 25  # a half of the blocks in a half of the steps, less the new statistics of BatchNorm
+    assert "does the choice matter" not in told["Question"]
+
+
+def test_a_proxy_is_told_apart_from_the_network(folder: Path) -> None:
+    score = {"model": "trajectory", "runs": 1, "epochs": 2, "proxy": {"width": 2}}
+    told = done(folder, {"select": {"algorithm": "dual"}, "score": score, "train": {"epochs": 1}})
+    assert told["Choice"].endswith("Not the network itself was used for this, but a proxy: a width of 2.")
+    assert told["Question"].endswith("how good does the network get, and does the choice matter?")
+
+
+def test_dual_is_said_to_prefer_easier_images_where_less_is_kept() -> None:
+    config = parse_config(TINY)
+    assert _rule("dual", config).endswith("The smaller the share that is kept, the easier the images.")
+    top = override(config, {"select": {"algorithm": "dual", "options": {"sampling": "top"}}})
+    assert "at random" not in _rule("dual", top)
