@@ -34,7 +34,7 @@ def test_a_comparison_tells_reliability_and_overlap(folder: Path) -> None:
     document = run_comparison(ctx)
     assert document is not None
     (check,) = document.score_checks  # a random subset has no scores
-    assert check.label == "LiPT, el2n"
+    assert check.label == "Trajectory, el2n"
     assert check.halved == "epochs"
     expected = []
     for key in sorted(ctx.workspace.store.list("initialise")):
@@ -44,9 +44,9 @@ def test_a_comparison_tells_reliability_and_overlap(folder: Path) -> None:
             expected.append(spearman_brown(correlation(*halves)))
     assert len(expected) == 2
     assert check.reliability == pytest.approx(sum(expected) / 2, abs=1e-3)
-    assert check.overlap is not None
-    assert check.chance == pytest.approx(0.2 / 1.8, abs=0.01)
-    assert check.overlap > 1.5 * check.chance  # hard digits are hard for both seeds
+    assert check.shared is not None
+    assert check.by_chance == pytest.approx(0.2, abs=0.01)
+    assert check.shared > 1.5 * check.by_chance  # hard digits are hard for both seeds
 
 
 def test_a_single_scorer_is_not_judged(folder: Path) -> None:

@@ -24,8 +24,8 @@ def score_check(attempt: Attempt, label: str, outcomes: Sequence[Outcome]) -> Sc
         label=label,
         reliability=fmean(reliable) if reliable else None,
         halved=next((summary["halved"] for summary in summaries if "halved" in summary), None),
-        overlap=shared[0] if shared else None,
-        chance=shared[1] if shared else None,
+        shared=shared[0] if shared else None,
+        by_chance=shared[1] if shared else None,
     )
 
 

@@ -21,9 +21,9 @@ class ScoreCheck(BaseModel):
     reliability: Annotated[float, Field(ge=0, le=1)] | None = None
     """Split-half reliability, mean over seeds."""
     halved: Literal["models", "epochs"] | None = None
-    overlap: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Jaccard index of the subsets of two seeds, mean over all pairs."""
-    chance: Annotated[float, Field(ge=0, le=1)] | None = None
+    shared: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of the subset of one seed that is also in that of another, mean over all pairs."""
+    by_chance: Annotated[float, Field(ge=0, le=1)] | None = None
     """The same of random subsets of these sizes."""
 
     @property
@@ -33,23 +33,24 @@ class ScoreCheck(BaseModel):
 
 
 def statements(check: ScoreCheck) -> list[str]:
-    """A sentence per measurement, and one that warns, for the page and the terminal."""
+    """A sentence per measurement, for the page and the terminal."""
     found = []
     if check.reliability is not None and check.halved:
         found.append(f"{check.label}: reliability of the scores {check.reliability:.2f} ({_HALVES[check.halved]}).")
-    if check.weak:
+    if check.shared is not None and check.by_chance is not None:
         found.append(
-            f"Warning: with a reliability below {WEAK:g} the order of the samples is mostly chance. Train the scorer "
-            "for more epochs, or train more of them (score.epochs, score.runs)."
-        )
-    if check.overlap is not None and check.chance is not None:
-        found.append(
-            f"{check.label}: the subsets of two seeds have {format_percent(check.overlap)} of their samples in common "
-            f"(Jaccard index); random subsets have {format_percent(check.chance)}."
+            f"{check.label}: {format_percent(check.shared)} of a subset are also in the subset of another seed. Of "
+            f"random subsets it would be {format_percent(check.by_chance)}."
         )
     return found
 
 
 def all_statements(checks: Sequence[ScoreCheck]) -> list[str]:
-    """The statements of all rows."""
-    return [sentence for check in checks for sentence in statements(check)]
+    """The statements of all rows, and a warning of those that are weak."""
+    found = [sentence for check in checks for sentence in statements(check)]
+    if weak := [check.label for check in checks if check.weak]:
+        found.append(
+            f"Warning: the reliability of {' and '.join(weak)} is below {WEAK:g}: the order of the samples is mostly "
+            "chance. Train the scorer for more epochs, or train more of them (score.epochs, score.runs)."
+        )
+    return found

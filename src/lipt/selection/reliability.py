@@ -114,11 +114,11 @@ Positions = npt.NDArray[np.int64]
 
 
 def overlap(subsets: Sequence[tuple[Positions, Positions]]) -> tuple[float, float] | None:
-    """The Jaccard index of subsets, mean over all pairs, and the one that random subsets of the same sizes have.
+    """The share of a subset that another has too, mean over all pairs, and that of random subsets of the same sizes.
 
     Each pair is compared on the candidates that both have, because seeds set aside other validation images. With m of
-    them, of which the seeds kept K and L, chance shares K L / m. None with fewer than two subsets, or if no pair kept
-    common candidates.
+    them, of which the seeds kept K and L, chance shares K L / m. It is divided by (K + L) / 2. None with fewer than two
+    subsets, or if no pair kept common candidates.
 
     Args:
         subsets: for each seed the positions of its candidates and of those that it kept, without duplicates.
@@ -129,5 +129,5 @@ def overlap(subsets: Sequence[tuple[Positions, Positions]]) -> tuple[float, floa
         one, other = (np.intersect1d(kept, common, assume_unique=True) for kept in (kept_K, kept_L))
         if len(one) and len(other):
             shared, expected = len(np.intersect1d(one, other, assume_unique=True)), len(one) * len(other) / len(common)
-            found.append([both / (len(one) + len(other) - both) for both in (shared, expected)])
+            found.append([2 * both / (len(one) + len(other)) for both in (shared, expected)])
     return (fmean(pair[0] for pair in found), fmean(pair[1] for pair in found)) if found else None

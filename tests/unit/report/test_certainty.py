@@ -12,20 +12,21 @@ from lipt.report.html_page import render
 from lipt.report.terminal import print_report
 from lipt.report.verdict import judge
 
-SURE = ScoreCheck(label="Trajectory, <dual>", reliability=0.83, halved="epochs", overlap=0.21, chance=0.0526)
+SURE = ScoreCheck(label="Trajectory, <dual>", reliability=0.83, halved="epochs", shared=0.21, by_chance=0.1)
 UNSURE = ScoreCheck(label="LiPT as an ensemble, ccs", reliability=0.31, halved="models")
-OVERLAP = ScoreCheck(label="LiPT, ccs", overlap=0.3, chance=0.1)
+OVERLAP = ScoreCheck(label="LiPT, ccs", shared=0.3, by_chance=0.1)
+ALSO_UNSURE = ScoreCheck(label="theta_* alone", reliability=0.2, halved="models")
 SENTENCES = [
     "Trajectory, <dual>: reliability of the scores 0.83 (even against odd epochs).",
-    "the subsets of two seeds have 21.00 % of their samples in common (Jaccard index); random subsets have 5.26 %.",
+    "21.00 % of a subset are also in the subset of another seed. Of random subsets it would be 10.00 %.",
     "LiPT as an ensemble, ccs: reliability of the scores 0.31 (two halves of the models).",
-    "Warning: with a reliability below 0.5 the order of the samples is mostly chance.",
-    "LiPT, ccs: the subsets of two seeds have 30.00 % of their samples in common",
+    "Warning: the reliability of LiPT as an ensemble, ccs and theta_* alone is below 0.5: the order of the samples is",
+    "LiPT, ccs: 30.00 % of a subset are also in the subset of another seed.",
 ]
 
 
 def test_page_and_terminal_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = document(score_checks=[SURE, UNSURE, OVERLAP])
+    shown = document(score_checks=[SURE, UNSURE, OVERLAP, ALSO_UNSURE])
     page = html.unescape(render(shown))
     print_report(shown, judge(shown.rows), whole=True)
     printed = capsys.readouterr().out
