@@ -1,6 +1,6 @@
 """The cost of a stage: wall-clock, FLOPs, peak memory, and bytes counted at the store client.
 
-The paper counts only data reads, in epochs. Its accounting is here too, for comparison with ours.
+The paper counts only data reads, in epochs. Its accounting of the classic pipelines is here too.
 """
 
 from __future__ import annotations
@@ -80,21 +80,17 @@ def peak_memory_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-#: Ro et al., ICML 2023, App. B: shares of the data that LiPT's ten workers read in five passes.
-PAPER_SWARM_EPOCHS = 5 * 0.0512
-PAPER_TRAIN_EPOCHS = 200
-
-
-def paper_epochs_read(method: str, fraction: float, *, epochs: float = PAPER_TRAIN_EPOCHS) -> tuple[float, float]:
-    """(pre-training, main training) in epochs of data read, as the paper counts: without selection passes.
+def classic_epochs_read(method: str, fraction: float, *, epochs: float) -> tuple[float, float]:
+    """(pre-training, main training) of a classic pipeline in epochs of data read, as the paper counts: without
+    selection passes (Ro et al., ICML 2023, App. B).
 
     Args:
-        method: `lipt` (one epoch and the swarm), `grand` (10 runs of one epoch), `gradmatch` (warm start of
-            kappa T_s k / n epochs, kappa = .5, T_s the main training's).
+        method: `grand` (10 runs of one epoch), or `gradmatch` (warm start of kappa T_s k / n epochs, kappa = .5, T_s
+            the main training's).
         fraction: subset share f; main training reads f of the data per epoch.
     """
     main = epochs * fraction
-    return {"lipt": 1 + PAPER_SWARM_EPOCHS, "grand": 10.0, "gradmatch": 0.5 * main, "none": 0.0}[method], main
+    return {"grand": 10.0, "gradmatch": 0.5 * main}[method], main
 
 
 def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:

@@ -243,7 +243,7 @@ def test_seeds_with_different_winners_are_not_called_by_the_first(
     document = run_comparison(context(tmp_path, {"contestants": [], "rounds": [0.25]}, compare=compare))
     assert document is not None
     row, verdict = document.rows[0], judge(document.rows)
-    assert row.label == "LiPT, Class-balanced random or ccs"
+    assert row.label == "Trajectory, Class-balanced random or ccs"
     assert row.algorithm == "stratified or ccs"
     assert row.reason.endswith("it was won by stratified with seed 0, ccs with seed 1")
     assert "no model chose it" not in verdict.headline
@@ -260,7 +260,7 @@ def test_a_sweep_on_a_cluster_joins_the_winners_of_all_seeds(tmp_path: Path) -> 
     fields |= {"epoch_fraction": 0.2, "accuracy": [0.5], "num_test_images": 100, "chance": 0.1}
     won = {0: "stratified", 1: "ccs", 2: "stratified"}
     row = over_seeds(cell, [Row(**fields, seeds=[seed], algorithm=name) for seed, name in won.items()])
-    assert (row.label, row.algorithm) == ("LiPT, Class-balanced random or ccs", "stratified or ccs")
+    assert (row.label, row.algorithm) == ("Trajectory, Class-balanced random or ccs", "stratified or ccs")
     assert "ccs with seed 1" in row.reason
 
 

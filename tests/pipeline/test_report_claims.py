@@ -35,14 +35,26 @@ def test_the_first_of_several_models_is_a_worker_too(document: Document) -> None
     assert "2 workers" in notes["initialise"]
 
 
-def test_the_papers_arithmetic_counts_the_steps_that_were_made(document: Document) -> None:
-    assert document.paper_accounting is not None
-    paper, row = document.paper_accounting.paper, document.rows[0]
+def test_the_papers_arithmetic_counts_the_steps_that_were_made(document: Document, tmp_path: Path) -> None:
+    """And the images of theta_*, of this run's own swarm (three jigsaws of 32 images, twice), and of its race."""
+    assert document.paper_accounting is None  # without a swarm
+    changes = {"select": {"race": {"rounds": [0.5]}}, "train": {"steps": 8, "batch_size": 32}}
+    swarm = run_with_baseline(tiny_context(tmp_path, changes))
+    assert swarm is not None
+    assert swarm.paper_accounting is not None
+    paper, row = swarm.paper_accounting.paper, swarm.rows[0]
     assert row.images is not None
     passes = row.images / 1294  # candidates of digits
     assert paper.main_epochs == pytest.approx(passes)
     assert paper.full_epochs == pytest.approx(10 * passes)  # as many epochs of all candidates
-    assert paper.pretrain_epochs == 2
+    assert paper.pretrain_epochs == pytest.approx(1 + 3 * 2 * 32 / 1294)
+    assert paper.race_epochs == pytest.approx(2 * 4 * 26 / 1294, rel=0.05)  # two contestants, four steps
+    assert paper.saved_vs_classic == pytest.approx(
+        1 - (paper.pretrain_epochs + paper.race_epochs + passes) / (10 + passes)
+    )
+    assert swarm.paper_accounting.measured.race_epochs is not None
+    assert swarm.rows[0].race_flops is not None
+    assert swarm.race_images == 144
 
 
 def test_the_settings_of_a_comparison_are_not_offered_to_lipt_run(document: Document, tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def write_report(
         merge=merge_view(first),
         race=race_rows(ctx.config, first.race, first.subset),
         race_rounds=ctx.config.select.race.rounds if first.race and ctx.config.select.race else [],
+        race_images=first.prepared.dataset.summary["train"] - first.subset.summary["candidates"] if first.race else 0,
         score_checks=[check for each in entries if (check := score_check(attempt, each.label, each.outcomes))],
         subset=_subset(ctx, attempt, first),
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
@@ -221,7 +222,15 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         data_bytes=total.bytes("data") / seeds,
         model_bytes=total.bytes("model") / seeds,
         flops=total.flops / seeds,
+        race_flops=_race_flops(entry.outcomes, costs),
     )
+
+
+def _race_flops(outcomes: Sequence[Outcome], costs: dict[str, Cost]) -> float | None:
+    """FLOPs of the race and of all that it read, mean over seeds; None without a race."""
+    if not any(outcome.race for outcome in outcomes):
+        return None
+    return sum(costs[each.ref].flops for outcome in outcomes for each in outcome.choice()) / len(outcomes)
 
 
 def _reason(outcomes: Sequence[Outcome]) -> str:

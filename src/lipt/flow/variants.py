@@ -121,10 +121,7 @@ def variants(config: Config) -> dict[str, Variant]:
             f"{CLASS_BALANCED}{same}",
             {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
-        LONGER: (
-            f"{CLASS_BALANCED} with the cost of the choice as more steps",
-            {"select": _chosen_by("stratified"), "train": _RANDOM},
-        ),
+        LONGER: (f"{CLASS_BALANCED}, more steps", {"select": _chosen_by("stratified"), "train": _RANDOM}),
         "rs2": (
             f"RS2: fresh random draw every epoch{fresh}",
             {"select": everything, "train": _ALL_DATA | {"epoch_fraction": per_epoch}},

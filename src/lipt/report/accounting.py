@@ -12,6 +12,7 @@ class Accounting(BaseModel):
 
     pretrain_epochs: Amount | None = None
     selection_epochs: Amount | None = None
+    race_epochs: Amount | None = None
     main_epochs: Amount | None = None
     full_epochs: Amount | None = None
     classic_epochs: Amount | None = None
@@ -19,7 +20,7 @@ class Accounting(BaseModel):
 
 
 class PaperAccounting(BaseModel):
-    """The paper's arithmetic (selection passes not counted), and our measurements."""
+    """The paper's arithmetic (selection passes not counted), and our measurements; of a run with a swarm."""
 
     model_config = PLAIN
 

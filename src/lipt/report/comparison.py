@@ -10,6 +10,7 @@ from lipt.report.numbers import (
     format_bytes,
     format_count,
     format_flops,
+    format_interval,
     format_multiple,
     format_percent,
     format_points,
@@ -107,7 +108,7 @@ def _delta_cell(row: Row, rows: Sequence[Row]) -> Cell:
     tone = delta.level if delta.level != "unknown" else ""
     if delta.half_width is None:
         return Cell(f"{format_points(delta.mean)} ({format_count(delta.num_seeds, 'seed')})", tone)
-    return Cell(f"{format_points(delta.mean)} ± {100 * delta.half_width:.2f}", tone)
+    return Cell(format_interval(delta.mean, delta.half_width), tone)
 
 
 def seed_accuracies(rows: Sequence[Row]) -> tuple[list[int], list[list[str]]]:

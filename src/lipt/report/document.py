@@ -65,6 +65,8 @@ class Row(_Model):
     """Bytes of training data read and written, mean over seeds; likewise for the weights."""
     model_bytes: Amount | None = None
     flops: Amount | None = None
+    race_flops: Amount | None = None
+    """FLOPs of the race and of all that it read; None without a race."""
 
     @model_validator(mode="after")
     def _one_accuracy_per_seed(self) -> Self:
@@ -270,6 +272,8 @@ class Document(_Model):
     race: list[RaceRow] = []
     race_rounds: list[Share] = []
     """Share of the main training's steps in each round of the race."""
+    race_images: Count = 0
+    """Number of validation images on which the race was judged; 0 if unknown."""
     score_checks: list[ScoreCheck] = []
     subset: Subset | None = None
     left_out: str = ""

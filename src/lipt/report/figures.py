@@ -12,6 +12,7 @@ from lipt.report.document import Curve, Histogram, MergeTable, Row
 from lipt.report.numbers import format_budget
 from lipt.report.significance import accuracy_interval, group_by_budgets, mean_accuracy
 from lipt.report.svg import ACCENT, BAD, INK, MUTED, PAPER, PLAIN, SERIES, draw
+from lipt.report.words import steps_of
 
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.4g} %")
 PENS: list[dict[str, Any]] = [
@@ -50,7 +51,8 @@ def accuracy_figure(rows: Sequence[Row]) -> str:
         ticks, labels, position = [], [], 0.0
         for group in groups:
             first = group[0]
-            budget = f"{format_budget(first.kept_fraction)} kept, {format_budget(first.epoch_fraction)} per epoch"
+            shares = f"{format_budget(first.kept_fraction)} kept, {format_budget(first.epoch_fraction)} per epoch"
+            budget = f"{shares}, {steps_of(first)}"
             axes.text(0, position, budget, transform=axes.get_yaxis_transform(), color=MUTED, fontsize=8.5, va="center")
             for row in group:
                 position += 1

@@ -33,6 +33,7 @@ from lipt.report.document import (
     Subset,
 )
 from lipt.report.numbers import DASH, format_percent
+from lipt.report.race import race_error
 from lipt.report.significance import MIN_SEEDS
 from lipt.report.verdict import judge
 
@@ -71,6 +72,7 @@ def render(document: Document, *, framed: bool = False, pages: Mapping[str, str]
         "stages": stage_names(document.rows),
         "merge": _merge_view(document.merge),
         "score_statements": all_statements(document.score_checks),
+        "race_error": race_error(document),
         "subset": _subset_view(document.subset),
         "training_figures": [Markup(svg) for svg in figures.training_figures(document.curves)],
         "ledger_columns": LEDGER_COLUMNS,
@@ -250,6 +252,7 @@ def accounting_lines(accounting: PaperAccounting) -> list[tuple[str, str, str]]:
     names = {
         "pre-training": "pretrain_epochs",
         "selection passes": "selection_epochs",
+        "race": "race_epochs",
         "main training": "main_epochs",
         "classic pipeline": "classic_epochs",
         "full training": "full_epochs",
@@ -258,7 +261,8 @@ def accounting_lines(accounting: PaperAccounting) -> list[tuple[str, str, str]]:
         (label, _epochs(accounting.paper, name), _epochs(accounting.measured, name)) for label, name in names.items()
     ]
     saved = [format_percent(side.saved_vs_classic, 1) for side in (accounting.paper, accounting.measured)]
-    return [*lines, ("saved against classic", saved[0], saved[1])]
+    there = [line for line in lines if line[0] != "race" or line[1:] != (DASH, DASH)]
+    return [*there, ("saved against classic", saved[0], saved[1])]
 
 
 def _epochs(side: Accounting, name: str) -> str:

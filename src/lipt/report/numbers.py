@@ -76,6 +76,16 @@ def format_points(share: float | None, digits: int = 2) -> str:
     return text.replace("-", MINUS)
 
 
+def format_interval(share: float, half_width: float | None) -> str:
+    """(0.0123, 0.0045) -> "+1.23 ± 0.45"; without an interval "+1.23"."""
+    return format_points(share) if half_width is None else f"{format_points(share)} ± {100 * half_width:.2f}"
+
+
+def format_apart(share: float) -> str:
+    """0.0641 -> "6.41 points above", -0.5 -> "50.00 points below"."""
+    return f"{100 * abs(share):.2f} points {'below' if share < 0 else 'above'}"
+
+
 def format_multiple(ratio: float | None) -> str:
     """15.42 -> "15.4x"."""
     return DASH if ratio is None else f"{format_number(ratio)}x"

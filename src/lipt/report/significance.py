@@ -61,7 +61,7 @@ def deviation(row: Row) -> float | None:
 def accuracy_interval(row: Row) -> tuple[float, float]:
     """The 95 % interval of the mean over seeds; with fewer than `MIN_SEEDS`, the interval of the test set."""
     mean, count = mean_accuracy(row), len(row.accuracy)
-    half_width = _NORMAL_95 * math.sqrt(_binomial_variance(row))
+    half_width = sampling_error(mean, row.num_test_images)
     if count >= MIN_SEEDS:
         half_width = _t_95(count - 1) * stdev(row.accuracy) / math.sqrt(count)
     return max(0.0, mean - half_width), min(1.0, mean + half_width)
@@ -98,16 +98,30 @@ def compared_means(row: Row, reference: Row) -> tuple[float, float]:
     return fmean(value for value, _ in pairs), fmean(other for _, other in pairs)
 
 
+def common_seeds(row: Row, reference: Row) -> list[int]:
+    """The seeds of both rows."""
+    return [seed for seed in row.seeds if seed in reference.seeds]
+
+
 def _pairs(row: Row, reference: Row) -> list[tuple[float, float]]:
     """The two accuracies of each common seed."""
-    by_seed = dict(zip(reference.seeds, reference.accuracy, strict=True))
-    return [(value, by_seed[seed]) for seed, value in zip(row.seeds, row.accuracy, strict=True) if seed in by_seed]
+    ours, theirs = (dict(zip(each.seeds, each.accuracy, strict=True)) for each in (row, reference))
+    return [(ours[seed], theirs[seed]) for seed in common_seeds(row, reference)]
 
 
 def _binomial_variance(row: Row) -> float:
     """Variance of an accuracy measured on finitely many images; (k+1)/(n+2), because 0 % and 100 % are not certain."""
-    smoothed = (mean_accuracy(row) * row.num_test_images + 1) / (row.num_test_images + 2)
-    return smoothed * (1 - smoothed) / row.num_test_images
+    return _variance(mean_accuracy(row), row.num_test_images)
+
+
+def _variance(share: float, images: int) -> float:
+    smoothed = (share * images + 1) / (images + 2)
+    return smoothed * (1 - smoothed) / images
+
+
+def sampling_error(share: float, images: int) -> float:
+    """Half width of the 95 % interval of an accuracy from the images on which it was measured."""
+    return _NORMAL_95 * math.sqrt(_variance(share, images))
 
 
 def _t_95(degrees: int) -> float:

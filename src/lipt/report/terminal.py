@@ -14,6 +14,7 @@ from lipt.report.comparison import COLUMNS, comparison_groups, stage_names
 from lipt.report.costs import spent_sentence
 from lipt.report.document import Document, Row
 from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
+from lipt.report.race import race_error
 from lipt.report.verdict import Verdict
 
 #: Wider than any table.
@@ -40,6 +41,8 @@ def print_report(document: Document, verdict: Verdict, *, whole: bool) -> None:
     print()
     if document.race:
         print_table(lambda shown: race_table(document, shown), race_importance(document), whole=whole)
+        if error := race_error(document):
+            print_text(error)
         print()
     if sentence := spent_sentence(document.ledger):
         print_text(Text(f"{sentence}\n"))

@@ -13,6 +13,7 @@ from lipt.config import parse_config
 from lipt.flow.address import report_folder
 from lipt.report.comparison import COLUMNS, comparison_groups
 from lipt.report.document import RaceRow
+from lipt.report.html_page import render
 from lipt.report.terminal import (
     column_importance,
     comparison_table,
@@ -123,6 +124,16 @@ def test_the_race_names_its_rounds_and_its_winner(capsys: pytest.CaptureFixture[
     ]
     print_report(document(), judge(raced.rows), whole=True)
     assert "race" not in capsys.readouterr().out
+
+
+def test_the_race_tells_how_much_its_accuracies_may_be_off(capsys: pytest.CaptureFixture[str]) -> None:
+    """Six of 144 images between two contestants prove nothing."""
+    race = [RaceRow(label="ccs", accuracies=[0.8611]), RaceRow(label="stratified", accuracies=[0.9028], won=True)]
+    raced = document(race=race, race_rounds=[0.1], race_images=144)
+    print_report(raced, judge(raced.rows), whole=True)
+    said = "measured on 144 validation images, each accuracy has a 95 % error of up to ±5.73 points."
+    assert said in capsys.readouterr().out
+    assert said in render(raced)
 
 
 def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> None:

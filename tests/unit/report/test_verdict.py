@@ -48,7 +48,7 @@ def test_one_seed_tells_the_difference_and_what_the_test_set_leaves_open():
     verdict = _judge([0.78], [0.76])
     assert verdict.headline.startswith("lipt: +2.00 points against random at 10 % of the data")
     assert "78.00 % against 76.00 % after 30 epochs (1,080 steps, 135,000 images)" in verdict.sentences[0]
-    assert "; the 10,000 test images alone allow an error of ±1.17 points" in verdict.sentences[0]
+    assert "; the 10,000 test images alone allow an error of up to ±1.17 points (95 %)" in verdict.sentences[0]
 
 
 def test_at_chance_the_comparison_says_nothing():
@@ -147,16 +147,16 @@ def test_a_short_label_keeps_its_run_whole():
 def test_what_pays_and_what_was_saved_is_named():
     text = " ".join(judge(comparison()).sentences)
     assert (
-        "RS2 (fresh random every epoch) keeps 100 % of the data and trains on as many images per epoch: +6.43 points "
-        "(better)." in text
+        "RS2 (fresh random every epoch) keeps 100 % of the data and trains on as many images per epoch: "
+        "+6.43 ± 0.63 points (better)." in text
     )
     assert "1.19x the wall-clock (5 min 38 s against 4 min 43 s), 11.4x the data bytes" in text
-    assert "Training on everything reaches 95.20 %: LiPT + CCS is −16.80 points from it at 0.14x the wall-clock" in text
+    assert "Training on everything reaches 95.20 %: LiPT + CCS is 16.80 points below it at 0.14x the wall-clock" in text
     assert (
         "Pre-training took the FLOPs of 1.31 epochs of training on all candidates; classic GraNd, 10 runs took 10, "
         "7.63x as many" in text
     )
-    assert "theta_* alone, no swarm −0.37 points (within the noise of 3 seeds)" in text
+    assert "theta_* alone, no swarm −0.37 ± 1.60 points (3 seeds cannot tell)" in text
 
 
 def test_the_advice_to_draw_afresh_names_the_exact_share():
@@ -167,7 +167,7 @@ def test_the_advice_to_draw_afresh_names_the_exact_share():
 def test_draws_by_losses_from_a_random_subset_are_compared_with_uniform_ones():
     random = row("random", [0.75, 0.76, 0.75], "random", algorithm="stratified")
     ours = row("lipt", [0.78, 0.79, 0.78], "selected", algorithm="stratified", draw="ordered")
-    assert "At the same budgets: random −3.00 points (worse)." in judge([ours, random]).sentences
+    assert "At the same budgets: random −3.00 ± 0.02 points (worse)." in judge([ours, random]).sentences
     same = ours.model_copy(update={"draw": "uniform"})
     assert not any("At the same budgets" in sentence for sentence in judge([same, random]).sentences)
 
@@ -201,7 +201,7 @@ def test_several_selected_rows_are_each_judged_at_their_budget():
 def test_where_no_comparison_tells_a_difference_nothing_is_counted():
     rows = [row(f"run {at}", [0.78, 0.74, 0.77], "selected") for at in range(2)]
     verdict = judge([*rows, row("random", [0.75, 0.76, 0.76], "random")])
-    assert (verdict.level, verdict.headline) == ("tie", "No comparison shows a difference.")
+    assert (verdict.level, verdict.headline) == ("tie", "No comparison with random shows a difference.")
     worse = judge([rows[0], row("run 1", [0.6, 0.61, 0.6], "selected"), row("random", [0.75, 0.76, 0.76], "random")])
     assert worse.headline == "Beats random in 0 of 2 comparisons at equal budgets."
 
@@ -223,10 +223,31 @@ def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():
     assert verdict.level == "unknown"
     assert verdict.headline == ("auto is a random subset (10 % of the data): no model chose it.")
     assert verdict.sentences[0] == "Why: nothing did better."
-    assert any(
-        sentence.startswith("rs2 keeps 100 %") and "+5.00 points (better)" in sentence for sentence in verdict.sentences
-    )
-    assert "select.fraction: 1, train.epoch_fraction: 0.1" in verdict.sentences[-1]
+    (of_rs2,) = (sentence for sentence in verdict.sentences if sentence.startswith("rs2 keeps 100 %"))
+    assert "+5.00 ± 0.02 points (better)" in of_rs2
+    assert verdict.sentences[-1] == "Alternatives: a smaller select.fraction; another select.algorithm."
+    alone = judge([ours]).sentences[-1]  # without the row of fresh draws, they are advised
+    assert "select.fraction: 1, train.epoch_fraction: 0.1" in alone
+
+
+def test_where_the_random_subset_won_a_race_its_price_is_told():
+    fields = {"label": "Class-balanced random", "algorithm": "stratified", "reason": "it won the race"}
+    ours = row("lipt", [0.78], "selected", flops=2.8e12, race_flops=1.8e12, **fields)
+    verdict = judge([ours])
+    assert verdict.headline.endswith("it won a race of selections.")
+    price = "The race and its scores took 1.8x the FLOPs of the training, and chose a random subset"
+    assert verdict.sentences[1].startswith(price)
+
+
+def test_side_by_side_a_mean_over_some_of_the_seeds_names_them():
+    """The table shows the mean over all seeds of a row, which is another number."""
+    ours = row("lipt", [0.7], "selected", seeds=[0])
+    random = row("random", [0.6, 0.8, 0.7], "random")
+    full = row("full", [0.92, 0.90, 0.91], "full", kept_fraction=1.0, epoch_fraction=1.0)
+    text = " ".join(judge([ours, random, full]).sentences)
+    assert "70.00 % against 60.00 % (seed 0) after" in text
+    assert "reaches 92.00 % (seed 0): lipt is 22.00 points below it" in text
+    assert "(seed" not in " ".join(judge(comparison()).sentences)
 
 
 @pytest.mark.parametrize(

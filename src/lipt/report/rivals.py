@@ -1,0 +1,149 @@
+"""The sentences of the verdict that compare a row with others: what they reach, and what they cost."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from lipt.report.document import RANDOM, Row
+from lipt.report.numbers import (
+    format_apart,
+    format_budget,
+    format_interval,
+    format_multiple,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_whole,
+)
+from lipt.report.significance import (
+    compared_means,
+    difference,
+    mean_accuracy,
+    same_budgets,
+    same_epoch_budget,
+)
+from lipt.report.words import join, length, of_seeds, short, too_few
+
+
+def price_over_random(row: Row, random: Row) -> Iterator[str]:
+    """The cost of the selection, compared with random, which costs nothing."""
+    ratios = list(_ratios(row, random))
+    if ratios:
+        yield f"Compared with {short(random)}, {row.label} takes {join(ratios)}."
+
+
+def against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Whether the choice is worth its FLOPs: compared with random that spends them on more steps.
+
+    Without that row: how many FLOPs the choice takes, and which row tells whether they are worth it.
+    """
+    longer_rows = [other for other in others if other.role == "longer" and _spends_as_much(other, row, random)]
+    if not longer_rows and row.flops and random.flops and row.flops > random.flops and not random.pretrain_cost:
+        share = format_budget((row.flops - random.flops) / random.flops)
+        yield (
+            f"The choice took {share} of the FLOPs of the training. The row `random-longer` of `lipt compare` shows "
+            "whether more steps on a random subset gain more."
+        )
+    for longer in longer_rows:
+        delta = difference(row, longer)
+        steps = f"{format_whole(longer.steps or 0)} instead of {format_whole(row.steps or 0)}"
+        meaning = {
+            "wins": "the choice is worth its FLOPs",
+            "loses": "the steps are worth more than the choice",
+            "tie": f"{delta.num_seeds} seeds cannot tell which is worth more",
+            "unknown": "both are at chance" if delta.at_chance else f"{too_few(delta)} not enough to tell",
+        }[delta.level]
+        yield (
+            f"With the FLOPs of the choice as more steps ({steps}), a class-balanced random subset reaches "
+            f"{format_percent(compared_means(row, longer)[1])}{of_seeds(row, longer)}; {row.label} is "
+            f"{format_apart(delta.mean)} it: {meaning}."
+        )
+
+
+def _spends_as_much(longer: Row, row: Row, random: Row) -> bool:
+    """Whether a random subset that is trained longer is as large, and took as many FLOPs more, as this choice.
+
+    That of another run, side by side, may be another one. A whole number of steps can miss the FLOPs by a step.
+    """
+    budgets = ((longer.kept_fraction, row.kept_fraction), (longer.epoch_fraction, row.epoch_fraction))
+    if not all(math.isclose(one, other, rel_tol=0.01) for one, other in budgets):
+        return False
+    if not (longer.flops and row.flops and random.flops):
+        return True
+    step = random.flops / (random.steps or math.inf)
+    return math.isclose(longer.flops - random.flops, row.flops - random.flops, rel_tol=0.1, abs_tol=step)
+
+
+def against_others(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Other methods and ablations at the same budgets, each with its difference. Draws by losses from a random subset
+    are compared with uniform ones."""
+    roles = {"other", "classic"} | ({"random"} if row.algorithm in RANDOM and row.draw != "uniform" else set())
+    rivals = [other for other in others if other.role in roles and same_budgets(row, other)]
+    if rivals:
+        yield f"At the same budgets: {'; '.join(_rival(other, row) for other in rivals)}."
+
+
+def _rival(other: Row, row: Row) -> str:
+    return f"{other.label} {_difference(other, row)}"
+
+
+def _difference(other: Row, row: Row) -> str:
+    """The difference as in the table, and what it tells."""
+    delta = difference(other, row)
+    meaning = {
+        "wins": " (better)",
+        "loses": " (worse)",
+        "tie": f" ({delta.num_seeds} seeds cannot tell)",
+        "unknown": " (both at chance)" if delta.at_chance else "",
+    }[delta.level]
+    return f"{format_interval(delta.mean, delta.half_width)} points{meaning}"
+
+
+def at_same_epoch_budget(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Methods that train on as much per epoch but keep more (or less) data: equal compute, different data; the best
+    one first."""
+    rivals = [other for other in others if same_epoch_budget(row, other) and not same_budgets(row, other)]
+    rivals.sort(key=mean_accuracy, reverse=True)
+    for other in rivals:
+        kept = format_budget(other.kept_fraction)
+        yield (
+            f"{short(other)} keeps {kept} of the data and trains on as many images per epoch: "
+            f"{_difference(other, row)}."
+        )
+
+
+def against_full(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    """The distance from a training on everything, and what was saved."""
+    for full in (other for other in others if other.role == "full"):
+        epochs = "" if full.epochs == row.epochs else f" for {length(full)}"
+        ours, theirs = compared_means(row, full)
+        ratios = list(_ratios(row, full))
+        cost = f" at {join(ratios)}" if ratios else ""
+        yield (
+            f"Training on everything{epochs} reaches {format_percent(theirs)}{of_seeds(row, full)}: "
+            f"{row.label} is {format_apart(ours - theirs)} it{cost}."
+        )
+
+
+def _ratios(row: Row, reference: Row) -> Iterator[str]:
+    """ "0.3x the wall-clock (22 s of 70 s)" and so on, for each cost that both rows measured."""
+    wall_s, reference_s = sum(row.stage_wall_s.values()), sum(reference.stage_wall_s.values())
+    if wall_s and reference_s:
+        times = f"{format_seconds(wall_s)} against {format_seconds(reference_s)}"
+        yield f"{format_multiple(wall_s / reference_s)} the wall-clock ({times})"
+    for ours, theirs, what in (
+        (row.data_bytes, reference.data_bytes, "the data bytes"),
+        (row.flops, reference.flops, "the FLOPs"),
+    ):
+        if ours is not None and theirs:
+            yield f"{format_multiple(ours / theirs)} {what}"
+
+
+def against_classic(row: Row, others: Sequence[Row]) -> Iterator[str]:
+    """The cost of the pre-training, compared with a classic one."""
+    for classic in (other for other in others if other.role == "classic"):
+        if row.pretrain_cost and classic.pretrain_cost:
+            ratio = format_multiple(classic.pretrain_cost / row.pretrain_cost)
+            yield (
+                f"Pre-training took the FLOPs of {format_number(row.pretrain_cost)} epochs of training on all "
+                f"candidates; {classic.label} took {format_number(classic.pretrain_cost)}, {ratio} as many."
+            )
