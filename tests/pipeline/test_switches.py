@@ -192,16 +192,19 @@ def test_two_budgets(folder: Path) -> None:
 
 
 def test_streamed_images_train_like_resident_ones(folder: Path) -> None:
-    """Batches are read from the store as needed; the order within an epoch differs, the outcome is as good."""
+    """Batches are read from the store as needed; the order within an epoch differs, the outcome is as good.
+
+    After fewer epochs the accuracies differ by more than chance: each type of processor rounds otherwise.
+    """
     streamed = run(
-        tiny_context(folder, {"data": {"resident_mb": 0}, "train": {"epochs": 4}, "select": {"fraction": 0.5}})
+        tiny_context(folder, {"data": {"resident_mb": 0}, "train": {"epochs": 12}, "select": {"fraction": 0.5}})
     )
-    resident = run(tiny_context(folder, {"train": {"epochs": 4}, "select": {"fraction": 0.5}}))
+    resident = run(tiny_context(folder, {"train": {"epochs": 12}, "select": {"fraction": 0.5}}))
     assert streamed.trained.evaluation.summary["accuracy"] == pytest.approx(
         resident.trained.evaluation.summary["accuracy"], abs=0.15
     )
     cost = tiny_context(folder).workspace.cost
-    assert cost(streamed.trained.model).read["data"] > 3 * cost(resident.trained.model).read["data"]
+    assert cost(streamed.trained.model).read["data"] > 8 * cost(resident.trained.model).read["data"]
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +240,7 @@ def test_large_images_with_a_torchvision_model(folder: Path, photographs: Path) 
                 "dispatch": {"jigsaws": 2, "batch_size": 16},
                 "pretrain": {"prune": "snip"},
                 "select": {"fraction": 0.5},
-                "train": {"epochs": 6, "batch_size": 16, "lr": 0.02},
+                "train": {"epochs": 15, "batch_size": 16, "lr": 0.02},
             },
         )
         for resident_mb in (100, 0)
