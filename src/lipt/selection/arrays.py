@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from lipt.errors import UsageError
 
@@ -98,7 +99,7 @@ def length_of(dataset: object) -> int:
     """The number of samples.
 
     Raises:
-        UsageError: the data set has no length, or is a dict of data sets.
+        UsageError: the data set has no length or no positions, or is a dict of data sets.
     """
     if isinstance(dataset, Mapping) and dataset and 0 not in dataset:  # such as DatasetDict of Hugging Face
         names = list(dataset)
@@ -108,4 +109,9 @@ def length_of(dataset: object) -> int:
         )
     if not isinstance(dataset, Sized):
         raise UsageError("the data set has no length", "use a map-style data set: a selection is of positions in it")
+    if isinstance(dataset, IterableDataset):  # some have a length
+        raise UsageError(
+            f"the data set is iterable ({type(dataset).__name__}): its samples have no positions",
+            "use a map-style data set: a selection is of positions in it",
+        )
     return len(dataset)

@@ -61,7 +61,7 @@ def lengths(x_MD: Tensor) -> Tensor:
 
 def all_digits(lengths_M: Tensor, rows: Callable[[Tensor], Tensor]) -> Tensor:
     """The lengths, corrected in place where squares underflowed. `rows` returns those vectors by their positions."""
-    if float(lengths_M.min()) < smallest(lengths_M.dtype):
+    if lengths_M.numel() and float(lengths_M.min()) < smallest(lengths_M.dtype):
         small_S = (lengths_M < smallest(lengths_M.dtype)).nonzero().flatten()
         rows_SD = rows(small_S)
         most_S1 = rows_SD.abs().amax(1, keepdim=True)

@@ -70,7 +70,7 @@ def integer(value: Any, what: str, *, least: int) -> int:
 
 def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
-        return value in get_args(hint)
+        return any(type(value) is type(each) and value == each for each in get_args(hint))  # no array is compared
     if get_args(hint):  # X | None
         return any(_fits(value, part) for part in get_args(hint))
     if hint in (bool, NoneType):

@@ -46,7 +46,7 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
     """Images (B, ...), bytes scaled to 0..1, and int64 labels (B,) of a batch, which has the form of a sample.
 
     Raises:
-        UsageError: the images are no tensor, or the labels are not one integer per image.
+        UsageError: the images are no tensor, or integers of more than 8 bits; the labels are not one integer per image.
     """
     x, labels = _picture_and_label(batch)
     if not isinstance(x, Tensor):
@@ -57,7 +57,13 @@ def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:
             f"a batch of {len(x)} images has labels of shape {tuple(labels_B.shape)}",
             "give each sample one class number, not a one-hot vector or several labels",
         )
-    return _as_image(x), labels_B.flatten()
+    images = _as_image(x)
+    if images.ndim == 4 and not images.is_floating_point():
+        raise UsageError(
+            f"the images are {images.dtype}: their range is unknown",
+            "convert them in the data set: to uint8 (0 to 255), or to the floats that the model expects",
+        )
+    return images, labels_B.flatten()
 
 
 class _Collate:

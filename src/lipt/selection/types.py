@@ -148,6 +148,8 @@ class Candidates(ByContents):
                 f"label {int(labels_N[first])} of sample {first} is outside 0..{self.num_classes - 1}",
                 "number the classes from 0, or raise num_classes",
             )
+        if isinstance(self.outputs, Outputs):
+            raise UsageError("outputs are those of one model, not a list", "hand over one entry per model: [outputs]")
         for index, outputs in enumerate(self.outputs):
             if tuple(outputs.logits_NC.shape) not in ((len(labels_N), self.num_classes), (len(labels_N), 0)):
                 if not outputs.logits_NC.shape[1]:

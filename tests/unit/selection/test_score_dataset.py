@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    IterableDataset,
     SequentialSampler,
     TensorDataset,
     WeightedRandomSampler,
@@ -109,6 +111,14 @@ def doubled(picture: Image.Image) -> Tensor:
     return torch.from_numpy(np.asarray(picture, np.float32))[None] * 2 / 255
 
 
+class Stream(IterableDataset[Any]):
+    def __len__(self) -> int:
+        return len(PAIRS)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(PAIRS)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -147,6 +157,10 @@ def doubled(picture: Image.Image) -> Tensor:
         (DataLoader(Listed(PAIRS), 4, collate_fn=lambda batch: default_collate(2 * batch)), "hold 12 samples, the da"),
         (Listed([(torch.zeros(3, 8, 8), torch.eye(4).long()[0])]), "1 images has labels of shape (1, 4)"),
         (DataLoader(TensorDataset(torch.zeros(0, 3, 8, 8), torch.zeros(0))), "the data set is empty"),
+        (Stream(), "the data set is iterable (Stream): its samples have no positions"),
+        (DataLoader(Stream()), "the data set is iterable (Stream): its samples have no positions"),
+        (Listed([(torch.zeros(3, 8, 8).long(), 0)]), "the images are torch.int64: their range is unknown"),
+        (DataLoader(Listed([(torch.zeros(3, 8, 8).short(), 0)])), "the images are torch.int16: their range is unknown"),
     ],
 )
 def test_data_that_cannot_be_scored(data: Any, message: str) -> None:

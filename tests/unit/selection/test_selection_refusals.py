@@ -62,6 +62,17 @@ def test_arguments_of_candidates(arguments: Any, message: str) -> None:
     assert Candidates.of([0, 1], num_classes=np.int64(4)).num_classes == 4  # type: ignore[arg-type]
 
 
+def test_the_outputs_of_candidates_are_a_list() -> None:
+    only = make(20, 3)
+    with pytest.raises(UsageError, match="outputs are those of one model, not a list"):
+        replace(only, outputs=only.outputs[0])
+
+
+def test_an_array_is_no_option() -> None:
+    with pytest.raises(UsageError, match=r"option score of ccs: array.* is not one of el2n"):
+        select("ccs", make(20, 3), k=4, score=np.array([0.1, 0.2]))  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize("balanced", ["no", None, 0])
 def test_balanced_is_true_or_false(balanced: Any) -> None:
     with pytest.raises(UsageError, match="balanced must be True or False"):

@@ -107,6 +107,13 @@ def test_the_others_read_every_block_once_or_never(algorithm: str) -> None:
     assert judges.reads == [int(needs.validation)] * 2
 
 
+@pytest.mark.parametrize("classes", [5, 20])  # softmax goes two ways
+def test_a_block_may_be_empty(classes: int) -> None:
+    whole = make(60, classes, 8, models=2)
+    for algorithm in FROM_OUTPUTS:
+        same(select(algorithm, Reader(whole, [0, 25, 0, 35, 0]).candidates(), k=20), select(algorithm, whole, k=20))
+
+
 def test_a_single_block_is_not_copied() -> None:
     whole = make(20, 3)
     stored = StoredOutputs(models=1, sizes=[20], read=lambda _: whole.outputs)
