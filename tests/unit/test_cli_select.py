@@ -239,6 +239,8 @@ def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -
         ("--labels labels.npy --option beta", "--option beta: not of the form NAME=VALUE"),
         ("--labels labels.npy --option =1", "--option =1: not of the form NAME=VALUE"),
         ("--labels labels.npy --option beta=[", "the value of --option beta is not YAML"),
+        ("--labels labels.npy --option beta=.3 --option beta=.4", "--option beta is given twice"),
+        ("--labels labels.npy --note a=1 --note a=1", "--note a is given twice"),
         ("--labels labels.npy --note checkpoint", "--note checkpoint: not of the form NAME=VALUE"),
         ("--labels labels.npy --algorithm random --note seed=3", "note 'seed' is an entry of every provenance"),
         ("--outputs nowhere.safetensors", "cannot read nowhere.safetensors: "),

@@ -73,16 +73,22 @@ def check_plan_as_text(dry_run: bool, output: str) -> None:
 
 
 def parse_pairs(
-    option: str, pairs: tuple[str, ...], known: Collection[str] | None = None, of: str = "the pipeline"
+    option: str,
+    pairs: tuple[str, ...],
+    known: Collection[str] | None = None,
+    of: str = "the pipeline",
+    *,
+    once: bool = False,
 ) -> dict[str, str]:
     """The values of a repeatable option such as `-p NAME=VALUE`, by name.
 
     Args:
         known: the valid names; None: the caller checks them.
         of: the owner of the parameters, for messages.
+        once: refuse a name that is given twice; False: the last value counts.
 
     Raises:
-        UsageError: a value is not of that form, or its name is not known.
+        UsageError: a value is not of that form, or its name is not known, or given twice.
     """
     given = {}
     for text in pairs:
@@ -91,6 +97,8 @@ def parse_pairs(
             raise UsageError(f"{option} {text}: not a parameter of {of}", did_you_mean(name, known))
         if not (name and equals):
             raise UsageError(f"{option} {text}: not of the form NAME=VALUE", f"{option} {name or 'NAME'}=VALUE")
+        if once and name in given:
+            raise UsageError(f"{option} {name} is given twice", "give it once")
         given[name] = value
     return given
 

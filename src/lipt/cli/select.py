@@ -117,7 +117,7 @@ def select(
         candidates = _candidates(outputs)
     if scores:
         candidates = replace(candidates, scores_N=as_tensor(_array(scores), "scores"))
-    chosen = {key: _parsed(key, value) for key, value in parse_pairs("--option", options).items()}
+    chosen = {key: _parsed(key, value) for key, value in parse_pairs("--option", options, once=True).items()}
     selection = run_selection(
         checked(algorithm, chosen),
         candidates,
@@ -127,7 +127,7 @@ def select(
         balanced=balanced,
         validation=_candidates(validation) if validation else None,
         initial=_initial(initial) if initial else None,
-        notes=parse_pairs("--note", notes),
+        notes=parse_pairs("--note", notes, once=True),
         **chosen,
     )
     for remark in selection.remarks:

@@ -64,7 +64,8 @@ def as_labels(values: ArrayLike) -> Tensor:
     Raises:
         UsageError: not integers.
     """
-    return as_integers(values, "labels", "number the classes from 0: np.unique(labels, return_inverse=True)[1]")
+    remedy = "number the classes from 0: np.unique(labels, return_inverse=True)[1]; of one-hot labels, labels.argmax(1)"
+    return as_integers(values, "labels", remedy)
 
 
 def as_integers(values: ArrayLike, what: str, remedy: str) -> Tensor:

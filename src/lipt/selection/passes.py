@@ -177,7 +177,7 @@ def _refuse(values_BX: Tensor, limit: float, what: str, name: str, start: int, m
     if bool(wrong_B.any()):
         raise RunError(
             f"{what} of {name} sample {start + int(wrong_B.nonzero()[0])}, model {model}, are not finite",
-            "the scoring model diverged: lower its learning rate, or exclude the model",
+            "repair or leave out these samples; if the scoring model diverged, lower its learning rate or exclude it",
         )
     row = int((values_BX.abs() >= limit).any(1).nonzero()[0])
     raise RunError(

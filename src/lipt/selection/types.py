@@ -140,7 +140,8 @@ class Candidates(ByContents):
         if labels_N.ndim != 1 or labels_N.dtype != torch.int64:
             raise UsageError(
                 f"labels must be int64 (N,), not {labels_N.dtype} {tuple(labels_N.shape)}",
-                "hand over one class number per sample: labels.long()",
+                "hand over one class number per sample: labels.long(); of one-hot labels, labels.argmax(1); "
+                "of a column, labels.flatten()",
             )
         if len(labels_N) and not 0 <= int(labels_N.min()) <= int(labels_N.max()) < self.num_classes:
             first = int(((labels_N < 0) | (labels_N >= self.num_classes)).nonzero()[0])
@@ -260,6 +261,10 @@ class Candidates(ByContents):
         Raises:
             UsageError: values are not numbers, or lengths, shapes, devices or labels do not fit together.
         """
+        if labels is None:
+            raise UsageError(
+                "there are no labels", "hand over the class number of each sample; without classes, zeros: [0] * n"
+            )
         scored = [each if isinstance(each, TopLogits) else as_tensor(each, "logits") for each in per_model(logits)]
         seen = [as_tensor(each, "features") for each in per_model(features)]
         if scored and seen and len(scored) != len(seen):

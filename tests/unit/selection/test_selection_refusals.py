@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import lipt
-from lipt.errors import UsageError
+from lipt.errors import RunError, UsageError
 from lipt.selection import Candidates, describe, requirements, score_dataset, select
 
 
@@ -60,6 +60,27 @@ def test_arguments_of_candidates(arguments: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         Candidates.of([0, 1], **arguments)
     assert Candidates.of([0, 1], num_classes=np.int64(4)).num_classes == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message", "remedy"),
+    [
+        (None, "there are no labels", "without classes, zeros"),
+        (np.eye(3)[[0, 2]], "labels must be integers, not torch.float64", "labels.argmax(1)"),
+        (np.eye(3, dtype=int)[[0, 2]], "labels must be int64 (N,), not torch.int64 (2, 3)", "labels.argmax(1)"),
+        ([[0], [2]], "labels must be int64 (N,), not torch.int64 (2, 1)", "labels.flatten()"),
+    ],
+)
+def test_labels_of_another_form_are_told_how_to_convert(labels: Any, message: str, remedy: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
+        Candidates.of(labels, features=np.eye(2))
+    assert remedy in error.value.remedy
+
+
+def test_values_that_are_not_finite_may_be_the_users() -> None:
+    with pytest.raises(RunError, match="features of candidate sample 1, model 0, are not finite") as error:
+        select("herding", Candidates.of([0, 0], features=[[0.0, 1.0], [0.0, np.nan]]), k=1)
+    assert error.value.remedy.startswith("repair or leave out these samples")
 
 
 def test_the_outputs_of_candidates_are_a_list() -> None:
