@@ -35,7 +35,8 @@ def test_budgets_are_exact_and_indices_distinct(
     algorithm: str, n: int, classes: int, fraction: float, seed: int, balanced: bool, dtype: torch.dtype
 ) -> None:
     candidates = make(n, classes, 4, models=2, seed=seed, dtype=dtype)
-    selection = select(algorithm, candidates, fraction=fraction, balanced=balanced, seed=seed)
+    options = {"clusters": classes} if algorithm == "prototypes" else {}  # of one class they must be named
+    selection = select(algorithm, candidates, fraction=fraction, balanced=balanced, seed=seed, **options)
     indices, labels = selection.indices_K, candidates.labels_N
     assert indices.dtype == torch.int64
     assert len(indices.unique()) == len(indices) == len(selection.weights_K)
@@ -170,7 +171,8 @@ def test_a_duplicate_of_a_pick_is_not_the_next_pick(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", [name for name in FROM_OUTPUTS if requirements(name, 0.3).models == 1])
 def test_a_single_class_problem_has_no_gradient_and_still_a_result(algorithm: str) -> None:
     candidates = one_class(10, classes=1)  # C = 1: softmax is 1, every gradient is zero
-    selection = select(algorithm, candidates, fraction=0.3)
+    options = {"clusters": 1} if algorithm == "prototypes" else {}
+    selection = select(algorithm, candidates, fraction=0.3, **options)
     assert len(selection.indices_K.unique()) == 3
     assert float(selection.weights_K.sum()) > 0
 

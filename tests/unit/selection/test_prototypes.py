@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from selection_samples import make, permuted, run
 from torch import Tensor
 
+from lipt.errors import UsageError
 from lipt.selection import Candidates, select
 
 
@@ -61,6 +62,15 @@ def test_there_are_as_many_prototypes_as_classes_unless_you_say_so() -> None:
     assert plain.options == {"keep": "hard", "clusters": None}
     assert torch.equal(plain.scores_N, select("prototypes", candidates, k=12, clusters=4).scores_N)
     assert not torch.equal(plain.scores_N, select("prototypes", candidates, k=12, clusters=5).scores_N)
+
+
+def test_without_labels_the_number_of_prototypes_must_be_given() -> None:
+    candidates = make(60, 4)
+    unlabelled = Candidates.of([0] * 60, features=candidates.outputs[0].features_ND)
+    with pytest.raises(UsageError, match="there is one class, and clusters is None"):
+        select("prototypes", unlabelled, k=12)
+    labelled = select("prototypes", candidates, k=12, balanced=False, clusters=4)
+    assert torch.equal(select("prototypes", unlabelled, k=12, clusters=4).scores_N, labelled.scores_N)
 
 
 def test_a_single_prototype_is_the_mean_direction() -> None:

@@ -40,10 +40,15 @@ def prototypes(task: Task, *, keep: Literal["hard", "easy"] = "hard", clusters: 
     Args:
         keep: `hard` keeps the farthest samples, as the paper does when data are plentiful; `easy` keeps the closest
             ones, as it does when data are scarce.
-        clusters: number of prototypes; None = the number of classes. In the paper, the results differ little within a
-            factor of ten. There are never more prototypes than samples with different directions.
+        clusters: number of prototypes; None = the number of classes (2 or more). In the paper, the results differ
+            little within a factor of ten. There are never more prototypes than samples with different directions.
     """
     count = task.candidates.num_classes if clusters is None else clusters
+    require(
+        clusters is not None or count > 1,
+        "prototypes: there is one class, and clusters is None: all samples would be one cluster",
+        "without labels, pass the number of clusters, such as clusters=10",
+    )
     require(
         count >= 1,
         f"prototypes: clusters must be at least 1, not {clusters}",
