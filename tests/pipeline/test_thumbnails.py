@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lipt.adapters.store import open_store
+from lipt.cli import main
 from lipt.config import parse_config
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.flow.compare import run_with_baseline
@@ -191,6 +193,23 @@ def test_a_chunk_store_without_such_thumbnails_is_one_error(tmp_path: Path, stor
     for use in (ingest(ctx).make, ingest(ctx).find, lambda: Facts.of(ctx.config.data)):
         with pytest.raises(UsageError, match=r"has no thumbnails of 6 pixels\n  -> ingest again .* `--thumbnails 6`"):
             use()
+
+
+def test_doctor_refuses_a_chunk_store_that_no_run_can_use(
+    tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, config = Path(shutil.copytree(store, tmp_path / "broken")), tmp_path / "run.yaml"
+    next(broken.glob("train-*.tar")).unlink()
+    for source, side, code, told in (
+        (store, 5, 0, " training images, 10 classes"),
+        (store, 6, 1, "has no thumbnails of 6 pixels"),
+        (broken, 5, 1, "is missing (1 of "),
+    ):
+        settings = context(tmp_path / "runs", {"data": {"thumbnails": side}}, source=source).config
+        config.write_text(settings.model_dump_json())
+        with pytest.raises(SystemExit) if code else nullcontext():
+            main(["doctor", str(config)])
+        assert told in " ".join(capsys.readouterr().out.split())
 
 
 def test_thumbnails_of_another_data_set_are_refused(tmp_path: Path, store: Path) -> None:

@@ -17,7 +17,7 @@ from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.adapters.cluster.kubeflow_client import address
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.preflight import UnknownError
-from lipt.adapters.store import DatasetFiles, open_store
+from lipt.adapters.store import open_store
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
 from lipt.cli.submission import check_submittable
 from lipt.config import Config, load_config
@@ -217,17 +217,14 @@ def _workspace(config: Config) -> str:
 
 
 def _data(config: Config) -> str:
-    from lipt.data.chunks import Dataset
     from lipt.data.sources import Listing
     from lipt.flow.facts import Facts
     from lipt.runtime.dataset import open_apart
-    from lipt.stages.ingest import is_chunk_store
+    from lipt.stages.ingest import is_chunk_store, named_store
 
     if is_chunk_store(config.data):
-        manifest = Dataset(DatasetFiles(open_store(config.data.source)).read).manifest
-        return (
-            f"{config.data.source}: {manifest.splits['train'].count:,} training images, {len(manifest.classes)} classes"
-        )
+        found = named_store(config.data)[0].summary
+        return f"{config.data.source}: {found['train']:,} training images, {len(found['classes'])} classes"
     source = open_apart(config.data, open_store(config.workspace))
     Facts.of(config.data, lambda: Listing.of(source))  # refuses what a run could not divide or read
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes"

@@ -24,7 +24,7 @@ from lipt.errors import DamagedDataError, UsageError
 from lipt.progress import Reporter
 from lipt.runtime import Attempt, Context, Stage
 from lipt.runtime.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
-from lipt.runtime.dataset import listing, open_apart
+from lipt.runtime.dataset import check_complete, listing, open_apart
 
 _INGEST = "ingest"
 #: The folder of the chunks, below an artifact.
@@ -51,7 +51,7 @@ class Ingest:
             LiptError: see `make`.
         """
         if is_chunk_store(self.ctx.config.data):
-            return _stage(self.ctx, _named_store(self.ctx)[0]).find()
+            return _stage(self.ctx, named_store(self.ctx.config.data)[0]).find()
         chunks = _chunks(self.ctx).find()
         return _datasets(chunks.summary)[0] if chunks else None
 
@@ -65,7 +65,7 @@ class Ingest:
         """
         ctx = self.ctx
         if is_chunk_store(ctx.config.data):
-            named = _named_store(ctx)
+            named = named_store(ctx.config.data)
             for each in named:
                 _place(ctx, each)
             made = [_stage(ctx, each).make() for each in named]
@@ -91,9 +91,14 @@ class Ingest:
         return datasets[0]
 
 
-def _named_store(ctx: Context) -> list[Artifact]:
-    """The data set in the chunk store that `data.source` names, and its thumbnails if they are asked for."""
-    store, side = open_store(ctx.config.data.source), ctx.config.data.thumbnails
+def named_store(data: Data) -> list[Artifact]:
+    """The data set in the chunk store that `data.source` names, and its thumbnails if they are asked for.
+
+    Raises:
+        UsageError: there are no such thumbnails.
+        DamagedDataError: files are missing or damaged.
+    """
+    store, side = open_store(data.source), data.thumbnails
     manifest = Dataset(DatasetFiles(store).read).manifest
     check_complete(store, manifest)
     summary = _summary(manifest, store.uri)
@@ -208,21 +213,6 @@ def write_chunks(
         test_fraction=data.test_fraction,
         progress=lambda done, total: reporter.advance(label, done, total, "images"),
     )
-
-
-def check_complete(store: Store, manifest: Manifest) -> None:
-    """
-    Raises:
-        DamagedDataError: chunks are missing or have another size; names the first and gives their number.
-    """
-    sizes = store.sizes()
-    chunks = [chunk for split in manifest.splits.values() for chunk in split.chunks]
-    if lacking := [chunk.file for chunk in chunks if sizes.get(chunk.file) != chunk.size]:
-        wrong = "is missing" if lacking[0] not in sizes else "has another size than when it was written"
-        raise DamagedDataError(
-            f"{store.uri}/{lacking[0]} {wrong} ({len(lacking):,} of {len(chunks):,} chunks are damaged)",
-            "restore them, or repeat the `lipt ingest` that wrote them",
-        )
 
 
 def _drop_damaged_manifest(store: Store) -> None:
