@@ -12,6 +12,7 @@ from lipt.adapters.store import open_store
 from lipt.cli import main
 from lipt.config import Data, parse_config
 from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.flow.runs import list_unused, note_point, remove
 from lipt.progress import Reporter
 from lipt.runtime.context import Context
 from lipt.runtime.workspace import Workspace
@@ -60,6 +61,35 @@ def test_images_that_were_copied_are_the_same_data_set_and_are_kept_once(tmp_pat
     again = context(tmp_path, tmp_path / "elsewhere")
     assert ingest(again).make() == before
     assert before.ref in again.workspace.reused
+
+
+def test_images_that_were_touched_are_read_once_even_if_artifacts_were_removed_since(
+    tmp_path: Path, pets: Path
+) -> None:
+    ctx = context(tmp_path, pets)
+    note_point(ctx.workspace, ctx.config, [ingest(ctx).make()])
+    for file in pets.rglob("*.png"):
+        os.utime(file, ns=(1, 1))
+    made = ingest(context(tmp_path, pets)).make()
+    unused = demo_stage(ctx.workspace, lambda _attempt: {"count": 1}, name="score").make()
+    found = list_unused(ctx.workspace, days=0)
+    assert [each.ref for each in found] == [unused.ref]
+    remove(ctx.workspace, found)
+    again = context(tmp_path, pets)
+    assert ingest(again).make() == made
+    assert made.ref in again.workspace.reused
+
+
+@pytest.mark.parametrize(("splits", "reused"), [(("train/", "test/"), True), (("",), False)])
+def test_a_share_of_test_images_counts_only_where_they_are_drawn(
+    tmp_path: Path, splits: tuple[str, ...], reused: bool
+) -> None:
+    source = tree(tmp_path / "split", {f"{split}{name}": data for split in splits for name, data in PETS.items()})
+    data = {"source": str(source)}
+    for share in (0.2, 0.5):
+        ctx = Context.of(parse_config({"workspace": f"{tmp_path}/runs", "data": data | {"test_fraction": share}}))
+        made = ingest(ctx).make()
+    assert (made.ref in ctx.workspace.reused) == reused
 
 
 def test_a_chunk_store_and_the_images_it_was_made_of_are_the_same_data_set(tmp_path: Path, pets: Path) -> None:

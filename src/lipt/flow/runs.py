@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -91,12 +92,16 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         raise RunError(
             f"{workspace.store.uri} has no report and no sweep, so every artifact may be needed", "finish a run first"
         )
-    found, keys = [], workspace.store.sizes()
+    found, keys, digests = [], workspace.store.sizes(), _digests(workspace, reached)
     for ref, num_bytes in _sizes(keys).items():
         if ref in reached:
             continue
         try:
-            ended = workspace.cost(workspace.get(ref)).ended
+            artifact = workspace.get(ref)
+            # It points to the chunks of images that were touched. Without it, the next run reads all of them again.
+            if artifact.stage == CHUNKS and artifact.summary.get("digest") in digests:
+                continue
+            ended = workspace.cost(artifact).ended
         except (MissingObjectError, IntegrityError):  # not finished, or damaged, so that it would be made again
             continue
         age = (time.time() - ended) / _DAY_S
@@ -169,6 +174,16 @@ def _reached(workspace: Workspace, refs: Iterable[str]) -> set[str]:
         if owner := owner_of(artifact):
             ahead.append(owner)
     return reached
+
+
+def _digests(workspace: Workspace, refs: Iterable[str]) -> set[str]:
+    """The digests of the data sets among these artifacts."""
+    found = set[str]()
+    for ref in refs:
+        if ref.startswith("ingest/"):
+            with suppress(MissingObjectError, IntegrityError):
+                found.add(str(workspace.get(ref).summary["digest"]))
+    return found
 
 
 def _sizes(keys: Mapping[str, int]) -> dict[str, int]:

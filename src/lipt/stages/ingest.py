@@ -148,12 +148,13 @@ def _stage(ctx: Context, dataset: Artifact) -> Stage:
 
 def _chunks(ctx: Context) -> Stage:
     """The stage that writes the chunks; its summary holds their location."""
-    data = ctx.config.data
+    data, found = ctx.config.data, listing(ctx)
     settings = {
-        "fingerprint": listing(ctx).fingerprint,
+        "fingerprint": found.fingerprint,
         "chunk_mb": data.chunk_mb,
         "shuffle_seed": data.shuffle_seed,
-        "test_fraction": data.test_fraction,
+        # The default stands for any value where none has an effect.
+        "test_fraction": Data().test_fraction if "test" in found.counts else data.test_fraction,
     }
     side = data.thumbnails
     if side is not None:
