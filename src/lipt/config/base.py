@@ -1,8 +1,20 @@
 """The base of all sections of the configuration."""
 
-from typing import Any
+import os
+import re
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
+
+
+def _expanded(place: str) -> str:
+    """The home folder in place of a `~` at the beginning, or behind a format as in `wds:~/tars/*.tar`."""
+    format_, path = re.fullmatch(r"(\w+:)?(.*)", place).groups("")  # type: ignore[union-attr]
+    return format_ + os.path.expanduser(path)
+
+
+#: A path, an address, or a source of images.
+Place = Annotated[str, AfterValidator(_expanded)]
 
 
 class Section(BaseModel):

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from lipt.config.base import Section
+from lipt.config.base import Place, Section
 from lipt.config.comparison import Compare
 from lipt.config.sections import Data, Dispatch, Initialise, Merge, Model, Pretrain, Score, Select, Train
 
@@ -18,7 +18,7 @@ class Config(Section):
     """Which defaults the other settings have: ours, or those of a published protocol (docs/reference/settings.md)."""
     seed: int = Field(0, ge=0)
     """Fixes initialisation, split, shards and order."""
-    workspace: str = "runs"
+    workspace: Place = Field("runs", min_length=1)
     """Folder or s3://bucket/prefix that holds data sets and artifacts."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: a GPU if there is one."""

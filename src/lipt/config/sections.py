@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
-from lipt.config.base import Section
+from lipt.config.base import Place, Section
 from lipt.config.race import Race
 from lipt.config.raptr import Raptr
 
@@ -24,7 +24,7 @@ Augmentation = Literal["randaugment", "standard", "none"]
 class Data(Section):
     """Where the images come from, and how they are resized and augmented."""
 
-    source: str = "digits"
+    source: Place = "digits"
     """`digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, an ImageFolder, WebDataset tars, or an ingested store."""
     format: str = "auto"
     """`auto`: `source` decides; `store`: an ingested store; or a format of docs/reference/sources.md."""
