@@ -28,7 +28,7 @@ class Data(Section):
     """`digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, an ImageFolder, WebDataset tars, or an ingested store."""
     format: str = "auto"
     """`auto`: `source` decides; `store`: an ingested store; or a format of docs/reference/sources.md."""
-    chunk_mb: float = Field(64.0, gt=0)
+    chunk_mb: float = Field(64.0, gt=0, le=1_000_000)
     """Size of one chunk (tar) of the ingested data set, in MB."""
     shuffle_seed: int = Field(0, ge=0)
     """Seed of the global order fixed at ingestion (not the seed of the run)."""

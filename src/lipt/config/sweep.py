@@ -89,7 +89,7 @@ def load_sweep(path: str, overrides: Sequence[str] = ()) -> Sweep:
         overrides: `a.b=value`, applied to `base`.
 
     Raises:
-        UsageError: no such file, an unknown or invalid setting at any point, too many points.
+        UsageError: no such file, an unknown or invalid setting at any point, a point twice, too many points.
     """
     document, places = read_settings(path)
     for key in document:
@@ -130,7 +130,7 @@ def make_sweep(
     base = parse_config(settings, origin=origin, places=places)
     if not base.compare.variants:
         settings = overlay(settings, {"compare": {"variants": list(ROWS)}})
-    points = []
+    points: list[Point] = []
     for axes in grids:
         for chosen in itertools.product(*axes.values()):
             changed, found = settings, dict(places or {})
@@ -144,6 +144,8 @@ def make_sweep(
                 config=parse_config(changed, origin=origin, places=found),
             )
             _check_effect(point, {axis: changes for axis, (_, changes) in zip(axes, chosen, strict=True)}, origin)
+            if point.values in (other.values for other in points):
+                raise UsageError(f"{origin}: two grids have the point {point}", "remove it from one of them")
             points.append(point)
     return Sweep(base=base, points=points)
 
