@@ -1,7 +1,8 @@
-"""Batches that a training could not take are found before anything runs."""
+"""Batches and numbers of steps that a training could not take are found before anything runs."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,3 +17,12 @@ def test_a_network_of_torchvision_cannot_train_on_batches_of_one(tmp_path: Path)
     ctx = tiny_context(tmp_path, {"model": model, "train": {"batch_size": 1}})
     with pytest.raises(UsageError, match=r"^train.batch_size is 1: torchvision.resnet18 cannot train on a single"):
         check_run(ctx)
+
+
+def test_the_trainings_of_a_race_have_a_step_for_each_stage_of_raptr(tmp_path: Path) -> None:
+    for rounds, first in (([0.1, 0.5], 3), ([0.15, 0.5], None)):
+        ctx = tiny_context(tmp_path, {"select": {"race": {"rounds": rounds}}, "train": {"steps": 30, "raptr": {}}})
+        with pytest.raises(UsageError) if first else nullcontext() as caught:
+            check_run(ctx)
+        if caught:
+            assert f"or more; a training in the first round of the race has {first}" in caught.value.message

@@ -30,14 +30,16 @@ def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
     theta_epochs = config.score.epochs if config.score.has_own_models else config.initialise.epochs
     theta_steps = theta_epochs * math.ceil(candidates / config.initialise.batch_size)
     train_steps = config.train.steps or config.train.epochs * math.ceil(drawn / config.train.batch_size)
-    for section, settings, steps in (
-        ("initialise", config.initialise, theta_steps),
-        ("train", config.train, train_steps),
+    shortest = "the training"
+    if race := config.select.race:
+        train_steps, shortest = max(1, round(race.rounds[0] * train_steps)), "a training in the first round of the race"
+    for section, raptr, steps, training in (
+        ("initialise", config.initialise.raptr, theta_steps, "the training"),
+        ("train", config.train.raptr, train_steps, shortest),
     ):
-        if settings.raptr and 0 < steps < len(settings.raptr.keep):
+        if raptr and 0 < steps < len(raptr.keep):
             yield UsageError(
-                f"{section}.raptr.keep: {len(settings.raptr.keep)} stages need as many steps or more; "
-                f"the training has {steps}",
+                f"{section}.raptr.keep: {len(raptr.keep)} stages need as many steps or more; {training} has {steps}",
                 "list fewer stages, or train longer",
             )
 

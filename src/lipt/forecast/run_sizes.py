@@ -1,6 +1,6 @@
 """Sizes in one run, which follow from the configuration and from the sizes of the data set and of the network."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -41,6 +41,10 @@ class RunSizes:
         """The sizes of a run, or (with `Context.of_scorer`) of its stages up to the scores."""
         data = data.seen_as(ctx.config.data)
         return cls(config=ctx.config, data=data, net=NetworkSize.of(ctx, data))
+
+    def without_reselection(self) -> Self:
+        """The sizes of the trainings in a race, which never select again."""
+        return replace(self, config=override(self.config, {"train": {"reselect_every": 0}}))
 
     @cached_property
     def swarm(self) -> bool:

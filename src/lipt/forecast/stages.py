@@ -219,7 +219,7 @@ class _Run(RunSizes):
 
     def race(self) -> Work:
         """All trainings of a race; a part is their mean. The validation images are forwarded after each."""
-        race, main, counts = self.config.select.race, self.train(), field_sizes(self.config)
+        race, main, counts = self.config.select.race, self.without_reselection().train(), field_sizes(self.config)
         assert race is not None
         share = sum(share * count for share, count in zip(race.rounds, counts, strict=True)) / sum(counts)
         read = (share if main.streams else 1) * main.read["data"] + self.validation * self.data.span_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from lipt.forecast.work import Work
 from lipt.runtime.context import Context
 from lipt.runtime.network import new_model
 from lipt.training.networks import train_flops_per_image
+from tests.tiny import tiny_context
 
 CROPS = {"crop": "resized", "image_size": 8}
 
@@ -215,3 +217,15 @@ def test_the_ledger_of_a_merge_contains_every_forward_pass(ran: Context, changes
     handle.remove()
     forward = train_flops_per_image(new_model(ctx, 10, 0), (3, 8, 8))[0]
     assert ctx.workspace.cost(merged).flops / forward == sum(forwarded) - 1  # one image to count its FLOPs
+
+
+def test_the_trainings_of_a_race_do_not_select_again(tmp_path: Path) -> None:
+    found = []
+    for every in (0, 1):
+        train = {"epochs": 6, "reselect_every": every}
+        race = {"select": {"race": {"rounds": [0.5]}}, "data": {"image_size": 8}}
+        ctx = tiny_context(tmp_path, race | {"train": train})
+        data = DataSize.described(ctx.config, images=1500, image_kb=1, classes=10)
+        found.append({work.stage: work for work in work_of(ctx, data)})
+    assert found[0]["race"] == found[1]["race"]
+    assert found[0]["train"].flops < found[1]["train"].flops
