@@ -107,7 +107,7 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     assert page.count("are candidates, from which to choose") == 1  # what is the same is said once
     for name in names:
         assert f'<a href="file://{folder}/runs/reports/{name}/report.html">{name}</a>' in page
-    assert "No comparison shows a difference." in ended.stdout
+    assert "No comparison with random shows a difference." in ended.stdout
 
 
 def test_runs_of_one_name_are_told_apart_by_their_workspaces(
@@ -174,7 +174,7 @@ def test_a_page_that_cannot_be_written_hides_no_verdict(
     page.mkdir()  # unlike the rights of a folder, this also stops root
     ended = lipt("report", *both)
     assert ended.returncode == 1
-    assert "No comparison shows a difference." in ended.stdout
+    assert "No comparison with random shows a difference." in ended.stdout
     assert page.name not in ended.stdout
     assert re.fullmatch(rf"lipt: file://{tmp_path}/{page}: Is a directory\n  -> .+\n", ended.stderr)
     ended = lipt("report", *both, "-o", "json")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from lipt.config import Config
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.outcome import Outcome
-from lipt.report.document import RANDOM
+from lipt.report.fields import RANDOM
 from lipt.report.numbers import format_budget, format_bytes, format_count, format_percent
 from lipt.runtime.algorithm import scoring_needs
 from lipt.selection.auto import AUTO

@@ -14,6 +14,7 @@ from lipt.flow.address import read_report, report_folder, run_id
 from lipt.flow.certainty_view import score_check
 from lipt.flow.done_view import done_view
 from lipt.flow.graph import needs_models
+from lipt.flow.ledger_view import ledger_view
 from lipt.flow.merge_view import merge_view
 from lipt.flow.outcome import Outcome
 from lipt.flow.provenance_view import links_view, provenance_view
@@ -25,7 +26,7 @@ from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, passes_of, reason_of_auto
-from lipt.runtime.artifact import Artifact, canonical_json
+from lipt.runtime.artifact import Artifact
 from lipt.selection.auto import AUTO
 
 _START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}
@@ -79,11 +80,7 @@ def write_report(
     artifacts = all_artifacts(entries)
     costs = {artifact.ref: ctx.workspace.cost(artifact) for artifact in artifacts}
     reused = ctx.workspace.reused if whole else set()
-    workers = _workers(artifacts)
-    ledger = [
-        _ledger_row(artifact, costs[artifact.ref], worker=workers.get(artifact.ref), earlier=artifact.ref in reused)
-        for artifact in artifacts
-    ]
+    ledger = ledger_view([each for entry in entries for each in entry.outcomes], artifacts, costs, reused)
     folder = report_folder(ctx.config, comparison=comparison)
     if (stored := _stored(ctx, folder, [entry.name for entry in entries], ledger, engine)) is not None:
         return stored
@@ -249,43 +246,6 @@ def _curve(entry: Entry) -> doc.Curve:
         epoch=list(range(1, len(summary["losses"]) + 1)),
         train_loss=summary["losses"],
         train_accuracy=summary["accuracies"],
-    )
-
-
-def _workers(artifacts: Sequence[Artifact]) -> dict[str, int]:
-    """Reference -> number of each jigsaw, group, and model of `score.runs` if there are several."""
-    found = {each.ref: int(each.settings["index"]) for each in artifacts if "index" in each.settings}
-    runs: dict[bytes, dict[str, int]] = {}
-    for each in artifacts:
-        if "run" in each.settings:
-            others = canonical_json([each.inputs, each.settings | {"run": None}])
-            runs.setdefault(others, {})[each.ref] = int(each.settings["run"])
-    for same in runs.values():
-        found |= same if len(same) > 1 else {}
-    return found
-
-
-def _ledger_row(artifact: Artifact, cost: Cost, *, worker: int | None, earlier: bool) -> doc.LedgerRow:
-    traffic = {
-        f"{kind}_{verb}": getattr(cost, verb).get(kind, 0)
-        for kind in ("data", "model", "other")
-        for verb in ("read", "written")
-    }
-    summary = artifact.summary  # of a merge, `steps` is its history
-    names = ("steps", "images", "reselection_flops") if isinstance(summary.get("steps"), int) else ()
-    trained = {name: summary[name] for name in names if name in summary}
-    return doc.LedgerRow(
-        ref=artifact.ref,
-        stage=artifact.stage,
-        worker=worker,
-        earlier=earlier,
-        wall_s=cost.wall_s,
-        ended=cost.ended,
-        flops=cost.flops,
-        peak_bytes=cost.peak_bytes,
-        requests=cost.requests,
-        **traffic,
-        **trained,
     )
 
 

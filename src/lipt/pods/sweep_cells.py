@@ -59,6 +59,10 @@ def steps_for_its_cost(chosen: Document) -> int:
     )
 
 
+#: The fields of a row that are means over seeds.
+_MEANS = ("steps", "images", "pretrain_cost", "data_bytes", "model_bytes", "flops", "race_flops")
+
+
 def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:
     """The row of a comparison, from the rows of its runs, one per seed.
 
@@ -73,7 +77,7 @@ def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:
 
     stages = dict.fromkeys(stage for row in rows for stage in row.stage_wall_s)
     return rows[0].model_copy(
-        update={name: mean(name) for name in ("steps", "images", "pretrain_cost", "data_bytes", "model_bytes", "flops")}
+        update={name: mean(name) for name in _MEANS}
         | {
             "name": variant.name,
             "label": variant.label_with(algorithm_label(cell.point.config, row.algorithm) for row in rows),

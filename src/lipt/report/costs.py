@@ -61,10 +61,14 @@ def spent_sentence(ledger: Sequence[LedgerRow]) -> str | None:
 def worker_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
     """A line per worker of the stages that fan out."""
     return [
-        _cost_line(row.cost, [row], f"{row.stage} {row.worker}", *(("earlier", "faded") if row.earlier else ("", "")))
+        _cost_line(row.cost, [row], _worker_name(row), *(("earlier", "faded") if row.earlier else ("", "")))
         for row in ledger
         if row.worker is not None
     ]
+
+
+def _worker_name(row: LedgerRow) -> str:
+    return f"{row.stage} {row.worker}" + ("" if row.seed is None else f", seed {row.seed}")
 
 
 def _by_stage(ledger: Sequence[LedgerRow]) -> dict[tuple[str, bool], list[LedgerRow]]:

@@ -19,8 +19,6 @@ Engine = Literal["local", "kubeflow", "argo"]
 Role = Literal["selected", "random", "longer", "full", "classic", "other"]
 """The role of a row in the verdict, which judges the selected one. "random" is a random fixed subset, "longer" one that
 is trained longer, for the FLOPs of the choice."""
-#: The algorithms that draw at random.
-RANDOM = ("random", "stratified")
 
 
 class _Model(BaseModel):
@@ -192,6 +190,8 @@ class LedgerRow(_Model):
     """Reference of the artifact in the workspace."""
     stage: str
     worker: Count | None = None
+    seed: int | None = None
+    """That of the run, if there are several; None for work of all."""
     earlier: bool = False
     """An earlier run finished it; this one reused it. Only known if one process did the whole run."""
     wall_s: Amount = 0.0

@@ -34,7 +34,7 @@ from lipt.report.document import (
 )
 from lipt.report.numbers import DASH, format_percent
 from lipt.report.race import race_error
-from lipt.report.significance import MIN_SEEDS
+from lipt.report.significance import MIN_SEEDS, in_groups
 from lipt.report.verdict import judge
 
 MAX_CLASS_BARS = 40
@@ -52,9 +52,11 @@ def render(document: Document, *, framed: bool = False, pages: Mapping[str, str]
             would lead to the page around it.
         pages: run -> path or address of its own report, on a page of several runs.
     """
-    seeds, by_seed = seed_accuracies(document.rows)
+    rows = in_groups(document.rows)
+    seeds, by_seed = seed_accuracies(rows)
     context = {
         "document": document,
+        "rows": rows,
         "framed": framed,
         "pages": {run: (page, _link(page)) for run, page in (pages or {}).items()},
         "contents": dict(_contents(document)),

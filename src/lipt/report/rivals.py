@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from lipt.report.document import RANDOM, Row
+from lipt.report.document import Row
+from lipt.report.fields import RANDOM
 from lipt.report.numbers import (
     format_apart,
     format_budget,

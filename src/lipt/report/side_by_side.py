@@ -77,9 +77,11 @@ def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]
 def _differences(names: Sequence[str], documents: Sequence[Document]) -> Differences:
     found = [dict(_settings(yaml.safe_load(document.provenance.config_yaml) or {})) for document in documents]
     keys = dict.fromkeys(key for settings in found for key in settings)
+    sections = {key for key in keys if any(each.startswith(f"{key}.") for each in keys)}  # unset in some of the runs
     values = {key: [settings.get(key, "–") for settings in found] for key in keys}
     return Differences(
-        runs=list(names), settings={key: of_key for key, of_key in values.items() if len(set(of_key)) > 1}
+        runs=list(names),
+        settings={key: of_key for key, of_key in values.items() if len(set(of_key)) > 1 and key not in sections},
     )
 
 

@@ -158,6 +158,11 @@ def strongest_random(row: Row, rows: Sequence[Row]) -> Row | None:
     return max(candidates, key=lambda other: (len(_pairs(row, other)), mean_accuracy(other)), default=None)
 
 
+def in_groups(rows: Sequence[Row]) -> list[Row]:
+    """The rows in the order of `group_by_budgets`."""
+    return [row for group in group_by_budgets(rows) for row in group]
+
+
 def group_by_budgets(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows that may be ranked together; the groups of selected rows first, then by growing budgets."""
     groups: list[list[Row]] = []

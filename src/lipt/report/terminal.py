@@ -15,6 +15,7 @@ from lipt.report.costs import spent_sentence
 from lipt.report.document import Document, Row
 from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
 from lipt.report.race import race_error
+from lipt.report.significance import in_groups
 from lipt.report.verdict import Verdict
 
 #: Wider than any table.
@@ -135,7 +136,7 @@ def stage_table(rows: Sequence[Row], shown: Collection[str] | None = None) -> Ta
     table.add_column("wall-clock")
     for stage in stages:
         table.add_column(stage, justify="right", no_wrap=True)
-    for row in rows:
+    for row in in_groups(rows):
         table.add_row(Text(row.label), *(format_seconds(row.stage_wall_s.get(stage)) for stage in stages))
     return table
 

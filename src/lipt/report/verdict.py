@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lipt.report.document import RANDOM, Row
+from lipt.report.document import Row
+from lipt.report.fields import RANDOM
 from lipt.report.numbers import (
     format_multiple,
     format_percent,

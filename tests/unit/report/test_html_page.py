@@ -75,15 +75,6 @@ def test_the_line_of_chance_is_drawn_only_if_it_holds_for_all_rows():
     assert "stroke-dasharray" not in accuracy_figure([rows[0], other])
 
 
-def test_the_figure_names_the_steps_of_a_group_and_does_not_cut_the_label_of_a_longer_training():
-    """Two groups have the same budgets: one of them trained for more steps."""
-    longer = row("longer", [0.7], "longer", label="Class-balanced random, more steps", steps=3_000)
-    svg = accuracy_figure([row("lipt", [0.8], "selected"), longer])
-    titles = re.findall(r"<!-- (.*?) -->", svg)
-    for text in ("10 % kept, 10 % per epoch, 1,080 steps", "10 % kept, 10 % per epoch, 3,000 steps", longer.label):
-        assert text in svg or text in titles
-
-
 def test_rendering_twice_gives_the_same_bytes(page):
     assert render(document()) == page
 
