@@ -5,8 +5,9 @@
 Reads the trainings of `benchmarks.map`. A race trains every rule for ROUND steps and lets the better half on validation
 images go on, as `select.race` does; its winner gets the main training of STEPS steps. Per kept share: the rank
 correlation (Spearman) of each round's validation accuracy with the main training's test accuracy over the rules, the
-gain of the winner over class-balanced random, the gain of the best rule in hindsight, and of each rule. Gains are in
-points of test accuracy, paired by seed, with the 95 % interval of Student's t.
+gain of the winner over class-balanced random, the gain of the best of each seed in hindsight (random included, so it is
+never negative, and never bold), and of each rule. Gains are in points of test accuracy, paired by seed, with the 95 %
+interval of Student's t; bold if it excludes 0.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ def winner(rules: list[str], rounds: list[dict[str, float]]) -> str:
     return field[0]
 
 
-def interval(values: list[float]) -> str:
+def interval(values: list[float], *, bold: bool = True) -> str:
     if len(values) < 2:
         return "one seed"
     half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
     mean = statistics.mean(values)
     text = f"{mean:+.1f} ± {half:.1f}"
-    return f"**{text}**" if abs(mean) > half else text
+    return f"**{text}**" if bold and abs(mean) > half else text
 
 
 def main() -> None:
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True, help="of the main training")
     parser.add_argument("--rounds", type=int, nargs="+", required=True, help="steps of each round")
     parser.add_argument("--rules", nargs="+", help="that race; default: all that have the first round")
+    parser.add_argument("--fractions", type=float, nargs="+", help="kept shares; default: all that have the races")
     given = parser.parse_args()
     lines: list[dict[str, Any]] = [json.loads(line) for path in given.results for line in path.read_text().splitlines()]
     lines = [each | {"rule": with_scorer(each["rule"], each)} for each in lines]
@@ -59,10 +61,10 @@ def main() -> None:
     raced = [key for key in seen if key[0] == given.rounds[0] and seen[key] is not None]
     rules = sorted({key[3] for key in raced})
     head = ["kept", "seeds", *(f"rank correlation, {steps} steps" for steps in given.rounds)]
-    print(f"| {' | '.join([*head, 'winner', 'chosen', 'best in hindsight', *rules])} |")
+    print(f"| {' | '.join([*head, 'winner', 'chosen', 'best of each seed', *rules])} |")
     print("|---" * (len(head) + 3 + len(rules)) + "|")
     races = below = best = 0
-    for fraction in sorted({key[1] for key in raced}):
+    for fraction in sorted({key[1] for key in raced if key[1] in (given.fractions or (key[1],))}):
         seeds = [
             seed
             for seed in sorted({key[2] for key in raced if key[1] == fraction})
@@ -92,7 +94,7 @@ def main() -> None:
         cells = [f"{fraction:.0%}", str(len(seeds)), *(f"{each:.2f}" for each in order)]
         cells += [interval([final[seed][chosen[seed]] - final[seed][RANDOM] for seed in seeds])]
         cells += [", ".join(f"{list(chosen.values()).count(rule)} {rule}" for rule in sorted({*chosen.values()}))]
-        cells += [interval([max(final[seed].values()) - final[seed][RANDOM] for seed in seeds])]
+        cells += [interval([max(final[seed].values()) - final[seed][RANDOM] for seed in seeds], bold=False)]
         cells += [
             interval(gains[rule]) if rule != RANDOM else f"{statistics.mean(final[s][rule] for s in seeds):.1f}"
             for rule in rules

@@ -8,8 +8,10 @@ def race_error(document: Document) -> str | None:
     """How much the accuracies of the race may be off; None without a race, or if the images were not counted."""
     if not (document.race and document.race_images):
         return None
-    errors = [sampling_error(row.accuracies[-1], document.race_images) for row in document.race if row.accuracies]
+    rounds = max(len(row.accuracies) for row in document.race)
+    last = [row.accuracies[-1] for row in document.race if len(row.accuracies) == rounds]
+    error = max(sampling_error(accuracy, document.race_images) for accuracy in last)
     return (
-        f"Race: measured on {document.race_images:,} validation images, each accuracy has a 95 % error of up to "
-        f"±{100 * max(errors):.2f} points. The winner may be ahead by chance."
+        f"Race: measured on {document.race_images:,} validation images, an accuracy of the last round has a 95 % error "
+        f"of up to ±{100 * error:.2f} points. The winner may be ahead by chance."
     )
