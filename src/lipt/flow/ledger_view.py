@@ -55,7 +55,8 @@ def _ledger_row(
         for verb in ("read", "written")
     }
     summary = artifact.summary  # of a merge, `steps` is its history
-    trained = {name: summary[name] for name in ("steps", "images", "reselection_flops") if isinstance(summary.get("steps"), int)}
+    names = ("steps", "images", "reselection_flops") if isinstance(summary.get("steps"), int) else ()
+    trained = {name: summary[name] for name in names if name in summary}
     return doc.LedgerRow(
         ref=artifact.ref,
         stage=artifact.stage,
