@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,3 +27,18 @@ def test_the_trainings_of_a_race_have_a_step_for_each_stage_of_raptr(tmp_path: P
             check_run(ctx)
         if caught:
             assert f"or more; a training in the first round of the race has {first}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": {"batch_size": 2}}, r"processes: 3 cannot share a batch of 1 image \(train.batch_size is 2\)"),
+        ({"initialise": {"batch_size": 2}}, r"processes: 3 .* of 2 images \(initialise.batch_size is 2\)"),
+        ({"train": {"batch_size": 3}}, None),
+        ({"initialise": {"batch_size": 2}, "score": {"model": "classic", "runs": 3}}, None),
+    ],
+)
+def test_each_process_has_an_image_of_each_batch(changes: dict[str, Any], message: str | None, tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, changes | {"processes": 3, "device": "cpu"})
+    with pytest.raises(UsageError, match=message) if message else nullcontext():
+        check_run(ctx)

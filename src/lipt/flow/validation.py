@@ -16,9 +16,9 @@ from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
-from lipt.flow.graph import has_swarm
+from lipt.flow.graph import has_swarm, trains_models
 from lipt.flow.model_checks import check_model, lonely_images
-from lipt.flow.raptr_checks import schedule_problems
+from lipt.flow.raptr_checks import epoch_images, schedule_problems
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
@@ -27,6 +27,7 @@ from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs, Trajectory
 from lipt.stages.select import apply
+from lipt.training.loop import batch_sizes
 from lipt.training.networks import check_model_name
 
 Check = Callable[[], Any]
@@ -150,6 +151,25 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
                 f"raise {name} to {_rounded_up(least / candidates)} or more",
             )
     yield from schedule_problems(config, candidates)
+    yield from _sharing_problems(config, candidates)
+
+
+def _sharing_problems(config: Config, candidates: int) -> Iterator[UsageError]:
+    """Batches with fewer images than there are processes, which share them."""
+    if config.processes == "auto":
+        return
+    batches = [("train", epoch_images(config, candidates), config.train.batch_size)]
+    models = config.score.runs if config.score.has_own_models else 1
+    if trains_models(config) and config.processes > models:  # else each process trains whole models
+        images = candidates // models if config.score.disjoint else candidates
+        batches.append(("initialise", images, config.initialise.batch_size))
+    for section, images, size in batches:
+        if (least := batch_sizes(images, size)[-1]) < config.processes:
+            yield UsageError(
+                f"processes: {config.processes} cannot share a batch of {format_count(least, 'image')} "
+                f"({section}.batch_size is {size})",
+                f"lower processes, or raise {section}.batch_size",
+            )
 
 
 def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
