@@ -1,5 +1,7 @@
 """Subset selection: which samples to keep, given one scoring pass over the candidates."""
 
+from typing import cast
+
 from lipt.selection import algorithms  # noqa: F401  (they register themselves)
 from lipt.selection.api import requirements, resolve, select
 from lipt.selection.auto import AUTO
@@ -13,7 +15,7 @@ from lipt.selection.trajectory import Trajectory
 from lipt.selection.types import Candidates, Outputs, StoredOutputs
 
 #: All names that `select` understands.
-ALGORITHMS: tuple[str, ...] = (AUTO, *sorted(names()))
+ALGORITHMS: tuple[AlgorithmName, ...] = cast(tuple[AlgorithmName, ...], (AUTO, *sorted(names())))
 
 __all__ = [
     "ALGORITHMS", "AlgorithmName", "Candidates", "Description", "Outputs", "Requirements", "Selection",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sized
 from numbers import Number
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,18 @@ from torch.utils.data import IterableDataset
 
 from lipt.errors import UsageError
 
+T_co = TypeVar("T_co", covariant=True)
 ArrayLike: TypeAlias = Tensor | npt.ArrayLike
 #: A numpy array in the memory of a tensor, or a tensor on a GPU.
 View: TypeAlias = Any
+
+
+class Samples(Protocol[T_co]):
+    """A map-style data set that is no `Dataset` of torch, such as a list."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> T_co: ...
 
 
 def view(x: Tensor) -> View:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from lipt.errors import UsageError
-from lipt.selection.arrays import length_of
+from lipt.selection.arrays import Samples, length_of
 from lipt.selection.disk import rows_in
 from lipt.selection.samples import Transform, check_count, images_and_labels, loader_of
 from lipt.selection.types import Candidates
@@ -21,7 +21,7 @@ from lipt.selection.types import Candidates
 
 def score_dataset(
     model: nn.Module | Sequence[nn.Module],
-    dataset: Dataset[Any] | DataLoader[Any],
+    dataset: Dataset[Any] | DataLoader[Any] | Samples[Any],
     *,
     transform: Transform | None = None,
     to: str | PathLike[str] | None = None,

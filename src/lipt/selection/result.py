@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
 from lipt.parquet import parquet_source
-from lipt.selection.arrays import length_of
+from lipt.selection.arrays import Samples, length_of
 from lipt.selection.options import integer
 from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
 from lipt.version import __version__
@@ -147,7 +147,7 @@ class Selection:
             raise UsageError("all weights of the selection are 0", "train on the subset without weights")
         return (weights_K / weights_K.mean()).float()
 
-    def subset(self, dataset: Dataset[T]) -> Subset[T]:
+    def subset(self, dataset: Dataset[T] | Samples[T]) -> Subset[T]:
         """The chosen samples of the data set that was scored, in the order of `indices_K`.
 
         If balanced, this is class after class: let the loader shuffle, or draw with `sampler`.
@@ -155,7 +155,7 @@ class Selection:
         Raises:
             UsageError: the data set has no length, or is shorter than the scored one.
         """
-        return Subset(dataset, self._positions_in(length_of(dataset)))
+        return Subset(cast(Dataset[T], dataset), self._positions_in(length_of(dataset)))
 
     def huggingface(self, dataset: _Selectable) -> Any:
         """The chosen rows of the Hugging Face data set that was scored (`dataset.select`), in the order of `indices_K`.

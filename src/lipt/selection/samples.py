@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from lipt.errors import UsageError
-from lipt.selection.arrays import as_labels, length_of
+from lipt.selection.arrays import Samples, as_labels, length_of
 from lipt.selection.options import integer
 
 _IMAGES, _LABELS = ("pixel_values", "image", "img", "images", "x"), ("labels", "label", "fine_label", "y")
@@ -21,7 +21,11 @@ Transform = Callable[[Any], Any]
 
 
 def loader_of(
-    data: Dataset[Any] | DataLoader[Any], *, batch_size: int, num_workers: int, transform: Transform | None
+    data: Dataset[Any] | DataLoader[Any] | Samples[Any],
+    *,
+    batch_size: int,
+    num_workers: int,
+    transform: Transform | None,
 ) -> DataLoader[Any]:
     """Batches of (images, labels) in the order of the data set. A loader of the user is taken as it is.
 
@@ -39,7 +43,8 @@ def loader_of(
     batch_size = integer(batch_size, "batch_size", least=1)
     num_workers = integer(num_workers, "num_workers", least=0)
     _picture_and_label(data[0])  # fail in this process, not in a worker
-    return DataLoader(data, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
+    listed = cast(Dataset[Any], data)  # the loader takes any that it can index
+    return DataLoader(listed, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
 
 
 def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:

@@ -52,6 +52,7 @@ RIGHT = [
     'select("ccs", c, fraction=0.1, beta=0.3)',
     'select("auto", c, k=1)',
     "select(name, c, k=1)",
+    "select(ALGORITHMS[3], c, k=1)",
     "select(name, c, k=1, **options)",
     'select("ccs", c, k=1, **options)',
 ]
@@ -69,7 +70,7 @@ WRONG = [
 def test_a_type_checker_knows_the_options_of_each_algorithm(tmp_path: Path) -> None:
     program = [
         "from typing import Any",
-        "from lipt import AlgorithmName, Candidates, select",
+        "from lipt import ALGORITHMS, AlgorithmName, Candidates, select",
         "def mine(c: Candidates, name: AlgorithmName, options: dict[str, Any]) -> None:",
         *(f"    {call}" for call in RIGHT + WRONG),
     ]
