@@ -38,10 +38,10 @@ def test_a_run_with_raptr_says_which_share_of_the_blocks_ran_and_what_that_saved
     raptr = {"keep": [0.5, 1.0], "fixed_first": 0, "fixed_last": 0}
     told = done(folder, {"select": {"algorithm": "random"}, "train": {"epochs": 4, "raptr": raptr}})
     assert (
-        "ran a random part of the blocks that may be skipped. In stages of equal length: 50 %, 100 %."
+        "ran a random part of the blocks that may be skipped: 50 %, 100 %, in stages of equal length."
         in told["Training"]
     )
-    assert "of the FLOPs of the training. All methods of the comparison trained like this." in told["Training"]
+    assert "of the FLOPs of the training. All methods of this run trained like this." in told["Training"]
     saved = float(told["Training"].split("That saved ")[1].split(" %")[0])
     assert 5 < saved < 25  # a half of the blocks in a half of the steps, less the new statistics of BatchNorm
     assert "does the choice matter" not in told["Question"]
@@ -50,7 +50,7 @@ def test_a_run_with_raptr_says_which_share_of_the_blocks_ran_and_what_that_saved
 def test_a_proxy_is_told_apart_from_the_network(folder: Path) -> None:
     score = {"model": "trajectory", "runs": 1, "epochs": 2, "proxy": {"width": 2}}
     told = done(folder, {"select": {"algorithm": "dual"}, "score": score, "train": {"epochs": 1}})
-    assert told["Choice"].endswith("Not the network itself was used for this, but a proxy: a width of 2.")
+    assert told["Choice"].endswith("Another network (a proxy) stood in for the trained one: width 2.")
     assert told["Question"].endswith("how good does the network get, and does the choice matter?")
 
 

@@ -139,10 +139,10 @@ def _proxy(config: Config) -> str:
     """The network that chose, if it is not the trained one."""
     scorer, changes = config.of_scorer(), list[str]()
     if scorer.model != config.model:
-        changes.append(f"a width of {scorer.model.width}")
+        changes.append(f"width {scorer.model.width}")
     if scorer.data != config.data:
         changes.append(f"images of {scorer.data.image_size} pixels")
-    return f" Not the network itself was used for this, but a proxy: {' and '.join(changes)}." if changes else ""
+    return f" Another network (a proxy) stood in for the trained one: {' and '.join(changes)}." if changes else ""
 
 
 def _pretrained(config: Config) -> str:
@@ -186,8 +186,8 @@ def _raptr(outcome: Outcome) -> str:
         return ""
     shares = ", ".join(map(format_budget, settings.keep))
     text = (
-        f" RaPTr: each step ran a random part of the blocks that may be skipped. In stages of equal length: {shares}."
+        f" RaPTr: each step ran a random part of the blocks that may be skipped: {shares}, in stages of equal length."
     )
     if saved is not None:  # not of a training by an earlier version
         text += f" That saved {format_percent(saved, 1)} of the FLOPs of the training."
-    return f"{text} All methods of the comparison trained like this."
+    return f"{text} All methods of this run trained like this."
