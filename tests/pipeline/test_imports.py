@@ -108,7 +108,8 @@ class Api(JsonHandler):
             conditions = [{"type": "Complete", "status": "True"}]
             self.answer(
                 {
-                    "spec": {"completions": 3},
+                    "metadata": {"name": "job"},
+                    "spec": {"completions": 3, "parallelism": 3},
                     "status": {"succeeded": 3, "completedIndexes": "0-2", "conditions": conditions},
                 }
             )
