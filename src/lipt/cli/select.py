@@ -143,6 +143,7 @@ def select(
         found = {"file": to, "count": len(selection.indices_K), "remarks": list(selection.remarks)}
         print_json(found | selection.provenance)
     else:
+        click.echo(f"lipt: {len(selection)} of {len(candidates):,} samples, by {selection.algorithm}", err=True)
         click.echo(to)
 
 

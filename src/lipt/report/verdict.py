@@ -36,7 +36,7 @@ from lipt.report.significance import (
 from lipt.report.words import length, of_seeds, run_of, shares, short, too_few
 
 #: `MIN_SEEDS` show only large differences.
-_ADVISED_SEEDS = 5
+_ADVISED_SEEDS = "[0, 1, 2, 3, 4]"
 Level = Literal["wins", "loses", "tie", "mixed", "unknown"]
 
 
@@ -174,7 +174,7 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
         return (
             f"{numbers}; the {row.num_test_images:,} test images alone allow an error of "
             f"up to ±{100 * delta.test_half_width:.2f} points (95 %), and another seed draws other weights and splits. "
-            f"To find out, run `lipt compare` with {_ADVISED_SEEDS} or more seeds in `compare.seeds`."
+            f"To find out, run `lipt compare` with --set 'compare.seeds={_ADVISED_SEEDS}'."
         )
     low, high = (format_points(delta.mean + sign * delta.half_width) for sign in (-1, 1))
     return f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)."

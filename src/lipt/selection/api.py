@@ -270,7 +270,7 @@ def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -
         return []
     named = ", ".join(map(str, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     share = f"{len(lost)} of {sum(map(bool, sizes_C))} classes get none of the {len(indices_K)} samples"
-    return [f"{share}: {named}; raise the budget to train on them"]
+    return [f"{share}: {'class' if len(lost) == 1 else 'classes'} {named}; raise the budget to train on them"]
 
 
 def _judges(candidates: Candidates, validation: Candidates) -> Candidates:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError, did_you_mean
+from lipt.selection.auto import AUTO
 from lipt.selection.needs import Requirements
 from lipt.selection.rows import as_slice
 from lipt.selection.ties import lowest_first
@@ -170,7 +171,7 @@ def lookup(name: str) -> Registered:
         UsageError: there is none; the message names the most similar one.
     """
     if not isinstance(name, str) or name not in _REGISTRY:
-        raise UsageError(f"unknown selection algorithm {name!r}", did_you_mean(str(name), _REGISTRY))
+        raise UsageError(f"unknown selection algorithm {name!r}", did_you_mean(str(name), [AUTO, *sorted(_REGISTRY)]))
     return _REGISTRY[name]
 
 
@@ -199,7 +200,9 @@ def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, fea
     for index, (has_logits, has_features) in enumerate(known):
         for what, needed, there in (("logits", logits, has_logits), ("features", features, has_features)):
             if needed and not there:
-                raise UsageError(f"{algorithm} needs the {what} of model {index}", f"hand over the {what} as well")
+                raise UsageError(
+                    f"{algorithm} needs the {what} of model {index}", f"hand over the {what}, or name another algorithm"
+                )
 
 
 def top(task: Task, scores_N: Tensor) -> Picks:
