@@ -104,7 +104,7 @@ def test_cifar10_from_a_folder(start: Callable[[str], Path]) -> None:
 
 def test_compare(start: Callable[[str], Path]) -> None:
     path = start("cifar10-compare")
-    assert run(path, [*PHOTOS, "compare.seeds=[0, 1]", "compare.variants=[random, theta-star, lipt]"]) == ["compare"]
+    assert run(path, [*PHOTOS, "compare.seeds=[0, 1]", "compare.variants=[random, rs2, lipt]"]) == ["compare"]
     rows = verdict(path.parent)["rows"]
     assert [row["role"] for row in rows].count("selected") == 1
     assert [len(row["accuracy"]) for row in rows] == [2, 2, 2]
