@@ -105,6 +105,7 @@ _REMEDIES = {
 }
 #: Remedies that functions put together.
 _MADE = {
+    "how_to_correct": "see `lipt config show` for all settings, or change one of those that it names",
     "did_you_mean": "did you mean …? or choose from: …",
     "remedy_of": "what helps against that reason, such as `kubectl -n … describe quota`, which shows what is used",
     "join": "the remedies of those errors",

@@ -27,7 +27,7 @@ def describe(details: Sequence[Any], origin: str, places: Places) -> list[UsageE
         found.setdefault(_path(detail["loc"]), []).append(detail)
     shown = list(found.items())[:_MOST]
     problems = [
-        UsageError(f"{_place(path, entries, origin, places)}: {_message(path, entries)}", _remedy(entries[0]))
+        UsageError(f"{_place(path, entries, origin, places)}: {_message(path, entries)}", how_to_correct(entries[0]))
         for path, entries in shown
     ]
     if len(found) > _MOST:
@@ -35,7 +35,8 @@ def describe(details: Sequence[Any], origin: str, places: Places) -> list[UsageE
     return problems
 
 
-def _remedy(entry: Any) -> str:
+def how_to_correct(entry: Any) -> str:
+    """The remedy of an error of pydantic: a rule about several settings needs another one than a wrong value."""
     several = entry["type"] == "value_error" and len(set(re.findall(r"[a-z_]+\.[a-z_]+", str(entry["msg"])))) > 1
     return "change one of these settings" if several else _ALL
 
