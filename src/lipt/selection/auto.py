@@ -172,9 +172,9 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
     if not epochs and (half or own_network_pays(fraction, passes)):
         scorer, measured = ("at half its width", PROXY_GAINS) if half else ("itself", OWN_NETWORK_GAINS)
         better = (
-            f". This training sees each image {passes:,.0f} times. In such a training, scores of ten epochs of the "
-            f"network {scorer} were worth more than their cost: {_nearest(measured, fraction)}. The settings: "
-            "`lipt plan CONFIG --advise`"
+            f". This training sees each image {passes:,.0f} times. In such a training, of 4,000 steps or more, "
+            f"scores of ten epochs of the network {scorer} were worth more than their cost: "
+            f"{_nearest(measured, fraction)}. The settings: `lipt plan CONFIG --advise --storage GB`"
         )
     if name == "ccs":
         return (

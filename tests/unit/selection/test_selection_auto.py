@@ -65,7 +65,12 @@ def test_auto_says_that_it_did_not_look() -> None:
             50,
             "takes ccs: this training sees each image 50 times, and in such a training ccs gained +2.1",
         ),
-        (0.05, 0, 100, "sees each image 100 times. In such a training, scores of ten epochs of the network at half"),
+        (
+            0.05,
+            0,
+            100,
+            "sees each image 100 times. In such a training, of 4,000 steps or more, scores of ten epochs",
+        ),
         (
             0.1,
             0,
