@@ -1,9 +1,7 @@
-"""The fan-out while its Job runs, against an API server that counts what it is asked."""
+"""The fan-out while its Job runs."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,94 +11,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from lipt.adapters.cluster import job_watch
-from lipt.adapters.cluster.api import RefusedError
 from lipt.adapters.cluster.fanout import ThisPod, run_job
 from lipt.adapters.cluster.job_watch import pause_s
 from lipt.adapters.cluster.manifest import Pods
-from lipt.errors import RunError, Terminated, stop_on_sigterm
-from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
-
-PODS = "/api/v1/namespaces/vision/pods"
-
-
-class Server(JsonHandler):
-    """A Job of two pods: one is done after five looks, the other has failed after ten, and with it the Job."""
-
-    asked: Counter[str]
-    events: list[dict[str, Any]]
-    completions = 2
-    records = False
-    """Whether the account may create Events."""
-    box: str | None = None
-    """The pod that waits for the Job."""
-    deadline = 0
-    started: str | None = None
-
-    def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        if path == f"{PODS}/box":
-            self.answer({"metadata": {"name": "box", "uid": "1", "labels": {}}})
-        elif path == PODS:
-            self.asked["pods"] += 1
-            self.answer({"items": self._pods()})
-        elif self.asked["made"]:
-            self.asked["job"] += 1
-            metadata = {"annotations": {"lipt.dev/box": self.box}}
-            spec = dict.fromkeys(("completions", "parallelism"), self.completions)
-            spec["activeDeadlineSeconds"] = self.deadline
-            status = self._status() | ({"startTime": self.started} if self.started else {})
-            self.answer({"metadata": metadata, "spec": spec, "status": status})
-        else:
-            self.send_error(404)
-
-    def do_POST(self) -> None:
-        body = self.body()
-        if not self.path.endswith("/events"):
-            self.asked["made"] += 1
-            type(self).box = body["metadata"]["annotations"]["lipt.dev/box"]
-            type(self).deadline = body["spec"]["activeDeadlineSeconds"]
-        elif self.records:
-            self.events.append(body)
-        else:
-            self.send_error(403)
-            return
-        self.answer(body)
-
-    def do_PATCH(self) -> None:
-        body = self.body()
-        type(self).deadline = body["spec"]["activeDeadlineSeconds"]
-        self.asked[f"deadline {self.deadline}"] += 1
-        if "metadata" in body:
-            type(self).box = body["metadata"]["annotations"]["lipt.dev/box"]
-        self.answer({})
-
-    def do_DELETE(self) -> None:
-        self.asked["deleted"] += 1
-        self.answer({})
-
-    def _status(self) -> dict[str, Any]:
-        if self.asked["job"] < 5:
-            return {"active": 2}
-        if self.asked["job"] < 10:
-            return {"active": 1, "succeeded": 1, "completedIndexes": "0"}
-        failed = [{"type": "Failed", "status": "True", "message": "too many"}]
-        return {"succeeded": 1, "failed": 1, "completedIndexes": "0", "conditions": failed}
-
-    def _pods(self) -> list[dict[str, Any]]:
-        return [self._pod(0), self._pod(1)]
-
-    def _pod(self, index: int) -> dict[str, Any]:
-        over = self.asked["job"] >= (10 if index else 5)
-        ended = {"exitCode": 1, "reason": "Error", "message": "lipt: pretrain[1]: the loss is nan"}
-        status = {"phase": ("Failed" if index else "Succeeded") if over else "Running"}
-        if over and index:
-            status["containerStatuses"] = [{"state": {"terminated": ended}}]  # type: ignore[assignment]
-        annotations = {"batch.kubernetes.io/job-completion-index": str(index)}
-        return {
-            "metadata": {"name": f"p{index}", "annotations": annotations},
-            "spec": {"nodeName": "n"},
-            "status": status,
-        }
+from tests.unit.cluster.job_server import Server, start
+from tests.unit.cluster.servers import serving, use_cluster
 
 
 @pytest.mark.parametrize("records", [True, False], ids=["", "may not create events"])
@@ -245,11 +160,6 @@ def refused(pod: str, why: str, second: int) -> dict[str, Any]:
     return {"message": message, "lastTimestamp": f"2026-01-01T00:00:0{second}Z"}
 
 
-def start(**job: Any) -> dict[int, str]:
-    options = {"name": "pretrain", "arguments": ["box"], "completions": 2, "may_fail": 1} | job
-    return run_job(ThisPod(namespace="vision", pod="box"), Pods(image="lipt:1"), **options)
-
-
 QUOTA = "exceeded quota: q, asked: 2 -> `kubectl -n vision describe quota` shows what is used"
 
 
@@ -313,133 +223,3 @@ def test_a_pod_that_cannot_start_is_told_and_given_up_when_the_others_are_done(
     (told,) = [text for text in said if "cannot start" in text]
     assert told.startswith("pretrain: 1 of 2 pods cannot start: ")
     assert handler.asked["deleted"] == 1
-
-
-def test_the_job_of_a_stopped_box_goes_on_for_ten_minutes_and_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
-    handler = type("Handler", (Server,), {"asked": Counter()})
-    said: list[str] = []
-
-    def stop(_done: int, _total: int) -> None:
-        raise Terminated
-
-    with serving(handler) as address:
-        use_cluster(address, tmp_path, monkeypatch)
-        with pytest.raises(Terminated):
-            start(say=said.append, advance=stop)
-        assert (handler.asked["deadline 600"], handler.asked["deleted"]) == (1, 0)
-        assert list(start(say=said.append)) == [1]
-    assert handler.asked["made"] == 1
-    assert handler.asked["deadline 43200"] == 1
-    assert any("pretrain: continues with job box-pretrain-" in text for text in said)
-
-
-def test_a_job_that_another_box_has_taken_over_gets_no_deadline_from_the_first_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first one may have been on a node that was cut off: it fails when it can reach the cluster again."""
-    handler = type("Handler", (Server,), {"asked": Counter()})
-
-    def taken_over(_done: int, _total: int) -> None:
-        handler.box = "another-box"
-        raise Terminated
-
-    with serving(handler) as address:
-        use_cluster(address, tmp_path, monkeypatch)
-        with pytest.raises(Terminated):
-            start(say=lambda _text: None, advance=taken_over)
-    assert handler.asked["made"] == 1
-    assert not [name for name in handler.asked if name.startswith("deadline")]
-
-
-@pytest.mark.parametrize(
-    ("age_s", "deadline"), [(None, 1800), (60, 1800), (3600, 5400)], ids=["no pod yet", "new", "after an hour"]
-)
-def test_the_deadline_of_a_training_moves_on_as_long_as_its_box_lives(
-    age_s: int | None, deadline: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the box is killed, it has no time to set one: then the pods would train to the end, for days."""
-    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
-    started = None if age_s is None else (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat()
-    handler = type("Handler", (Server,), {"asked": Counter(), "started": started})
-    with serving(handler) as address:
-        use_cluster(address, tmp_path, monkeypatch)
-        start(say=lambda _text: None, together=True)
-    assert handler.deadline == pytest.approx(deadline, abs=20)
-    assert sum(handler.asked[name] for name in handler.asked if name.startswith("deadline")) == (deadline > 1800)
-
-
-def test_a_training_that_is_taken_over_gets_time_from_now_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its age counts: half an hour after its start would be in the past."""
-    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
-    started = (datetime.now(UTC) - timedelta(hours=5)).isoformat()
-    handler = type("Handler", (Server,), {"asked": Counter({"made": 1}), "started": started, "deadline": 5 * 3600 + 60})
-    with serving(handler) as address:
-        use_cluster(address, tmp_path, monkeypatch)
-        start(say=lambda _text: None, together=True)
-    assert handler.asked["made"] == 1
-    assert handler.deadline == pytest.approx(5 * 3600 + 1800, abs=20)
-
-
-class Forbidding(Server):
-    """Does not let the box see its worker pods."""
-
-    def do_GET(self) -> None:
-        if urlsplit(self.path).path == PODS:
-            self.send_error(403)
-        else:
-            super().do_GET()
-
-
-def test_the_job_of_a_box_that_fails_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its workers would hold their nodes until the deadline, and those of a training until they are done."""
-    handler = type("Handler", (Forbidding,), {"asked": Counter()})
-    with serving(handler) as address:
-        use_cluster(address, tmp_path, monkeypatch)
-        with pytest.raises(RefusedError):
-            start(say=lambda _text: None)
-    assert (handler.asked["made"], handler.asked["deadline 600"]) == (1, 1)
-
-
-class Stopping(Server):
-    """Stops the box when it has created its Job, before it hears of that."""
-
-    def do_POST(self) -> None:
-        super().do_POST()
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_the_job_of_a_box_that_is_stopped_while_it_creates_it_ends_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handler = type("Handler", (Stopping,), {"asked": Counter()})
-    before = signal.getsignal(signal.SIGTERM)
-    stop_on_sigterm()
-    try:
-        with serving(handler) as address:
-            use_cluster(address, tmp_path, monkeypatch)
-            with pytest.raises(Terminated):
-                start(say=lambda _text: None)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert (handler.asked["made"], handler.asked["deadline 600"]) == (1, 1)
-
-
-class Deleted(Server):
-    """A Job that somebody deletes while its box waits for it."""
-
-    def do_GET(self) -> None:
-        if self.asked["job"] == 2:
-            self.asked.pop("made", None)
-        super().do_GET()
-
-
-def test_a_job_that_somebody_deletes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
-    handler = type("Handler", (Deleted,), {"asked": Counter()})
-    with serving(handler) as address:
-        use_cluster(address, tmp_path, monkeypatch)
-        with pytest.raises(RunError, match=r"pretrain: somebody deleted job box-pretrain-\w+\n  -> run again"):
-            start(say=lambda _text: None)
