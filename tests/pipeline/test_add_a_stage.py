@@ -39,8 +39,8 @@ def package(tmp_path: Path) -> Path:
     )
     edit(
         copy / "flow/graph.py",
-        "    return Race.of(ctx, prepared.dataset, scores, scoring.start).run(race_elsewhere)\n",
-        "    subset = Race.of(ctx, prepared.dataset, scores, scoring.start).run(race_elsewhere)\n"
+        "    return Race.of(ctx, prepared.dataset, scores, *scoring.start).run(race_elsewhere)\n",
+        "    subset = Race.of(ctx, prepared.dataset, scores, *scoring.start).run(race_elsewhere)\n"
         f"    {call}    return subset\n",
     )
     return copy.parent

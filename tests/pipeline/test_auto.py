@@ -114,4 +114,4 @@ def test_a_comparison_names_what_ran(tmp_path: Path) -> None:
     compare = {"compare": {"variants": ["stratified", "lipt"], "seeds": [0]}}
     document = run_comparison(Context.of(override(ctx.config, compare)))
     assert document is not None
-    assert {row.name: row.label for row in document.rows}["lipt"] == "LiPT, auto (dyn_unc)"
+    assert {row.name: row.label for row in document.rows}["lipt"] == "Trajectory, auto (dyn_unc)"

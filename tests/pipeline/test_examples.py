@@ -243,7 +243,9 @@ def test_long_training(start: Callable[[str], Path], capsys: pytest.CaptureFixtu
         "compare",
         "plan",
     ]
-    assert "select: {algorithm: random, fraction: 1.0}" in capsys.readouterr().out  # the advice
+    shown = capsys.readouterr().out
+    assert "10 epochs, half width (ccs)" in shown
+    assert "Advice: give what you have" in shown
     report = verdict(path.parent)
     assert [row["name"] for row in report["rows"]] == ["lipt", "stratified", "random-longer"]
     assert report["rows"][2]["steps"] > report["rows"][1]["steps"] == report["rows"][0]["steps"]
