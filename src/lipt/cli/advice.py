@@ -64,7 +64,7 @@ def show_advice(
         return
     print_table(lambda shown: _table(found, advice, shown), _IMPORTANCE, whole=False)
     if few := [share for share in SHARES if share not in {each.share for each in found}]:
-        print_text(f"left out: {', '.join(map(format_budget, few))}, which has fewer images than classes")
+        print_text(f"left out, because there are more classes than images: {', '.join(map(format_budget, few))}")
     named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
     for line in (*_NOTES, f"\nAdvice: {named}."):
         print_text(line)

@@ -10,6 +10,6 @@ def warn_if_busy(device: torch.device) -> None:
     """Say on stderr that this machine is too busy for a prediction."""
     if is_busy(device):
         complain(
-            "lipt: this machine is busy: the predicted times are not those of an idle one, and a run now takes longer\n"
-            "  -> plan again when it is idle; beside other work, OMP_NUM_THREADS=1 for plan and run takes least"
+            "lipt: this machine is busy, so the predicted times are unreliable\n"
+            "  -> plan again when it is idle; if it stays busy, set OMP_NUM_THREADS=1 for plan and run"
         )

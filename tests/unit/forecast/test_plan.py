@@ -159,7 +159,7 @@ def test_a_busy_machine_is_named(
     monkeypatch.setattr("lipt.cli.busy.is_busy", lambda _device: True)
     warned = CliRunner().invoke(cli, arguments)
     assert json.loads(warned.stdout)
-    assert warned.stderr.startswith("lipt: this machine is busy: the predicted times are not those of an idle one, ")
+    assert warned.stderr.startswith("lipt: this machine is busy, so the predicted times are unreliable\n")
     assert "\n  -> " in warned.stderr
     assert CliRunner().invoke(cli, [*arguments, "-m", "gpu_tflops=1"]).stderr == ""  # nothing is measured
 
