@@ -33,7 +33,7 @@ run: .venv/run.ok ## the main job: real images in, an HTML report out
 test: .venv/dev.ok ## all tests (PYTEST=options of pytest)
 	$(BIN)/python -m pytest $(PYTEST)
 
-E2E := $(BIN)/python -m pytest -v --durations=0
+E2E := $(BIN)/python -m pytest -vv --durations=0
 # The first needs the cluster as the README makes it, the last removes everything.
 FIRST := test_first_hour.py
 LAST := test_uninstall.py
