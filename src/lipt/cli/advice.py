@@ -24,13 +24,14 @@ from lipt.runtime.context import Context
 
 _NOTES = (
     "gain: points above a random subset of the same size, on CIFAR-10 with small networks; docs/results has the "
-    "tables. Measure on your data with `lipt compare`. For 10 epochs and for fresh draws it is the gain at the nearest "
-    "number of steps that we measured (500, 2,000 or 8,000), or that of the rule that auto takes in a long training.",
+    "tables. Measure on your data with `lipt compare`.",
+    "in steps: the length of the training in which that gain was measured. Your training may be shorter or longer. Do "
+    "not compare gains of different lengths: in longer trainings fresh draws gain more.",
     "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
     "image of the subset 100 times or more. Otherwise spend them on more steps.",
 )
 #: Columns, the most important first.
-_IMPORTANCE = ("gain", "GPU hours", "stored", "steps", "read", "of them scoring")
+_IMPORTANCE = ("gain", "in steps", "GPU hours", "stored", "steps", "read", "of them scoring")
 
 
 def show_advice(
@@ -57,7 +58,7 @@ def show_advice(
     found = options(config, data, predict, storage_bytes=limits.storage_bytes)
     advice = advise(found, limits)
     if output == "json":
-        listed = [asdict(each) | {"gain": each.gain} for each in found]
+        listed = [asdict(each) | {"gain": each.gain, "gain_steps": each.gain_steps} for each in found]
         best = advice.option
         chosen = {"way": best.way, "share": best.share, "settings": best.settings} if best else None
         print_json({"options": listed, "advice": chosen, "why": advice.why})
@@ -88,13 +89,11 @@ def _named(option: Option) -> str:
 
 
 def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> Table:
-    headings = [
-        heading for heading in ("stored", "read", "steps", "GPU hours", "of them scoring", "gain") if heading in shown
-    ]
+    order = ("stored", "read", "steps", "GPU hours", "of them scoring", "gain", "in steps")
+    headings = [heading for heading in order if heading in shown]
     right = [Column(heading, justify="right", no_wrap=True) for heading in headings]
-    table = Table(
-        Column("keep", no_wrap=True), Column("choose by", no_wrap=True), *right, box=None, header_style="bold"
-    )
+    columns = [Column("keep", no_wrap=True), Column("choose by", no_wrap=True), *right]
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for each in found:
         cells = {
             "stored": format_bytes(each.stored_bytes),
@@ -103,8 +102,9 @@ def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> T
             "GPU hours": format_number(each.gpu_hours),
             "of them scoring": format_number(each.scoring_hours),
             "gain": each.gain,
+            "in steps": f"{each.gain_steps:,}" if each.gain_steps else "",
         }
-        kept = f"100 %, {format_budget(each.share)} per epoch" if each.way == "rs2" else format_budget(each.share)
+        kept = f"all, {format_budget(each.share)} per epoch" if each.way == "rs2" else format_budget(each.share)
         style = "bold" if each is advice.option else ""
         table.add_row(kept, LABELS[each.way], *(cells[heading] for heading in headings), style=style)
     return table

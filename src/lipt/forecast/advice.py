@@ -25,7 +25,7 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
     "theta_p": "scores of theta_p (ccs)",
-    "proxy": "10 epochs, half width (ccs)",
+    "proxy": "10 epochs, half width",
     "trajectory": "10 epochs (auto)",
     "rs2": "fresh draws (RS2)",
 }
@@ -36,6 +36,11 @@ _EPOCHS = 10
 GAINS: Mapping[tuple[Way, float], str] = {
     **{("theta_p", share): gain for share, gain in THETA_P_GAINS.items()},
     ("proxy", 0.05): "+6.6 ± 3.1",
+}
+#: Steps of the trainings in which `GAINS` were measured.
+_STEPS: Mapping[tuple[Way, float], int] = {
+    **{("theta_p", share): steps for share, steps in {0.01: 200, 0.05: 450, 0.1: 500, 0.3: 500}.items()},
+    ("proxy", 0.05): 4000,
 }
 #: Points that fresh draws gained over a fixed random subset of their size, by steps and share.
 RS2_GAINS: Mapping[int, Mapping[float, str]] = {
@@ -83,18 +88,28 @@ class Option:
 
     @property
     def gain(self) -> str:
-        """The measured gain; empty if there is none. With fresh draws and along a trajectory it depends on the steps:
-        that of the nearest number of steps at which this share was measured.
+        """The measured gain; empty if there is none."""
+        return self._measured[0]
+
+    @property
+    def gain_steps(self) -> int | None:
+        """The steps of the training in which it was measured."""
+        return self._measured[1]
+
+    @property
+    def _measured(self) -> tuple[str, int | None]:
+        """Gain and steps. With fresh draws and along a trajectory the gain depends on the steps: that of the nearest
+        number of steps at which this share was measured.
         """
         rule = long_rule(self.share, self.passes, _EPOCHS)
         if self.way == "trajectory" and rule:
-            return rule.gain if self.share == rule.share else ""
+            return (rule.gain, rule.steps) if self.share == rule.share else ("", None)
         by_steps = {"trajectory": DUAL_GAINS, "rs2": RS2_GAINS}.get(self.way)
         if by_steps is None:
-            return GAINS.get((self.way, self.share), "")
+            return GAINS.get((self.way, self.share), ""), _STEPS.get((self.way, self.share))
         measured = [steps for steps, gains in by_steps.items() if self.share in gains]
         nearest = min(measured, key=lambda steps: abs(math.log(steps / self.steps)), default=None)
-        return by_steps[nearest][self.share] if nearest else ""
+        return (by_steps[nearest][self.share], nearest) if nearest else ("", None)
 
 
 @dataclass(frozen=True, kw_only=True)

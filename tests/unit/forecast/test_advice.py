@@ -195,6 +195,7 @@ def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: s
     for each in options:
         long = long_rule(each["share"], each["passes"], 10)
         assert each["gain"] == (long.gain if long else DUAL_GAINS[measured][each["share"]])
+        assert each["gain_steps"] == (long.steps if long else measured)
     assert any(each["passes"] >= 50 for each in options) == (steps > 20)
 
 

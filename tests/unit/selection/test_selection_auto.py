@@ -69,7 +69,7 @@ def test_auto_says_that_it_did_not_look() -> None:
             0.05,
             0,
             100,
-            "sees each image 100 times. In such a training, of 4,000 steps or more, scores of ten epochs",
+            "sees each image 100 times. In trainings that do so in 4,000 steps or more, scores of ten epochs",
         ),
         (
             0.1,
