@@ -245,6 +245,13 @@ def test_a_setting_without_set_is_told_how_it_is_written(
     assert hint in capsys.readouterr().err
 
 
+def test_config_without_its_verb_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        lipt_cli.main(["config", "photos.yaml"])
+    assert end.value.code == 2
+    assert "-> lipt config show photos.yaml" in capsys.readouterr().err
+
+
 def test_a_run_of_the_usual_workspace_is_found_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

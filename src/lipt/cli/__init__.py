@@ -99,12 +99,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _hint(error: click.ClickException) -> str:
-    """How to write a setting that was given as an argument or as an option of its own; empty if it was none."""
+    """How to write a setting that was given as an argument or as an option of its own, or `config` without its verb;
+    empty if it was none.
+    """
     if isinstance(error, click.NoSuchOption):
         from lipt.cli.candidates import setting_values
 
         leaf = error.option_name.lstrip("-").replace("-", "_")
         found = [name for name in setting_values() if name.rpartition(".")[2] == leaf or name == leaf]
         return f"settings are written --set {' or --set '.join(f'{name}=…' for name in found)}" if found else ""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = re.search(r"No such command '(.+)'", str(error.message))
+    if command and context and context.command.name == "config":
+        return f"lipt config show {command[1]}"
     argument = re.search(r"unexpected extra argument \((\S+=.*)\)", str(error.message))
     return f"settings are written --set {argument[1]}" if argument else ""

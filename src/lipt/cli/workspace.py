@@ -92,7 +92,8 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     if output == "json":
         print_json({"removed": removed, "artifacts": [asdict(each) for each in unused], "leftovers": leftovers})
     else:
-        click.echo(f"removed {total}" if removed else f"{total}, nothing removed")
+        nothing = f"{total}, nothing removed" if lines else f"nothing to remove that is {days:g} days old or older"
+        click.echo(f"removed {total}" if removed else nothing)
 
 
 def _existing(workspace: str) -> Workspace:
