@@ -163,9 +163,10 @@ class TerminalReporter(Reporter):
         super().advance(label, done, total, text)
         if label in self.tasks:
             room = self.bars.console.width - _BESIDES
-            counts = self.running[label].counts()
-            if len(counts) > room:  # omit the unit, never cut the figures
-                counts = counts.removesuffix(text).rstrip()
+            counts = full = self.running[label].counts()
+            for shorter in (text.partition(",")[0], ""):  # omit the epoch, then the unit; never cut the figures
+                if len(counts) > room:
+                    counts = (full.removesuffix(text) + shorter).rstrip()
             self.bars.update(self.tasks[label], completed=done, total=total or None, text=counts)
 
     def stopped(self, label: str) -> None:
