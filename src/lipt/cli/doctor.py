@@ -240,11 +240,12 @@ def _model(config: Config, facts: Facts | None) -> str:
 def _selection(config: Config, facts: Facts | None) -> str:
     """Checks the algorithm, its options, and that there are enough images for shards and subset."""
     from lipt.flow.validation import problems, raise_all
+    from lipt.report.numbers import format_budget
 
     raise_all(problems(config, facts))
     kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
     drawn = "" if config.train.draw == "uniform" else f" ({config.train.draw})"
-    return f"{config.select.algorithm}, {kept:.1%} kept, {per_epoch:.1%} per epoch{drawn}"
+    return f"{config.select.algorithm}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}"
 
 
 def _comparison(config: Config) -> str:
