@@ -224,6 +224,7 @@ def test_errors_name_key_and_remedy(setting: str, message: str) -> None:
     [
         ("a: [", "is not YAML"),
         ("- 1", "contains a list"),
+        ("# later", "is empty"),
         ("{base: run.yaml, grid: {seed: [0, 1]}}", "is a sweep"),
         (None, "cannot read"),
     ],

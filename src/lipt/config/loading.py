@@ -138,7 +138,7 @@ def read_settings(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]
     """The mapping in a file, and the place of each key, such as `run.yaml, line 3`.
 
     Raises:
-        UsageError: no such file, not YAML, or not a mapping.
+        UsageError: no such file, not YAML, empty, or not a mapping.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -152,6 +152,8 @@ def read_settings(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not YAML: {error}", "name a file of settings, in UTF-8") from None
     document, lines = read_yaml(text, path)
+    if document is None:
+        raise UsageError(f"{path} is empty", "write settings into it; lipt init shows examples")
     return as_settings(document, path), {keys: f"{path}, line {line}" for keys, line in lines.items()}
 
 
