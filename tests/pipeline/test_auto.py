@@ -9,8 +9,9 @@ import pytest
 
 from lipt.config import override
 from lipt.flow.compare import run_comparison, run_with_baseline
-from lipt.runtime.algorithm import contestants, passes_of, selecting
+from lipt.runtime.algorithm import contestants, selecting
 from lipt.runtime.artifact import Artifact
+from lipt.runtime.budgets import passes_of
 from lipt.runtime.context import Context
 from lipt.stages.select import select
 from tests.tiny import tiny_context
@@ -43,6 +44,12 @@ def test_auto_is_ccs_if_the_training_sees_each_image_often(
     chosen = selecting(config, 900)
     assert (chosen.algorithm, chosen.options) == expected
     assert selecting(config).algorithm == "auto"  # without the number of candidates
+
+
+def test_passes_are_counted_in_the_steps_that_the_training_takes(tmp_path: Path) -> None:
+    """0.07 of 900 candidates are 63, one batch. The product of the floats is larger, and would be two."""
+    config = config_with(tmp_path, {"steps": 100, "batch_size": 63}, {"fraction": 0.07}).config
+    assert passes_of(config, 900) == 100
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import yaml
 
 from lipt.config import Config, load_config, override, parse_config, read_yaml
 from lipt.errors import UsageError
-from lipt.stages.train import steps_of
+from lipt.runtime.budgets import steps_of
 
 #: The configurations; a manifest for kubectl and a sweep lie among them.
 EXAMPLES = [

@@ -106,7 +106,8 @@ def plan(
     from lipt.forecast.speed import decoding_here, name_of_device, rates_here
     from lipt.forecast.stages import work_of
     from lipt.forecast.time import Machine, breaks, forecast
-    from lipt.runtime.algorithm import passes_of, reason_of_auto
+    from lipt.runtime.algorithm import reason_of_auto
+    from lipt.runtime.budgets import passes_of
     from lipt.runtime.context import Context
     from lipt.selection.auto import AUTO
 

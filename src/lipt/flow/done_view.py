@@ -8,9 +8,9 @@ from lipt.flow.outcome import Outcome
 from lipt.report.fields import RANDOM
 from lipt.report.numbers import format_budget, format_bytes, format_count, format_percent
 from lipt.runtime.algorithm import scoring_needs
+from lipt.runtime.budgets import epoch_budget
 from lipt.selection.auto import AUTO
 from lipt.selection.describe import describe
-from lipt.stages.train import epoch_budget
 
 
 def done_view(outcome: Outcome, others: Sequence[str], seeds: Sequence[int], machine: str) -> dict[str, str]:

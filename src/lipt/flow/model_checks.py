@@ -12,7 +12,8 @@ from lipt.config import Config
 from lipt.errors import LiptError, UsageError, in_one_line
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm, trains_models
-from lipt.flow.raptr_checks import check_blocks, epoch_images
+from lipt.flow.raptr_checks import check_blocks
+from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.selection.dataset import logits_and_features
 from lipt.training.loop import batch_sizes
 from lipt.training.networks import build_model, shapes_only
@@ -102,7 +103,8 @@ def lonely_images(config: Config, facts: Facts) -> Iterator[str]:
         candidates, trains = facts.candidates(config.data), trains_models(config)
     except LiptError:  # other checks report it
         return
-    drawn, shard = epoch_images(config, candidates), config.dispatch.batches * config.dispatch.batch_size
+    drawn = epoch_images(config.train, candidates, kept_images(config, candidates))
+    shard = config.dispatch.batches * config.dispatch.batch_size
     batches = [("train", drawn, config.train.batch_size)]
     if trains:
         batches.append(("initialise", candidates, config.initialise.batch_size))

@@ -7,6 +7,7 @@ from torch import nn
 
 from lipt.config import Config
 from lipt.errors import UsageError
+from lipt.runtime.budgets import kept_images, steps_of
 from lipt.runtime.network import raptr_schedule
 from lipt.training.raptr import skippable_blocks
 
@@ -26,10 +27,9 @@ def check_blocks(config: Config, model: nn.Module) -> None:
 
 def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
     """Trainings with fewer steps than stages: they would end before the full network is trained."""
-    drawn = epoch_images(config, candidates)
     theta_epochs = config.score.epochs if config.score.has_own_models else config.initialise.epochs
     theta_steps = theta_epochs * math.ceil(candidates / config.initialise.batch_size)
-    train_steps = config.train.steps or config.train.epochs * math.ceil(drawn / config.train.batch_size)
+    train_steps = steps_of(config.train, candidates, kept_images(config, candidates))
     shortest = "the training"
     if race := config.select.race:
         train_steps, shortest = max(1, round(race.rounds[0] * train_steps)), "a training in the first round of the race"
@@ -42,8 +42,3 @@ def schedule_problems(config: Config, candidates: int) -> Iterator[UsageError]:
                 f"{section}.raptr.keep: {len(raptr.keep)} stages need as many steps or more; {training} has {steps}",
                 "list fewer stages, or train longer",
             )
-
-
-def epoch_images(config: Config, candidates: int) -> int:
-    """Images per epoch of the main training."""
-    return max(1, round((config.train.epoch_fraction or config.select.fraction) * candidates))

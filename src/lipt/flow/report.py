@@ -25,8 +25,9 @@ from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.runtime import Attempt, Context
-from lipt.runtime.algorithm import algorithm_label, passes_of, reason_of_auto
+from lipt.runtime.algorithm import algorithm_label, reason_of_auto
 from lipt.runtime.artifact import Artifact
+from lipt.runtime.budgets import passes_of
 from lipt.selection.auto import AUTO
 
 _START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}

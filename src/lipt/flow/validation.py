@@ -18,11 +18,12 @@ from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mea
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm, trains_models
 from lipt.flow.model_checks import check_model, lonely_images
-from lipt.flow.raptr_checks import epoch_images, schedule_problems
+from lipt.flow.raptr_checks import schedule_problems
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
+from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs, Trajectory
@@ -158,7 +159,8 @@ def _sharing_problems(config: Config, candidates: int) -> Iterator[UsageError]:
     """Batches with fewer images than there are processes, which share them."""
     if config.processes == "auto":
         return
-    batches = [("train", epoch_images(config, candidates), config.train.batch_size)]
+    drawn = epoch_images(config.train, candidates, kept_images(config, candidates))
+    batches = [("train", drawn, config.train.batch_size)]
     models = config.score.runs if config.score.has_own_models else 1
     if trains_models(config) and config.processes > models:  # else each process trains whole models
         images = candidates // models if config.score.disjoint else candidates

@@ -16,7 +16,8 @@ from lipt.forecast.sizes import DataSize
 from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
-from lipt.runtime.algorithm import passes_of, proxy_width
+from lipt.runtime.algorithm import proxy_width
+from lipt.runtime.budgets import passes_of
 from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, long_rule, own_network_pays, proxy_pays
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]

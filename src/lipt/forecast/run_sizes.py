@@ -10,6 +10,7 @@ from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.variants import baseline_of
 from lipt.forecast.sizes import DataSize, NetworkSize
 from lipt.runtime.algorithm import scoring_needs
+from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.network import raptr_schedule
 from lipt.selection.compressed import TopLogits
@@ -56,17 +57,12 @@ class RunSizes:
 
     @cached_property
     def kept(self) -> int:
-        return self.kept_by(self.config)
-
-    def kept_by(self, config: Config) -> int:
-        """Number of images that a configuration of the same data keeps."""
-        return max(1, round(config.select.fraction * self.data.candidates))
+        return kept_images(self.config, self.data.candidates)
 
     @cached_property
     def drawn(self) -> int:
         """Number of images per epoch of the main training."""
-        share = self.config.train.epoch_fraction
-        return self.kept if share is None else min(self.kept, max(1, round(share * self.data.candidates)))
+        return epoch_images(self.config.train, self.data.candidates, self.kept)
 
     @cached_property
     def searched(self) -> int:

@@ -14,6 +14,7 @@ from lipt.forecast.sizes import DataSize, ThumbnailSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
 from lipt.runtime.algorithm import contestants, field_sizes, own_memory, scoring_needs
+from lipt.runtime.budgets import epoch_batches, epochs_of, kept_images, steps_of
 from lipt.runtime.context import Context
 from lipt.stages.ingest import is_chunk_store
 from lipt.stages.merge import confirmation
@@ -237,12 +238,11 @@ class _Run(RunSizes):
     def train(self) -> Work:
         settings, candidates, runs = self.config.train, self.data.candidates, 1 + self.twice
         kept, drawn = self.kept, self.drawn
-        others = [self.kept_by(self.beside)] if self.beside else []
+        others = [kept_images(self.beside, candidates)] if self.beside else []
         # Of the two runs only the selected one selects again, or reads trajectories; a part is the mean of both.
         # Without `steps` this is an upper bound for `draw: infobatch`, which leaves out images by their losses.
-        per_epoch = math.ceil(drawn / settings.batch_size)
-        steps = settings.steps or settings.epochs * per_epoch
-        epochs, images = math.ceil(steps / per_epoch), steps / per_epoch * drawn
+        steps, epochs = steps_of(settings, candidates, kept), epochs_of(settings, candidates, kept)
+        images = steps / len(epoch_batches(settings, candidates, kept)) * drawn
         again = (epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
         forwarded = again + again / self.scored * self.recalibrated(settings.raptr, candidates)
         forwarded += fmean(self.recalibrated(settings.raptr, source) for source in [kept, *others])

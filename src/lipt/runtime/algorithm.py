@@ -1,10 +1,10 @@
 """The configured selection algorithm and its requirements."""
 
-import math
 from dataclasses import replace
 
 from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
+from lipt.runtime.budgets import passes_of
 from lipt.selection import Requirements, requirements, resolve
 from lipt.selection.auto import AUTO, auto_reason, long_rule, other_network_reason
 from lipt.selection.options import bind_options
@@ -58,16 +58,6 @@ def selecting(config: Config, candidates: int = 0) -> Select:
         return settings
     options = {"score": "el2n"} if rule == "ccs" else {}
     return settings.model_copy(update={"algorithm": rule, "options": options})
-
-
-def passes_of(config: Config, candidates: int) -> float:
-    """How often the main training sees each kept image. `draw: infobatch` may leave out some of these."""
-    train, kept = config.train, config.select.fraction
-    per_epoch = train.epoch_fraction or kept
-    epochs = float(train.epochs)
-    if train.steps is not None:
-        epochs = train.steps / math.ceil(per_epoch * candidates / train.batch_size)
-    return epochs * per_epoch / kept
 
 
 def _auto(config: Config) -> str:

@@ -11,10 +11,11 @@ from lipt.config import override
 from lipt.data.images import image_shape
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import contestants
+from lipt.runtime.budgets import smallest_batch, steps_of
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
 from lipt.runtime.processes.parent import run_together
-from lipt.stages.train import fit, inputs_of, smallest_batch, steps_of
+from lipt.stages.train import fit, inputs_of
 from lipt.training.forward import accuracies
 from lipt.training.networks import on_device, train_flops_per_image
 from lipt.training.tensor_files import unpack

@@ -1,6 +1,5 @@
 """Train: the main training on the subset."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lipt.config import Train
 from lipt.data.images import ImageSet, ResidentImages, StreamedImages, image_shape
 from lipt.data.shards import Positions
 from lipt.errors import RunError
 from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import needs_of
+from lipt.runtime.budgets import epoch_budget, epochs_of, smallest_batch
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions, training_images
 from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, read_weights, standard_augment
@@ -26,7 +25,7 @@ from lipt.stages.select import StoredSubset, apply, read_subset
 from lipt.training.distributed import Ranks
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.forward import outputs_of
-from lipt.training.loop import Recipe, Trainer, batch_sizes
+from lipt.training.loop import Recipe, Trainer
 from lipt.training.loop import train as run_training
 from lipt.training.networks import train_flops_per_image
 from lipt.training.raptr import recalibrate, saved_flops
@@ -71,31 +70,6 @@ def inputs_of(dataset: Artifact, subset: Artifact, start: Artifact | None, recor
     return inputs | {f"{_RECORDED}{number}": model for number, model in enumerate(recorded)}
 
 
-def smallest_batch(settings: Train, candidates: int, kept: int) -> int:
-    """The fewest images of a step on a subset of `kept` samples: more processes cannot share it."""
-    sizes = epoch_batches(settings, candidates, kept)
-    if settings.draw != "infobatch":
-        return sizes[-1]
-    # What stays of a draw may be one image more than a batch: two halves.
-    fewest = InfoBatch.fewest(sum(sizes), settings.prune_probability)
-    return min(sizes[-1], fewest, (settings.batch_size + 1) // 2)
-
-
-def epoch_batches(settings: Train, candidates: int, kept: int) -> list[int]:
-    """Images in each step of one epoch on a subset of `kept` samples, before draws leave out any by their losses."""
-    return batch_sizes(min(epoch_budget(settings, candidates) or kept, kept), settings.batch_size)
-
-
-def epoch_budget(settings: Train, candidates: int) -> int | None:
-    """The trained budget in samples; None: the whole subset."""
-    return None if settings.epoch_fraction is None else max(1, round(settings.epoch_fraction * candidates))
-
-
-def steps_of(settings: Train, candidates: int, kept: int) -> int:
-    """Optimiser steps of the whole training on a subset of `kept` samples."""
-    return settings.steps or settings.epochs * len(epoch_batches(settings, candidates, kept))
-
-
 def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup) -> Summary:
     """Train in one process of `processes`; returns the summary."""
     settings = ctx.config.train
@@ -108,10 +82,10 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     model = new_model(ctx, len(data.manifest.classes), seed, read_weights(attempt, start) if start else None)
     stored = read_subset(attempt, subset)
     kept = len(stored.positions_K)
-    drawn, per_epoch = epoch_budget(settings, len(candidates)), len(epoch_batches(settings, len(candidates), kept))
+    drawn = epoch_budget(settings, len(candidates))
     draws = _draws(ctx, attempt, inputs, rows_of(candidates, stored.positions_K), drawn)
     recipe = Recipe(
-        epochs=settings.epochs if settings.steps is None else math.ceil(settings.steps / per_epoch),
+        epochs=epochs_of(settings, len(candidates), kept),
         steps=settings.steps,
         batch_size=settings.batch_size,
         lr=settings.lr,

@@ -11,7 +11,7 @@ from torch import Tensor
 from lipt.config import Train
 from lipt.data.augmentation import no_augmentation, normalise
 from lipt.rng import uniform
-from lipt.stages.train import smallest_batch
+from lipt.runtime.budgets import smallest_batch
 from lipt.training.draws import PRUNED_UNTIL, InfoBatch, LossDraws, Ordered, losses
 from lipt.training.dynamics import observe
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
