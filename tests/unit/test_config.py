@@ -122,6 +122,13 @@ def test_overrides_are_yaml_and_nest() -> None:
     assert override(config, {"select": {"algorithm": "grand"}}).select.fraction == 0.05
 
 
+def test_another_profile_takes_no_single_option_that_the_user_wrote() -> None:
+    """Profile `ccs` has one of these two options. They belong together."""
+    options = {"score": "aum", "beta": 0.2}
+    mine = parse_config({"profile": "ccs", "select": {"options": options}})
+    assert override(mine, {"profile": "robust", "select": {"algorithm": "ccs"}}).select.options == options
+
+
 def test_another_profile_brings_its_values_and_takes_those_of_the_old_one() -> None:
     mine = parse_config({"merge": {"search_images": 64}, "pretrain": {"passes": 2}})
     paper = override(mine, {"profile": "paper"})

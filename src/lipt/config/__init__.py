@@ -10,6 +10,7 @@ from lipt.config.loading import (
     parse_config,
     read_settings,
     with_overrides,
+    without,
 )
 from lipt.config.race import Contestant
 from lipt.config.raptr import Raptr
@@ -20,5 +21,5 @@ from lipt.config.sweep import Point, Sweep, load_sweep, make_sweep
 __all__ = [
     "PROFILES", "Config", "Contestant", "Data", "Merge", "Model", "Point", "Raptr", "Select", "Sweep", "Train",
     "as_settings", "load_config", "load_sweep", "make_sweep", "overlay", "override", "parse_config",
-    "read_settings", "read_yaml", "with_overrides",
+    "read_settings", "read_yaml", "with_overrides", "without",
 ]  # fmt: skip

@@ -178,7 +178,7 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
     """
     written = config.model_dump(mode="json", exclude_unset=True)
     if changes.get("profile", config.profile) != config.profile:
-        written = _without(written, PROFILES[config.profile])
+        written = without(written, PROFILES[config.profile])
     return parse_config(overlay(written, changes))
 
 
@@ -191,12 +191,13 @@ def _override(text: str) -> tuple[tuple[str, ...], Any]:
     return keys, read_yaml(value, f"the value of --set {key}")[0]
 
 
-def _without(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """`document` without the values that equal those of `base`, section by section."""
+def without(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """The settings of `document` that differ from `base`, section by section; `select.options` counts as a whole."""
     rest = {}
     for key, value in document.items():
-        if isinstance(value, dict) and isinstance(base.get(key), dict):
-            rest[key] = _without(value, base[key])
+        if isinstance(value, dict) and isinstance(base.get(key), dict) and key != "options":
+            if nested := without(value, base[key]):
+                rest[key] = nested
         elif key not in base or value != base[key]:
             rest[key] = value
     return rest

@@ -12,7 +12,7 @@ import yaml
 
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
-from lipt.config import PROFILES, Config, Train, as_settings, parse_config, read_yaml
+from lipt.config import PROFILES, Config, Train, as_settings, parse_config, read_yaml, without
 from lipt.errors import IntegrityError, UsageError
 from lipt.report.document import Engine
 
@@ -96,7 +96,7 @@ def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
     """
     document = config.model_dump(mode="json")
     epochs = {"train": {"epochs": config.train.epochs}} if config.train.epochs != _EPOCHS else {}
-    rest = _changed(document, parse_config({"profile": config.profile} | epochs).model_dump(mode="json"))
+    rest = without(document, parse_config({"profile": config.profile} | epochs).model_dump(mode="json"))
     parameters, profile = {}, PROFILES[config.profile]
     for name in names:
         if name not in PARAMETERS:
@@ -114,18 +114,6 @@ def parameters_of(config: Config, names: list[str]) -> dict[str, Any]:
     # On one line: in the form of Kubeflow's UI, where a user may edit the copy of a run, a field holds no line break.
     config_yaml = yaml.safe_dump(rest, default_flow_style=True, width=math.inf).strip() if rest else ""
     return parameters | {"config": config_yaml}
-
-
-def _changed(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """The settings of `document` that differ from `base`, section by section."""
-    changed = {}
-    for key, value in document.items():
-        if isinstance(value, dict) and isinstance(base.get(key), dict) and key != "options":
-            if nested := _changed(value, base[key]):
-                changed[key] = nested
-        elif value != base.get(key):
-            changed[key] = value
-    return changed
 
 
 def _settings(config: str) -> dict[str, Any]:
