@@ -41,7 +41,7 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def decode_stored(data: bytes, name: str) -> Pixels:
-    """The image in a JPEG or PNG file of a chunk store, uint8 (H, W, 3), RGB.
+    """The image in a JPEG or PNG file of a chunk store, uint8 (H, W, 3), RGB: upright, transparency on white.
 
     Raises:
         RunError: the image cannot be decoded; the message names `name`.

@@ -156,7 +156,7 @@ def _stored(
 
 def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
     with ctx.workspace.repairing([outcome.prepared.dataset]):
-        return subset_view(ctx, attempt, outcome)
+        return subset_view(attempt, outcome)
 
 
 def all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:

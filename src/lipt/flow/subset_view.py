@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from lipt.data.chunks import Dataset, decode_image, read_samples
+from lipt.data.chunks import Dataset, read_samples
+from lipt.data.decoding import decode_stored
 from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
-from lipt.runtime import Artifact, Attempt, Context
+from lipt.runtime import Artifact, Attempt
 from lipt.runtime.dataset import open_dataset
-from lipt.stages.select import read_subset
+from lipt.stages.select import SUBSET, read_subset
 
 _EXAMPLES = 40
 _BINS = 30
@@ -37,7 +38,7 @@ _SCORES = {
 }
 
 
-def subset_view(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
+def subset_view(attempt: Attempt, outcome: Outcome) -> doc.Subset:
     """The section about an outcome's subset. Reads the selection and `_EXAMPLES` images on each side."""
     dataset = open_dataset(attempt, outcome.prepared.dataset)
     table = read_subset(attempt, outcome.subset, sources=True).table
@@ -59,7 +60,7 @@ def subset_view(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
         kept_examples=_examples(dataset, table.filter(kept).sort_by("rank"), classes, names),
         dropped_examples=_examples(dataset, table.filter(pa.compute.invert(kept)), classes, names),
         weights_used=outcome.config.train.use_weights and bool(len(weights)) and bool(np.ptp(weights) > 0),
-        digest=outcome.subset.files["subset.parquet"].sha256,
+        digest=outcome.subset.files[SUBSET].sha256,
         ref=outcome.subset.ref,
     )
 
@@ -118,7 +119,7 @@ def _examples(
 
 
 def _thumbnail(data: bytes, name: str) -> str:
-    image = Image.fromarray(decode_image(data, name).permute(1, 2, 0).numpy())
+    image = Image.fromarray(decode_stored(data, name))
     image.thumbnail(_THUMBNAIL)
     sink = io.BytesIO()
     image.save(sink, format="PNG")

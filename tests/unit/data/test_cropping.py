@@ -11,10 +11,9 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
 
-from lipt.data.chunks import decode_image
 from lipt.data.cropping import Box, Crops, centre_box
 from lipt.data.cropping import random_box as draw_box
-from lipt.data.decoding import image_to_store
+from lipt.data.decoding import decode_stored, image_to_store
 from lipt.errors import RunError
 from lipt.rng import global_seed
 
@@ -45,7 +44,7 @@ def decode_crop(data: bytes, name: str, side: int, seed: int | None) -> Tensor:
 
 def naive(data: bytes, side: int, seed: int | None, *, grid: int = 1) -> Tensor:
     """The whole image decoded, then cropped and resized by Pillow; the box on a grid of `grid` pixels."""
-    pixels_HW3 = decode_image(data, "x").permute(1, 2, 0).numpy()
+    pixels_HW3 = decode_stored(data, "x")
     height, width = pixels_HW3.shape[:2]
     left, top, w, h = centre_box(width, height) if seed is None else random_box(width, height, seed)
     left, top, w, h = (grid * round(length / grid) for length in (left, top, w, h))
@@ -136,7 +135,7 @@ def test_half_of_the_random_crops_are_mirrored() -> None:
 def test_the_rows_below_a_box_do_not_change_it(subsampling: int, restarts: int) -> None:
     """They are not decoded. Box and target have the same size here, so that every pixel is seen."""
     data = saved(photograph(203, 301), subsampling=subsampling, restart_marker_rows=restarts)
-    whole = decode_image(data, "x")
+    whole = torch.from_numpy(decode_stored(data, "x")).permute(2, 0, 1)
     for seed in range(100):
         left, top, width, height = random_box(203, 301, seed)
         if width == height:

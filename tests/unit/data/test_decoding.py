@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lipt.data.chunks import decode_image
 from lipt.data.decoding import decode_stored, image_to_store
 from lipt.errors import RunError
 
@@ -32,7 +31,7 @@ def saved(image: Image.Image, form: str, **options: Any) -> bytes:
 def meaning(data: bytes) -> np.ndarray:
     """(H, W, 3) as ingested, stored and read again; a reader without our rules must see the same."""
     stored, ext = image_to_store(data, "x")
-    pixels = decode_image(stored, f"x.{ext}").permute(1, 2, 0).numpy()
+    pixels = decode_stored(stored, f"x.{ext}")
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(stored)).convert("RGB")), pixels)
     return pixels
 

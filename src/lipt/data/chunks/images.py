@@ -29,15 +29,6 @@ Decode = Callable[[Sample, str], Tensor]
 """decode(sample, name): uint8 (3, H, W). `name` stands for the sample in error messages."""
 
 
-def decode_image(data: bytes, name: str) -> Tensor:
-    """uint8 (3, H, W), RGB: upright, transparency on white (docs/reference/sources.md says how an image is read).
-
-    Raises:
-        RunError: `name` is not a readable JPEG or PNG file.
-    """
-    return torch.from_numpy(decode_stored(data, name)).permute(2, 0, 1).contiguous()
-
-
 def fitted(image_size: int | None) -> Decode:
     """Decodes whole images.
 

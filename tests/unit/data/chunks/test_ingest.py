@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lipt.adapters.store import DatasetFiles, open_store
-from lipt.data.chunks import Dataset, Manifest, decode_image, read_samples, stratified_order, write_dataset
+from lipt.data.chunks import Dataset, Manifest, read_samples, stratified_order, write_dataset
+from lipt.data.decoding import decode_stored
 from lipt.data.sources import Source, open_source
 from lipt.errors import RunError, UsageError
 from tests.unit.data.chunks.helpers import Memory, Noise, load_images, write
@@ -43,7 +43,7 @@ def test_every_image_is_stored_once_as_it_was(source: Noise, memory: Memory, dat
     for split, count in (("train", 100), ("test", 10)):
         rows = []
         for sample in read_samples(dataset.ranges_of(split, np.arange(count)), memory.read):
-            pixels = decode_image(sample.image, "x").permute(1, 2, 0).numpy()
+            pixels = decode_stored(sample.image, "x")
             rows.append(int(pixels[0, 0] @ [65536, 256, 1]))
             assert np.array_equal(pixels, source.pixels(split, rows[-1]))
             assert sample.label == source.splits[split][rows[-1]]
@@ -120,7 +120,7 @@ def test_test_split_is_drawn_from_each_class() -> None:
     assert manifest.splits["train"].class_counts == (40, 25, 1)
     dataset = Dataset(memory.read)
     rows = [
-        int(decode_image(sample.image, "x")[:, 0, 0].int() @ torch.tensor([65536, 256, 1], dtype=torch.int32))
+        int(decode_stored(sample.image, "x")[0, 0] @ [65536, 256, 1])
         for split, count in (("train", 66), ("test", 17))
         for sample in read_samples(dataset.ranges_of(split, np.arange(count)), memory.read)
     ]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lipt.data.chunks import Dataset, Sample, SampleRanges, decode_image, fitted, read_samples
+from lipt.data.chunks import Dataset, Sample, SampleRanges, fitted, read_samples
+from lipt.data.decoding import decode_stored
 from lipt.errors import RunError
 from tests.unit.data.chunks.helpers import Memory, Noise, load_images, write
 
@@ -66,7 +66,8 @@ def test_images_come_in_the_order_asked_for(memory: Memory, dataset: Dataset) ->
     assert wanted.positions_N.tolist() == positions.tolist()
     by_position = {sample.position: sample for sample in read_samples(wanted, memory.read)}
     for row, position in enumerate(positions):
-        assert torch.equal(images_NCHW[row], decode_image(by_position[position].image, "x"))
+        pixels_HW3 = decode_stored(by_position[position].image, "x")
+        assert np.array_equal(images_NCHW[row].permute(1, 2, 0).numpy(), pixels_HW3)
         assert wanted.labels_N[row] == by_position[position].label
 
 
@@ -89,14 +90,14 @@ def encoded(mode: str, size: tuple[int, int], form: str = "PNG") -> bytes:
     ("mode", "form"), [("L", "PNG"), ("RGB", "JPEG"), ("RGBA", "PNG"), ("P", "PNG"), ("CMYK", "JPEG")]
 )
 def test_every_mode_decodes_to_rgb(mode: str, form: str) -> None:
-    image_CHW = decode_image(encoded(mode, (6, 4), form), "x")
-    assert (image_CHW.dtype, image_CHW.shape) == (torch.uint8, (3, 4, 6))
+    pixels_HW3 = decode_stored(encoded(mode, (6, 4), form), "x")
+    assert (pixels_HW3.dtype, pixels_HW3.shape) == (np.uint8, (4, 6, 3))
 
 
 @pytest.mark.parametrize("data", [b"", b"no image", encoded("L", (6, 4))[:40], encoded("RGB", (6, 4), "GIF")])
 def test_unreadable_image_is_named(data: bytes) -> None:
     with pytest.raises(RunError, match=r"cat 7 is not a readable image: .*\n  -> remove or replace"):
-        decode_image(data, "cat 7")
+        decode_stored(data, "cat 7")
 
 
 class Sizes(Noise):
