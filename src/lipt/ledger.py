@@ -1,7 +1,4 @@
-"""The cost of a stage: wall-clock, FLOPs, peak memory, and bytes counted at the store client.
-
-The paper counts only data reads, in epochs. Its accounting of the classic pipelines is here too.
-"""
+"""The cost of a stage: wall-clock, FLOPs, peak memory, and bytes counted at the store client."""
 
 from __future__ import annotations
 
@@ -78,19 +75,6 @@ def peak_memory_bytes() -> int:
     except (OSError, StopIteration):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
-
-
-def classic_epochs_read(method: str, fraction: float, *, epochs: float) -> tuple[float, float]:
-    """(pre-training, main training) of a classic pipeline in epochs of data read, as the paper counts: without
-    selection passes (Ro et al., ICML 2023, App. B).
-
-    Args:
-        method: `grand` (10 runs of one epoch), or `gradmatch` (warm start of kappa T_s k / n epochs, kappa = .5, T_s
-            the main training's).
-        fraction: subset share f; main training reads f of the data per epoch.
-    """
-    main = epochs * fraction
-    return {"grand": 10.0, "gradmatch": 0.5 * main}[method], main
 
 
 def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
