@@ -35,6 +35,7 @@ STAGES = (
     StageRow("train", "train", "trains"),
     StageRow("evaluate", "train", "forwards"),
 )
+STAGE_NAMES = tuple(stage.name for stage in STAGES)
 #: The boxes, in the order in which they run.
 BOXES = tuple(dict.fromkeys(stage.box for stage in STAGES))
 SPREAD = tuple(stage.name for stage in STAGES if stage.spreads)

@@ -21,7 +21,7 @@ from safetensors.torch import load, load_file
 
 import lipt
 from lipt import __version__
-from lipt.stages import STAGES
+from lipt.pipeline import STAGE_NAMES
 from lipt.training.tensor_files import decode_delta
 from tests.docs.pages import ROOT
 from tests.tiny import TINY
@@ -58,7 +58,7 @@ def test_every_stage_writes_the_files_of_the_table(workspace: Path) -> None:
     artifacts = sorted(workspace.glob("*/*/artifact.json"))
     stages = {path.parts[-3] for path in artifacts}
     assert stages == set(documented) - {"group", "race"}  # they need merge.groups and select.race
-    assert set(documented) == {*STAGES, "chunks"}
+    assert set(documented) == {*STAGE_NAMES, "chunks"}
     for path in artifacts:
         names = re.findall(r"`([^`]+)`", documented[path.parts[-3]])
         allowed = [re.escape(name).replace("NNNNN", r"\d{5}").replace(r"N\.", r"\d+\.") for name in names]

@@ -9,6 +9,7 @@ import click
 
 from lipt.cli.options import config_options, open_context, output_option, print_json
 from lipt.errors import UsageError, did_you_mean
+from lipt.pipeline import STAGE_NAMES
 
 if TYPE_CHECKING:
     from lipt.runtime.workspace import Workspace
@@ -35,10 +36,10 @@ def stage(
     lipt stage merge CONFIG --in dataset=… --in theta=… --in shards=… \\
       --in jigsaws=… --in jigsaws=…
     """
-    from lipt.stages import STAGES, stage_function
+    from lipt.stages import stage_function
 
-    if name not in STAGES:
-        raise UsageError(f"no stage {name!r}", did_you_mean(name, STAGES))
+    if name not in STAGE_NAMES:
+        raise UsageError(f"no stage {name!r}", did_you_mean(name, STAGE_NAMES))
     function = stage_function(name)
     with open_context(config_path, overrides) as ctx:
         artifact = function(ctx, **_arguments(name, function, inputs, index, ctx.workspace)).make()

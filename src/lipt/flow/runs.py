@@ -15,7 +15,7 @@ from lipt.adapters.store import MissingObjectError
 from lipt.config import Config
 from lipt.errors import IntegrityError, RunError
 from lipt.flow.address import read_report, run_id
-from lipt.pipeline import STAGES
+from lipt.pipeline import STAGE_NAMES
 from lipt.report.document import Document
 from lipt.runtime.artifact import CHUNKS, MARKER, Artifact, canonical_json, owner_of
 from lipt.runtime.lease import find_holder
@@ -192,7 +192,7 @@ def _sizes(keys: Mapping[str, int]) -> dict[str, int]:
     Args:
         keys: bytes of each object of the workspace.
     """
-    stages, sizes = {*(stage.name for stage in STAGES), CHUNKS}, dict[str, int]()
+    stages, sizes = {*STAGE_NAMES, CHUNKS}, dict[str, int]()
     for key, num_bytes in keys.items():
         stage, _, rest = key.partition("/")
         if stage in stages and "/" in rest:

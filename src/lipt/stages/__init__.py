@@ -7,14 +7,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from lipt import pipeline
-
 
 def stage_function(name: str) -> Callable[..., Any]:
     """The function of a stage, by its name in `pipeline.STAGES`; it returns a `Stage` or an `Ingest`."""
     function: Callable[..., Any] = getattr(import_module(f"lipt.stages.{name}"), name)
     return function
-
-
-#: The names of all stages.
-STAGES = tuple(stage.name for stage in pipeline.STAGES)
