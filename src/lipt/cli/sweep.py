@@ -204,7 +204,7 @@ def show_plan(found: Sweep, output: str, place: Place | None) -> None:
         missing = missing_stages(ctx, found.points)
         stages, unknown = Counter(each.stage for each in missing.values()), ""
         try:
-            seconds = forecast_sweep(ctx, missing)
+            seconds = forecast_sweep(missing)
             if seconds:
                 warn_if_busy(ctx.device)
         except UsageError as error:  # the data set is not ingested

@@ -13,7 +13,6 @@ from lipt.config.base import Place, Section
 from lipt.config.race import Race
 from lipt.config.raptr import Raptr
 
-Fraction = float
 #: A position in an nn.Sequential looks like an integer in YAML, but is a name too.
 LayerName = Annotated[
     str, BeforeValidator(lambda name: str(name) if isinstance(name, int) else name, json_schema_input_type=str | int)
@@ -32,9 +31,9 @@ class Data(Section):
     """Size of one chunk (tar) of the ingested data set, in MB."""
     shuffle_seed: int = Field(0, ge=0)
     """Seed of the global order fixed at ingestion (not the seed of the run)."""
-    test_fraction: Fraction = Field(0.2, gt=0, lt=1)
+    test_fraction: float = Field(0.2, gt=0, lt=1)
     """Share drawn as test data if the source has no test split."""
-    validation_fraction: Fraction = Field(0.1, gt=0, lt=1)
+    validation_fraction: float = Field(0.1, gt=0, lt=1)
     """Share of the training images held out for validation: 5,000 of CIFAR's 50,000; use .02 for ImageNet."""
     image_size: int | None = Field(None, gt=0, le=8192)
     """Side in pixels; images of another size are resized and centre-cropped. Required if sizes differ."""
@@ -157,7 +156,7 @@ class Merge(Section):
     groups: PositiveInt = 1
     """Number of groups to merge in parallel; their soups are then merged with equal weight. 1: merge all jigsaws at
     once. With dozens of jigsaws, about the square root of `dispatch.jigsaws` is fastest."""
-    quorum: Fraction = Field(0.5, gt=0, le=1)
+    quorum: float = Field(0.5, gt=0, le=1)
     """The merge runs if at least this share of the jigsaws arrived. The same share of the models of `score.runs` must
     arrive; with `score.disjoint`, all of them."""
 
@@ -220,7 +219,7 @@ class Select(Section):
 
     algorithm: str = "auto"
     """Name of the selection algorithm; docs/reference/algorithms.md lists them."""
-    fraction: Fraction = Field(0.05, gt=0, le=1)
+    fraction: float = Field(0.05, gt=0, le=1)
     """Share of the candidates that is kept: the kept budget."""
     balanced: bool = True
     """Split the budget over the classes in proportion to their size."""
@@ -239,7 +238,7 @@ class Train(Section):
     """Optimiser steps in place of `epochs`: runs with equal steps and `batch_size` see about equally many images,
     whatever they keep. (The batches of an epoch are equal up to one image, so they can be a little smaller.) The last
     epoch may end early."""
-    epoch_fraction: Fraction | None = Field(None, gt=0, le=1)
+    epoch_fraction: float | None = Field(None, gt=0, le=1)
     """Share of the candidates trained on per epoch, drawn afresh from the subset; null: the whole subset."""
     draw: Literal["uniform", "infobatch", "ordered"] = "uniform"
     """How an epoch draws. `uniform`: at random. `infobatch`: likewise, but a sample with a loss below the mean is left
@@ -248,7 +247,7 @@ class Train(Section):
     The loss of a sample is from the last step that trained on it."""
     prune_probability: float = Field(0.5, gt=0, lt=1)
     """Probability with which `draw: infobatch` leaves out a sample with a loss below the mean."""
-    top_share: Fraction = Field(0.85, gt=0, lt=1)
+    top_share: float = Field(0.85, gt=0, lt=1)
     """`draw: ordered` draws `epoch_fraction` / `top_share` of the candidates at random, and trains on this share of
     them."""
     first_losses: Literal["none", "trajectory"] = "none"

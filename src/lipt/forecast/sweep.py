@@ -12,7 +12,7 @@ from lipt.runtime.artifact import canonical_json
 from lipt.runtime.context import Context
 
 
-def forecast_sweep(ctx: Context, missing: Mapping[str, Missing]) -> dict[str, float]:
+def forecast_sweep(missing: Mapping[str, Missing]) -> dict[str, float]:
     """Seconds per stage, on this machine.
 
     Args:
@@ -28,8 +28,7 @@ def forecast_sweep(ctx: Context, missing: Mapping[str, Missing]) -> dict[str, fl
         alone = override(each.config, {"seed": 0, "train": {"random_baseline": False}})
         name = canonical_json(alone.model_dump(mode="json"))
         if name not in found:
-            own = Context.of(alone)
-            found[name] = _part_seconds(own, speeds)
+            found[name] = _part_seconds(Context.of(alone), speeds)
         seconds = found[name]
         spent = seconds.get(each.stage, 0) * (1 + _cost_of_choice(Context.of(alone)) if each.longer else 1)
         total[each.stage] = total.get(each.stage, 0) + spent

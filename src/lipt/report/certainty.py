@@ -1,10 +1,11 @@
 """How sure the scores of a row are: within a run, and over the seeds of a comparison."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
+from lipt.report.fields import PLAIN, Share
 from lipt.report.numbers import format_percent
 
 #: A reliability below this is warned of: more than half of the variance of the ranks is chance.
@@ -15,15 +16,15 @@ _HALVES = {"models": "two halves of the models", "epochs": "even against odd epo
 class ScoreCheck(BaseModel):
     """Reliability of the scores, and overlap of the subsets over seeds, of one row; None if it cannot be measured."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = PLAIN
 
     label: str
-    reliability: Annotated[float, Field(ge=0, le=1)] | None = None
+    reliability: Share | None = None
     """Split-half reliability, mean over seeds."""
     halved: Literal["models", "epochs"] | None = None
-    shared: Annotated[float, Field(ge=0, le=1)] | None = None
+    shared: Share | None = None
     """Share of the subset of one seed that is also in that of another, mean over all pairs."""
-    by_chance: Annotated[float, Field(ge=0, le=1)] | None = None
+    by_chance: Share | None = None
     """The same of random subsets of these sizes."""
 
     @property

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 # matplotlib only writes literal colours. Each stands for a CSS variable of the page and is replaced in the SVG, so
 # that one drawing serves light and dark. Nobody would choose these colours, so it is safe to search for them.
 INK, MUTED, LINE, PAPER = "#010101", "#010102", "#010103", "#010104"
-ACCENT, PLAIN, GOOD, BAD = "#010105", "#010106", "#010107", "#010108"
+ACCENT, PLAIN, BAD = "#010105", "#010106", "#010107"
 SERIES = tuple(f"#0102{number:02d}" for number in range(1, 7))
 _VARIABLES = {
     INK: "ink",
@@ -22,7 +22,6 @@ _VARIABLES = {
     PAPER: "paper",
     ACCENT: "accent",
     PLAIN: "plain",
-    GOOD: "good",
     BAD: "bad",
 } | {color: f"s{n}" for n, color in enumerate(SERIES, start=1)}
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from lipt.errors import IntegrityError, in_one_line
 from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
-from lipt.report.fields import require
+from lipt.report.fields import PLAIN, require
 from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds, format_whole
 from lipt.report.significance import Difference, deviation, difference, mean_accuracy
 
@@ -27,7 +27,7 @@ _AT_CHANCE = "both are at chance"
 class Result(BaseModel):
     """The rows of one point of the grid."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = PLAIN
 
     point: dict[str, Any]
     """Axis -> value."""
@@ -113,9 +113,7 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
     if "random" in others and "stratified" in others:
         headings["stratified"] = "class-balanced random"
     head = [*axes, *(["paper"] * in_paper), "ours", *headings.values(), "n"]
-    budgets = [
-        name for name in ("steps", "images") if any(getattr(result.ours, name) is not None for result in results)
-    ]
+    budgets = [name for name in _BUDGETS if any(getattr(result.ours, name) is not None for result in results)]
     head += [
         f"ours − {headings.get('stratified', 'random')}",
         *(["ours − random, longer"] * with_longer),

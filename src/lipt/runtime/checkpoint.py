@@ -14,6 +14,7 @@ import torch
 
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
+from lipt.runtime.artifact import CHECKPOINT
 from lipt.runtime.attempt import Attempt
 from lipt.training.distributed import Ranks
 from lipt.training.dynamics import Dynamics
@@ -130,7 +131,7 @@ def _restore(
     dynamics: Dynamics | None,
     restore_extra: Callable[[dict[str, torch.Tensor]], None],
 ) -> None:
-    origin = f"{attempt.ref}/checkpoint"
+    origin = f"{attempt.ref}/{CHECKPOINT}"
     tensors = unpack(data, origin=origin)
     try:
         document: dict[str, Any] = json.loads(tensors.pop("document").numpy().tobytes())

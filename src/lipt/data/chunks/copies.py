@@ -19,8 +19,6 @@ from lipt.errors import DamagedDataError
 
 #: A chunk, and its rows of the index.
 Part = tuple[ChunkInfo, Index]
-#: (chunk, first byte, bytes, label, crc32) of a sample.
-Entry = tuple[int, int, int, int, int]
 
 
 class Original(NamedTuple):
