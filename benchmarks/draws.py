@@ -30,7 +30,7 @@ from lipt.rng import derive
 from lipt.runtime.network import new_model
 from lipt.selection import select
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
-from lipt.training.networks import train_flops_per_image
+from lipt.training.flops import flops_per_image
 
 #: name -> (`train.draw`, whether it needs the scorer)
 ROWS: dict[str, tuple[str, bool]] = {
@@ -48,7 +48,7 @@ POOL_EPOCHS = 10
 def scorer_steps(problem: Problem, epochs: int) -> int:
     """The FLOPs of the scorer, in steps of the trained network."""
     scorer, own = (
-        train_flops_per_image(new_model(ctx, problem.classes, 0), image_shape(images))[1]
+        flops_per_image(new_model(ctx, problem.classes, 0), image_shape(images)).training
         for ctx, images in ((problem.ctx.of_scorer(), problem.scored), (problem.ctx, problem.images))
     )
     return round(epochs * len(problem.scored) * scorer / own / problem.ctx.config.train.batch_size)

@@ -38,9 +38,9 @@ from lipt.selection import Candidates, Outputs, Trajectory, requirements, select
 from lipt.stages.ingest import ingest
 from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics
+from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies, outputs_of
 from lipt.training.loop import Recipe, Trainer, batch_sizes, train
-from lipt.training.networks import train_flops_per_image
 from lipt.training.tensor_files import State, pack, unpack
 
 #: name -> (algorithm, options, what it reads)
@@ -137,7 +137,7 @@ def theta_p(problem: Problem) -> tuple[State, int]:
     merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
     flops = sum(ctx.workspace.cost(made).flops for made in (*prepared.initial, *jigsaws.values(), merged))
     model = new_model(ctx, problem.classes, 0)
-    step = ctx.config.train.batch_size * train_flops_per_image(model, image_shape(problem.images))[1]
+    step = ctx.config.train.batch_size * flops_per_image(model, image_shape(problem.images)).training
     return read_weights(Attempt(ctx=ctx, ref="map/theta_p", label="map"), merged), round(flops / step)
 
 

@@ -30,9 +30,9 @@ from lipt.runtime.attempt import Attempt
 from lipt.runtime.dataset import images_of, open_dataset, open_test_images
 from lipt.runtime.network import new_model, standard_augment
 from lipt.stages.ingest import ingest
+from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies
 from lipt.training.loop import Recipe, Trainer, train
-from lipt.training.networks import train_flops_per_image
 from lipt.training.raptr import RaptrSchedule, block_flops, recalibrate, saved_flops
 
 _SEEDS = range(5)
@@ -68,7 +68,7 @@ def variants(ctx: Context, shape: tuple[int, int, int]) -> dict[str, tuple[Raptr
     keep = fmean(raptr.keep)
     model = new_model(ctx, 10, 0)
     blocks = Trainer(model, recipe(ctx, raptr, 1), seed=0, device=ctx.device).subnetworks.blocks
-    saved = sum(block_flops(model, blocks, shape).values()) * (1 - keep) / train_flops_per_image(model, shape)[1]
+    saved = sum(block_flops(model, blocks, shape).values()) * (1 - keep) / flops_per_image(model, shape).training
     return {
         "raptr": (raptr, 1),
         "fewer steps": (None, 1 - saved),
@@ -104,7 +104,7 @@ def measured(
     (as_trained,) = accuracies([model], test, device=ctx.device)
     recalibrate(model, images, augment=trainer.recipe.augment, seed=seed, device=ctx.device, precision=ctx.precision)
     (recalibrated,) = accuracies([model], test, device=ctx.device)
-    whole = trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
+    whole = trainer.progress.images * flops_per_image(model, image_shape(images)).training
     return {
         "steps": trainer.recipe.epochs * _EPOCH_STEPS,
         "recalibrated": recalibrated,

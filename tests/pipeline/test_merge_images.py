@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
-from lipt.training.networks import build_model, train_flops_per_image
+from lipt.training.flops import flops_per_image
+from lipt.training.networks import build_model
 from tests.tiny import tiny_context
 
 
@@ -14,7 +15,7 @@ def test_it_recalibrates_on_as_many_images_as_configured(tmp_path: Path) -> None
     ctx = tiny_context(tmp_path, {"pretrain": {"passes": 1}})
     prepared = prepare(ctx)
     jigsaws = list(train_jigsaws(ctx, prepared, range(3))[0].values())
-    forward, _ = train_flops_per_image(build_model("resnet18", num_classes=10, seed=0, width=4), (3, 8, 8))
+    forward, _ = flops_per_image(build_model("resnet18", num_classes=10, seed=0, width=4), (3, 8, 8))
     images = []
     for count in (8, 24, 1000):
         merge = {"method": "uniform", "batchnorm": "recalibrated", "recalibration_images": count}

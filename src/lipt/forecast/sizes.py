@@ -18,7 +18,7 @@ from lipt.runtime.artifact import thumbnails_ref
 from lipt.runtime.context import Context
 from lipt.runtime.network import new_model
 from lipt.stages.ingest import ingest, is_chunk_store
-from lipt.training.networks import train_flops_per_image
+from lipt.training.flops import flops_per_image
 from lipt.training.raptr import block_flops, has_batchnorm, skippable_blocks
 
 #: Measured bytes: an index row on disk with a file name; the overhead of each tensor in a file of weights.
@@ -179,7 +179,7 @@ class NetworkSize:
     def of(cls, ctx: Context, data: DataSize) -> NetworkSize:
         """The sizes of the configured network."""
         model = new_model(ctx, data.classes, 0)
-        forward, both = train_flops_per_image(model, (3, data.side, data.side))
+        forward, both = flops_per_image(model, (3, data.side, data.side))
         state = model.state_dict()
         weights = sum(tensor.numel() for tensor in state.values() if tensor.dim() > 1)
         state_bytes = sum(tensor.nbytes for tensor in state.values())

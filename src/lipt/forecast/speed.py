@@ -22,9 +22,9 @@ from lipt.runtime.context import Context
 from lipt.runtime.dataset import crops_of
 from lipt.runtime.network import jigsaw_augment, new_model, standard_augment
 from lipt.stages.pretrain import prune_model
+from lipt.training.flops import flops_per_image
 from lipt.training.forward import evaluation_batch, predictions
 from lipt.training.loop import Recipe, Trainer, batch_sizes
-from lipt.training.networks import train_flops_per_image
 from lipt.training.soup import interpolate
 from lipt.training.tensor_files import decode_delta, encode_delta, state_of
 
@@ -93,7 +93,7 @@ def _rates(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[
 
         def prepared() -> Trainer:
             trainer = Trainer(new_model(ctx, data.classes, 0), recipe, seed=0, device=ctx.device)
-            train_flops_per_image(trainer.model, (3, data.side, data.side))
+            flops_per_image(trainer.model, (3, data.side, data.side))
             return trainer
 
         def part(*, trained: bool) -> None:

@@ -8,8 +8,9 @@ from lipt.runtime.dataset import open_dataset, open_test_images
 from lipt.runtime.network import new_model, read_weights
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_alone
+from lipt.training.flops import flops_per_image
 from lipt.training.forward import predictions
-from lipt.training.networks import on_device, train_flops_per_image
+from lipt.training.networks import on_device
 
 
 def evaluate(ctx: Context, dataset: Artifact, model: Artifact) -> Stage:
@@ -32,7 +33,7 @@ def predict(ctx: Context, attempt: Attempt, inputs: Inputs, _processes: ProcessG
     num_classes = len(data.manifest.classes)
     network = on_device(new_model(ctx, num_classes, 0, read_weights(attempt, model)), ctx.device)
     (predicted_N,) = predictions([network], images, device=ctx.device, advance=attempt.shows("images"))
-    attempt.flops += len(images) * train_flops_per_image(network, image_shape(images))[0]
+    attempt.flops += len(images) * flops_per_image(network, image_shape(images)).forward
     confusion = torch.bincount(images.labels_N * num_classes + predicted_N, minlength=num_classes**2).view(
         num_classes, num_classes
     )

@@ -15,8 +15,8 @@ from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, standard_au
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.training.dynamics import Dynamics
+from lipt.training.flops import flops_per_image
 from lipt.training.loop import Recipe, Trainer, train
-from lipt.training.networks import train_flops_per_image
 from lipt.training.raptr import recalibrate, saved_flops
 from lipt.training.tensor_files import State, pack, state_of, unpack
 
@@ -78,7 +78,7 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         train(trainer, lambda _trainer: (images, None), dynamics=dynamics, after_epoch=after_epoch)
     if processes.ranks.rank == 0:
         shape = image_shape(images)
-        forward, both = train_flops_per_image(model, shape)
+        forward, both = flops_per_image(model, shape)
         attempt.flops += trainer.progress.images * both - saved_flops(model, trainer.progress.skipped, shape)
         if settings.raptr:
             forwarded = recalibrate(

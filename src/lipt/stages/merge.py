@@ -20,8 +20,9 @@ from lipt.runtime.network import WEIGHTS, new_model, read_weights
 from lipt.stages.dispatch import shard_images
 from lipt.stages.pretrain import DELTA, quorum_of
 from lipt.training.evaluator import Evaluator
+from lipt.training.flops import flops_per_image
 from lipt.training.forward import predictions, recalibrate_batchnorm
-from lipt.training.networks import on_device, train_flops_per_image
+from lipt.training.networks import on_device
 from lipt.training.soup import Soup
 from lipt.training.soup import merge as merge_states
 from lipt.training.tensor_files import State, decode_delta, pack, state_of
@@ -149,7 +150,7 @@ def merged_soup(
         batchnorm=settings.batchnorm,
         fallback=settings.fallback,
     )
-    attempt.flops += judge.images * train_flops_per_image(judge.model, image_shape(judge.validation))[0]
+    attempt.flops += judge.images * flops_per_image(judge.model, image_shape(judge.validation)).forward
     return soup
 
 

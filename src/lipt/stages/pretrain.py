@@ -33,8 +33,8 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         from lipt.runtime.checkpoint import follow, measures
         from lipt.runtime.network import jigsaw_augment, new_model, read_weights
         from lipt.stages.dispatch import shard_images
+        from lipt.training.flops import flops_per_image
         from lipt.training.loop import Recipe, Trainer, train
-        from lipt.training.networks import train_flops_per_image
         from lipt.training.tensor_files import encode_delta, state_of
 
         settings = ctx.config.pretrain
@@ -55,7 +55,7 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         follow(attempt, trainer)  # show progress
         train(trainer, lambda _trainer: (images, None), after_epoch=measures(attempt, trainer))
         density = prune_model(ctx, model, images, seed)
-        attempt.flops += trainer.progress.images * train_flops_per_image(model, image_shape(images))[1]
+        attempt.flops += trainer.progress.images * flops_per_image(model, image_shape(images)).training
         attempt.put(DELTA, encode_delta(state_of(model), base), kind="model")
         progress = trainer.progress
         return {"density": density, "steps": progress.steps, "images": progress.images, "losses": progress.loss}

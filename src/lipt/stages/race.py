@@ -16,8 +16,9 @@ from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
 from lipt.runtime.processes.parent import run_together
 from lipt.stages.train import fit, inputs_of
+from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies
-from lipt.training.networks import on_device, train_flops_per_image
+from lipt.training.networks import on_device
 from lipt.training.tensor_files import unpack
 
 
@@ -70,5 +71,5 @@ def _accuracy(ctx: Context, attempt: Attempt, dataset: Artifact) -> float:
     state = unpack(attempt.store.read(key, kind="model"), origin=key)
     model = on_device(new_model(ctx, len(data.manifest.classes), 0, state), ctx.device)
     images = images_of(ctx, data, "train", validation)
-    attempt.flops += len(images) * train_flops_per_image(model, image_shape(images))[0]
+    attempt.flops += len(images) * flops_per_image(model, image_shape(images)).forward
     return accuracies([model], images, device=ctx.device, precision=ctx.precision)[0]

@@ -17,8 +17,9 @@ from lipt.selection import Candidates, Outputs, StoredOutputs, Trajectory
 from lipt.selection.compressed import TopLogits
 from lipt.stages.initialise import trajectories_of
 from lipt.stages.pretrain import DELTA
+from lipt.training.flops import flops_per_image
 from lipt.training.forward import outputs_of
-from lipt.training.networks import on_device, train_flops_per_image
+from lipt.training.networks import on_device
 from lipt.training.tensor_files import State, decode_delta, pack, unpack
 
 LABELS = "labels.safetensors"
@@ -94,7 +95,7 @@ def score(
                 dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[ctx.config.score.stored_precision],
                 advance=attempt.shows("images" if len(models) == 1 else f"images, model {number + 1} of {len(models)}"),
             )
-            attempt.flops += len(images) * train_flops_per_image(model, image_shape(images))[0]
+            attempt.flops += len(images) * flops_per_image(model, image_shape(images)).forward
             attempt.put(_outputs(number), pack(outputs.tensors()), kind="other")
             if isinstance(outputs.logits_NC, TopLogits):
                 tops.append(outputs.logits_NC)

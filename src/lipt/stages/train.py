@@ -24,10 +24,10 @@ from lipt.stages.initialise import trajectories_of
 from lipt.stages.select import StoredSubset, apply, read_subset
 from lipt.training.distributed import Ranks
 from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
+from lipt.training.flops import flops_per_image
 from lipt.training.forward import outputs_of
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.loop import train as run_training
-from lipt.training.networks import train_flops_per_image
 from lipt.training.raptr import recalibrate, saved_flops
 from lipt.training.tensor_files import pack, state_of, unpack
 
@@ -113,7 +113,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         run_training(trainer, feed, draws=draws, after_epoch=after_epoch)
     progress, summary = trainer.progress, Summary()
     if processes.ranks.rank == 0:
-        forward, both = train_flops_per_image(model, image_shape(feed.images))
+        forward, both = flops_per_image(model, image_shape(feed.images))
         flops = whole = progress.images * both + feed.scored * forward
         if settings.reselect_every:
             summary["reselection_flops"] = feed.scored * forward

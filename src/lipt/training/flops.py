@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
@@ -40,3 +40,25 @@ def _convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *others: Any) -
     _bias, _stride, _padding, _dilation, transposed, _output_padding, _groups, wanted = others
     forward = conv_flop_count(list(x.shape), list(weight.shape), list(dy.shape), transposed)
     return int(forward * sum(wanted[:2]))
+
+
+class ImageFlops(NamedTuple):
+    """FLOPs of one image."""
+
+    forward: int
+    training: int
+    """Forward and backward."""
+
+
+def flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> ImageFlops:
+    """FLOPs of one image of this shape (3, H, W), as torch counts them."""
+    was_training = model.training
+    model.eval()  # BatchNorm cannot train on one image
+    x = torch.zeros(1, *shape, device=next(model.parameters()).device)
+    with CountFlops() as forward:
+        loss = model(x).sum()
+    with CountFlops() as backward:
+        loss.backward()
+    model.zero_grad(set_to_none=True)
+    model.train(was_training)
+    return ImageFlops(forward.total, forward.total + backward.total)

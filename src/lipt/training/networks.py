@@ -18,7 +18,6 @@ from torch.overrides import TorchFunctionMode
 
 from lipt.errors import UsageError, did_you_mean
 from lipt.rng import global_seed
-from lipt.training.flops import CountFlops
 from lipt.training.onednn import guard_convolutions
 from lipt.training.user_model import build_user_model
 from lipt.training.vision_transformer import VisionTransformer
@@ -249,20 +248,6 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
         if tensor.dim() == 4:  # `model.to` would try it with five dimensions, too, which have no such format
             tensor.data = tensor.data.to(memory_format=torch.channels_last)
     return model
-
-
-def train_flops_per_image(model: nn.Module, shape: tuple[int, int, int]) -> tuple[int, int]:
-    """(forward, forward + backward) FLOPs of one image, as torch counts them (1 multiply-add = 2 FLOPs)."""
-    was_training = model.training
-    model.eval()  # BatchNorm cannot train on one image
-    x = torch.zeros(1, *shape, device=next(model.parameters()).device)
-    with CountFlops() as forward:
-        loss = model(x).sum()
-    with CountFlops() as backward:
-        loss.backward()
-    model.zero_grad(set_to_none=True)
-    model.train(was_training)
-    return forward.total, forward.total + backward.total
 
 
 def _classifier(model: nn.Module, name: str, wanted: str | None) -> tuple[str, nn.Linear]:

@@ -19,7 +19,7 @@ from lipt.forecast.stages import work_of
 from lipt.forecast.work import Work
 from lipt.runtime.context import Context
 from lipt.runtime.network import new_model
-from lipt.training.networks import train_flops_per_image
+from lipt.training.flops import flops_per_image
 from tests.tiny import tiny_context
 
 CROPS = {"crop": "resized", "image_size": 8}
@@ -215,7 +215,7 @@ def test_the_ledger_of_a_merge_contains_every_forward_pass(ran: Context, changes
     handle = nn.modules.module.register_module_forward_hook(count)
     merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
     handle.remove()
-    forward = train_flops_per_image(new_model(ctx, 10, 0), (3, 8, 8))[0]
+    forward = flops_per_image(new_model(ctx, 10, 0), (3, 8, 8)).forward
     assert ctx.workspace.cost(merged).flops / forward == sum(forwarded) - 1  # one image to count its FLOPs
 
 

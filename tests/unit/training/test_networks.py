@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lipt.errors import UsageError
 from lipt.selection.dataset import logits_and_features
-from lipt.training.networks import build_model, on_device, train_flops_per_image
+from lipt.training.flops import flops_per_image
+from lipt.training.networks import build_model, on_device
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_parameter_counts_of_the_literature(name: str, classes: int, parameters:
 
 
 def test_resnet18_flops() -> None:
-    forward, both = train_flops_per_image(build_model("resnet18", num_classes=10, seed=0), (3, 32, 32))
+    forward, both = flops_per_image(build_model("resnet18", num_classes=10, seed=0), (3, 32, 32))
     assert forward == pytest.approx(2 * 0.5554e9, rel=0.01)  # 0.56 GMAC (Kuangliu's CIFAR ResNet-18)
     assert both == pytest.approx(3 * forward, rel=0.01)
 
@@ -52,7 +53,7 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
     with FlopCounterMode(display=False) as backward:
         loss.backward()
     expected = forward.get_total_flops(), forward.get_total_flops() + backward.get_total_flops()
-    assert train_flops_per_image(model, (3, 32, 32)) == expected
+    assert flops_per_image(model, (3, 32, 32)) == expected
     assert expected[1] > expected[0] > 0
 
 
@@ -63,7 +64,7 @@ def test_flops_of_convolutions(kind: type[nn.Conv2d | nn.ConvTranspose2d], group
     model = nn.Sequential(kind(3, 8, 1), kind(8, 16, 3, stride=2, groups=groups))
     first, second = 2 * 3 * 8 * 81, 2 * 9 * 8 * 16 // groups * (16 if kind is nn.Conv2d else 81)
     # The images need no gradient.
-    assert train_flops_per_image(model, (3, 9, 9)) == (first + second, 2 * first + 3 * second)
+    assert flops_per_image(model, (3, 9, 9)) == (first + second, 2 * first + 3 * second)
 
 
 def test_channels_last_leaves_tensors_that_have_no_such_format() -> None:

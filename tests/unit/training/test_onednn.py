@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lipt.training.networks import build_model, on_device, train_flops_per_image
+from lipt.training.flops import flops_per_image
+from lipt.training.networks import build_model, on_device
 from lipt.training.onednn import guard_convolutions
 from tests.programs import run_python
 
@@ -141,8 +142,8 @@ def test_no_network_on_the_cpu_keeps_a_strided_1x1_convolution(name: str) -> Non
 
 def test_flops_stay() -> None:
     plain = build_model("resnet18", num_classes=4, seed=0, width=8)
-    before = train_flops_per_image(plain, (3, 32, 32))
-    assert train_flops_per_image(on_device(plain, CPU), (3, 32, 32)) == before
+    before = flops_per_image(plain, (3, 32, 32))
+    assert flops_per_image(on_device(plain, CPU), (3, 32, 32)) == before
 
 
 def test_the_heap_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:

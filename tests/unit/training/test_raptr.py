@@ -17,10 +17,10 @@ from lipt.data.images import ResidentImages
 from lipt.errors import UsageError
 from lipt.flow.model_checks import check_model
 from lipt.rng import generator
-from lipt.training.flops import CountFlops
+from lipt.training.flops import CountFlops, flops_per_image
 from lipt.training.forward import recalibrate_batchnorm
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, train
-from lipt.training.networks import build_model, train_flops_per_image
+from lipt.training.networks import build_model
 from lipt.training.raptr import (
     RaptrSchedule,
     Subnetworks,
@@ -74,7 +74,7 @@ def test_the_blocks_that_can_be_skipped(
     """Blocks whose shortcut is the identity, their share of the FLOPs, and what a mean p of .75 saves."""
     model = build_model(name, num_classes=10, seed=0, width={"wrn28_10": 80}.get(name))
     flops = block_flops(model, skippable_blocks(model), (3, side, side))
-    whole = train_flops_per_image(model, (3, side, side))[1]
+    whole = flops_per_image(model, (3, side, side)).training
     assert len(flops) == count
     assert sum(flops.values()) / whole == pytest.approx(share, abs=0.01)
     for fixed, expected in ((1, saved), (0, saved_unfixed)):
@@ -170,7 +170,7 @@ def test_flops_are_those_of_the_executed_blocks(name: str, steps: int | None) ->
     with CountFlops() as counted:
         train(trainer, lambda _trainer: (images, None))
     progress, shape = trainer.progress, (3, 8, 8)
-    whole = progress.images * train_flops_per_image(trainer.model, shape)[1]
+    whole = progress.images * flops_per_image(trainer.model, shape).training
     assert whole - saved_flops(trainer.model, progress.skipped, shape) == counted.total < 0.95 * whole
     expected = RAPTR.skipped_images(trainer.subnetworks.blocks, 1, 6, batch_sizes(70, 20), steps)
     assert progress.skipped == {block: count for block, count in expected.items() if count}
