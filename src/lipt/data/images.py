@@ -45,6 +45,10 @@ class ImageSet(Protocol):
 
     def __len__(self) -> int: ...
 
+    def subset(self, rows_K: Tensor) -> ImageSet:
+        """The images of these rows, in this order."""
+        ...
+
     def epoch_order(self, rows_K: Tensor, seed: int) -> Tensor:
         """The rows in an order that is cheap to read and random enough for SGD."""
         ...

@@ -13,12 +13,12 @@ def merge_view(outcome: Outcome) -> doc.MergeTable | None:
         return None
     summary, dispatched = outcome.merged.summary, outcome.config.dispatch.jigsaws
     soups = {int(soup.settings["index"]): soup.summary for soup in outcome.groups}
-    groups = [_ingredient(attempt, note=_result(soups[attempt["index"]])) for attempt in summary["steps"] if soups]
+    groups = [_ingredient(step, note=_result(soups[step["index"]])) for step in summary["steps"] if soups]
     histories: dict[int | None, Any] = {row.index: soups[row.index]["steps"] for row in groups}
     steps = [
-        _ingredient(attempt, group=group, density=summary["densities"][str(attempt["index"])])
+        _ingredient(step, group=group, density=summary["densities"][str(step["index"])])
         for group, history in (histories or {None: summary["steps"]}).items()
-        for attempt in history
+        for step in history
     ]
     steps += [
         doc.JigsawRow(index=index, missing=True, note=outcome.failures.get(index, "did not arrive"))
@@ -38,16 +38,16 @@ def merge_view(outcome: Outcome) -> doc.MergeTable | None:
     )
 
 
-def _ingredient(attempt: dict[str, Any], **more: Any) -> doc.JigsawRow:
+def _ingredient(step: dict[str, Any], **more: Any) -> doc.JigsawRow:
     """The row of one jigsaw, or of one group's soup, from a step of the merge's summary."""
     return doc.JigsawRow(
-        validation_after=attempt["accuracy_after"],
+        validation_after=step["accuracy_after"],
         **more,
-        **{name: attempt[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},
+        **{name: step[name] for name in ("index", "accuracy", "alpha", "kept", "batchnorm")},
     )
 
 
 def _result(group: dict[str, Any]) -> str:
     """The result of a group, as a note."""
-    kept = sum(attempt["kept"] for attempt in group["steps"])
+    kept = sum(step["kept"] for step in group["steps"])
     return f"{kept} of {len(group['steps'])} jigsaws kept, result: {group['chosen']}"

@@ -225,5 +225,5 @@ def summary_of(soup: Soup, of: str) -> dict[str, Any]:
         "best_single_accuracy": soup.best_single_accuracy,
         "best_single": soup.best_single,
         "uniform_accuracy": soup.uniform_accuracy,
-        "steps": [asdict(attempt) for attempt in soup.steps],
+        "steps": [asdict(step) for step in soup.steps],
     }

@@ -5,7 +5,6 @@ Successive halving (Jamieson & Talwalkar, AISTATS 2016) over selections instead 
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from lipt.config import override
 from lipt.data.images import image_shape
@@ -14,8 +13,9 @@ from lipt.runtime.algorithm import contestants
 from lipt.runtime.budgets import smallest_batch, steps_of
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
+from lipt.runtime.processes.child import Summary
 from lipt.runtime.processes.parent import run_together
-from lipt.stages.train import fit, inputs_of
+from lipt.stages.train import fit, inputs_of, present, train_settings
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies
 from lipt.training.networks import on_device
@@ -44,23 +44,20 @@ def race(
     assert settings is not None
     number, contestant = divmod(index, len(field))
     share, name = settings.rounds[number], field[contestant].select.algorithm
+    inputs = inputs_of(dataset, subset, start, recorded)
 
-    def body(attempt: Attempt) -> dict[str, Any]:
+    def body(attempt: Attempt) -> Summary:
         data = open_dataset(attempt, dataset)
         _, candidates = split_positions(ctx, data)
         sizes = ctx.config.train, len(candidates), int(subset.summary["count"])
         whole = steps_of(*sizes)
         length = {"steps": max(1, round(share * whole)), "reselect_every": 0}
         short = replace(ctx, config=override(ctx.config, {"train": length}))
-        inputs = inputs_of(dataset, subset, start, recorded)
         trained = run_together(short, attempt, fit, inputs, batch_size=smallest_batch(*sizes))
         return {"accuracy": _accuracy(ctx, attempt, dataset), "steps": trained["steps"], "images": trained["images"]}
 
-    chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, share=share) | {
-        "train": ctx.config.train.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"})
-    }
-    given, label = [dataset, subset, *([start] if start else []), *recorded], f"race {name}, {share:.0%}"
-    return Stage(ctx=ctx, name="race", settings=chosen, inputs=given, body=body, label=label)
+    chosen, label = train_settings(ctx, share=share), f"race {name}, {share:.0%}"
+    return Stage(ctx=ctx, name="race", settings=chosen, inputs=present(inputs), body=body, label=label)
 
 
 def _accuracy(ctx: Context, attempt: Attempt, dataset: Artifact) -> float:

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 
 from lipt.data.images import image_shape
-from lipt.data.shards import split
 from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.algorithm import scoring_needs
-from lipt.runtime.dataset import images_of, open_dataset, split_positions
+from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions
 from lipt.runtime.network import new_model, read_weights
 from lipt.selection import Candidates, Outputs, StoredOutputs, Trajectory
 from lipt.selection.compressed import TopLogits
@@ -38,12 +37,10 @@ def blocks(ctx: Context, dataset: Artifact) -> list[Block]:
     """All blocks to score. Only `score.block_images` sets their size: results do not depend on the number of pods."""
     if not dataset.summary:  # a dry run on data that were never ingested
         return [Block(of="candidates", start=0, stop=0)]
-    validation, candidates = split(
-        int(dataset.summary["train"]), ctx.config.data.validation_fraction, seed=ctx.seed("split")
-    )
-    sets: dict[Literal["candidates", "validation"], int] = {"candidates": len(candidates)}
+    candidates = count_candidates(ctx, dataset)
+    sets: dict[Literal["candidates", "validation"], int] = {"candidates": candidates}
     if scoring_needs(ctx.config).validation:
-        sets["validation"] = len(validation)
+        sets["validation"] = int(dataset.summary["train"]) - candidates
     size = ctx.config.score.block_images
     return [
         Block(of=of, start=start, stop=min(start + size, count))

@@ -1,13 +1,13 @@
 """Train: the main training on the subset."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lipt.data.images import ImageSet, ResidentImages, StreamedImages, image_shape
+from lipt.data.images import ImageSet, image_shape
 from lipt.data.shards import Positions
 from lipt.errors import RunError
 from lipt.rng import derive
@@ -49,25 +49,35 @@ def train(
         recorded: the models whose trajectories give the first losses (`train.first_losses`).
     """
     settings = ctx.config.train
+    inputs = inputs_of(dataset, subset, start, recorded)
 
-    def body(attempt: Attempt) -> dict[str, Any]:
+    def body(attempt: Attempt) -> Summary:
         smallest = smallest_batch(settings, count_candidates(ctx, dataset), int(subset.summary["count"]))
-        inputs = inputs_of(dataset, subset, start, recorded)
         return run_together(ctx, attempt, fit, inputs, batch_size=smallest)
 
-    chosen = ctx.settings("model", view=ctx.view(), precision=ctx.config.precision) | {
-        "train": settings.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"}),
-        "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None,
+    chosen = train_settings(ctx) | {
+        "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None
     }
-    given = [dataset, subset, *([start] if start else []), *recorded]
     label = f"train {subset.settings['select']['algorithm']}"
-    return Stage(ctx=ctx, name="train", settings=chosen, inputs=given, body=body, label=label)
+    return Stage(ctx=ctx, name="train", settings=chosen, inputs=present(inputs), body=body, label=label)
+
+
+def train_settings(ctx: Context, **more: Any) -> dict[str, Any]:
+    """The settings that determine a training on a subset; `more` joins them."""
+    # These three decide what else is trained, what a lost machine costs, and where the training runs.
+    train = ctx.config.train.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"})
+    return ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, train=train, **more)
 
 
 def inputs_of(dataset: Artifact, subset: Artifact, start: Artifact | None, recorded: Sequence[Artifact]) -> Inputs:
     """The inputs of `fit`: those of `train`."""
     inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
     return inputs | {f"{_RECORDED}{number}": model for number, model in enumerate(recorded)}
+
+
+def present(inputs: Inputs) -> list[Artifact]:
+    """The inputs that were given."""
+    return [found for found in inputs.values() if found is not None]
 
 
 def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup) -> Summary:
@@ -97,7 +107,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     )
     trainer = Trainer(model, recipe, seed=seed, device=ctx.device, ranks=processes.ranks)
 
-    def images(positions: Positions) -> ResidentImages | StreamedImages:
+    def images(positions: Positions) -> ImageSet:
         return training_images(ctx, data, positions, processes)
 
     if settings.reselect_every:
@@ -132,7 +142,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     }
 
 
-def _recalibrate(ctx: Context, model: nn.Module, images: ResidentImages | StreamedImages, *, seed: int) -> int:
+def _recalibrate(ctx: Context, model: nn.Module, images: ImageSet, *, seed: int) -> int:
     return recalibrate(
         model, images, augment=standard_augment(ctx), seed=seed, device=ctx.device, precision=ctx.precision
     )
@@ -175,10 +185,10 @@ class _Fixed:
         self.ctx = ctx
         self.scored = 0
         """Images that were forwarded besides training."""
-        self.images: ResidentImages | StreamedImages
+        self.images: ImageSet
         self.weights_N: Tensor | None = None
 
-    def start(self, subset: StoredSubset, load: Any) -> None:
+    def start(self, subset: StoredSubset, load: Callable[[], ImageSet]) -> None:
         self.images = load()
         self.weights_N = subset.weights_K if self.ctx.config.train.use_weights else None
 
@@ -202,9 +212,9 @@ class _Reselecting(_Fixed):
         self,
         ctx: Context,
         ranks: Ranks,
-        candidates: ResidentImages | StreamedImages,
-        validation: ResidentImages | StreamedImages,
-        positions: Any,
+        candidates: ImageSet,
+        validation: ImageSet,
+        positions: Positions,
     ) -> None:
         super().__init__(ctx)
         self.ranks, self.candidates, self.validation, self.positions = ranks, candidates, validation, positions
@@ -215,7 +225,7 @@ class _Reselecting(_Fixed):
         if not self.needs.outputs and self.needs.trajectory:
             raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
 
-    def start(self, subset: StoredSubset, load: Any) -> None:
+    def start(self, subset: StoredSubset, load: Callable[[], ImageSet]) -> None:
         self._use(rows_of(self.positions, subset.positions_K), subset.weights_K)
 
     def __call__(self, trainer: Trainer) -> tuple[ImageSet, Tensor | None]:
@@ -253,7 +263,7 @@ class _Reselecting(_Fixed):
         rows_K, order = selection.indices_K.sort()
         return pack({"rows": rows_K, "weights": selection.weights_K[order], "scored": torch.tensor(count)})
 
-    def _score(self, model: nn.Module, images: ResidentImages | StreamedImages) -> Candidates:
+    def _score(self, model: nn.Module, images: ImageSet) -> Candidates:
         outputs = outputs_of(model, images, device=self.ctx.device, precision=self.ctx.precision)
         return Candidates(labels_N=images.labels_N, num_classes=outputs.logits_NC.shape[1], outputs=[outputs])
 

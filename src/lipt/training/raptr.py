@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lipt.data.augmentation import Augment
-from lipt.data.images import ResidentImages, StreamedImages
+from lipt.data.images import ImageSet
 from lipt.errors import UsageError
 from lipt.rng import uniform
 from lipt.training.distributed import alone
@@ -223,7 +223,7 @@ _RECALIBRATED, _BATCH = 2048, 128
 
 def recalibrate(
     model: nn.Module,
-    images: ResidentImages | StreamedImages,
+    images: ImageSet,
     *,
     augment: Augment,
     seed: int,
