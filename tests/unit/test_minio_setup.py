@@ -111,7 +111,17 @@ def test_a_password_the_server_refuses(own_minio: MinioProcess) -> None:
         prepare(own_minio.server.url, root=root_of(own_minio), user=Login("lipt", "short"), bucket="lipt")
 
 
-@pytest.mark.parametrize("endpoint", ["minio:9000", "http://me:secret@minio:9000", "http://minio:9000/path", "ftp://x"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "minio:9000",
+        "http://me:secret@minio:9000",
+        "http://minio:9000/path",
+        "ftp://x",
+        "http://minio:port",
+        "http://:9000",
+    ],
+)
 def test_no_address(endpoint: str) -> None:
     with pytest.raises(UsageError, match="LIPT_S3_ENDPOINT is not the address") as caught:
         prepare(endpoint, root=USER, user=USER, bucket="lipt")

@@ -16,7 +16,7 @@ from secrets import token_urlsafe
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from minio import Minio, MinioAdmin
+from minio import MinioAdmin
 from minio.credentials.providers import StaticProvider
 from minio.error import InvalidResponseError, MinioAdminException, MinioException, S3Error, ServerError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
@@ -24,6 +24,7 @@ from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from lipt.adapters.cluster.api import Cluster, MissingError, Objects
+from lipt.adapters.store.s3 import client_of, is_busy
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 T = TypeVar("T")
@@ -96,13 +97,11 @@ def prepare(endpoint: str, *, root: Login, user: Login, bucket: str, wait_s: flo
         UsageError: a malformed endpoint, or the server was started with other root credentials.
         TransientError: the server did not start within `wait_s` seconds.
     """
-    url = urlsplit(endpoint)
-    if url.scheme not in ("http", "https") or not url.netloc or "@" in url.netloc or url.path.strip("/"):
-        raise UsageError("LIPT_S3_ENDPOINT is not the address of a store", "set it to http://host:port or https://host")
     pool = PoolManager(timeout=Timeout(connect=5.0, read=30.0), retries=False)
-    provider, secure = StaticProvider(root.user, root.password), url.scheme == "https"
-    client = Minio(endpoint=url.netloc, credentials=provider, secure=secure, region="us-east-1", http_client=pool)
-    admin = MinioAdmin(endpoint=url.netloc, credentials=provider, secure=secure, http_client=pool)
+    provider = StaticProvider(root.user, root.password)
+    client = client_of(endpoint, provider, region="us-east-1", pool=pool)
+    url = urlsplit(endpoint)
+    admin = MinioAdmin(endpoint=url.netloc, credentials=provider, secure=url.scheme == "https", http_client=pool)
     policy = f"{bucket}-only"
 
     def make_bucket() -> None:
@@ -135,7 +134,7 @@ def _explained(endpoint: str, step: Callable[[], T]) -> T:
         raise _not_up(endpoint, type(error).__name__) from error
     except (MinioException, MinioAdminException) as error:
         status, code = _status(error), _code(error)
-        if status >= 500 or status == 429:
+        if is_busy(status):
             raise _not_up(endpoint, code) from error
         if code in _REFUSED:
             remedy = "it was started with other credentials: kubectl -n lipt-store rollout restart deployment/minio"

@@ -12,7 +12,7 @@ Kind = Literal["data", "model", "other"]
 
 Operation = Literal["read", "write", "size", "list", "delete"]
 
-Keys = list[str]
+Keys = list[str]  # a name, because inside `Store` its method `list` hides the type
 
 TEMPORARY = ".lipt-tmp-"
 """Unfinished files have names with this prefix. It is never a key and never listed."""

@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
 from minio import Minio
+from minio.credentials.providers import StaticProvider
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 from minio.helpers import check_bucket_name
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
@@ -190,7 +191,7 @@ class S3Store(Store):
         status = error.status_code if isinstance(error, ServerError) else 0
         if isinstance(error, InvalidResponseError):  # for example the HTML page of a proxy
             status = error._code  # no public name
-        if _is_busy(status):
+        if is_busy(status):
             return self._transient(where, f"HTTP {status}")
         return UsageError(
             f"{where}: {self._connection.endpoint} does not answer like an S3 store (HTTP {status})",
@@ -215,7 +216,7 @@ class S3Store(Store):
             )
         if code in _FULL:
             return StoreError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
-        if code in _BUSY or _is_busy(error.response.status):
+        if code in _BUSY or is_busy(error.response.status):
             return self._transient(where, code)
         return StoreError(f"{where}: the store answers {code}: {error.message}", "see the store's log for this request")
 
@@ -229,7 +230,7 @@ class S3Store(Store):
         )
 
 
-def _is_busy(status: int) -> bool:
+def is_busy(status: int) -> bool:
     """Whether a later request may succeed."""
     return status >= 500 or status == 429
 
@@ -245,24 +246,26 @@ def _connect() -> _Connection:
     region = _variable("AWS_REGION") or "us-east-1"
     if not region.replace("-", "").isalnum():
         raise UsageError(f"AWS_REGION={region} is not a region", "set it to one, such as us-east-1")
+    credentials = StaticProvider(access_key, secret_key, _variable("AWS_SESSION_TOKEN") or None)
+    return _Connection(client_of(endpoint, credentials, region=region, pool=pool), endpoint, retry_s)
+
+
+def client_of(endpoint: str, credentials: StaticProvider, *, region: str, pool: PoolManager) -> Minio:
+    """The client of the store at LIPT_S3_ENDPOINT, `http://host:port` or `https://host`.
+
+    Raises:
+        UsageError: the address is malformed.
+    """
     try:
         url = urlsplit(endpoint)
         if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/") or "@" in url.netloc:
             raise ValueError
-        client = Minio(
-            endpoint=url.netloc,
-            access_key=access_key,
-            secret_key=secret_key,
-            session_token=_variable("AWS_SESSION_TOKEN") or None,
-            secure=url.scheme == "https",
-            region=region,
-            http_client=pool,
-        )
+        secure = url.scheme == "https"
+        return Minio(endpoint=url.netloc, credentials=credentials, secure=secure, region=region, http_client=pool)
     except ValueError:
         # The message omits the value: addresses may contain passwords.
         remedy = "set it to http://host:port or https://host, without path, user or password"
         raise UsageError("LIPT_S3_ENDPOINT is not the address of a store", remedy) from None
-    return _Connection(client, endpoint, retry_s)
 
 
 def _required(name: str, meaning: str) -> str:
