@@ -19,7 +19,7 @@ from lipt.runtime.attempt import Attempt
 from lipt.training.distributed import Ranks
 from lipt.training.dynamics import Dynamics
 from lipt.training.loop import Trainer, TrainingProgress
-from lipt.training.tensor_files import pack, unpack
+from lipt.training.tensor_files import below, pack, unpack
 
 
 @contextmanager
@@ -142,6 +142,6 @@ def _restore(
         raise IntegrityError(
             f"{origin} is damaged: {error}", "delete it; the stage starts from its beginning"
         ) from None
-    restore_extra({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("extra/")})
+    restore_extra(below("extra", tensors))
     if trainer.ranks.rank == 0:  # the sum over all processes, so it must count once
         attempt.earlier = Cost(**document["cost"])

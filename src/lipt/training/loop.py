@@ -30,7 +30,7 @@ from lipt.training.networks import on_device, same_each_step
 from lipt.training.optimizer import SGD
 from lipt.training.precision import Precision, autocast
 from lipt.training.raptr import RaptrSchedule, Subnetworks
-from lipt.training.tensor_files import State, state_of
+from lipt.training.tensor_files import State, below, state_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,12 +222,11 @@ class Trainer:
 
     def restore(self, tensors: State, progress: TrainingProgress) -> None:
         """Continue from a checkpoint of the same model and recipe."""
-        self.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")})
-        momentum = {int(name[9:]): tensor for name, tensor in tensors.items() if name.startswith("momentum/")}
+        self.model.load_state_dict(below("model", tensors))
         # In memory like its parameter, channels last: the update that a GPU replays refuses anything else.
         self.optimizer.momentum_buffers = {
-            index: torch.empty_like(self.optimizer.parameters[index]).copy_(buffer)
-            for index, buffer in momentum.items()
+            int(index): torch.empty_like(self.optimizer.parameters[int(index)]).copy_(buffer)
+            for index, buffer in below("momentum", tensors).items()
         }
         self.progress = progress
 

@@ -31,6 +31,11 @@ def pack(tensors: State) -> bytes:
     return save({name: tensor.contiguous() for name, tensor in tensors.items()})
 
 
+def below(prefix: str, tensors: State) -> State:
+    """The tensors whose names begin with `prefix/`, named without it."""
+    return {name.removeprefix(f"{prefix}/"): found for name, found in tensors.items() if name.startswith(f"{prefix}/")}
+
+
 def unpack(data: bytes, *, origin: str) -> State:
     """Tensors from safetensors bytes.
 
