@@ -103,7 +103,7 @@ def _hint(error: click.ClickException) -> str:
     empty if it was none.
     """
     if isinstance(error, click.NoSuchOption):
-        from lipt.cli.candidates import setting_values
+        from lipt.cli.suggestions import setting_values
 
         leaf = error.option_name.lstrip("-").replace("-", "_")
         found = [name for name in setting_values() if name.rpartition(".")[2] == leaf or name == leaf]

@@ -25,7 +25,7 @@ from lipt.adapters.cluster.runs import (
     waiting_reasons,
 )
 from lipt.cli.options import config_options, output_option, print_json
-from lipt.cli.submission import check_submittable, engine_options, no_node, no_queue, pipeline_parameters
+from lipt.cli.submission import check_submittable, engine_options, no_node, pipeline_parameters, warn
 from lipt.config import load_config
 from lipt.errors import RunError, UsageError
 
@@ -56,10 +56,7 @@ def submit(
     chosen = engine_client(engine, cluster, namespace)
     known = chosen.parameters()
     parameters = pipeline_parameters(config, known, pairs)
-    if nowhere := no_node(cluster, engine, namespace, known | parameters):
-        click.echo(f"the run will wait: {nowhere}", err=True)
-    if queueless := no_queue(cluster, engine, namespace, known | parameters):
-        click.echo(f"not as asked: {queueless}", err=True)
+    warn(cluster, engine, namespace, known | parameters)
     if dry_run:
         if output == "json":
             print_json(parameters)

@@ -19,7 +19,7 @@ from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.preflight import UnknownError
 from lipt.adapters.store import open_store
 from lipt.cli.options import config_options, output_option, parse_pairs, print_json
-from lipt.cli.submission import check_submittable
+from lipt.cli.submission import check_submittable, engine_options
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
 
@@ -33,11 +33,7 @@ CheckResult = tuple[bool | None, str]
 
 @click.command()
 @config_options
-@click.option("--engine", type=click.Choice(list(DEFAULT_NAMESPACE)), help="Check a cluster instead of this machine.")
-@click.option("-n", "--namespace", help="Default: lipt for argo, kubeflow for kubeflow.")
-@click.option(
-    "-p", "pairs", multiple=True, metavar="NAME=VALUE", help="As in `lipt submit -p`: image=…, gpus=1, tolerations=…"
-)
+@engine_options("Check a cluster instead of this machine.")
 @output_option
 def doctor(
     config_path: str,

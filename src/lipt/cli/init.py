@@ -11,12 +11,12 @@ def _examples() -> dict[str, Path]:
     return {path.stem.partition("-")[2]: path for path in sorted(packaged("examples").glob("[0-9]*"))}
 
 
-def _candidates(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+def _suggestions(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
     return [name for name in _examples() if name.startswith(begun)]
 
 
 @click.command()
-@click.argument("example", required=False, shell_complete=_candidates)
+@click.argument("example", required=False, shell_complete=_suggestions)
 def init(example: str | None) -> None:
     """Write an example into the current folder. Without EXAMPLE, list them."""
     examples = _examples()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lipt.cli.candidates import settings
+from lipt.cli.suggestions import settings
 from lipt.cli.verbose import is_quiet
 from lipt.errors import UsageError, did_you_mean
 

@@ -15,7 +15,7 @@ _EXPORTS = {
 }
 
 
-def _candidates(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+def _suggestions(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
     return [name for name in _EXPORTS if name.startswith(begun)]
 
 
@@ -25,7 +25,7 @@ def pipeline() -> None:
 
 
 @pipeline.command(short_help="Write a pipeline, or the manifests.")
-@click.argument("name", required=False, shell_complete=_candidates)
+@click.argument("name", required=False, shell_complete=_suggestions)
 def export(name: str | None) -> None:
     """Write a compiled pipeline, or the manifests, into the current folder. Without NAME, list them.
 

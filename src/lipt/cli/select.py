@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lipt.cli.candidates import algorithms
 from lipt.cli.options import Amount, check_target, output_option, parse_pairs, print_json
+from lipt.cli.suggestions import algorithms
 from lipt.errors import UsageError
 
 if TYPE_CHECKING:

@@ -125,6 +125,14 @@ def pipeline_parameters(config: Config, known: Mapping[str, Any], pairs: tuple[s
     return parameters | {name: str(value) if name == "gpus" else value for name, value in typed.items()}
 
 
+def warn(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any]) -> None:
+    """Say on stderr why pods would wait for a node, and why their queue would not do what was asked."""
+    if nowhere := no_node(cluster, engine, namespace, parameters):
+        click.echo(f"pods will wait: {nowhere}", err=True)
+    if queueless := no_queue(cluster, engine, namespace, parameters):
+        click.echo(f"not as asked: {queueless}", err=True)
+
+
 def no_node(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any]) -> RunError | None:
     """Why no node takes the pods of a run, and the remedy, as `lipt doctor` finds them.
 

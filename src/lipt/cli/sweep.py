@@ -14,7 +14,7 @@ import click
 from lipt.adapters.store import Store
 from lipt.adapters.store.file import FileStore
 from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
-from lipt.cli.submission import Place, check_submittable, no_node, no_queue, pipeline_parameters, place_option
+from lipt.cli.submission import Place, check_submittable, pipeline_parameters, place_option, warn
 from lipt.cli.verbose import is_quiet
 from lipt.config import Config, Sweep, load_sweep
 from lipt.config.sweep import name_of
@@ -143,10 +143,7 @@ def runs_of(found: Sweep, place: Place) -> Iterator[SweepRuns]:
         return pipeline_parameters(config, known, place.pairs)
 
     parameters = known | checked(found.base)
-    if nowhere := no_node(cluster, place.engine, place.namespace, parameters):
-        click.echo(f"the runs will wait: {nowhere}", err=True)
-    if queueless := no_queue(cluster, place.engine, place.namespace, parameters):
-        click.echo(f"not as asked: {queueless}", err=True)
+    warn(cluster, place.engine, place.namespace, parameters)
 
     def opened() -> AbstractContextManager[Store]:
         return open_store_of_runs(cluster, place.namespace, str(parameters["s3"]), found.base.workspace)

@@ -7,13 +7,13 @@ import click
 from lipt.adapters.store.file import FileStore
 from lipt.cli.options import Amount, output_option, print_json
 from lipt.cli.verbose import complain
+from lipt.config import Config
 from lipt.errors import RunError, UsageError
 from lipt.flow.runs import Unused, list_leftovers, list_runs, list_unused, remove, remove_leftovers
 from lipt.report.numbers import format_bytes, format_count, format_percent
 from lipt.runtime.workspace import Workspace
 
-#: Default of the setting `workspace`.
-_DEFAULT = "runs"
+_DEFAULT = Config.model_fields["workspace"].default
 
 
 @click.command()
