@@ -81,10 +81,8 @@ class Race:
         Raises:
             RunError: a training failed.
         """
-        field, labels = (
-            list(range(len(self.subsets))),
-            [label_with_options(c) for c in contestants(self.ctx.config)],
-        )
+        field = list(range(len(self.subsets)))
+        labels = [label_with_options(contestant) for contestant in contestants(self.ctx.config)]
         for number, share in enumerate(self.rounds):
             indices = [number * len(self.subsets) + contestant for contestant in field]
             elsewhere(indices, self.stage)

@@ -61,7 +61,7 @@ class Context:
     def of(
         cls, config: Config, reporter: Reporter | None = None, *, dry_run: bool = False, **on_a_cluster: Any
     ) -> Context:
-        """A configuration on its workspace. Without a reporter it is silent.
+        """A configuration on its workspace. Without a reporter, progress goes to stderr line by line.
 
         Args:
             on_a_cluster: the fields `pods` and `waits`.

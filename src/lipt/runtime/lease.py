@@ -1,9 +1,9 @@
 """A lease on a piece of work in a workspace: while one process does it, others that want the same wait.
 
-Who wants a lease writes a *claim*, an object of its own, and then lists all claims. If there is no other, the lease is
-taken; otherwise the claim is withdrawn, and the process waits until all other claims are gone. Of two processes at
-least one sees the claim of the other, so they never take the lease at the same time. This needs nothing of a store but
-that a listing shows what was written before.
+A process that wants a lease writes a *claim*, an object of its own, and then lists all claims. If there is no other, it
+holds the lease; otherwise it withdraws its claim, and waits until all other claims are gone. Of two processes at least
+one sees the claim of the other, so they never hold the lease at the same time. The store only has to list every object
+that was written before.
 
 A holder writes a *beat* beside its claim every `BEAT_S` seconds. A claim whose beat does not change for `EXPIRE_S`
 seconds is removed: its process is dead. On the same machine this shows at once. A holder that was merely suspended

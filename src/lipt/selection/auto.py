@@ -37,13 +37,14 @@ class LongRule(NamedTuple):
     epochs: int
     """And if the trajectory has this many epochs, or more."""
     steps: int
-    """Of the training in which the gains were measured: 222, 28, 56, 113 and 57 passes."""
+    """Of the training in which the gains were measured."""
     over_dual: str
     """Points over `dual`."""
     gain: str
     """Points over class-balanced random."""
 
 
+#: The fewest passes at which the gains were measured: 222, 28, 56, 113 and 57.
 LONG_RULES = (
     LongRule("dyn_unc", 0.05, (0.04, 0.07), 100, 10, 8000, over_dual="+4.4 ± 1.9", gain="+10.5 ± 2.6"),
     LongRule("dyn_unc", 0.1, (0.07, 0.14), 25, 10, 2000, over_dual="+2.3 ± 0.8", gain="+5.1 ± 1.3"),

@@ -155,15 +155,15 @@ def merged_soup(
 
 
 def confirmation(settings: Merge, validation: int) -> range:
-    """The images of the last comparison, of `validation` images: such that the search did not use.
+    """The images of the last comparison, out of `validation` images: images that the search did not use.
 
-    If fewer are left than the search used, all images: a comparison on so few would be worth less.
+    But all images, if fewer are left than the search used: so few would make a poor comparison.
     """
     search = min(settings.search_images or validation, validation)
     left = validation - search
-    return (
-        range(search, search + min(left, settings.confirmation_images or left)) if left >= search else range(validation)
-    )
+    if left < search:
+        return range(validation)
+    return range(search, search + min(left, settings.confirmation_images or left))
 
 
 class _Judge:
