@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import cache, partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import nn
 
 from lipt.data.augmentation import Augment
 from lipt.data.chunks.images import decoding_threads
-from lipt.data.images import ResidentImages, StreamedImages, stream
+from lipt.data.images import ResidentImages, StreamedImages, image_shape, stream
 from lipt.forecast.run_sizes import RunSizes
 from lipt.forecast.sizes import DataSize, stored_dataset
 from lipt.forecast.time import Setup
@@ -28,13 +28,14 @@ from lipt.training.loop import Recipe, Trainer, batch_sizes
 from lipt.training.soup import interpolate
 from lipt.training.tensor_files import decode_delta, encode_delta, state_of
 
-#: Least seconds of a measurement, after a first batch. Most FLOPs of a batch, by kind of device: batches of large
-#: images are made smaller, because they could take minutes, or more memory than this machine has.
+#: Least seconds of a measurement, after a first batch.
 _LASTS_S = 0.5
 #: Number of images that are decoded for a measurement.
 _DECODED = 256
 #: Seconds of the look whether this machine is busy, and wall-clock per CPU second from which on it is.
 _LOOKS_S, _BUSY = 0.3, 1.25
+#: Most FLOPs of a batch, by kind of device: batches of large images are made smaller, because they could take minutes,
+#: or more memory than this machine has.
 _BATCH_FLOPS = {"cpu": 1e11, "cuda": 2e13}
 #: Batches of an epoch that is measured on a GPU.
 _BATCHES = 16
@@ -60,27 +61,61 @@ _OF_TRAINED = ("race", "train", "evaluate")
 
 
 def _rates(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[str, float], dict[str, Setup]]:
-    config, sizes, setups = ctx.config, RunSizes.of(ctx, data), {}
-    net = sizes.net
-    limit, clock = _BATCH_FLOPS[ctx.device.type], clock_of(ctx.device)
+    speeds = _Speeds(ctx, data, stages)
+    return speeds.measured(), speeds.setups
 
-    def images(batch_size: int, flops: int) -> ResidentImages:
-        count = max(2, min(batch_size, data.candidates, int(limit / flops)))
-        generator = torch.Generator().manual_seed(0)
-        pixels = torch.randint(256, (count, 3, data.side, data.side), dtype=torch.uint8, generator=generator)
-        return ResidentImages(images_NCHW=pixels, labels_N=torch.arange(count) % data.classes)
 
-    # On a GPU an epoch of one batch would measure what Python does before and after it.
-    batches = 1 if ctx.device.type == "cpu" else _BATCHES
+class _Speeds:
+    """Measures the stages that run one network."""
 
-    def trains(
+    def __init__(self, ctx: Context, data: DataSize, stages: Collection[str]) -> None:
+        self.ctx, self.data, self.stages = ctx, data, stages
+        self.sizes = RunSizes.of(ctx, data)
+        self.clock = clock_of(ctx.device)
+        self.setups: dict[str, Setup] = {}
+        """The set-up of each stage that was measured and trains or merges."""
+
+    def measured(self) -> dict[str, float]:
+        """TFLOP/s of each stage that trains or scores."""
+        dispatch, standard = self.ctx.config.dispatch, standard_augment(self.ctx)
+        shard, strong = self.sizes.shard, jigsaw_augment(self.ctx)
+        candidates, at_start = self.data.candidates, self.ctx.config.initialise.batch_size
+        forward: dict[str, Callable[[], float]] = dict.fromkeys(FORWARDING, lambda: self._forward)
+        measures = forward | {
+            "initialise": lambda: self._train("initialise", candidates, at_start, standard),
+            "pretrain": lambda: self._train("pretrain", shard, dispatch.batch_size, strong, self._finish_jigsaw),
+            "race": lambda: self._train_on_subset,
+            "train": lambda: self._train_on_subset,
+            "group": lambda: self._merge("group"),
+            "merge": lambda: self._merge("merge"),
+        }
+        return {stage: measures[stage]() for stage in self.stages if stage in measures}
+
+    @cached_property
+    def _train_on_subset(self) -> float:
+        rate = self._train("train", self.sizes.drawn, self.ctx.config.train.batch_size, standard_augment(self.ctx))
+        if "race" in self.stages:  # the same training, only shorter; it comes first, and pays for the first set-up
+            self.setups["race"] = self.setups["train"]
+            self.setups["train"] = replace(self.setups["train"], first_s=0)
+        return rate
+
+    def _train(
+        self,
         stage: str,
         per_epoch: int,
         batch_size: int,
         augment: Augment,
         finish: Callable[[nn.Module, ResidentImages], object] | None = None,
     ) -> float:
-        batch = images(batch_sizes(per_epoch, batch_size)[0], net.both)
+        """
+        Args:
+            per_epoch: images of an epoch.
+            finish: what a part does after its training, with the network and a batch.
+        """
+        both, clock = self.sizes.net.both, self.clock
+        batch = self._images(batch_sizes(per_epoch, batch_size)[0], both)
+        # On a GPU an epoch of one batch would measure what Python does before and after it.
+        batches = 1 if self.ctx.device.type == "cpu" else _BATCHES
         epoch = batch.subset(torch.arange(len(batch)).repeat(batches))
         recipe = Recipe(
             epochs=10**6,
@@ -88,12 +123,12 @@ def _rates(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[
             lr=1e-6,
             schedule="constant",
             augment=augment,
-            precision=ctx.precision,
+            precision=self.ctx.precision,
         )
 
         def prepared() -> Trainer:
-            trainer = Trainer(new_model(ctx, data.classes, 0), recipe, seed=0, device=ctx.device)
-            flops_per_image(trainer.model, (3, data.side, data.side))
+            trainer = Trainer(self._network(), recipe, seed=0, device=self.ctx.device)
+            flops_per_image(trainer.model, image_shape(batch))
             return trainer
 
         def part(*, trained: bool) -> None:
@@ -106,63 +141,56 @@ def _rates(ctx: Context, data: DataSize, stages: Collection[str]) -> tuple[dict[
         first_s = _seconds(lambda: part(trained=True), clock)
         part_s = _seconds(lambda: part(trained=False), clock)
         trainer = prepared()
-        rate = _rate(lambda: trainer.run_epoch(epoch), net.both * len(epoch), clock)
-        setups[stage] = setup_of(first_s, part_s, 1e-12 * net.both * len(epoch) / rate)
+        rate = _rate(lambda: trainer.run_epoch(epoch), both * len(epoch), clock)
+        self.setups[stage] = setup_of(first_s, part_s, 1e-12 * both * len(epoch) / rate)
         return rate
 
-    def finish_jigsaw(model: nn.Module, batch: ResidentImages) -> None:
-        prune_model(ctx, model, batch, 0)
-        encode_delta(state_of(model), state_of(new_model(ctx, data.classes, 1)))
+    def _finish_jigsaw(self, model: nn.Module, batch: ResidentImages) -> None:
+        prune_model(self.ctx, model, batch, 0)
+        encode_delta(state_of(model), state_of(self._network(seed=1)))
 
-    def merges(stage: str) -> float:
-        batch = images(sizes.searched, net.forward)
-        model = new_model(ctx, data.classes, 0).to(ctx.device)
+    def _merge(self, stage: str) -> float:
+        model = self._network().to(self.ctx.device)
         state = state_of(model)
-        delta = encode_delta(state_of(new_model(ctx, data.classes, 1)), state)
+        delta = encode_delta(state_of(self._network(seed=1)), state)
 
         def unpack() -> None:
             decode_delta(delta, state, origin=stage)
 
         unpack()
-        jigsaws, groups = config.dispatch.jigsaws, config.merge.groups
+        jigsaws, groups = self.ctx.config.dispatch.jigsaws, self.ctx.config.merge.groups
         ingredients = math.ceil(jigsaws / groups) if stage == "group" else groups if groups > 1 else jigsaws
         # It unpacks each alone, for the average and for the search, and the best one once more.
-        setups[stage] = Setup(part_s=(3 * ingredients + 1) * _seconds(unpack, clock), first_s=0)
+        self.setups[stage] = Setup(part_s=(3 * ingredients + 1) * _seconds(unpack, self.clock), first_s=0)
+        # A merge averages weights before it looks at the search images.
+        average = partial(interpolate, state, state, 0.5)
+        return self._look(model, self.sizes.searched, lambda: model.load_state_dict(average()))
 
-        def look() -> None:  # a merge averages weights before it looks at the search images
-            model.load_state_dict(interpolate(state, state, 0.5))
+    @cached_property
+    def _forward(self) -> float:
+        return self._look(self._network().to(self.ctx.device), evaluation_batch(self.ctx.device))
+
+    def _look(self, model: nn.Module, batch_size: int, before: Callable[[], object] = lambda: None) -> float:
+        """Of a forward pass, each time after `before`."""
+        ctx, forward = self.ctx, self.sizes.net.forward
+        batch = self._images(batch_size, forward)
+
+        def look() -> None:
+            before()
             predictions([model], batch, device=ctx.device, precision=ctx.precision)
 
-        return _rate(look, net.forward * len(batch), clock)
+        return _rate(look, forward * len(batch), self.clock)
 
-    @cache
-    def forwards() -> float:
-        batch = images(evaluation_batch(ctx.device), net.forward)
-        model = new_model(ctx, data.classes, 0).to(ctx.device)
-        return _rate(
-            lambda: predictions([model], batch, device=ctx.device, precision=ctx.precision),
-            net.forward * len(batch),
-            clock,
-        )
+    def _network(self, *, seed: int = 0) -> nn.Module:
+        return new_model(self.ctx, self.data.classes, seed)
 
-    @cache
-    def trains_on_subset() -> float:
-        rate = trains("train", sizes.drawn, config.train.batch_size, standard)
-        if "race" in stages:  # the same training, only shorter; it comes first, and pays for what the first one sets up
-            setups["race"], setups["train"] = setups["train"], replace(setups["train"], first_s=0)
-        return rate
-
-    standard, strong, dispatch = standard_augment(ctx), jigsaw_augment(ctx), config.dispatch
-    training: dict[str, Callable[[], float]] = {
-        "initialise": lambda: trains("initialise", data.candidates, config.initialise.batch_size, standard),
-        "pretrain": lambda: trains("pretrain", sizes.shard, dispatch.batch_size, strong, finish_jigsaw),
-        "race": trains_on_subset,
-        "train": trains_on_subset,
-    }
-    measures = (
-        training | dict.fromkeys(FORWARDING, forwards) | {stage: partial(merges, stage) for stage in ("group", "merge")}
-    )
-    return {stage: measures[stage]() for stage in stages if stage in measures}, setups
+    def _images(self, batch_size: int, flops: int) -> ResidentImages:
+        """A batch, made smaller if it takes more than `_BATCH_FLOPS` at `flops` per image."""
+        side, limit = self.data.side, _BATCH_FLOPS[self.ctx.device.type]
+        count = max(2, min(batch_size, self.data.candidates, int(limit / flops)))
+        generator = torch.Generator().manual_seed(0)
+        pixels = torch.randint(256, (count, 3, side, side), dtype=torch.uint8, generator=generator)
+        return ResidentImages(images_NCHW=pixels, labels_N=torch.arange(count) % self.data.classes)
 
 
 def decoding_here(ctx: Context) -> dict[Literal["crop", "whole"], float]:
