@@ -19,7 +19,7 @@ from lipt.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lipt.forecast.time import Forecast, Machine
+    from lipt.forecast.time import Fit, Forecast, Machine
     from lipt.ledger import Cost
     from lipt.report.document import Engine
 
@@ -101,7 +101,7 @@ def plan(
     from lipt.config import load_config
     from lipt.flow.validation import problems, raise_all
     from lipt.forecast.advice import SHARES, Limits, configured
-    from lipt.forecast.calibration import calibrate, measured
+    from lipt.forecast.calibration import measured
     from lipt.forecast.sizes import DataSize
     from lipt.forecast.speed import decoding_here, name_of_device, rates_here
     from lipt.forecast.stages import work_of
@@ -114,28 +114,21 @@ def plan(
     start_s = time.process_time()  # this process has now imported what a run imports before its first stage
     given = _numbers(pairs)
     machine = Machine(engine=engine, nodes=nodes, **given)
-    finished = []
-    for path in runs:
-        ctx = Context.of(load_config(path))
-        try:
-            costs = measured(ctx)
-        except MissingObjectError:
-            raise UsageError(f"--calibrate {path}: no report in {ctx.config.workspace}", f"lipt run {path}") from None
-        finished.append((work_of(ctx, DataSize.stored(ctx)), costs))
-    fits = calibrate(finished, machine)
+    fits = _fits(runs, machine)
     if "gpu_tflops" in given:  # the planned GPU is another one
         fits = {stage: fit for stage, fit in fits.items() if not fit.per_flop and not fit.per_step}
     machine = replace(machine, fits=fits)
-    ctx, costs = Context.of(load_config(config_path, list(overrides))), {}
-    raise_all(problems(ctx.config, None))
+    config, costs = load_config(config_path, list(overrides)), {}
+    ctx = Context.of(config)
+    raise_all(problems(config, None))
     if images is None:
         data = DataSize.stored(ctx)
         with suppress(MissingObjectError, UsageError):  # it did not run yet, or is a comparison
             costs = measured(ctx)
     else:
-        data = DataSize.described(ctx.config, images=images, image_kb=image_kb, classes=classes)
+        data = DataSize.described(config, images=images, image_kb=image_kb, classes=classes)
     if advise:  # measure the stages of a run that scores with theta_p
-        ctx = replace(ctx, config=configured(ctx.config, "theta_p", SHARES[0]))
+        ctx = replace(ctx, config=configured(config, "theta_p", SHARES[0]))
     works = work_of(ctx, data)
     if engine == "local" and "gpu_tflops" not in given:
         warn_if_busy(ctx.device)
@@ -155,15 +148,39 @@ def plan(
             transfer_bytes=None if transfer is None else 1e9 * transfer,
             gpu_hours=gpu_hours,
         )
-        show_advice(load_config(config_path, list(overrides)), ctx, data, machine, limits, output)
+        show_advice(config, ctx, data, machine, limits, output)
         return
-    stages = forecast(works, machine, ctx.config, data.side)
+    stages = forecast(works, machine, config, data.side)
     notes = assumptions(machine, given, len(runs), name_of_device(ctx))
-    if ctx.config.train.draw == "infobatch" and ctx.config.train.steps is None:
+    if config.train.draw == "infobatch" and config.train.steps is None:
         notes.append("train: an upper bound, because draw: infobatch leaves out images by their losses")
-    if ctx.config.select.algorithm == AUTO and not ctx.config.select.race:
-        notes.append(reason_of_auto(ctx.config, passes_of(ctx.config, data.candidates)))
-    _show(stages, costs, breaks(works, stages, machine, ctx.config), notes, machine, output)
+    if config.select.algorithm == AUTO and not config.select.race:
+        notes.append(reason_of_auto(config, passes_of(config, data.candidates)))
+    _show(stages, costs, breaks(works, stages, machine, config), notes, machine, output)
+
+
+def _fits(runs: tuple[str, ...], machine: Machine) -> dict[str, Fit]:
+    """The speeds of the stages, from the reports of these finished runs.
+
+    Raises:
+        UsageError: a run has no report.
+    """
+    from lipt.adapters.store import MissingObjectError
+    from lipt.config import load_config
+    from lipt.forecast.calibration import calibrate, measured
+    from lipt.forecast.sizes import DataSize
+    from lipt.forecast.stages import work_of
+    from lipt.runtime.context import Context
+
+    finished = []
+    for path in runs:
+        ctx = Context.of(load_config(path))
+        try:
+            costs = measured(ctx)
+        except MissingObjectError:
+            raise UsageError(f"--calibrate {path}: no report in {ctx.config.workspace}", f"lipt run {path}") from None
+        finished.append((work_of(ctx, DataSize.stored(ctx)), costs))
+    return calibrate(finished, machine)
 
 
 def assumptions(machine: Machine, given: Collection[str], runs: int, device: str) -> list[str]:
