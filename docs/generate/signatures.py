@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, overload
 
 if TYPE_CHECKING:
     from lipt.selection.arrays import ArrayLike
+    from lipt.selection.candidates import Candidates
     from lipt.selection.result import Selection
-    from lipt.selection.types import Candidates
 
 #: The algorithms.
 AlgorithmName: TypeAlias = '''

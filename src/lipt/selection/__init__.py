@@ -5,6 +5,7 @@ from typing import cast
 from lipt.selection import algorithms  # noqa: F401  (they register themselves)
 from lipt.selection.api import requirements, resolve, select
 from lipt.selection.auto import AUTO
+from lipt.selection.candidates import Candidates, Outputs, StoredOutputs
 from lipt.selection.dataset import score_dataset
 from lipt.selection.describe import Description, describe
 from lipt.selection.needs import Requirements
@@ -12,7 +13,6 @@ from lipt.selection.registry import names
 from lipt.selection.result import Selection
 from lipt.selection.signatures import AlgorithmName
 from lipt.selection.trajectory import Trajectory
-from lipt.selection.types import Candidates, Outputs, StoredOutputs
 
 #: All names that `select` understands.
 ALGORITHMS: tuple[AlgorithmName, ...] = cast(tuple[AlgorithmName, ...], (AUTO, *sorted(names())))

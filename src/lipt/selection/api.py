@@ -13,6 +13,7 @@ from lipt.errors import RunError, UsageError
 from lipt.selection import registry
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
 from lipt.selection.auto import AUTO, auto_rule, epochs_of, unused_inputs
+from lipt.selection.candidates import Candidates
 from lipt.selection.needs import Requirements
 from lipt.selection.options import bind_options, plain
 from lipt.selection.passes import in_memory
@@ -20,7 +21,6 @@ from lipt.selection.registry import Task, require
 from lipt.selection.result import Selection
 from lipt.selection.signatures import AlgorithmName, Select
 from lipt.selection.table import checked_notes
-from lipt.selection.types import Candidates
 
 
 def resolve(algorithm: str, fraction: float, *, balanced: bool = True, epochs: int = 0) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from lipt.selection.types import Candidates
+    from lipt.selection.candidates import Candidates
 
 AUTO = "auto"
 #: Above this share, scores without a trajectory gained little or nothing over class-balanced random.

@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from lipt.errors import UsageError
 from lipt.selection.arrays import Samples, length_of
+from lipt.selection.candidates import Candidates
 from lipt.selection.disk import rows_in
 from lipt.selection.samples import Transform, check_count, images_and_labels, loader_of
-from lipt.selection.types import Candidates
 
 
 def score_dataset(

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import view
+from lipt.selection.candidates import Candidates, Outputs
 from lipt.selection.closeness import squares_between
 from lipt.selection.norms import add_up, as_float, few, lengths, lift, row_sums, smallest
 from lipt.selection.rows import as_slice
-from lipt.selection.types import Candidates, Outputs
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.selection.registry import TIE, best
+from lipt.selection.maxima import TIE, best
 from lipt.selection.steps import leader
 
 #: Maps samples (B,) to their distances (B, M) to all samples, in newly allocated memory.

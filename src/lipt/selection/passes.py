@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
+from lipt.selection.candidates import Candidates, Outputs
 from lipt.selection.compressed import TopLogits
 from lipt.selection.rows import RowBuffer, row_blocks
-from lipt.selection.types import Candidates, Outputs
 
 
 def each_block(

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lipt.errors import UsageError
+from lipt.selection.candidates import Candidates, StoredOutputs
 from lipt.selection.needs import Requirements
-from lipt.selection.types import Candidates, StoredOutputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View
-from lipt.selection.registry import TIE
+from lipt.selection.maxima import TIE
 from lipt.selection.steps import Pick, leader, positions
 
 #: How many candidates compete at first: this share of all, and at least this number.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View
-from lipt.selection.registry import TIE, best
+from lipt.selection.maxima import TIE, best
 
 #: A number; on a GPU a tensor (1,), so that the host does not wait for it.
 Pick: TypeAlias = int | Tensor
@@ -51,7 +51,7 @@ def places(mask_M: View) -> View:
 
 
 def leader(gains_M: View, scale_M: View | None = None) -> Pick:
-    """`registry.best` for both."""
+    """`maxima.best` for both."""
     if isinstance(gains_M, Tensor):
         return best(gains_M, None if scale_M is None else torch.as_tensor(scale_M))
     at = int(gains_M.argmax())

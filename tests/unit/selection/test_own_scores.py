@@ -8,8 +8,8 @@ import torch
 from selection_samples import make
 
 from lipt.errors import RunError, UsageError
-from lipt.selection import Candidates, registry, select
-from lipt.selection.registry import highest
+from lipt.selection import Candidates, maxima, select
+from lipt.selection.maxima import highest
 
 LABELS = np.arange(60) % 3
 
@@ -96,7 +96,7 @@ def test_what_is_wrong_with_scores() -> None:
 def test_highest_is_a_stable_sort(
     dtype: torch.dtype, n: int, few: int, values: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "FEW", few)
+    monkeypatch.setattr(maxima, "FEW", few)
     scores = (torch.randint(values, (n,), generator=torch.Generator().manual_seed(n)) - values // 2).to(dtype)
     expected = sorted(range(n), key=lambda row: (-scores[row], row))
     for k in {0, 1, *range(n // 2, n // 2 + 9), n, n + 9}:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
+from lipt.selection.candidates import Candidates, Outputs
 from lipt.selection.closeness import blurred, squares_between
 from lipt.selection.gradients import joint_features
 from lipt.selection.needs import Requirements
@@ -19,7 +20,6 @@ from lipt.selection.registry import Group, Picks, Task, per_group, register, top
 from lipt.selection.rows import as_slice, block_rows, per_row, row_blocks
 from lipt.selection.shrinking import shrinking_greedy
 from lipt.selection.steps import Pick, features_first, leader, minimum, places, positions, product
-from lipt.selection.types import Candidates, Outputs
 
 #: Sums over up to this number of samples are in the precision of the features, longer ones in float64.
 PART = 512

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lipt.selection.candidates import Candidates
 from lipt.selection.gradients import LastLayer, last_layers, precision, squarable_layers, with_bias
+from lipt.selection.maxima import best, highest
 from lipt.selection.norms import lift, sum_of
-from lipt.selection.registry import Group, Picks, Task, best, highest, per_group, register, require, stochastic_size
-from lipt.selection.types import Candidates
+from lipt.selection.registry import Group, Picks, Task, per_group, register, require, stochastic_size
 
 
 @register("glister", models=1, validation=True)

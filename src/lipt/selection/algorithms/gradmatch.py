@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from lipt.errors import UsageError
+from lipt.selection.candidates import Candidates
 from lipt.selection.gradients import LastLayer, last_layers, precision
 from lipt.selection.memory import memory_bytes
 from lipt.selection.norms import sum_of
 from lipt.selection.pursuit import Problem, matching_pursuit, side_by_side
 from lipt.selection.registry import Group, Picks, Task, register, require
 from lipt.selection.ties import lowest_first
-from lipt.selection.types import Candidates
 
 #: The default ridge, relative to the squared gradients. The published code's absolute .5 is about this share for an
 #: untrained model. For a trained model, whose gradients are small, .5 would dominate the problem.

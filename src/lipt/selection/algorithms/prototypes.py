@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import view
+from lipt.selection.candidates import Outputs
 from lipt.selection.gradients import joint_features
 from lipt.selection.norms import lengths
 from lipt.selection.registry import Picks, Task, register, require, top
-from lipt.selection.types import Outputs
 
 #: Samples per block: few enough for the cache.
 BLOCK = 256

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
+from lipt.selection.candidates import Candidates, Outputs
 from lipt.selection.gradients import error_norms, probabilities
 from lipt.selection.norms import as_float, row_sums, sum_of
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Picks, Task, register, top
 from lipt.selection.rows import per_row
 from lipt.selection.trajectory import DIFFICULTIES, Trajectory, mean_difficulty
-from lipt.selection.types import Candidates, Outputs
 
 Uncertainty = Literal["entropy", "margin", "least_confidence"]
 MEASURES = get_args(Uncertainty)

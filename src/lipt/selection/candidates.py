@@ -1,4 +1,4 @@
-"""The inputs of a selection.
+"""The candidates of a selection, with the outputs of models for them.
 
 Shape legend: N candidates, C classes, D features, E = D + 1 (features and a constant 1 for the bias), R models,
 K chosen, M members of a group, V validation samples.
