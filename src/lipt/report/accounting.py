@@ -2,13 +2,13 @@
 
 from pydantic import BaseModel
 
-from lipt.report.fields import PLAIN, Amount
+from lipt.report.fields import STRICT, Amount
 
 
 class Accounting(BaseModel):
     """Training data read, in epochs over all candidates; `saved_vs_classic` is a share, negative if more is read."""
 
-    model_config = PLAIN
+    model_config = STRICT
 
     pretrain_epochs: Amount | None = None
     selection_epochs: Amount | None = None
@@ -22,7 +22,7 @@ class Accounting(BaseModel):
 class PaperAccounting(BaseModel):
     """The paper's arithmetic (selection passes not counted), and our measurements; of a run with a swarm."""
 
-    model_config = PLAIN
+    model_config = STRICT
 
     paper: Accounting
     measured: Accounting = Accounting()

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from lipt.report.fields import PLAIN, Share
+from lipt.report.fields import STRICT, Share
 from lipt.report.numbers import format_percent
 
 #: A reliability below this is warned of: more than half of the variance of the ranks is chance.
@@ -16,7 +16,7 @@ _HALVES = {"models": "two halves of the models", "epochs": "even against odd epo
 class ScoreCheck(BaseModel):
     """Reliability of the scores, and overlap of the subsets over seeds, of one row; None if it cannot be measured."""
 
-    model_config = PLAIN
+    model_config = STRICT
 
     label: str
     reliability: Share | None = None

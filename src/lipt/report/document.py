@@ -13,7 +13,7 @@ from lipt.errors import IntegrityError
 from lipt.ledger import Cost
 from lipt.report.accounting import PaperAccounting
 from lipt.report.certainty import ScoreCheck
-from lipt.report.fields import PLAIN, Amount, Count, Key, Measured, Moment, Share, require
+from lipt.report.fields import STRICT, Amount, Count, Key, Measured, Moment, Share, require
 
 Engine = Literal["local", "kubeflow", "argo"]
 Role = Literal["selected", "random", "longer", "full", "classic", "other"]
@@ -22,7 +22,7 @@ is trained longer, for the FLOPs of the choice."""
 
 
 class _Model(BaseModel):
-    model_config = PLAIN
+    model_config = STRICT
 
 
 class Row(_Model):

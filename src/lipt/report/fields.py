@@ -31,7 +31,7 @@ def _finite(value: object) -> object:
 Measured = Annotated[float | None, BeforeValidator(_finite)]
 
 #: Frozen, without unknown fields, without NaN (JSON has none).
-PLAIN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
 #: The algorithms that draw at random.

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from lipt.errors import IntegrityError, in_one_line
 from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
-from lipt.report.fields import PLAIN, require
+from lipt.report.fields import STRICT, require
 from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds, format_whole
 from lipt.report.significance import Difference, deviation, difference, mean_accuracy
 
@@ -27,7 +27,7 @@ _AT_CHANCE = "both are at chance"
 class Result(BaseModel):
     """The rows of one point of the grid."""
 
-    model_config = PLAIN
+    model_config = STRICT
 
     point: dict[str, Any]
     """Axis -> value."""
