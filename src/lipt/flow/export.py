@@ -20,7 +20,7 @@ import pyarrow.csv
 
 from lipt.adapters.store.base import TEMPORARY
 from lipt.data.chunks import Dataset, Sample, read_samples
-from lipt.data.chunks.index import END_OF_TAR, pack_sample
+from lipt.data.chunks.members import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
 from lipt.flow.address import reports_of
 from lipt.report.document import Document

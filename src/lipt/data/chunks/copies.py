@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from lipt.data.chunks.index import END_OF_TAR, Index, pack_sample
+from lipt.data.chunks.index import Index
 from lipt.data.chunks.journal import Journal
 from lipt.data.chunks.manifest import MANIFEST, ChunkInfo, IndexInfo, Manifest, SplitInfo, canonical_digest
+from lipt.data.chunks.members import END_OF_TAR, pack_sample
 from lipt.data.decoding import decode_stored, encode_png, resize_shorter
 from lipt.errors import DamagedDataError
 

@@ -1,10 +1,9 @@
-"""The index of a split, which says where each sample lies, and the tar members of a sample."""
+"""The index of a split, which says where each sample lies."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +17,9 @@ import pyarrow.parquet as pq
 from lipt.errors import DamagedDataError
 from lipt.parquet import parquet_source
 
-_BLOCK = 512  # tar pads headers and contents to this many bytes
-END_OF_TAR = bytes(2 * _BLOCK)
 _SOURCE = "source"
-_PNG = b"\x89PNG"
-_REMEDY = "restore the file, or delete the data set and ingest it again"
+#: What a user does about a damaged file.
+RESTORE = "restore the file, or delete the data set and ingest it again"
 
 _COLUMNS: dict[str, np.dtype[Any]] = {
     "chunk": np.dtype(np.int32),
@@ -97,7 +94,7 @@ class Index:
         for column, dtype in _COLUMNS.items():
             kind = table.schema.field(column).type if table.schema.names.count(column) == 1 else None
             if kind != pa.from_numpy_dtype(dtype) or table[column].null_count:
-                raise DamagedDataError(f"{name}: column {column} is {kind or 'missing'}, expected {dtype}", _REMEDY)
+                raise DamagedDataError(f"{name}: column {column} is {kind or 'missing'}, expected {dtype}", RESTORE)
         names = table[_SOURCE] if _SOURCE in table.schema.names else None
         return cls(**{column: table[column].to_numpy() for column in _COLUMNS}, source=names)
 
@@ -111,7 +108,7 @@ def read_names(data: bytes, expected_sha256: str, name: str) -> pa.ChunkedArray:
     check_sha256(data, expected_sha256, name)
     table = read_table(data, name, [_SOURCE])
     if table.schema.names != [_SOURCE] or table[_SOURCE].type != pa.string() or table[_SOURCE].null_count:
-        raise DamagedDataError(f"{name}: no column {_SOURCE} with a string for each sample", _REMEDY)
+        raise DamagedDataError(f"{name}: no column {_SOURCE} with a string for each sample", RESTORE)
     return table[_SOURCE]
 
 
@@ -134,41 +131,14 @@ def _parquet_errors(name: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
         why = str(error).partition("\n")[0]
-        raise DamagedDataError(f"{name} is not a readable parquet file: {why}", _REMEDY) from None
+        raise DamagedDataError(f"{name} is not a readable parquet file: {why}", RESTORE) from None
 
 
 def check_sha256(data: bytes, expected: str, name: str) -> None:
     if hashlib.sha256(data).hexdigest() != expected:
-        raise DamagedDataError(f"{name}: the sha256 differs from the one in the manifest", _REMEDY)
+        raise DamagedDataError(f"{name}: the sha256 differs from the one in the manifest", RESTORE)
 
 
 def _text(name: str) -> str:
     """A file name as Unicode: bytes that are not UTF-8 become `\\xNN`."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def pack_sample(key: str, image: bytes, ext: str, label: int) -> bytes:
-    """The tar members `KEY.EXT` and `KEY.cls` with headers and padding; the same bytes on every machine."""
-    return _member(f"{key}.{ext}", image) + _member(f"{key}.cls", str(label).encode())
-
-
-def _member(name: str, content: bytes) -> bytes:
-    info = tarfile.TarInfo(name)  # mtime 0, uid 0, gid 0, no user, mode 644
-    info.size = len(content)
-    return info.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % _BLOCK)
-
-
-def unpack_image(span: memoryview) -> tuple[bytes, str]:
-    """(image, extension) from the bytes of a sample, whose crc32 the caller has checked.
-
-    Raises:
-        DamagedDataError: the bytes are neither a tar member nor a PNG file.
-    """
-    if span[:4] == _PNG:  # a thumbnail; the name in a tar header begins with a digit
-        return bytes(span), "png"
-    try:
-        name = bytes(span[:100]).rstrip(b"\0").decode()
-        size = int(bytes(span[124:135]), 8)  # the header's size field: 11 octal digits
-    except ValueError as error:
-        raise DamagedDataError(f"a sample is not a tar member: {error}", _REMEDY) from None
-    return bytes(span[_BLOCK : _BLOCK + size]), name.rpartition(".")[2]

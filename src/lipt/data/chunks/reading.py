@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lipt.data.chunks.index import Index, read_names, unpack_image
+from lipt.data.chunks.index import RESTORE, Index, read_names
 from lipt.data.chunks.manifest import MANIFEST, Manifest, SplitInfo
+from lipt.data.chunks.members import unpack_image
 from lipt.data.chunks.parallel import ordered_map
 from lipt.errors import DamagedDataError, RunError, did_you_mean
 
@@ -21,8 +22,6 @@ RangeRead = Callable[[str, int, int | None], bytes]
 """read(file, start, length): `length` bytes of a file from byte `start` on; with length None, all of them."""
 
 _IN_FLIGHT_BYTES = 256 * 2**20
-
-_REMEDY = "restore the chunk, or delete the data set and ingest it again"
 
 Ints = npt.NDArray[np.int64]
 
@@ -145,8 +144,8 @@ class Dataset:
         if self.manifest.format_version == 1:
             return None
         names = read_names(self.read(info.index.file, 0, None), info.index.sha256, info.index.file)
-        if names is not None and len(names) != info.count:
-            raise DamagedDataError(f"{info.index.file}: {len(names):,} rows for {info.count:,} samples", _REMEDY)
+        if len(names) != info.count:
+            raise DamagedDataError(f"{info.index.file}: {len(names):,} rows for {info.count:,} samples", RESTORE)
         return names
 
     def _split(self, split: str) -> SplitInfo:
@@ -187,7 +186,7 @@ def _check_index(index: Index, info: SplitInfo) -> None:
         DamagedDataError: the index and the manifest contradict each other.
     """
     if not (len(index) == info.count and _fits(index, info)):
-        raise DamagedDataError(f"{info.index.file}: its rows do not fit the chunks in {MANIFEST}", _REMEDY)
+        raise DamagedDataError(f"{info.index.file}: its rows do not fit the chunks in {MANIFEST}", RESTORE)
 
 
 def _fits(index: Index, info: SplitInfo) -> bool:
@@ -250,7 +249,7 @@ def read_samples(wanted: SampleRanges, read: RangeRead, *, threads: int = 8) -> 
     with closing(contents):
         for request, end, content in zip(wanted.requests, ends, contents, strict=True):
             if len(content) != request.length:
-                raise DamagedDataError(f"{request.file}: the chunk is shorter than its index says", _REMEDY)
+                raise DamagedDataError(f"{request.file}: the chunk is shorter than its index says", RESTORE)
             yield from _samples(wanted, order[end - request.num_samples : end], request, memoryview(content))
 
 
@@ -261,6 +260,6 @@ def _samples(wanted: SampleRanges, rows: Ints, request: ByteRange, content: memo
         position = int(wanted.positions_N[row])
         if zlib.crc32(span) != wanted.crcs_N[row]:
             damage = f"sample {position} of split {wanted.split!r} is damaged (crc32)"
-            raise DamagedDataError(f"{request.file}: {damage}", _REMEDY)
+            raise DamagedDataError(f"{request.file}: {damage}", RESTORE)
         image, ext = unpack_image(span)
         yield Sample(position, int(wanted.labels_N[row]), image, ext)
