@@ -22,7 +22,7 @@ from lipt.flow.raptr_checks import schedule_problems
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
-from lipt.runtime.algorithm import check_trajectory, contestants, needs_of
+from lipt.runtime.algorithm import check_trajectory, contestants, needs_of, reselection_needs
 from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
@@ -241,10 +241,7 @@ def _try_selection(config: Config) -> None:
     recorded = min(scoring.trajectories, _MOST_MODELS)
     counts = [min(models, _MOST_MODELS) if needs.outputs or needs.trajectory else 0]
     if config.train.reselect_every:
-        if not needs.outputs and needs.trajectory:
-            raise UsageError(
-                f"train.reselect_every: {settings.algorithm} cannot select again during training", "set it to 0"
-            )
+        reselection_needs(config)
         counts.append(1)
     for count in counts:
         if count < needs.models and not (needs.trajectory and recorded):

@@ -118,6 +118,19 @@ def needs_of(config: Config) -> Requirements:
     return requirements(settings.algorithm, settings.fraction, settings.options, epochs=_recorded(config))
 
 
+def reselection_needs(config: Config) -> Requirements:
+    """The requirements of a selection in the course of the training (`train.reselect_every`).
+
+    Raises:
+        UsageError: the algorithm reads trajectories alone, and the model in training has none yet.
+    """
+    needs = needs_of(config)
+    if not needs.outputs and needs.trajectory:
+        algorithm = config.select.algorithm
+        raise UsageError(f"train.reselect_every: {algorithm} cannot select again during training", "set it to 0")
+    return needs
+
+
 def _recorded(config: Config) -> int:
     """Epochs of the trajectories that the scoring records."""
     return config.score.epochs if config.score.model == "trajectory" else 0

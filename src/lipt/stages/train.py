@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from lipt.data.images import ImageSet, image_shape
 from lipt.data.shards import Positions
-from lipt.errors import RunError
 from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
-from lipt.runtime.algorithm import needs_of
+from lipt.runtime.algorithm import reselection_needs
 from lipt.runtime.budgets import epoch_budget, epochs_of, smallest_batch
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions, training_images
@@ -220,10 +219,7 @@ class _Reselecting(_Fixed):
         self.ranks, self.candidates, self.validation, self.positions = ranks, candidates, validation, positions
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
-        select = ctx.config.select
-        self.needs = needs_of(ctx.config)
-        if not self.needs.outputs and self.needs.trajectory:
-            raise RunError(f"{select.algorithm} cannot select again during training", "set train.reselect_every: 0")
+        self.needs = reselection_needs(ctx.config)
 
     def start(self, subset: StoredSubset, load: Callable[[], ImageSet]) -> None:
         self._use(rows_of(self.positions, subset.positions_K), subset.weights_K)
