@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from lipt.config import Config
 from lipt.flow.graph import has_swarm, needs_models
 from lipt.flow.outcome import Outcome
-from lipt.report.fields import RANDOM
 from lipt.report.numbers import format_budget, format_bytes, format_count, format_percent
+from lipt.report.rivals import RANDOM
 from lipt.runtime.algorithm import scoring_needs
 from lipt.runtime.budgets import epoch_budget
 from lipt.selection.auto import AUTO

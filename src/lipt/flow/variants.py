@@ -6,7 +6,7 @@ from typing import Any
 
 from lipt.config import Config
 from lipt.flow.graph import needs_models, trains_models
-from lipt.report.fields import RANDOM
+from lipt.report.rivals import RANDOM
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
 
 #: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.

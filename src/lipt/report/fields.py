@@ -34,10 +34,6 @@ Measured = Annotated[float | None, BeforeValidator(_finite)]
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
-#: The algorithms that draw at random.
-RANDOM = ("random", "stratified")
-
-
 def require(condition: bool, message: str) -> None:
     """Raise a ValueError unless `condition`: pydantic reports it as a wrong field."""
     if not condition:

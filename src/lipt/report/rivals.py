@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lipt.report.document import Row
-from lipt.report.fields import RANDOM
 from lipt.report.numbers import (
     format_apart,
     format_budget,
@@ -23,6 +22,9 @@ from lipt.report.significance import (
     same_epoch_budget,
 )
 from lipt.report.words import join, length, of_seeds, short, too_few
+
+#: The algorithms that draw at random.
+RANDOM = ("random", "stratified")
 
 
 def price_over_random(row: Row, random: Row) -> Iterator[str]:

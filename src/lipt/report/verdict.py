@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lipt.report.document import Row
-from lipt.report.fields import RANDOM
 from lipt.report.numbers import (
     format_multiple,
     format_percent,
     format_points,
 )
 from lipt.report.rivals import (
+    RANDOM,
     against_classic,
     against_full,
     against_longer,
