@@ -34,6 +34,12 @@ _FIXED = {
 ROWS = ("stratified", "random-longer", "rs2", "lipt")
 
 
+#: The settings that a value of an axis stands for: path -> value.
+_Changes = dict[tuple[str, ...], Any]
+#: Axis -> its values, each with the settings that it stands for.
+_Axes = dict[str, list[tuple[Any, _Changes]]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """One point of the grid: a configuration, which runs once per row and seed."""
@@ -135,8 +141,7 @@ def make_sweep(
         for chosen in itertools.product(*axes.values()):
             changed, found = settings, dict(places or {})
             for axis, (_, changes) in zip(axes, chosen, strict=True):
-                for setting, value in changes.items():
-                    keys = tuple(setting.split("."))
+                for keys, value in changes.items():
                     changed = put(changed, keys, value)
                     found[keys] = (grid_places or {}).get((axis,), f"{origin}, grid")
             point = Point(
@@ -150,7 +155,7 @@ def make_sweep(
     return Sweep(base=base, points=points)
 
 
-def _check_effect(point: Point, changes: Mapping[str, dict[str, Any]], origin: str) -> None:
+def _check_effect(point: Point, changes: Mapping[str, _Changes], origin: str) -> None:
     """
     Args:
         changes: axis -> the settings that its value at this point stands for.
@@ -160,7 +165,7 @@ def _check_effect(point: Point, changes: Mapping[str, dict[str, Any]], origin: s
     """
     owners: dict[tuple[str, ...], str] = {}
     for axis, settings in changes.items():
-        for keys in [leaf for setting, value in settings.items() for leaf in _leaves(tuple(setting.split(".")), value)]:
+        for keys in [leaf for setting, value in settings.items() for leaf in _leaves(setting, value)]:
             for other, owner in owners.items():
                 if owner != axis and keys[: len(other)] == other[: len(keys)]:
                     raise UsageError(
@@ -172,7 +177,7 @@ def _check_effect(point: Point, changes: Mapping[str, dict[str, Any]], origin: s
         keys: f"grid.{axis}"
         for axis, settings in changes.items()
         for setting, value in settings.items()
-        for keys, chosen in settings_in(tuple(setting.split(".")), value)
+        for keys, chosen in settings_in(setting, value)
         if keys in LENGTHS and chosen is not None
     }
     if len(lengths) > 1:
@@ -192,21 +197,16 @@ def _leaves(keys: tuple[str, ...], value: Any) -> Iterator[tuple[str, ...]]:
         yield keys
 
 
-#: Axis -> its values, each with the settings that it stands for.
-_Axes = dict[str, list[tuple[Any, dict[str, Any]]]]
-
-
 def _check_overrides(grids: Sequence[_Axes], places: Places, origin: str) -> None:
     """
     Raises:
         UsageError: --set names a setting that has a value of the grid at every point.
     """
 
-    def replaces(changes: dict[str, Any], keys: tuple[str, ...]) -> bool:
-        given = [(tuple(setting.split(".")), value) for setting, value in changes.items()]
-        if any(keys[: len(leaf)] == leaf for setting, value in given for leaf in _leaves(setting, value)):
+    def replaces(changes: _Changes, keys: tuple[str, ...]) -> bool:
+        if any(keys[: len(leaf)] == leaf for setting, value in changes.items() for leaf in _leaves(setting, value)):
             return True
-        below = [pair for setting, value in given for pair in settings_in(setting, value)]
+        below = [pair for setting, value in changes.items() for pair in settings_in(setting, value)]
         return keys in LENGTHS and any(found in LENGTHS and value is not None for found, value in below)
 
     for keys, place in places.items():
@@ -227,12 +227,15 @@ def _axes(grid: Any, origin: str) -> _Axes:
             values = [
                 (
                     name,
-                    {str(key): value for key, value in as_settings(changes, f"grid.{axis}.{name} of {origin}").items()},
+                    {
+                        _keys(key): value
+                        for key, value in as_settings(changes, f"grid.{axis}.{name} of {origin}").items()
+                    },
                 )
                 for name, changes in given.items()
             ]
         elif isinstance(given, list):
-            values = [(value, {str(axis): value}) for value in given]
+            values = [(value, {_keys(axis): value}) for value in given]
         else:
             values = []
         if not values:
@@ -241,11 +244,17 @@ def _axes(grid: Any, origin: str) -> _Axes:
         if twice := [text for number, text in enumerate(texts) if text in texts[:number]]:
             raise UsageError(f"{origin}: grid.{axis} has the value {twice[0]} twice", "remove one of them")
         for setting in {setting for _, changes in values for setting in changes}:
-            if why := _FIXED.get(setting.partition(".")[0]):
-                raise UsageError(f"{origin}: grid.{axis} changes {setting}, but {why}", f"set it below base: {setting}")
+            if why := _FIXED.get(setting[0]):
+                name = ".".join(setting)
+                raise UsageError(f"{origin}: grid.{axis} changes {name}, but {why}", f"set it below base: {name}")
         axes[str(axis)] = values
     if not axes:
         raise UsageError(
             f"{origin}: grid is missing or empty", "write, for example, grid: {select.fraction: [0.05, 0.1]}"
         )
     return axes
+
+
+def _keys(setting: Any) -> tuple[str, ...]:
+    """The path of a setting that is written as `a.b`."""
+    return tuple(str(setting).split("."))
