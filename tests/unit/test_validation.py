@@ -301,3 +301,17 @@ def test_doctor_refuses_data_that_a_run_refuses(tmp_path: Path, capsys: pytest.C
 def test_more_epochs_than_memory_holds_are_checked(tmp_path: Path) -> None:
     score = {"model": "trajectory", "runs": 1, "epochs": 10**12}
     check_from_afar(tiny_context(tmp_path, {"select": {"algorithm": "dual"}, "score": score}).config)
+
+
+def test_the_remedy_for_too_few_models_helps(tmp_path: Path) -> None:
+    """Selecting again during the training excludes every other scorer."""
+    again: dict[str, Any] = {
+        "select": {"algorithm": "dual", "fraction": 0.1},
+        "train": {"epochs": 4, "reselect_every": 2},
+    }
+    (problem,) = problems(tiny_context(tmp_path, again).config, None)
+    assert problem.message.startswith("select.algorithm: dual needs the outputs of 2 models")
+    assert problem.remedy == "set train.reselect_every: 0 and score: {model: trajectory, runs: 1, epochs: 10}"
+    again["train"]["reselect_every"] = 0
+    again["score"] = {"model": "trajectory", "runs": 1, "epochs": 10}
+    assert problems(tiny_context(tmp_path, again).config, None) == []

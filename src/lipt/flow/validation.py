@@ -248,7 +248,7 @@ def _try_selection(config: Config) -> None:
             raise UsageError(
                 f"select.algorithm: {settings.algorithm} needs the outputs of {needs.models} models or more, "
                 f"but there is only {count}",
-                "set train.reselect_every: 0"
+                "set train.reselect_every: 0 and score: {model: trajectory, runs: 1, epochs: 10}"
                 if config.train.reselect_every
                 else "set score: {model: trajectory, runs: 1, epochs: 10}, or score.model: jigsaws",
             )
