@@ -107,10 +107,10 @@ spec:
 
 def test_a_worker_out_of_memory(tmp_path: Path) -> None:
     """The shard's batch does not fit; the run says so, and with more memory the same run ends."""
-    big = {"model": {"width": 64}, "dispatch": {"jigsaws": 2, "batch_size": 512}, "initialise": {"batch_size": 16}}
-    big |= {"pretrain": {"passes": 1}, "merge": {"quorum": 1.0, "search_images": 64}}
-    big |= {"train": {"epochs": 1, "random_baseline": False}}
-    run = Run(tmp_path, "memory", big, gpus=0, memory="780Mi")  # theta needs 650, a jigsaw 900
+    big = {"model": {"width": 8}, "data": {"image_size": 48}, "initialise": {"batch_size": 16}}
+    big |= {"dispatch": {"jigsaws": 2, "batch_size": 640}, "pretrain": {"passes": 1}}
+    big |= {"merge": {"quorum": 1.0, "search_images": 64}, "train": {"epochs": 1, "random_baseline": False}}
+    run = Run(tmp_path, "memory", big, gpus=0, memory="780Mi")  # theta needs 500, a jigsaw 1,100
     state = run.wait()
     assert state["phase"] == "Failed"
     message = next(box["message"] for box in state["boxes"] if box["name"] == "merge")
