@@ -6,6 +6,9 @@ A box is a step of the pipeline and one pod. Everything that lists stages or box
 from dataclasses import dataclass
 from typing import Literal
 
+#: What runs a pipeline: this machine, or an engine of a cluster.
+Engine = Literal["local", "kubeflow", "argo"]
+
 
 @dataclass(frozen=True)
 class StageRow:

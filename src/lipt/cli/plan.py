@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lipt.forecast.time import Fit, Forecast, Machine
     from lipt.ledger import Cost
-    from lipt.report.document import Engine
+    from lipt.pipeline import Engine
 
 #: The numbers of a `Machine`.
 _NUMBERS = ("gpu_tflops", "store_gbps", "node_gbps", "latency_ms", "pod_start_s", "memory_gb")

@@ -8,7 +8,8 @@ from lipt.flow.outcome import Outcome
 from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import LONGER, Variant, baseline_of
-from lipt.report.document import Document, Engine
+from lipt.pipeline import Engine
+from lipt.report.document import Document
 from lipt.runtime.context import Context
 
 

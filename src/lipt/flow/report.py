@@ -22,7 +22,7 @@ from lipt.flow.race_view import race_rows, reason_of_race
 from lipt.flow.subset_view import chosen_names, subset_view
 from lipt.flow.variants import LONGER, Variant, one_or_more, origin_of, scorer_of
 from lipt.ledger import Cost, elapsed_s
-from lipt.pipeline import PRETRAINING
+from lipt.pipeline import PRETRAINING, Engine
 from lipt.report import document as doc
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, reason_of_auto
@@ -66,7 +66,7 @@ def write_report(
     ctx: Context,
     entries: Sequence[Entry],
     *,
-    engine: doc.Engine = "local",
+    engine: Engine = "local",
     comparison: bool = False,
     whole: bool = True,
 ) -> doc.Document:
@@ -138,7 +138,7 @@ def rows_of(ctx: Context, entries: Sequence[Entry]) -> list[doc.Row]:
 
 
 def _stored(
-    ctx: Context, folder: str, names: list[str], ledger: list[doc.LedgerRow], engine: doc.Engine
+    ctx: Context, folder: str, names: list[str], ledger: list[doc.LedgerRow], engine: Engine
 ) -> doc.Document | None:
     """The report that is stored in this folder, if it covers the same artifacts and this run made none."""
     store = ctx.workspace.store

@@ -23,8 +23,7 @@ from typing import Literal
 from lipt.config import Config
 from lipt.errors import UsageError
 from lipt.forecast.work import Work
-from lipt.pipeline import BOXES
-from lipt.report.document import Engine
+from lipt.pipeline import BOXES, Engine
 from lipt.report.numbers import format_bytes, format_percent, format_seconds
 
 Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", "network", "memory"]

@@ -23,12 +23,12 @@ from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, Terminated, UnexpectedError, say_why, stop_on_sigterm
 from lipt.flow.prepared import Prepared
+from lipt.pipeline import Engine
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, RunOutputs
 from lipt.pods.spec import RunSpec
 from lipt.pods.training import context
 from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
-from lipt.report.document import Engine
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.stage import Stage

@@ -14,7 +14,7 @@ from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import PROFILES, Config, Train, as_settings, parse_config, read_yaml, without
 from lipt.errors import IntegrityError, UsageError
-from lipt.report.document import Engine
+from lipt.pipeline import Engine
 
 #: Pipeline parameter -> (its setting, its type).
 PARAMETERS: dict[str, tuple[str, type]] = {

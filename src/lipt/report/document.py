@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from lipt.errors import IntegrityError
 from lipt.ledger import Cost
+from lipt.pipeline import Engine
 from lipt.report.accounting import PaperAccounting
 from lipt.report.certainty import ScoreCheck
 from lipt.report.fields import STRICT, Amount, Count, Key, Measured, Moment, Share, require
 
-Engine = Literal["local", "kubeflow", "argo"]
 Role = Literal["selected", "random", "longer", "full", "classic", "other"]
 """The role of a row in the verdict, which judges the selected one. "random" is a random fixed subset, "longer" one that
 is trained longer, for the FLOPs of the choice."""
