@@ -244,7 +244,7 @@ def test_long_training(start: Callable[[str], Path], capsys: pytest.CaptureFixtu
         "plan",
     ]
     shown = capsys.readouterr().out
-    assert "10 epochs, half width (ccs)" in shown
+    assert "10 epochs, half width" in shown
     assert "Advice: give what you have" in shown
     report = verdict(path.parent)
     assert [row["name"] for row in report["rows"]] == ["lipt", "stratified", "random-longer"]

@@ -135,8 +135,8 @@ def test_stage_by_stage_gives_the_references_of_a_run(config: Path) -> None:
 def test_errors_are_one_message_and_the_documented_code(
     tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    (tmp_path / "empty.yaml").write_text("")
-    arguments = [argument.replace("CONFIG", str(tmp_path / "empty.yaml")) for argument in arguments]
+    (tmp_path / "run.yaml").write_text("seed: 0")
+    arguments = [argument.replace("CONFIG", str(tmp_path / "run.yaml")) for argument in arguments]
     if len(arguments) > 1:
         arguments = [*arguments, "--set", f"workspace={tmp_path}"]
     ended = lipt(*arguments)
