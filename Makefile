@@ -33,16 +33,9 @@ run: .venv/run.ok ## the main job: real images in, an HTML report out
 test: .venv/dev.ok ## all tests (PYTEST=options of pytest)
 	$(BIN)/python -m pytest $(PYTEST)
 
-E2E := $(BIN)/python -m pytest -vv --durations=0
-# The first needs the cluster as the README makes it, the last removes everything.
-FIRST := test_first_hour.py
-LAST := test_uninstall.py
 .PHONY: e2e
 e2e: .venv/dev.ok ## whole runs and faults on a cluster: kind, or the one that LIPT_E2E_CLUSTER drives
-	KUBECONFIG="$$($(BIN)/python -m tests.e2e.prepare)" && export KUBECONFIG && \
-		$(E2E) -n 0 tests/e2e/$(FIRST) && \
-		$(E2E) -n 2 --dist loadgroup tests/e2e --ignore=tests/e2e/$(FIRST) --ignore=tests/e2e/$(LAST) && \
-		$(E2E) -n 0 tests/e2e/$(LAST)
+	KUBECONFIG="$$($(BIN)/python -m tests.e2e.prepare)" && export KUBECONFIG && $(BIN)/python -m pytest -n 0 -vv --durations=0 tests/e2e
 
 .PHONY: check
 check: .venv/dev.ok ## lint, types, import contracts, dependencies, manifests, workflows, documentation

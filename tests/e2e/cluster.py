@@ -99,13 +99,6 @@ class Run:
         assert done.returncode == 0, done.stderr
         self.handle, self.told = done.stdout.strip(), done.stderr
 
-    @classmethod
-    def known(cls, folder: Path, name: str, handle: str) -> Run:
-        """A run that another process has started, with its configuration in `folder`."""
-        run = cls.__new__(cls)
-        run.workspace, run.config, run.handle, run.told = name, folder / f"{name}.yaml", handle, ""
-        return run
-
     @property
     def workflow(self) -> str:
         """Its name in the cluster."""

@@ -10,33 +10,17 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster import ROOT, STORE, Run, kubectl, outcome
-from tests.e2e.turns import one_at_a_time, turn
 
 LOGS = ROOT / "e2e-logs"
 #: Installs what is delivered; the overlay of the other tests comes on top.
 FIRST = "test_first_hour.py"
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "alone: disturbs other tests, or measures what they would disturb")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the GPU nodes are one group, one after the other: their deadlines would pass while they wait.
-    Those that want the cluster alone come last: a lost node takes pods of earlier runs with it that others look at."""
-
-    def order(item: pytest.Item) -> int:
-        return 2 if item.get_closest_marker("alone") else 0 if item.get_closest_marker("xdist_group") else 1
-
-    items.sort(key=order)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """Not a fixture: those of the session are set up before those of the test."""
-    assert item.config.cache
-    with turn(item.config.cache.mkdir("e2e"), alone=item.get_closest_marker("alone") is not None):
-        return (yield)
+    """The first hour needs the cluster as it is delivered. Faults come last: a node that is lost takes the pods of
+    earlier runs with it, which other tests look at. The end removes everything."""
+    order = {FIRST: 0, "test_training_faults.py": 2, "test_faults.py": 3, "test_uninstall.py": 4}
+    items.sort(key=lambda item: order.get(item.path.name, 1))
 
 
 @pytest.fixture(autouse=True)
@@ -47,33 +31,19 @@ def cluster(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A folder of both processes."""
-    own = tmp_path_factory.getbasetemp()
-    return own if worker_id == "master" else own.parent
-
-
-@pytest.fixture(scope="session")
-def overlay(shared: Path) -> None:
+def overlay() -> None:
     """On top of what the README installs: runs on GPU nodes, a quota."""
-    with one_at_a_time(shared / "overlay.lock"):
-        # Without a namespace, as the documentation says it: every object names its own.
-        subprocess.run(["kubectl", "apply", "-k", ROOT / "tests/e2e/overlay"], check=True)
-        kubectl("wait", "--for=condition=complete", "--timeout=5m", "job/lipt-setup", namespace=STORE)
-        kubectl("rollout", "status", "deployment/minio", "--timeout=3m", namespace=STORE)
+    # Without a namespace, as the documentation says it: every object names its own.
+    subprocess.run(["kubectl", "apply", "-k", ROOT / "tests/e2e/overlay"], check=True)
+    kubectl("wait", "--for=condition=complete", "--timeout=5m", "job/lipt-setup", namespace=STORE)
+    kubectl("rollout", "status", "deployment/minio", "--timeout=3m", namespace=STORE)
 
 
 @pytest.fixture(scope="session")
-def reference(overlay: None, shared: Path) -> tuple[Run, dict[str, bytes]]:
+def reference(overlay: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, bytes]]:
     """(an undisturbed run, what it left)."""
-    handle = shared / "reference.handle"
-    with one_at_a_time(shared / "reference.lock"):
-        if handle.exists():
-            run = Run.known(shared, "reference", handle.read_text(encoding="utf-8"))
-        else:
-            run = Run(shared, "reference")
-            run.succeeds()
-            handle.write_text(run.handle, encoding="utf-8")
+    run = Run(tmp_path_factory.mktemp("reference"), "reference")
+    run.succeeds()
     return run, outcome(run.workspace)
 
 

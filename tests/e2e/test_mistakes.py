@@ -23,7 +23,6 @@ def wrong_secret() -> Any:
     kubectl("delete", "secret/wrong-s3", "configmap/wrong-s3")
 
 
-@pytest.mark.xdist_group("gpus")
 def test_a_run_that_no_node_takes_says_so(tmp_path: Path) -> None:
     run = Run(tmp_path, "too-large", gpus=8)  # within the quota of 16
     message = until(lambda: run.message("dispatch"), why="status says what dispatch waits for", every=2)
@@ -35,7 +34,6 @@ def test_a_run_that_no_node_takes_says_so(tmp_path: Path) -> None:
     assert run.wait()["phase"] == "Failed"
 
 
-@pytest.mark.alone
 def test_a_quota_that_refuses_the_workers(tmp_path: Path, same: Any) -> None:
     """The box, `lipt status` and `lipt doctor` tell it within half a minute; the run goes on when there is room."""
     run = Run(tmp_path, "quota")
@@ -54,7 +52,6 @@ def test_a_quota_that_refuses_the_workers(tmp_path: Path, same: Any) -> None:
     same(run)
 
 
-@pytest.mark.xdist_group("gpus")
 def test_mistakes_are_told_once_and_not_repeated(tmp_path: Path, wrong_secret: str) -> None:
     """Wrong credentials, a missing bucket, a setting that contradicts itself: one pod each, one line each.
 
@@ -110,12 +107,12 @@ def test_a_worker_out_of_memory(tmp_path: Path) -> None:
     big = {"model": {"width": 8}, "data": {"image_size": 48}, "initialise": {"batch_size": 16}}
     big |= {"dispatch": {"jigsaws": 2, "batch_size": 640}, "pretrain": {"passes": 1}}
     big |= {"merge": {"quorum": 1.0, "search_images": 64}, "train": {"epochs": 1, "random_baseline": False}}
-    run = Run(tmp_path, "memory", big, gpus=0, memory="780Mi")  # theta needs 500, a jigsaw 1,100
+    run = Run(tmp_path, "memory", big, memory="780Mi")  # theta needs 500, a jigsaw 1,100
     state = run.wait()
     assert state["phase"] == "Failed"
     message = next(box["message"] for box in state["boxes"] if box["name"] == "merge")
     assert "0 of 2 jigsaws arrived, the quorum is 2" in message
     assert "out of memory (OOMKilled): raise `memory`" in message
-    again = Run(tmp_path, "memory", big, gpus=0, memory="4Gi")
+    again = Run(tmp_path, "memory", big, memory="4Gi")
     again.succeeds()
     assert "initialise        up to date" in again.logs()

@@ -8,13 +8,8 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.docs.pages import script
 from tests.e2e.cluster import BUCKET, NAMESPACE, ROOT, STORE, Run, kubectl, shell
-
-#: They look at the reference run, which has GPUs.
-pytestmark = pytest.mark.xdist_group("gpus")
 
 CLUSTER, INSTALL = "docs/howto/cluster.md", "docs/howto/cluster-install.md"
 RIGHTS, FAILURES = "docs/howto/cluster-rights.md", "docs/howto/cluster-failures.md"

@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
-
 from lipt.adapters.cluster.manifest import WORKER
 from tests.e2e.cluster import NAMESPACE, STORE, Run, kubectl
 from tests.rights import NAMESPACES, Rights, of_accounts
-
-#: They look at pods of the reference run, which has GPUs.
-pytestmark = pytest.mark.xdist_group("gpus")
 
 
 def test_every_account_may_do_what_the_page_says() -> None:

@@ -32,7 +32,6 @@ from tests.e2e.cluster import (
 BOXES = ["dispatch", "pretrain", "merge", "select", "train"]
 
 
-@pytest.mark.xdist_group("gpus")
 def test_jigsaws_never_share_a_node(reference: tuple[Run, dict[str, bytes]]) -> None:
     """Four jigsaws, two GPU nodes: two at a time, and the others wait."""
     pods = [pod for pod in reference[0].workers() if "pretrain" in pod["metadata"]["name"]]
@@ -49,7 +48,6 @@ def test_jigsaws_never_share_a_node(reference: tuple[Run, dict[str, bytes]]) -> 
         assert all(before[1] <= after[0] for before, after in pairwise(ordered))
 
 
-@pytest.mark.xdist_group("gpus")
 def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None:
     run = reference[0]
     for box in BOXES:
@@ -63,7 +61,6 @@ def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None
     assert [job["metadata"]["ownerReferences"][0]["name"] for job in jobs] == [run.workflow] * len(jobs)
 
 
-@pytest.mark.xdist_group("gpus")
 def test_shared_scoring_and_pretraining_choose_the_same_subset(tmp_path: Path, same: Any) -> None:
     """Two pods share the jigsaws, and then the score blocks; every artifact is that of one pod alone."""
     run = Run(tmp_path, "shared", nodes=2)
@@ -80,7 +77,7 @@ def test_pods_share_scorers_and_a_race(tmp_path: Path) -> None:
         "select": {"race": {"rounds": [0.5]}},
         "train": {"random_baseline": False},
     }
-    run = Run(tmp_path, "scorers", changes, nodes=2, gpus=0)
+    run = Run(tmp_path, "scorers", changes, nodes=2)
     run.succeeds()
     workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
     assert sorted(workers) == ["initialise", "initialise", "race", "race"]
@@ -98,7 +95,7 @@ def test_pods_share_scorers_and_a_race(tmp_path: Path) -> None:
 
 def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> None:
     """Submitted one after the other: the second waits for the boxes and pods of the first."""
-    runs = [Run(tmp_path, "twins", gpus=0), Run(tmp_path, "twins", gpus=0)]
+    runs = [Run(tmp_path, "twins"), Run(tmp_path, "twins")]
     for run in runs:
         run.succeeds()
         same(run)
@@ -110,7 +107,6 @@ def test_two_runs_side_by_side_do_the_work_once(tmp_path: Path, same: Any) -> No
         assert sum(len(made.findall(log)) for log in logs) == 1, box
 
 
-@pytest.mark.alone
 def test_traffic_is_what_the_ledger_says(tmp_path: Path) -> None:
     """MinIO's own counters over a whole run, against the sum of all artifacts' costs: within 2 %. Merged in groups."""
     changes = {"model": {"width": 16}, "train": {"random_baseline": False}, "merge": {"groups": 2}}
@@ -177,7 +173,6 @@ def _part(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-@pytest.mark.xdist_group("gpus")
 def test_the_configuration_in_the_report_is_the_one_submitted(reference: tuple[Run, dict[str, bytes]]) -> None:
     run = reference[0]
     with store() as client:

@@ -27,7 +27,7 @@ def test_a_sweep_runs_as_pipeline_runs(tmp_path: Path) -> None:
     base |= {"merge": {"method": "none"}, "compare": {"seeds": [0], "variants": ["stratified", "lipt"]}}
     document = {"base": base, "grid": {"select.algorithm": ["ccs", "stratified"]}}
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(document))
-    place = f"-n {NAMESPACE} -p gpus=0 -p cpu=200m -p memory=1Gi"
+    place = f"-n {NAMESPACE} -p cpu=200m -p memory=1Gi"
     words = {"s3://BUCKET/sweep": f"s3://{BUCKET}/swept", "-p gpus=1": place}
     told = shell(script("docs/howto/sweep.md", "lipt sweep sweep.yaml --engine", words), folder=tmp_path)
     assert "2 runs, of which 0 are finished" in told  # the dry run comes first

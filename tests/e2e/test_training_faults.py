@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.e2e.cluster import Run, driver, is_running, kubectl, minio_pod, trained, until
 
 
-@pytest.mark.xdist_group("gpus")
 def test_a_pod_of_a_training_killed_in_the_middle(tmp_path: Path) -> None:
     """Two pods train; when one is killed the other ends too, and both continue from the checkpoint."""
     changes = {"train": {"epochs": 60, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
@@ -46,7 +43,6 @@ def gpus_of(pod: dict[str, Any]) -> str:
     return str(container["resources"]["limits"].get("nvidia.com/gpu", "0"))
 
 
-@pytest.mark.alone
 def test_a_node_lost_while_it_trains(tmp_path: Path) -> None:
     """Its connections stay open: the other pod notices by itself, and the training continues on other nodes."""
     changes = {"train": {"epochs": 1500, "nodes": 2, "checkpoint_s": 1.0, "random_baseline": False}}
