@@ -240,7 +240,7 @@ def test_large_images_with_a_torchvision_model(folder: Path, photographs: Path) 
                 "dispatch": {"jigsaws": 2, "batch_size": 16},
                 "pretrain": {"prune": "snip"},
                 "select": {"fraction": 0.5},
-                "train": {"epochs": 15, "batch_size": 16, "lr": 0.02},
+                "train": {"epochs": 15, "batch_size": 16, "lr": 0.02, "random_baseline": False},
             },
         )
         for resident_mb in (100, 0)
