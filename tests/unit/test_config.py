@@ -244,6 +244,11 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None, messa
         load_config(str(path))
 
 
+def test_no_settings() -> None:
+    """As the test pod of `lipt doctor` is started."""
+    assert load_config("/dev/null") == load_config(None)
+
+
 def test_who_set_a_value_is_said(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("seed: 1\ntrain:\n  # by hand\n  lr: -1\nselect:\n  fraction: 0.1\n")

@@ -4,6 +4,7 @@ A profile replaces the defaults that differ in a published protocol. A user's se
 `train.epochs` and `train.steps` exclude each other: one of them also overrides the other of the level below.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,7 +153,7 @@ def read_settings(path: str) -> tuple[dict[str, Any], dict[tuple[str, ...], str]
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not YAML: {error}", "name a file of settings, in UTF-8") from None
     document, lines = read_yaml(text, path)
-    if document is None:
+    if document is None and os.path.isfile(path):  # not /dev/null, which says that there are none
         raise UsageError(f"{path} is empty", "write settings into it; lipt init shows examples")
     return as_settings(document, path), {keys: f"{path}, line {line}" for keys, line in lines.items()}
 
