@@ -21,6 +21,7 @@ def compare(
     seeds: list[int],
     profile: str,
     config: str,
+    cpu: str,
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     verdict: dsl.Output[dsl.Markdown],
@@ -54,6 +55,7 @@ def compare(
                 profile=profile,
             ),
             engine="kubeflow",
+            cpu=cpu,
         )
         metrics.metadata.update(end.figures())
         save(report, end.html)

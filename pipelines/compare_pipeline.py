@@ -53,6 +53,7 @@ def lipt_compare(
         seeds=seeds,
         profile=profile,
         config=config,
+        cpu=cpu,
     )
     as_pod(
         compared,

@@ -35,7 +35,7 @@ DESCRIPTIONS = {
     "gpu_resource": "Name under which nodes offer GPUs: nvidia.com/gpu, amd.com/gpu, nvidia.com/mig-2g.20gb ...",
     "tolerations": 'Kubernetes tolerations, a JSON list, such as [{"key": "nvidia.com/gpu", "operator": "Exists"}].',
     "node_selector": 'Labels that a node must have, a JSON object, such as {"pool": "gpu"}.',
-    "cpu": "CPU request of each pod, such as 4 or 500m.",
+    "cpu": "CPU request of each pod, such as 4 or 500m. A pod computes with as many threads, rounded up.",
     "memory": "Memory of each pod, request and limit, such as 8Gi.",
     "s3": "Name of the object store's Secret (accesskey, secretkey) and ConfigMap (endpoint, region).",
     "nodes": "Worker pods that share the jigsaws, groups and score blocks. 0: one pod per jigsaw or group (a pod "

@@ -48,7 +48,7 @@ def test_the_handle_of_a_comparison_shows_the_comparison(
     inputs = PIPELINE["root"]["inputDefinitions"]["parameters"]
     known = {name: entry.get("defaultValue") for name, entry in inputs.items()} | given
     config = configure(known["config"], **{name: value for name, value in known.items() if name in PARAMETERS})
-    compare_box(config, engine="kubeflow")
+    compare_box(config, engine="kubeflow", cpu="1")
     run_with_baseline(Context.of(config))  # later, with the same configuration
     handler = type("Handler", (Kubeflow,), {"parameters": given})
     with serving(handler) as address:

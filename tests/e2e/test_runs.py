@@ -181,4 +181,5 @@ def test_the_configuration_in_the_report_is_the_one_submitted(reference: tuple[R
     shown = yaml.safe_load(document["provenance"]["config_yaml"])
     assert (shown["model"]["width"], shown["workspace"]) == (4, f"s3://{BUCKET}/reference")
     assert document["engine"] == "argo"
+    assert document["provenance"]["host"]["cpu threads"] == "1"  # requested: 200m
     assert outcome(run.workspace) == reference[1]

@@ -93,6 +93,29 @@ def test_boxes_and_worker_pods_import_no_compiler(tmp_path: Path, monkeypatch: p
     assert done[2][1] == "3 of 3"
 
 
+BOX = """
+import json, os, sys
+os.environ |= {"LIPT_POD": "box", "LIPT_NAMESPACE": "vision"}
+os.environ.pop("OMP_NUM_THREADS", None)
+from lipt.config import parse_config
+from lipt.pods.boxes import dispatch_box, select_box
+if len(sys.argv) == 2:
+    print(dispatch_box(parse_config(json.loads(sys.argv[1])), engine="kubeflow", image="lipt:1", nodes=1, cpu="200m"))
+else:
+    print(select_box(sys.argv[1], sys.argv[2] or None).ref)
+import torch
+print(torch.get_num_threads())
+"""
+
+
+def test_boxes_compute_with_as_many_threads_as_they_request_cpus(tmp_path: Path) -> None:
+    config = TINY | {"workspace": str(tmp_path), "merge": {"method": "none"}}
+    *_, spec, threads = run_python("-c", BOX, json.dumps(config)).splitlines()
+    assert threads == "1"
+    *_, threads = run_python("-c", BOX, spec, "").splitlines()
+    assert threads == "1"
+
+
 class Api(JsonHandler):
     """A Job whose pods all leave without a result."""
 

@@ -5,7 +5,8 @@ workspace by range, and verifies them.
 
 Boxes start worker pods (`workers`): pretrain always, merge if there are groups, select if pods share the scoring or for
 a race, dispatch for several models of `score.runs`; dispatch and train if pods share the training (`training`).
-The pretrain box only waits for them, so this file imports torch in the boxes that use it.
+The pretrain box only waits for them, so this file imports torch in the boxes that use it, and there only after
+`training.context` has set the number of threads.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lipt.flow.prepared import Prepared
 from lipt.pipeline import Engine
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, RunOutputs
 from lipt.pods.spec import RunSpec
-from lipt.pods.training import context
+from lipt.pods.training import context, use_threads
 from lipt.pods.workers import arrived, note_loss, open_run, spread
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
@@ -84,8 +85,9 @@ def ingest_box(config: Config, location: str) -> dict[str, Any]:
     return {"digest": manifest.digest, "name": manifest.name, "num_classes": len(manifest.classes), **counts}
 
 
-def compare_box(config: Config, *, engine: Engine) -> RunOutputs:
-    """Run a configuration and all baselines under several seeds."""
+def compare_box(config: Config, *, engine: Engine, cpu: str) -> RunOutputs:
+    """Run a configuration and all baselines under several seeds, on the CPUs that the pod requests."""
+    use_threads(cpu)
     from lipt.flow.compare import run_comparison
 
     ctx = Context.of(config)
@@ -103,12 +105,12 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
     Returns:
         The address of the run specification.
     """
+    parsed = Pods.parse(pods)
+    ctx = context(config, parsed)
     from lipt.flow.graph import prepare
     from lipt.flow.validation import check_run
     from lipt.stages.initialise import initialise
 
-    parsed = Pods.parse(pods)
-    ctx = context(config, parsed)
     check_run(ctx)
 
     def spec_of(prepared: Prepared) -> RunSpec:
@@ -187,11 +189,11 @@ def merge_box(address: str) -> Artifact | None:
 
 def select_box(address: str, merged: str | None) -> Artifact:
     """Box 4: score the candidates and select the subset."""
+    spec, ctx, prepared = open_run(address)
     from lipt.flow.graph import Scoring, score_and_select
     from lipt.flow.race import nowhere
     from lipt.runtime.algorithm import scoring_needs
 
-    spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
     scoring = Scoring.of(ctx, prepared, theta)
     # One block is no more work for this box than for a pod; without a forward pass there is nothing to share.
@@ -214,12 +216,12 @@ def select_box(address: str, merged: str | None) -> Artifact:
 
 def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     """Box 5: train and evaluate on the subset, do the same for the baseline, write the report."""
+    spec, ctx, prepared = open_run(address)
     from lipt.flow.compare import run_entries
     from lipt.flow.graph import score_and_select, train_and_evaluate, with_config
     from lipt.flow.report import write_report
     from lipt.flow.variants import baseline_of
 
-    spec, ctx, prepared = open_run(address)
     theta = ctx.workspace.get(merged) if merged else None
     jigsaws, failures = arrived(ctx, prepared) if prepared.shards else ([], {})
     chosen = ctx.workspace.get(subset)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job
 from lipt.adapters.cluster.job_watch import CANNOT_START, NO_ROOM, REFUSED
-from lipt.adapters.cluster.manifest import FIRST_POD, Pods
+from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
 from lipt.errors import UNEXPECTED, RunError, UnexpectedError, UsageError
@@ -27,11 +27,20 @@ _ROOM_WITHIN_S = 600
 
 
 def context(config: Config, pods: Pods | None) -> Context:
-    """The context of a box: its trainings run in pods if `train.nodes` says so. Then it needs no GPU itself."""
+    """The context of a box: its trainings run in pods if `train.nodes` says so. Then it needs no GPU itself.
+
+    A box calls this before it imports torch, because it sets the number of threads.
+    """
     here = ThisPod.find()
     if here is None or pods is None:
         return Context.of(config)
+    use_threads(pods.cpu)
     return Context.of(config, pods=_start(here, pods), waits=pods.gpus > 0 and config.train.nodes > 1)
+
+
+def use_threads(cpu: str) -> None:
+    """Set the number of CPU threads of this box, before torch is imported. Kubeflow's manifest cannot compute it."""
+    os.environ.setdefault(THREADS, threads_of(cpu))
 
 
 def _start(here: ThisPod, pods: Pods) -> InPods:

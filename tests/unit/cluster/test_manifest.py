@@ -194,3 +194,10 @@ def test_handles() -> None:
 @pytest.mark.parametrize(("stage", "box"), [("pretrain", "pretrain"), ("group", "merge"), ("score", "select")])
 def test_a_worker_belongs_to_the_box_of_its_stage(stage: str, box: str) -> None:
     assert _box_of(job(name=stage)["spec"]["template"]) == box
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("200m", "1"), ("1", "1"), ("2.5", "3"), ("4", "4")])
+def test_a_pod_computes_with_as_many_threads_as_it_requests_cpus(cpu: str, threads: str) -> None:
+    (container,) = job(Pods(image="lipt:1", cpu=cpu))["spec"]["template"]["spec"]["containers"]
+    assert {"name": "OMP_NUM_THREADS", "value": threads} in container["env"]
+    assert container["resources"]["requests"]["cpu"] == cpu

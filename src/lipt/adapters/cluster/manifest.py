@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, ValidationError
 
-from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName
+from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName, amount
 from lipt.errors import UsageError, did_you_mean
 from lipt.metrics import VARIABLE
 from lipt.version import __version__
@@ -23,6 +24,8 @@ _RETRIES = 3
 _TRAINING_RETRIES = 100
 #: The Service that gives the pods of a training their names, and the label that it selects.
 SERVICE, SERVICE_LABEL = "lipt-training", "lipt.dev/service"
+#: Variable with the number of CPU threads, which PyTorch reads when it is imported.
+THREADS = "OMP_NUM_THREADS"
 #: Tells them the name and port of the first pod.
 FIRST_POD, _PORT = "LIPT_FIRST_POD", 29400
 #: Names the file that a pod of a training touches at every step. If it makes none for an hour, it hangs: the kubelet
@@ -120,6 +123,15 @@ def environment(s3: str) -> list[dict[str, Any]]:
         taken(VARIABLE, "configMapKeyRef", "metrics"),
         {"name": "GOMP_SPINCOUNT", "value": "30000"},  # threads that spin endlessly starve the other pods of the node
     ]
+
+
+def threads_of(cpu: str) -> str:
+    """The number of CPU threads of a pod, the value of `THREADS`: the CPUs that it requests, rounded up.
+
+    PyTorch would start one for each core of the node. The threads of several pods would wait for each other, and the
+    last digits of what a CPU computes would depend on the node.
+    """
+    return str(math.ceil(amount(cpu)))
 
 
 def volumes(scratch: str) -> list[dict[str, Any]]:
@@ -247,7 +259,7 @@ def pod_spec(
                 "image": pods.image,
                 "command": ["lipt"],
                 "args": list(arguments),
-                "env": environment(pods.s3),
+                "env": [*environment(pods.s3), {"name": THREADS, "value": threads_of(pods.cpu)}],
                 "resources": {"requests": {"cpu": pods.cpu, "memory": pods.memory}, "limits": limits},
                 "securityContext": CONTAINER_SECURITY,
                 "volumeMounts": VOLUME_MOUNTS,
