@@ -47,9 +47,8 @@ def as_pod(
     kubernetes.use_secret_as_env(task, s3, secret, optional=True)
     config_map = {"endpoint": "LIPT_S3_ENDPOINT", "region": "AWS_REGION", "metrics": VARIABLE}
     kubernetes.use_config_map_as_env(task, s3, config_map, optional=True)
-    task.set_env_variable(
-        "GOMP_SPINCOUNT", "30000"
-    )  # without it, OpenMP threads spin endlessly and slow down other pods on the node
+    # Without this, OpenMP threads spin endlessly and slow down other pods on the node.
+    task.set_env_variable("GOMP_SPINCOUNT", "30000")
     # A box looks up its own pod by these names, to set itself as the owner of its worker pods.
     kubernetes.use_field_path_as_env(task, "LIPT_POD", "metadata.name")
     kubernetes.use_field_path_as_env(task, "LIPT_NAMESPACE", "metadata.namespace")
