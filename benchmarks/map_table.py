@@ -1,13 +1,16 @@
-"""The table and the heat map of `benchmarks.map`.
+"""The tables and the heat map of `benchmarks.map`, as docs/results shows them.
 
     python -m benchmarks.map_table RESULTS.jsonl ... [--figure FIGURE.svg]
 
-With `--against EARLIER.jsonl` the table has the accuracies minus the earlier ones of the same seeds. With
-`--random-steps N` the gains are over random that was trained for N steps. With `--over RULE EPOCHS` they are over that
-rule with a scorer of so many epochs, at equal steps; RULE is written as in the table.
+Prints a table for each number of steps. With `--against EARLIER.jsonl` it has the accuracies minus the earlier ones of
+the same seeds. With `--random-steps N` the gains are over random that was trained for N steps. With `--over RULE EPOCHS`
+they are over that rule with a scorer of so many epochs, at equal steps; `--by-passes` prints them as one table, sorted by
+how often the training saw each kept image. `--rules` takes a part of the rows. Rules are named as in the records, with
+their proxy: `ccs el2n, proxy of width 8 at 16 px`.
 
 Gains are test accuracy minus that of class-balanced random with the same seed, in points, with the 95 % interval of
-Student's t over the seeds. A gain whose interval excludes 0 is bold.
+Student's t over the seeds. A gain whose interval excludes 0 is bold. In brackets: the seeds of a cell, if most cells
+have another number. Cells with fewer seeds than `--least` (3) are empty.
 """
 
 from __future__ import annotations
@@ -22,12 +25,32 @@ from typing import Any, TypeVar
 
 from scipy.stats import t
 
+from lipt.report.numbers import format_count
+
 K = TypeVar("K")
 #: (steps, kept share, rule, epochs of the scorer)
 Cell = tuple[int, float, str, int]
 #: (seed, type of processor). Differences are taken between trainings on one type: another rounds differently, which
 #: moved accuracies at 1 % by up to 2.4 points.
 Pair = tuple[int, str]
+#: Text of a cell, and its seeds
+Entry = tuple[str, int]
+#: Rules as the pages name them, in the order of rows.
+_LABELS = {
+    "random": "class-balanced random",
+    "RS2": "RS2 (fresh draws)",
+    "dual": "`dual`",
+    "ccs el2n": "`ccs`, EL2N",
+    "ccs aum": "`ccs`, AUM",
+    "dyn_unc": "Dyn-Unc",
+    "herding": "herding",
+    "moderate": "Moderate",
+    "k_center": "k-center",
+    "prototypes": "prototypes, the hard ones",
+    "gradmatch": "GradMatch",
+    "grand": "GraNd",
+    "glister": "Glister",
+}
 
 
 def accuracies(lines: Iterable[str]) -> dict[Cell, dict[Pair, float]]:
@@ -66,47 +89,122 @@ def paired(ours: Mapping[K, float], others: Mapping[K, float]) -> tuple[float, f
     return statistics.mean(pairs), float(half), len(pairs)
 
 
-def table(found: dict[Cell, dict[Pair, float]], entry: Callable[[Cell], str]) -> str:
-    """In Markdown: a row per steps, rule and epochs of the scorer; a column per kept share."""
-    fractions = sorted({cell[1] for cell in found})
-    head = ["steps", "rule", "epochs of the scorer", *(f"{fraction:.0%} kept" for fraction in fractions)]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for steps, rule, epochs in sorted({(cell[0], cell[2], cell[3]) for cell in found}):
-        cells = [(steps, fraction, rule, epochs) for fraction in fractions]
-        entries = [entry(cell) if cell in found else "" for cell in cells]
-        lines.append(f"| {steps:,} | {rule} | {epochs or ''} | {' | '.join(entries)} |")
-    return "\n".join(lines)
+def label(rule: str) -> str:
+    """A rule as docs/results names it."""
+    name, comma, scorer = rule.partition(", ")
+    return _LABELS.get(name, name) + comma + scorer
 
 
-def gains(found: dict[Cell, dict[Pair, float]], random_steps: int | None = None) -> str:
+def tables(found: Mapping[Cell, object], entry: Callable[[Cell], Entry | None], least: int = 3) -> str:
+    """In Markdown: a table for each number of steps, with a row per rule and scorer, and a column per kept share."""
+    several = len({epochs for *_, epochs in found if epochs}) > 1
+    printed = []
+    for steps in sorted({cell[0] for cell in found}):
+        entries = {cell: made for cell in found if cell[0] == steps and (made := entry(cell)) and made[1] >= least}
+        if not entries:
+            continue
+        usual = _usual(entries)
+        fractions = sorted({cell[1] for cell in entries})
+        head = [f"{steps:,} steps", *(f"{_percent(fraction)} kept" for fraction in fractions)]
+        lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        for rule, epochs in sorted({cell[2:] for cell in entries}, key=_place):
+            cells = [entries.get((steps, fraction, rule, epochs)) for fraction in fractions]
+            texts = [_with_seeds(each, usual) if each else "" for each in cells]
+            scorer = f", {format_count(epochs, 'epoch')}" if several and epochs else ""
+            lines.append(f"| {label(rule)}{scorer} | {' | '.join(texts)} |")
+        printed.append("\n".join([*lines, "", _caption(entries)]))
+    return "\n\n".join(printed)
+
+
+def gains(found: dict[Cell, dict[Pair, float]], random_steps: int | None = None) -> Callable[[Cell], Entry | None]:
     """The accuracies of random and the gains of the others over them; `random_steps` as in `gain`."""
 
-    def entry(cell: Cell) -> str:
+    def entry(cell: Cell) -> Entry | None:
         if cell[2] == "random":
             usual = statistics.mode(processor for _, processor in found[cell])
             measured = [value for (_, processor), value in found[cell].items() if processor == usual]
-            return f"{statistics.mean(measured):.1f} ({len(measured)})"
-        return _difference(gain(found, cell, random_steps))
+            return f"{statistics.mean(measured):.1f}", len(measured)
+        return _difference(found[cell], found.get((random_steps or cell[0], cell[1], "random", 0), {}))
 
-    return table(found, entry)
+    return entry
 
 
-def changes(found: dict[Cell, dict[Pair, float]], earlier: dict[Cell, dict[Pair, float]]) -> str:
+def changes(
+    found: dict[Cell, dict[Pair, float]], earlier: dict[Cell, dict[Pair, float]]
+) -> Callable[[Cell], Entry | None]:
     """How much each accuracy is above an earlier measurement of the same cell and seeds."""
-    return table(found, lambda cell: _difference(paired(found[cell], earlier.get(cell, {}))))
+    return lambda cell: _difference(found[cell], earlier.get(cell, {}))
 
 
-def over(found: dict[Cell, dict[Pair, float]], rule: str, epochs: int) -> str:
+def over(found: dict[Cell, dict[Pair, float]], rule: str, epochs: int) -> Callable[[Cell], Entry | None]:
     """How much each accuracy is above that of a rule with the same steps, share and seeds."""
-    return table(found, lambda cell: _difference(paired(found[cell], found.get((cell[0], cell[1], rule, epochs), {}))))
+    return lambda cell: _difference(found[cell], found.get((cell[0], cell[1], rule, epochs), {}))
 
 
-def _difference(measured: tuple[float, float, int] | None) -> str:
+def by_passes(
+    found: Mapping[Cell, object], entry: Callable[[Cell], Entry | None], passes: Mapping[Cell, float], least: int = 3
+) -> str:
+    """In Markdown: a row per steps and share, sorted by the passes over the kept images; a column per rule."""
+    entries = {cell: made for cell in found if (made := entry(cell)) and made[1] >= least}
+    rules = sorted({cell[2:] for cell in entries}, key=_place)
+    usual = _usual(entries)
+    lines = [f"| passes | kept | steps | {' | '.join(label(rule) for rule, _ in rules)} |", "|---" * (3 + len(rules)) + "|"]
+    for seen, steps, fraction in sorted({(passes[cell], *cell[:2]) for cell in entries}):
+        cells = [entries.get((steps, fraction, *rule)) for rule in rules]
+        texts = [_with_seeds(each, usual) if each else "" for each in cells]
+        count = f"{seen:.1f}" if seen < 10 else f"{seen:,.0f}"
+        lines.append(f"| {count} | {_percent(fraction)} | {steps:,} | {' | '.join(texts)} |")
+    return "\n".join([*lines, "", _caption(entries)])
+
+
+def passes_by_cell(lines: Iterable[str]) -> dict[Cell, float]:
+    """How often the trainings of each cell saw each kept image."""
+    return {
+        (line["steps"], line["fraction"], with_scorer(line["rule"], line), line["epochs"]): line["steps"]
+        / -(-line["kept"] // line["batch_size"])
+        for line in map(json.loads, lines)
+    }
+
+
+def signed(text: str) -> str:
+    """Numbers with a minus sign, as the pages write it."""
+    return text.replace("-", "−")
+
+
+def _difference(ours: Mapping[Pair, float], others: Mapping[Pair, float]) -> Entry | None:
+    measured = paired(ours, others)
     if measured is None:
-        return "at most one seed"
+        alone = [value - others[seed] for seed, value in ours.items() if seed in others]
+        return (signed(f"{alone[0]:+.1f}"), 1) if alone else None
     mean, half, seeds = measured
-    text = f"{mean:+.1f} ± {half:.1f} ({seeds})"
-    return f"**{text}**" if abs(mean) > half else text
+    text = signed(f"{mean:+.1f} ± {half:.1f}")
+    return (f"**{text}**" if abs(mean) > half else text), seeds
+
+
+def _usual(entries: Mapping[Cell, Entry]) -> int:
+    """The seeds of most cells."""
+    return max(statistics.multimode(seeds for _, seeds in entries.values()))
+
+
+def _caption(entries: Mapping[Cell, Entry]) -> str:
+    usual, counts = _usual(entries), {seeds for _, seeds in entries.values()}
+    return format_count(usual, "seed") + ("; in brackets: another number" if len(counts) > 1 else "")
+
+
+def _with_seeds(entry: Entry, usual: int) -> str:
+    text, seeds = entry
+    return text if seeds == usual else f"{text} ({seeds})"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:g} %"
+
+
+def _place(row: tuple[str, int]) -> tuple[bool, int, str, int]:
+    """By which rows are sorted: rules that score with theta_p last."""
+    rule, epochs = row
+    name = rule.partition(", ")[0]
+    return rule.endswith(", theta_p"), [*_LABELS, name].index(name), rule, epochs
 
 
 def heat_map(found: dict[Cell, dict[Pair, float]], path: Path) -> None:
@@ -153,15 +251,24 @@ def main() -> None:
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--random-steps", type=int)
     parser.add_argument("--over", nargs=2, metavar=("RULE", "EPOCHS"))
+    parser.add_argument("--by-passes", action="store_true", help="with --over: one table, sorted by passes")
+    parser.add_argument("--rules", nargs="+", help="the rows; default: all")
+    parser.add_argument("--least", type=int, default=3, help="seeds of a cell that is shown")
     parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
-    found = accuracies(_lines(*arguments.results))
+    lines = _lines(*arguments.results)
+    found = accuracies(lines)
     if arguments.against:
-        print(changes(found, accuracies(_lines(arguments.against))))
+        entry = changes(found, accuracies(_lines(arguments.against)))
     elif arguments.over:
-        print(over(found, arguments.over[0], int(arguments.over[1])))
+        entry = over(found, arguments.over[0], int(arguments.over[1]))
     else:
-        print(gains(found, arguments.random_steps))
+        entry = gains(found, arguments.random_steps)
+    shown = {cell: None for cell in found if not arguments.rules or cell[2] in arguments.rules}
+    if arguments.by_passes:
+        print(by_passes(shown, entry, passes_by_cell(lines), arguments.least))
+    else:
+        print(tables(shown, entry, arguments.least))
     if arguments.figure:
         heat_map(found, arguments.figure)
 

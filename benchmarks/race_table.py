@@ -1,13 +1,16 @@
-"""What a race of selections is worth.
+"""What a race of selections is worth, as docs/results/race.md shows it.
 
-    python -m benchmarks.race_table RESULTS.jsonl ... --steps STEPS --rounds ROUND [ROUND ...]
+    python -m benchmarks.race_table RESULTS.jsonl ... --steps STEPS --rounds ROUND [ROUND ...] [--rounds ...]
 
 Reads the trainings of `benchmarks.map`. A race trains every rule for ROUND steps and lets the better half on validation
-images go on, as `select.race` does; its winner gets the main training of STEPS steps. Per kept share: the rank
-correlation (Spearman) of each round's validation accuracy with the main training's test accuracy over the rules, the
-gain of the winner over class-balanced random, the gain of the best of each seed in hindsight (random included, so it is
-never negative, and never bold), and of each rule. Gains are in points of test accuracy, paired by seed, with the 95 %
-interval of Student's t; bold if it excludes 0.
+images go on, as `select.race` does; its winner gets the main training of STEPS steps. `--rounds` may be given several
+times, for several races. Two tables, with a column per race:
+
+- the gain of the winner over class-balanced random; then that of the best of each seed in hindsight (random included, so
+  it is never negative, and never bold), and of each rule of `--alone` without a race. Gains are in points of test
+  accuracy, paired by seed, with the 95 % interval of Student's t; bold if it excludes 0;
+- the rank correlation (Spearman) of each round's validation accuracy with the main training's test accuracy over the
+  rules, and how often each rule won.
 """
 
 from __future__ import annotations
@@ -15,18 +18,94 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scipy.stats import spearmanr, t
 
-from benchmarks.map_table import with_scorer
+from benchmarks.map_table import Pair, label, signed, with_scorer
 from lipt.flow.race import ahead
 
 RANDOM = "random"
 
 
-def winner(rules: list[str], rounds: list[dict[str, float]]) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Trainings:
+    """Accuracies in % by steps, kept share, rule, and seed with its type of processor."""
+
+    test: Mapping[tuple[int, float, str, Pair], float]
+    validation: Mapping[tuple[int, float, str, Pair], float]
+
+    @classmethod
+    def read(cls, lines: Sequence[Mapping[str, Any]], rules: Sequence[str] | None, first_round: int) -> Trainings:
+        """The trainings of some rules (None: all that have the first round), each along the scorer of that round."""
+        lines = [each | {"rule": with_scorer(each["rule"], each)} for each in lines]
+        lines = [each for each in lines if not rules or each["rule"] in rules]
+        epochs = {each["rule"]: each["epochs"] for each in lines if each["steps"] == first_round}
+        lines = [each for each in lines if epochs.get(each["rule"]) == each["epochs"]]
+        by_key = {
+            (each["steps"], each["fraction"], each["rule"], (each["seed"], each.get("processor", ""))): each
+            for each in lines
+        }
+        return cls(
+            test={key: 100 * each["accuracy"] for key, each in by_key.items()},
+            validation={key: each["validation"] for key, each in by_key.items() if each.get("validation") is not None},
+        )
+
+    @property
+    def rules(self) -> list[str]:
+        return sorted({rule for _, _, rule, _ in self.validation})
+
+    def seeds(self, fraction: float, steps: Sequence[int]) -> list[Pair]:
+        """Those that have all these trainings, of all rules, on one type of processor."""
+        found = {seed for _, share, _, seed in self.test if share == fraction}
+        return sorted(
+            seed
+            for seed in found
+            if all((each, fraction, rule, seed) in self.test for each in steps for rule in self.rules)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """The races of all seeds at one share."""
+
+    final: Mapping[Pair, Mapping[str, float]]
+    """Test accuracy of each rule after the main training."""
+    winners: Mapping[Pair, str]
+    correlations: Sequence[float]
+    """Mean over the seeds, of each round."""
+
+    def gains(self, chosen: Mapping[Pair, str]) -> list[float]:
+        return [reached[chosen[seed]] - reached[RANDOM] for seed, reached in self.final.items()]
+
+    @property
+    def best(self) -> dict[Pair, str]:
+        return {seed: max(reached, key=reached.__getitem__) for seed, reached in self.final.items()}
+
+
+def raced(trainings: Trainings, fraction: float, rounds: Sequence[int], steps: int) -> Race | None:
+    """None: no seed has all its trainings."""
+    rules, seeds = trainings.rules, trainings.seeds(fraction, (*rounds, steps))
+    if not seeds:
+        return None
+    final = {seed: {rule: trainings.test[steps, fraction, rule, seed] for rule in rules} for seed in seeds}
+    reached = {
+        seed: [{rule: trainings.validation[each, fraction, rule, seed] for rule in rules} for each in rounds]
+        for seed in seeds
+    }
+    correlations = [
+        statistics.mean(float(spearmanr([*reached[seed][number].values()], [*final[seed].values()])[0]) for seed in seeds)
+        for number in range(len(rounds))
+    ]
+    winners = {seed: winner(rules, reached[seed]) for seed in seeds}
+    return Race(final=final, winners=winners, correlations=correlations)
+
+
+def winner(rules: Sequence[str], rounds: Sequence[Mapping[str, float]]) -> str:
     """The rule that is ahead after the last round; random is named first, so it wins ties."""
     field = sorted(rules, key=lambda rule: rule != RANDOM)
     for reached in rounds:
@@ -34,73 +113,56 @@ def winner(rules: list[str], rounds: list[dict[str, float]]) -> str:
     return field[0]
 
 
-def interval(values: list[float], *, bold: bool = True) -> str:
+def interval(values: Sequence[float], *, bold: bool = True) -> str:
     if len(values) < 2:
         return "one seed"
     half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
     mean = statistics.mean(values)
-    text = f"{mean:+.1f} ± {half:.1f}"
+    text = signed(f"{mean:+.1f} ± {half:.1f}")
     return f"**{text}**" if bold and abs(mean) > half else text
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(each)} |" for each in [head, *rows]).replace("\n", f"\n{'|---' * len(head)}|\n", 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--steps", type=int, required=True, help="of the main training")
-    parser.add_argument("--rounds", type=int, nargs="+", required=True, help="steps of each round")
+    parser.add_argument("--rounds", type=int, nargs="+", action="append", required=True, help="steps of each round")
     parser.add_argument("--rules", nargs="+", help="that race; default: all that have the first round")
+    parser.add_argument("--alone", nargs="+", default=[], help="rules whose gain without a race is shown")
     parser.add_argument("--fractions", type=float, nargs="+", help="kept shares; default: all that have the races")
     given = parser.parse_args()
-    lines: list[dict[str, Any]] = [json.loads(line) for path in given.results for line in path.read_text().splitlines()]
-    lines = [each | {"rule": with_scorer(each["rule"], each)} for each in lines]
-    lines = [each for each in lines if not given.rules or each["rule"] in given.rules]
-    epochs = {each["rule"]: each["epochs"] for each in lines if each["steps"] == given.rounds[0]}
-    lines = [each for each in lines if epochs.get(each["rule"]) == each["epochs"]]  # of the same scorer
-    test = {(each["steps"], each["fraction"], each["seed"], each["rule"]): 100 * each["accuracy"] for each in lines}
-    seen = {(each["steps"], each["fraction"], each["seed"], each["rule"]): each.get("validation") for each in lines}
-    raced = [key for key in seen if key[0] == given.rounds[0] and seen[key] is not None]
-    rules = sorted({key[3] for key in raced})
-    head = ["kept", "seeds", *(f"rank correlation, {steps} steps" for steps in given.rounds)]
-    print(f"| {' | '.join([*head, 'winner', 'chosen', 'best of each seed', *rules])} |")
-    print("|---" * (len(head) + 3 + len(rules)) + "|")
-    races = below = best = 0
-    for fraction in sorted({key[1] for key in raced if key[1] in (given.fractions or (key[1],))}):
-        seeds = [
-            seed
-            for seed in sorted({key[2] for key in raced if key[1] == fraction})
-            if all((steps, fraction, seed, rule) in seen for steps in (*given.rounds, given.steps) for rule in rules)
-        ]
-        if not seeds:
+    lines = [json.loads(line) for path in given.results for line in path.read_text(encoding="utf-8").splitlines()]
+    trainings = Trainings.read(lines, given.rules, given.rounds[0][0])
+    gains, courses, all_races = [], [], []
+    for fraction in sorted({key[1] for key in trainings.validation if key[1] in (given.fractions or (key[1],))}):
+        races = [each for rounds in given.rounds if (each := raced(trainings, fraction, rounds, given.steps))]
+        if len(races) < len(given.rounds):
             continue
-        final = {seed: {rule: test[given.steps, fraction, seed, rule] for rule in rules} for seed in seeds}
-        rounds = {
-            seed: [{rule: float(seen[steps, fraction, seed, rule]) for rule in rules} for steps in given.rounds]
-            for seed in seeds
-        }
-        order = [
-            statistics.mean(
-                float(
-                    spearmanr([rounds[seed][number][rule] for rule in rules], [final[seed][rule] for rule in rules])[0]
-                )
-                for seed in seeds
-            )
-            for number in range(len(given.rounds))
-        ]
-        chosen = {seed: winner(rules, rounds[seed]) for seed in seeds}
-        below += sum(final[seed][chosen[seed]] < final[seed][RANDOM] for seed in seeds)
-        best += sum(final[seed][chosen[seed]] == max(final[seed].values()) for seed in seeds)
-        races += len(seeds)
-        gains = {rule: [final[seed][rule] - final[seed][RANDOM] for seed in seeds] for rule in rules}
-        cells = [f"{fraction:.0%}", str(len(seeds)), *(f"{each:.2f}" for each in order)]
-        cells += [interval([final[seed][chosen[seed]] - final[seed][RANDOM] for seed in seeds])]
-        cells += [", ".join(f"{list(chosen.values()).count(rule)} {rule}" for rule in sorted({*chosen.values()}))]
-        cells += [interval([max(final[seed].values()) - final[seed][RANDOM] for seed in seeds], bold=False)]
-        cells += [
-            interval(gains[rule]) if rule != RANDOM else f"{statistics.mean(final[s][rule] for s in seeds):.1f}"
-            for rule in rules
-        ]
-        print(f"| {' | '.join(cells)} |")
-    print(f"\n{races} races: the winner was below random in {below}, and the best rule in {best}")
+        alone = [interval(races[0].gains(dict.fromkeys(races[0].final, rule))) for rule in given.alone]
+        won = [interval(race.gains(race.winners)) for race in races]
+        kept = f"{100 * fraction:g} %"
+        gains.append([kept, *won, interval(races[0].gains(races[0].best), bold=False), *alone])
+        courses.append([kept, *map(_course, races)])
+        all_races += races
+    names = [" and ".join(f"{steps:,}" for steps in rounds) for rounds in given.rounds]
+    races_of = [f"rounds of {name} steps" if "and" in name else f"round of {name} steps" for name in names]
+    print(table(["kept", *races_of, "best of each seed", *map(label, given.alone)], gains))
+    print(f"\n{table(['kept', *races_of], courses)}")
+    outcomes = [(race, seed) for race in all_races for seed in race.final]
+    below = sum(race.final[seed][race.winners[seed]] < race.final[seed][RANDOM] for race, seed in outcomes)
+    best = sum(race.final[seed][race.winners[seed]] == max(race.final[seed].values()) for race, seed in outcomes)
+    print(f"\n{len(outcomes)} races: the winner was below random in {below}, and the best rule in {best}")
+
+
+def _course(race: Race) -> str:
+    """The rank correlations, and how often each rule won."""
+    found = signed(", ".join(f"{each:.2f}" for each in race.correlations).replace("0.", "."))
+    counted = sorted(Counter(race.winners.values()).items(), key=lambda each: (-each[1], each[0]))
+    return f"{found}: " + ", ".join(f"{count} {label(rule).replace(', ', ' ')}" for rule, count in counted)
 
 
 if __name__ == "__main__":
