@@ -3,14 +3,14 @@
     python -m benchmarks.map_table RESULTS.jsonl ... [--figure FIGURE.svg]
 
 Prints a table for each number of steps. With `--against EARLIER.jsonl` it has the accuracies minus the earlier ones of
-the same seeds. With `--random-steps N` the gains are over random that was trained for N steps. With `--over RULE EPOCHS`
-they are over that rule with a scorer of so many epochs, at equal steps; `--by-passes` prints them as one table, sorted by
-how often the training saw each kept image. `--rules` takes a part of the rows. Rules are named as in the records, with
-their proxy: `ccs el2n, proxy of width 8 at 16 px`.
+the same seeds. With `--random-steps N` the gains are over random that was trained for N steps. With `--over RULE
+EPOCHS` they are over that rule with a scorer of so many epochs, at equal steps; `--by-passes` prints them as one table,
+sorted by how often the training saw each kept image. `--rules` takes a part of the rows. Rules are named as in the
+records, with their proxy: `ccs el2n, proxy of width 8 at 16 px`.
 
 Gains are test accuracy minus that of class-balanced random with the same seed, in points, with the 95 % interval of
-Student's t over the seeds. A gain whose interval excludes 0 is bold. In brackets: the seeds of a cell, if most cells
-have another number. Cells with fewer seeds than `--least` (3) are empty.
+Student's t over the seeds. A gain whose interval excludes 0 is bold. In brackets: the seeds of a cell, if they
+are fewer than those of the others. Cells with fewer seeds than `--least` (3) are empty.
 """
 
 from __future__ import annotations
@@ -148,7 +148,10 @@ def by_passes(
     entries = {cell: made for cell in found if (made := entry(cell)) and made[1] >= least}
     rules = sorted({cell[2:] for cell in entries}, key=_place)
     usual = _usual(entries)
-    lines = [f"| passes | kept | steps | {' | '.join(label(rule) for rule, _ in rules)} |", "|---" * (3 + len(rules)) + "|"]
+    lines = [
+        f"| passes | kept | steps | {' | '.join(label(rule) for rule, _ in rules)} |",
+        "|---" * (3 + len(rules)) + "|",
+    ]
     for seen, steps, fraction in sorted({(passes[cell], *cell[:2]) for cell in entries}):
         cells = [entries.get((steps, fraction, *rule)) for rule in rules]
         texts = [_with_seeds(each, usual) if each else "" for each in cells]
@@ -182,13 +185,13 @@ def _difference(ours: Mapping[Pair, float], others: Mapping[Pair, float]) -> Ent
 
 
 def _usual(entries: Mapping[Cell, Entry]) -> int:
-    """The seeds of most cells."""
-    return max(statistics.multimode(seeds for _, seeds in entries.values()))
+    """The seeds of a cell without brackets."""
+    return max(seeds for _, seeds in entries.values())
 
 
 def _caption(entries: Mapping[Cell, Entry]) -> str:
     usual, counts = _usual(entries), {seeds for _, seeds in entries.values()}
-    return format_count(usual, "seed") + ("; in brackets: another number" if len(counts) > 1 else "")
+    return format_count(usual, "seed") + ("; in brackets: fewer" if len(counts) > 1 else "")
 
 
 def _with_seeds(entry: Entry, usual: int) -> str:

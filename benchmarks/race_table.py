@@ -6,8 +6,8 @@ Reads the trainings of `benchmarks.map`. A race trains every rule for ROUND step
 images go on, as `select.race` does; its winner gets the main training of STEPS steps. `--rounds` may be given several
 times, for several races. Two tables, with a column per race:
 
-- the gain of the winner over class-balanced random; then that of the best of each seed in hindsight (random included, so
-  it is never negative, and never bold), and of each rule of `--alone` without a race. Gains are in points of test
+- the gain of the winner over class-balanced random; then that of the best of each seed in hindsight (random included,
+  so it is never negative, and never bold), and of each rule of `--alone` without a race. Gains are in points of test
   accuracy, paired by seed, with the 95 % interval of Student's t; bold if it excludes 0;
 - the rank correlation (Spearman) of each round's validation accuracy with the main training's test accuracy over the
   rules, and how often each rule won.
@@ -40,7 +40,7 @@ class Trainings:
     validation: Mapping[tuple[int, float, str, Pair], float]
 
     @classmethod
-    def read(cls, lines: Sequence[Mapping[str, Any]], rules: Sequence[str] | None, first_round: int) -> Trainings:
+    def read(cls, lines: Sequence[dict[str, Any]], rules: Sequence[str] | None, first_round: int) -> Trainings:
         """The trainings of some rules (None: all that have the first round), each along the scorer of that round."""
         lines = [each | {"rule": with_scorer(each["rule"], each)} for each in lines]
         lines = [each for each in lines if not rules or each["rule"] in rules]
@@ -98,7 +98,9 @@ def raced(trainings: Trainings, fraction: float, rounds: Sequence[int], steps: i
         for seed in seeds
     }
     correlations = [
-        statistics.mean(float(spearmanr([*reached[seed][number].values()], [*final[seed].values()])[0]) for seed in seeds)
+        statistics.mean(
+            float(spearmanr([*reached[seed][number].values()], [*final[seed].values()])[0]) for seed in seeds
+        )
         for number in range(len(rounds))
     ]
     winners = {seed: winner(rules, reached[seed]) for seed in seeds}
@@ -147,15 +149,16 @@ def main() -> None:
         kept = f"{100 * fraction:g} %"
         gains.append([kept, *won, interval(races[0].gains(races[0].best), bold=False), *alone])
         courses.append([kept, *map(_course, races)])
-        all_races += races
+        all_races.append(races)
     names = [" and ".join(f"{steps:,}" for steps in rounds) for rounds in given.rounds]
     races_of = [f"rounds of {name} steps" if "and" in name else f"round of {name} steps" for name in names]
     print(table(["kept", *races_of, "best of each seed", *map(label, given.alone)], gains))
     print(f"\n{table(['kept', *races_of], courses)}")
-    outcomes = [(race, seed) for race in all_races for seed in race.final]
-    below = sum(race.final[seed][race.winners[seed]] < race.final[seed][RANDOM] for race, seed in outcomes)
-    best = sum(race.final[seed][race.winners[seed]] == max(race.final[seed].values()) for race, seed in outcomes)
-    print(f"\n{len(outcomes)} races: the winner was below random in {below}, and the best rule in {best}")
+    for name, same in zip(races_of, zip(*all_races, strict=True), strict=True):
+        outcomes = [(race, seed) for race in same for seed in race.final]
+        below = sum(race.final[seed][race.winners[seed]] < race.final[seed][RANDOM] for race, seed in outcomes)
+        best = sum(race.final[seed][race.winners[seed]] == max(race.final[seed].values()) for race, seed in outcomes)
+        print(f"\n{name}: in {below} of {len(outcomes)} races the winner was below random, in {best} the best rule")
 
 
 def _course(race: Race) -> str:

@@ -1,0 +1,59 @@
+"""The tables of docs/results are what the commands that their pages name print from the stored records."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import sys
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+RECORDS = ROOT / "benchmarks/results"
+MAP = "map-equal-batches.jsonl map-2000-steps.jsonl map-8000-steps.jsonl"
+RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("page", "program", "files", "options"),
+    [
+        ("trajectories", "map_table", MAP, "FILES"),
+        ("trajectories", "map_table", "", "map-32000-steps.jsonl --least 1"),
+        ("trajectories", "map_table", MAP, 'FILES --over dual 10 --by-passes --rules "ccs el2n" dyn_unc'),
+        ("trajectories", "map_table", "", "map-digits.jsonl"),
+        ("trajectories", "map_table", "", "map-equal-batches.jsonl --against map-w8.jsonl"),
+        ("race", "race_table", "", "map-w8.jsonl --steps 500 --rounds 50 --rounds 50 100 --alone dual"),
+        (
+            "race",
+            "race_table",
+            RACE,
+            "FILES --steps 2000 --rounds 40 --rounds 100 --rounds 200 --rounds 500 "
+            '--rules random dual "ccs el2n" "ccs aum" --fractions .05 .1 .2 .3 --alone dual',
+        ),
+        (
+            "race",
+            "race_table",
+            RACE,
+            "FILES map-8000-steps.jsonl --steps 8000 --rounds 500 --rounds 2000 --rounds 500 2000 "
+            '--rules random dual "ccs el2n" --alone dual "ccs el2n"',
+        ),
+    ],
+)
+def test_a_table_is_printed(
+    page: str,
+    program: str,
+    files: str,
+    options: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (ROOT / f"docs/results/{page}.md").read_text(encoding="utf-8")
+    assert options in " ".join(text.split())
+    arguments = shlex.split(options.replace("FILES", files))
+    monkeypatch.setattr(sys, "argv", [program, *arguments])
+    monkeypatch.chdir(RECORDS)
+    importlib.import_module(f"benchmarks.{program}").main()
+    printed = [part for part in capsys.readouterr().out.split("\n\n") if part.startswith("|")]
+    assert [part for part in printed if part.strip() not in text and part.count("\n| ") > 1] == []  # more than random
+    assert printed
