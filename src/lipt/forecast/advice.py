@@ -39,7 +39,7 @@ RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     8000: {0.01: "+34.1 ± 1.7", 0.05: "+20.5 ± 1.5", 0.1: "+10.2 ± 0.8", 0.2: "+3.3 ± 1.4", 0.3: "+1.5 ± 1.3"},
 }
 #: Points above a class-balanced random subset of the same size on CIFAR-10, with the 95 % interval, by way, steps and
-#: share. In a long training `LONG_RULES` have those of the way `trajectory`.
+#: share. From 25 passes on or more `LONG_RULES` have those of the way `trajectory`.
 GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
     "random": {},
     "theta_p": THETA_P_GAINS,
@@ -224,8 +224,8 @@ def _option(
 
 
 def advise(found: Sequence[Option], limits: Limits) -> Advice:
-    """The option to take. A trajectory only in a long training: otherwise a single run gained more from the same FLOPs
-    as more steps in our measurements. Without limits there is none.
+    """The option to take. A trajectory only from 100 passes on: in 500 steps a single run gained more from the same FLOPs
+    as more steps. Without limits there is none.
     """
     if limits == Limits():
         return Advice(option=None, why="give what you have: --storage GB, --transfer GB, --gpu-hours H")

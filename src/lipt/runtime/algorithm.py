@@ -18,8 +18,8 @@ CLASS_BALANCED = "Class-balanced random"
 def algorithm_of(config: Config) -> str:
     """The algorithm that runs: the configured one, or the one that `auto` chooses.
 
-    With a trajectory, `auto` can also depend on the number of candidates (`selecting`). Then this is its choice for a
-    short training, and the subset's artifact names the algorithm that ran.
+    With a trajectory, `auto` can also depend on the number of candidates (`selecting`). Then this is its choice
+    without `long_rule`, and the subset's artifact names the algorithm that ran.
     """
     settings = selecting(config)
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
@@ -42,11 +42,11 @@ def own_memory(config: Config, group: int) -> int:
 def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
-    That is `ccs` along the trajectory of another network than the trained one, and `long_rule` in long trainings.
+    That is `ccs` along the trajectory of another network than the trained one, and `long_rule` from 25 passes on or more.
 
     Args:
-        candidates: their number; 0: unknown, then the training counts as short. In a race it is always short, since the
-            race itself can find out.
+        candidates: their number; 0: unknown, then `long_rule` does not hold. In a race it never does, since the race itself can
+            find out.
     """
     settings = config.select
     if settings.algorithm != AUTO or _auto(config) != "dual":
@@ -61,7 +61,7 @@ def selecting(config: Config, candidates: int = 0) -> Select:
 
 
 def _auto(config: Config) -> str:
-    """What `auto` chooses here along the trajectory of the trained network, for a short training."""
+    """What `auto` chooses here along the trajectory of the trained network, without `long_rule`."""
     settings = config.select
     return resolve(AUTO, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
 

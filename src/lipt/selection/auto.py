@@ -28,7 +28,7 @@ DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
 
 
 class LongRule(NamedTuple):
-    """A rule that gained more than `dual` along the trajectory of the trained network, in a longer training."""
+    """A rule that gained more than `dual` along the trajectory of the trained network, from so many passes on."""
 
     algorithm: str
     share: float

@@ -188,7 +188,7 @@ def test_the_gain_of_fresh_draws_is_that_of_the_nearest_number_of_steps(path: st
 
 @pytest.mark.parametrize(("steps", "measured"), [(20, 500), (1500, 2000), (9000, 8000)])
 def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: str, steps: int, measured: int) -> None:
-    """In a long training it is the gain of the rule that `auto` takes there."""
+    """From 25 passes on or more it may be the gain of another rule, which `auto` takes there."""
     found = advised(path, "--set", f"train.steps={steps}")["options"]
     options = [each for each in found if each["way"] == "trajectory"]
     for each in options:
