@@ -85,7 +85,7 @@ def in_the_gate(command: Command) -> bool:
     """`.ci/run` runs this target of make, or one that runs it."""
     gate = (ROOT / ".ci/run").read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^ *make (\S+)$", gate, re.MULTILINE))
+    targets = set(re.findall(r"^ *\(?(?:nice )?make (\S+)", gate, re.MULTILINE))
     for target in sorted(targets):
         recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)*)", makefile, re.MULTILINE)
         targets |= set(re.findall(r"\$\(MAKE\).* (\S+)$", recipe[1], re.MULTILINE)) if recipe else set()
