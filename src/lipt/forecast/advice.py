@@ -224,8 +224,8 @@ def _option(
 
 
 def advise(found: Sequence[Option], limits: Limits) -> Advice:
-    """The option to take. A trajectory only from 100 passes on: in 500 steps a single run gained more from the same FLOPs
-    as more steps. Without limits there is none.
+    """The option to take. A trajectory only from 100 passes on: in 500 steps a single run gained more from the same
+    FLOPs as more steps. Without limits there is none.
     """
     if limits == Limits():
         return Advice(option=None, why="give what you have: --storage GB, --transfer GB, --gpu-hours H")

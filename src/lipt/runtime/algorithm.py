@@ -42,11 +42,12 @@ def own_memory(config: Config, group: int) -> int:
 def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
-    That is `ccs` along the trajectory of another network than the trained one, and `long_rule` from 25 passes on or more.
+    That is `ccs` along the trajectory of another network than the trained one, and `long_rule` from 25 passes on or
+    more.
 
     Args:
-        candidates: their number; 0: unknown, then `long_rule` does not hold. In a race it never does, since the race itself can
-            find out.
+        candidates: their number; 0: unknown, then `long_rule` does not hold. In a race it never does, since the race
+            itself can find out.
     """
     settings = config.select
     if settings.algorithm != AUTO or _auto(config) != "dual":
