@@ -22,6 +22,7 @@ from lipt.cli.options import config_options, output_option, parse_pairs, print_j
 from lipt.cli.submission import check_submittable, engine_options
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
+from lipt.pipeline import ClusterEngine
 
 if TYPE_CHECKING:
     from lipt.flow.facts import Facts
@@ -38,7 +39,7 @@ CheckResult = tuple[bool | None, str]
 def doctor(
     config_path: str,
     overrides: tuple[str, ...],
-    engine: str | None,
+    engine: ClusterEngine | None,
     namespace: str | None,
     pairs: tuple[str, ...],
     output: str,
@@ -91,7 +92,7 @@ def _check_here(config: Config) -> dict[str, CheckResult]:
 
 
 def _check_cluster(
-    config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]
+    config: Config, engine: ClusterEngine, namespace: str | None, pairs: tuple[str, ...]
 ) -> dict[str, CheckResult]:
     """A pod tests the workspace, because pods use it. This machine tests it too if the store's address is set here."""
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
@@ -122,7 +123,7 @@ def _ask_cluster(
     findings: dict[str, CheckResult],
     config: Config,
     cluster: Cluster,
-    engine: str,
+    engine: ClusterEngine,
     namespace: str,
     given: dict[str, Any],
 ) -> None:
