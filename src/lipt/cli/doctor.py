@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ParamSpec
+from uuid import uuid4
 
 import click
 
@@ -198,7 +199,7 @@ def _device(config: Config) -> str:
 def _workspace(config: Config) -> str:
     """Write, read back, list and delete a probe: the rights that a run needs."""
     store = open_store(config.workspace)
-    probe = f"doctor/probe-{os.getpid()}"
+    probe = f"doctor/probe-{uuid4().hex}"  # not the process: in every pod it has the same number
     store.write(probe, b"probe", kind="other")
     try:
         if store.read(probe, kind="other") != b"probe" or probe not in store.list("doctor"):
