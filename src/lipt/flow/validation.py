@@ -16,14 +16,14 @@ from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
-from lipt.flow.graph import has_swarm, trains_models
+from lipt.flow.graph import has_swarm
 from lipt.flow.model_checks import check_model, lonely_images
 from lipt.flow.raptr_checks import schedule_problems
+from lipt.flow.sharing_checks import sharing_problems
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of, reselection_needs
-from lipt.runtime.budgets import kept_images, smallest_batch, smallest_initial_batch
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs, Trajectory
@@ -155,28 +155,7 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
                 f"raise {name} to {_rounded_up(least / candidates)} or more",
             )
     yield from schedule_problems(config, candidates)
-    yield from _sharing_problems(config, candidates, pods)
-
-
-def _sharing_problems(config: Config, candidates: int, pods: int) -> Iterator[UsageError]:
-    """Batches with fewer images than there are processes or pods, which share them. (A pod of several starts no more
-    processes than its part of a batch has images.)"""
-    processes = 1 if config.processes == "auto" else config.processes
-    models = config.score.runs if config.score.has_own_models else 1
-    smallest = smallest_batch(config.train, candidates, kept_images(config, candidates))
-    shared = [("train", config.train.batch_size, smallest, processes)]
-    if trains_models(config):
-        sharing = processes if processes > models else 1  # else each process trains whole models
-        smallest = smallest_initial_batch(config, candidates)
-        shared.append(("initialise", config.initialise.batch_size, smallest, sharing))
-    for section, size, images, sharing in shared:
-        for setting, count in (("processes", sharing), ("train.nodes", pods)):
-            if count > max(1, images):
-                yield UsageError(
-                    f"{setting}: {count} cannot share a batch of {format_count(images, 'image')} "
-                    f"({section}.batch_size is {size})",
-                    f"lower {setting}, or raise {section}.batch_size",
-                )
+    yield from sharing_problems(config, candidates, pods)
 
 
 def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:

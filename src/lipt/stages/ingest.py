@@ -184,13 +184,12 @@ def _chunks(ctx: Context) -> Stage:
 
 
 def write_apart(data: Data, store: Store, reporter: Reporter, source: Source) -> Manifest:
-    """Write the chunks into a store that is no artifact of a workspace. Of two processes that do so, one waits.
-
-    Otherwise the second would take what the first has written since its start for remains, and delete it.
-    """
+    """Write the chunks into a store that is no artifact of a workspace. Of two processes that do so, one waits: the
+    second would delete what the first has written since, as remains of an interrupted call."""
+    claim = leased(store.metered(), "lease", lambda text: reporter.say(f"{_INGEST:<16}  {text}"))
     with ExitStack() as stack:
         with suppress(RunError, UsageError):  # who may not write reads a finished store, or fails below
-            stack.enter_context(leased(store.metered(), "lease", lambda text: reporter.say(f"{_INGEST:<16}  {text}")))
+            stack.enter_context(claim)
         return write_chunks(data, store, reporter, _INGEST, source)
 
 
