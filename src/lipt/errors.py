@@ -132,7 +132,8 @@ def say_why(error: BaseException) -> None:
     if os.access(_TERMINATION_LOG, os.W_OK):
         known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
         what = str(error) if known else f"{UNEXPECTED}{in_one_line(error)}"
-        Path(_TERMINATION_LOG).write_text(" ".join(f"lipt: {what}".split())[:2000], encoding="utf-8")
+        text = " ".join(f"lipt: {what}".split()).encode(errors="backslashreplace")  # a name may be no valid Unicode
+        Path(_TERMINATION_LOG).write_bytes(text[:_MESSAGE_BYTES].decode(errors="ignore").encode())
 
 
 #: Starts the message of a worker pod that met a bug. A box then fails, because every other pod would meet it too.
@@ -145,6 +146,8 @@ def in_one_line(error: BaseException) -> str:
 
 
 _TERMINATION_LOG = "/dev/termination-log"
+#: The kubelet takes the last 4096 bytes of a longer file, so without its beginning.
+_MESSAGE_BYTES = 4096
 
 
 def stop_on_sigterm() -> None:

@@ -6,8 +6,10 @@ A box is a step of the pipeline and one pod. Everything that lists stages or box
 from dataclasses import dataclass
 from typing import Literal
 
-#: What runs a pipeline: this machine, or an engine of a cluster.
-Engine = Literal["local", "kubeflow", "argo"]
+#: What runs a pipeline on a cluster.
+ClusterEngine = Literal["kubeflow", "argo"]
+#: The same, or this machine.
+Engine = Literal["local", ClusterEngine]
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,9 @@ def test_a_bug_in_a_worker_pod_is_no_loss(tmp_path: Path, monkeypatch: pytest.Mo
     errors.say_why(ValueError("too many\nvalues"))
     with pytest.raises(UnexpectedError, match=r"^pretrain, worker pod 1: ValueError: too many values"):
         raise_bug("pretrain", {0: "evicted by its node", 1: log.read_text()})
+    errors.say_why(ValueError("\udcff" + 4000 * "図"))  # in bytes it is longer than the kubelet takes
+    with pytest.raises(UnexpectedError, match=r"^pretrain, worker pod 1: ValueError: \\udcff図"):
+        raise_bug("pretrain", {1: log.read_bytes()[-4096:].decode()})
 
 
 @pytest.mark.parametrize(

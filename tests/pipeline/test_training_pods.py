@@ -153,6 +153,20 @@ def test_two_pods_of_two_processes_stream_their_parts_of_each_batch(
     equal(*runs, cuts=3 * 2 * 1294 // 8, processes=4)
 
 
+def test_pods_start_no_more_processes_than_the_smallest_batch_has_images(tmp_path: Path) -> None:
+    """Batches of at most 4 of 1,294 images: some have 3."""
+    asked: list[int] = []
+
+    def pods(_ctx: Context, request: dict[str, Any], _count: int) -> None:
+        asked.append(request["batch_size"])
+        raise RunError("enough", "nothing")
+
+    ctx = tiny_context(tmp_path, {"initialise": {"batch_size": 4}, "train": {"nodes": 2}})
+    with pytest.raises(RunError, match="enough"):
+        initialise(replace(ctx, pods=pods), ingest(ctx).make()).make()
+    assert asked == [3]
+
+
 def test_a_pod_that_fails_ends_the_box_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = tiny_context(tmp_path / "w", {"initialise": {"batch_size": 1}, "train": {"checkpoint_s": 0}})
     ctx = on_pods(ctx, Job(tmp_path), monkeypatch)

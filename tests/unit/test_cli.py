@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow.parquet as pq
@@ -17,6 +18,9 @@ import yaml
 from click.testing import CliRunner
 
 import lipt.cli as lipt_cli
+from lipt.adapters.store.file import FileStore
+from lipt.cli import doctor
+from lipt.config import parse_config
 from lipt.errors import UsageError
 from lipt.selection import Selection
 from tests.programs import lipt, on_terminal, run_python
@@ -283,6 +287,22 @@ def test_doctor_says_what_is_wrong_and_what_to_do(config: Path) -> None:
     assert sick.returncode == 1
     assert sick.stdout.count("FAIL") == 2
     assert sick.stdout.count("->") == 2
+
+
+def test_two_doctors_of_one_workspace_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pod, each is process 1."""
+    config, read = parse_config(TINY | {"workspace": str(tmp_path)}), FileStore._read
+
+    def with_another(*arguments: Any) -> bytes:
+        monkeypatch.setattr(FileStore, "_read", read)
+        doctor._workspace(config)
+        return read(*arguments)
+
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    monkeypatch.setattr(FileStore, "_read", with_another)
+    assert "write, read, list, delete" in doctor._workspace(config)
 
 
 def test_doctor_works_where_the_extra_is_not_installed(

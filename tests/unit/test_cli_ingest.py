@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,23 @@ from lipt.adapters.store import open_store
 from lipt.adapters.store.file import FileStore
 from lipt.config import parse_config
 from lipt.errors import RunError
+from lipt.pods.boxes import ingest_box
 from lipt.progress import Reporter
 from lipt.stages.ingest import write_chunks
 
 
-def test_of_two_ingests_into_one_place_one_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def by_command(place: str) -> None:
+    lipt_cli.main(["ingest", "digits", place])
+
+
+def by_pipeline(place: str) -> None:
+    ingest_box(parse_config({"data": {"source": "digits"}}), place)
+
+
+@pytest.mark.parametrize("ingest", [by_command, by_pipeline])
+def test_of_two_ingests_into_one_place_one_waits(
+    ingest: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     claims = []
 
     def write(*given: Any) -> Any:
@@ -25,7 +38,7 @@ def test_of_two_ingests_into_one_place_one_waits(tmp_path: Path, monkeypatch: py
         return write_chunks(*given)
 
     monkeypatch.setattr("lipt.stages.ingest.write_chunks", write)
-    lipt_cli.main(["ingest", "digits", str(tmp_path / "store")])
+    ingest(str(tmp_path / "store"))
     assert claims == [["lease"]]
     assert not list((tmp_path / "store").glob("lease*"))
 

@@ -122,6 +122,15 @@ def test_overrides_are_yaml_and_nest() -> None:
     assert override(config, {"select": {"algorithm": "grand"}}).select.fraction == 0.05
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("runs #2", "runs #2"), ("#2 ä", "#2 ä"), ('"runs #2"', "runs #2"), ("'runs' # the second", "runs")],
+)
+def test_a_hash_in_a_name_does_not_cut_it_on_the_command_line(written: str, read: str) -> None:
+    """YAML reads ` #` as the beginning of a comment: the run would go into another folder."""
+    assert load_config(None, [f"workspace={written}"]).workspace == read
+
+
 def test_another_profile_takes_no_single_option_that_the_user_wrote() -> None:
     """Profile `ccs` has one of these two options. They belong together."""
     options = {"score": "aum", "beta": 0.2}

@@ -55,3 +55,23 @@ def test_artifacts_stay_as_long_as_a_process_works_there(tmp_path: Path, monkeyp
     monkeypatch.setattr(lease, "_is_gone", lambda *_: False)  # as on another machine
     assert [each.ref for each in list_unused(workspace, days=0)] == [unused.ref]
     assert workspace.store.size(dead.key) is None
+
+
+def test_what_a_run_uses_since_the_question_was_asked_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace = Workspace(str(tmp_path))
+    stages = [demo_stage(workspace, lambda _: {"count": 1}, name=name) for name in ("train", "score", "select")]
+    used, reused, _unused = (stage.make() for stage in stages)
+    config = bare_context(workspace).config
+    note_point(workspace, config, [used])
+
+    def confirm(question: str, **_options: bool) -> bool:
+        assert question.startswith("Remove 2 artifacts")
+        note_point(workspace, config.model_copy(update={"seed": 1}), [reused])
+        return True
+
+    monkeypatch.setattr("click.confirm", confirm)
+    main(["gc", str(tmp_path), "--days", "0"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("removed 1 artifact, ")
+    assert [stage.find() for stage in stages] == [used, reused, None]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lipt.errors import UsageError
-from lipt.flow.validation import check_run
+from lipt.flow.validation import check_from_afar, check_run
 from tests.tiny import tiny_context
 
 
@@ -36,9 +37,26 @@ def test_the_trainings_of_a_race_have_a_step_for_each_stage_of_raptr(tmp_path: P
         ({"initialise": {"batch_size": 2}}, r"processes: 3 .* of 2 images \(initialise.batch_size is 2\)"),
         ({"train": {"batch_size": 3}}, None),
         ({"initialise": {"batch_size": 2}, "score": {"model": "classic", "runs": 3}}, None),
+        (
+            {"train": {"batch_size": 4, "draw": "infobatch"}},
+            r"processes: 3 cannot share a batch of 2 images \(train.batch_size is 4\)",
+        ),
     ],
 )
 def test_each_process_has_an_image_of_each_batch(changes: dict[str, Any], message: str | None, tmp_path: Path) -> None:
     ctx = tiny_context(tmp_path, changes | {"processes": 3, "device": "cpu"})
     with pytest.raises(UsageError, match=message) if message else nullcontext():
         check_run(ctx)
+
+
+@pytest.mark.parametrize("section", ["train", "initialise"])
+def test_each_pod_of_a_training_has_an_image_of_each_batch(section: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"train": {"nodes": 5}, "select": {"algorithm": "el2n"}}
+    changes[section] = changes.get(section, {}) | {"batch_size": 4}
+    message = rf"train.nodes: 5 cannot share a batch of 3 images \({section}.batch_size is 4\)"
+    here = tiny_context(tmp_path, changes)
+    check_run(here)  # `lipt run` ignores it
+    with pytest.raises(UsageError, match=message):
+        check_run(replace(here, pods=lambda *_request: None))
+    with pytest.raises(UsageError, match=message):
+        check_from_afar(here.config)

@@ -28,6 +28,7 @@ from lipt.cli.options import config_options, output_option, print_json
 from lipt.cli.submission import check_submittable, engine_options, no_node, pipeline_parameters, warn
 from lipt.config import load_config
 from lipt.errors import RunError, UsageError
+from lipt.pipeline import ClusterEngine
 
 _POLL_S = 2.0
 
@@ -41,7 +42,7 @@ _POLL_S = 2.0
 def submit(
     config_path: str,
     overrides: tuple[str, ...],
-    engine: str,
+    engine: ClusterEngine,
     namespace: str | None,
     pairs: tuple[str, ...],
     dry_run: bool,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ParamSpec
+from uuid import uuid4
 
 import click
 
@@ -22,6 +23,7 @@ from lipt.cli.options import config_options, output_option, parse_pairs, print_j
 from lipt.cli.submission import check_submittable, engine_options
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
+from lipt.pipeline import ClusterEngine
 
 if TYPE_CHECKING:
     from lipt.flow.facts import Facts
@@ -38,7 +40,7 @@ CheckResult = tuple[bool | None, str]
 def doctor(
     config_path: str,
     overrides: tuple[str, ...],
-    engine: str | None,
+    engine: ClusterEngine | None,
     namespace: str | None,
     pairs: tuple[str, ...],
     output: str,
@@ -91,7 +93,7 @@ def _check_here(config: Config) -> dict[str, CheckResult]:
 
 
 def _check_cluster(
-    config: Config, engine: str, namespace: str | None, pairs: tuple[str, ...]
+    config: Config, engine: ClusterEngine, namespace: str | None, pairs: tuple[str, ...]
 ) -> dict[str, CheckResult]:
     """A pod tests the workspace, because pods use it. This machine tests it too if the store's address is set here."""
     given = parse_pairs("-p", pairs, Pods.model_fields, of="pods")
@@ -122,7 +124,7 @@ def _ask_cluster(
     findings: dict[str, CheckResult],
     config: Config,
     cluster: Cluster,
-    engine: str,
+    engine: ClusterEngine,
     namespace: str,
     given: dict[str, Any],
 ) -> None:
@@ -197,7 +199,7 @@ def _device(config: Config) -> str:
 def _workspace(config: Config) -> str:
     """Write, read back, list and delete a probe: the rights that a run needs."""
     store = open_store(config.workspace)
-    probe = f"doctor/probe-{os.getpid()}"
+    probe = f"doctor/probe-{uuid4().hex}"  # not the process: in every pod it has the same number
     store.write(probe, b"probe", kind="other")
     try:
         if store.read(probe, kind="other") != b"probe" or probe not in store.list("doctor"):

@@ -1,12 +1,9 @@
 """`lipt ingest`."""
 
-from contextlib import ExitStack, suppress
-
 import click
 
 from lipt.cli.options import output_option, print_json
 from lipt.cli.verbose import is_quiet
-from lipt.errors import RunError, UsageError
 
 
 @click.command()
@@ -50,8 +47,7 @@ def ingest(
     from lipt.config import parse_config
     from lipt.progress import make_reporter
     from lipt.runtime.dataset import open_apart
-    from lipt.runtime.lease import leased
-    from lipt.stages.ingest import is_chunk_store, write_chunks
+    from lipt.stages.ingest import is_chunk_store, write_apart
 
     layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction, "thumbnails": thumbnails}
     data = parse_config({"data": {"source": source, "format": kind, **layout}}, origin="lipt ingest").data
@@ -61,12 +57,7 @@ def ingest(
     reporter.started("ingest")
     try:
         images = open_apart(data, store)
-        with ExitStack() as stack:
-            with suppress(RunError, UsageError):  # who may not write reads a finished store, or fails below
-                stack.enter_context(
-                    leased(store.metered(), "lease", lambda text: reporter.say(f"{'ingest':<16}  {text}"))
-                )
-            manifest = write_chunks(data, store, reporter, "ingest", images)
+        manifest = write_apart(data, store, reporter, images)
     finally:
         reporter.close()
     splits = {name: manifest.splits[name].count for name in ("train", "test")}  # a manifest read back is sorted

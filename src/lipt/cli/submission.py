@@ -13,6 +13,7 @@ from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.cli.options import F, parse_pairs
 from lipt.config import Config
 from lipt.errors import RunError, UsageError
+from lipt.pipeline import ClusterEngine
 
 #: The most runs of a sweep in progress at a time, unless the user gives another number.
 _AT_ONCE = 4
@@ -22,7 +23,7 @@ _AT_ONCE = 4
 class Place:
     """Where the runs of a sweep start, and with which pods."""
 
-    engine: str
+    engine: ClusterEngine
     namespace: str
     pairs: tuple[str, ...]
     """Parameters of the pipeline, `NAME=VALUE`."""
@@ -57,7 +58,7 @@ def place_option(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def with_place(
         *arguments: Any,
-        engine: str | None,
+        engine: ClusterEngine | None,
         namespace: str | None,
         pairs: tuple[str, ...],
         at_once: int | None,
@@ -125,7 +126,7 @@ def pipeline_parameters(config: Config, known: Mapping[str, Any], pairs: tuple[s
     return parameters | {name: str(value) if name == "gpus" else value for name, value in typed.items()}
 
 
-def warn(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any]) -> None:
+def warn(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> None:
     """Say on stderr why pods would wait for a node, and why their queue would not do what was asked."""
     if nowhere := no_node(cluster, engine, namespace, parameters):
         click.echo(f"pods will wait: {nowhere}", err=True)
@@ -133,7 +134,7 @@ def warn(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any
         click.echo(f"not as asked: {queueless}", err=True)
 
 
-def no_node(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any]) -> RunError | None:
+def no_node(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> RunError | None:
     """Why no node takes the pods of a run, and the remedy, as `lipt doctor` finds them.
 
     None if a node does, or if you may not see the nodes.
@@ -143,7 +144,7 @@ def no_node(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, 
     return _problem(preflight.CHECKS["nodes"], cluster, engine, namespace, parameters)
 
 
-def no_queue(cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any]) -> RunError | None:
+def no_queue(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> RunError | None:
     """Why the queue of a run has no effect, or would keep its pods forever. None if it is fine, or there is none."""
     from lipt.adapters.cluster import preflight
 
@@ -151,7 +152,7 @@ def no_queue(cluster: Any, engine: str, namespace: str, parameters: Mapping[str,
 
 
 def _problem(
-    check: Callable[[Any], str], cluster: Any, engine: str, namespace: str, parameters: Mapping[str, Any]
+    check: Callable[[Any], str], cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]
 ) -> RunError | None:
     from lipt.adapters.cluster import preflight
     from lipt.adapters.cluster.manifest import Pods

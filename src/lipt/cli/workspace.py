@@ -1,5 +1,6 @@
 """`lipt ls` and `lipt gc`: list the runs of a workspace, and remove unused artifacts."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import click
@@ -82,11 +83,13 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     ] + [f"{path}  {format_bytes(num_bytes)}  half written" for path, num_bytes in leftovers.items()]
     if lines and output == "text":
         click.echo("\n".join(lines))
-    total = f"{format_count(len(unused), 'artifact')}, {format_bytes(sum(each.num_bytes for each in unused))}"
-    if leftovers:
-        total += f", and {format_count(len(leftovers), 'half-written file')}, {format_bytes(sum(leftovers.values()))}"
+    total = _total(unused, leftovers)
     removed = bool(unused or leftovers) and not dry_run and (yes or click.confirm(f"Remove {total}?", err=True))
     if removed:
+        if unused and not yes:  # a run may have begun to use them while the question was open
+            shown = {each.ref for each in unused}
+            unused = [each for each in list_unused(place, days=days) if each.ref in shown]
+            total = _total(unused, leftovers)
         remove(place, unused)
         remove_leftovers(place, leftovers)
     if output == "json":
@@ -94,6 +97,14 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     else:
         nothing = f"{total}, nothing removed" if lines else f"nothing to remove that is {days:g} days old or older"
         click.echo(f"removed {total}" if removed else nothing)
+
+
+def _total(unused: Sequence[Unused], leftovers: Mapping[str, int]) -> str:
+    """Number and size of what can be removed."""
+    total = f"{format_count(len(unused), 'artifact')}, {format_bytes(sum(each.num_bytes for each in unused))}"
+    if leftovers:
+        total += f", and {format_count(len(leftovers), 'half-written file')}, {format_bytes(sum(leftovers.values()))}"
+    return total
 
 
 def _existing(workspace: str) -> Workspace:

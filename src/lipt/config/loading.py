@@ -184,12 +184,14 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
 
 
 def _override(text: str) -> tuple[tuple[str, ...], Any]:
-    """The path and the value of `a.b=value`."""
+    """The path and the value of `a.b=value`. A text is taken whole: what YAML reads as a comment is part of a name."""
     key, equals, value = text.partition("=")
     keys = tuple(key.split("."))
     if not equals or not all(keys) or len(keys) > MAX_DEPTH:
         raise UsageError(f"--set {text[:_SHOWN]}: not of the form a.b=value", "for example --set select.fraction=0.05")
-    return keys, read_yaml(value, f"the value of --set {key}")[0]
+    read, written = read_yaml(value, f"the value of --set {key}")[0], value.strip()
+    is_plain = isinstance(read, str) and read and written.startswith(read)  # without quotes
+    return keys, written if is_plain or written.startswith("#") else read
 
 
 def without(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:

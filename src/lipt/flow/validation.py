@@ -16,19 +16,18 @@ from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
 from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean, in_one_line
 from lipt.flow.facts import Facts
-from lipt.flow.graph import has_swarm, trains_models
+from lipt.flow.graph import has_swarm
 from lipt.flow.model_checks import check_model, lonely_images
 from lipt.flow.raptr_checks import schedule_problems
+from lipt.flow.sharing_checks import sharing_problems
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of, reselection_needs
-from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs, Trajectory
 from lipt.stages.select import apply
-from lipt.training.loop import batch_sizes
 from lipt.training.networks import check_model_name
 
 Check = Callable[[], Any]
@@ -42,7 +41,7 @@ def check_run(ctx: Context) -> None:
     """
     facts = _check(ctx)
     if baseline := baseline_of(ctx.config):
-        raise_all(_variant_problems(ctx.config, f"the baseline, {baseline.label}", baseline.changes, facts))
+        raise_all(_variant_problems(ctx, f"the baseline, {baseline.label}", baseline.changes, facts))
 
 
 def check_comparison(ctx: Context) -> list[Variant]:
@@ -66,7 +65,7 @@ def check_comparison(ctx: Context) -> list[Variant]:
     if "lipt" not in names:
         raise UsageError("compare.variants: lipt is missing", "add it: the verdict is about it")
     facts = _check(ctx)
-    wrong = {name: _variant_problems(ctx.config, f"variant {name}", known[name].changes, facts) for name in names}
+    wrong = {name: _variant_problems(ctx, f"variant {name}", known[name].changes, facts) for name in names}
     if ctx.config.compare.variants:
         raise_all(problem for found in wrong.values() for problem in found)
     for found in filter(None, wrong.values()):
@@ -87,7 +86,7 @@ def check_from_afar(config: Config) -> list[str]:
     except LiptError as error:
         unknown.append(f"the data set: {error.message}")
     problem = _error_of(lambda: check_model(config, facts)) or _proxy_error(config, facts)
-    found = problems(config, facts)
+    found = problems(config, facts, pods=config.train.nodes)
     if problem is not None and ":" in config.model.name:  # it may be installed only in the image
         unknown.append(f"the model: {problem.message}")
     elif problem is not None:
@@ -96,9 +95,13 @@ def check_from_afar(config: Config) -> list[str]:
     return unknown
 
 
-def problems(config: Config, facts: Facts | None) -> list[LiptError]:
-    """All problems of a configuration except its model's. Without `facts` the data set is not checked."""
-    return [*_settings_problems(config), *(_data_problems(config, facts) if facts else [])]
+def problems(config: Config, facts: Facts | None, *, pods: int = 1) -> list[LiptError]:
+    """All problems of a configuration except its model's. Without `facts` the data set is not checked.
+
+    Args:
+        pods: the number that shares each training: `train.nodes` on a cluster.
+    """
+    return [*_settings_problems(config), *(_data_problems(config, facts, pods) if facts else [])]
 
 
 def raise_all(problems: Iterable[LiptError]) -> None:
@@ -120,7 +123,7 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
             return  # later checks would report the same problem again
 
 
-def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
+def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptError]:
     """Problems with the data set: too few images for the shards or the subset, too few classes."""
     if facts.classes < 2:
         yield RunError("the data set has one class; training needs two or more", "add images of another class")
@@ -152,26 +155,7 @@ def _data_problems(config: Config, facts: Facts) -> Iterator[LiptError]:
                 f"raise {name} to {_rounded_up(least / candidates)} or more",
             )
     yield from schedule_problems(config, candidates)
-    yield from _sharing_problems(config, candidates)
-
-
-def _sharing_problems(config: Config, candidates: int) -> Iterator[UsageError]:
-    """Batches with fewer images than there are processes, which share them."""
-    if config.processes == "auto":
-        return
-    drawn = epoch_images(config.train, candidates, kept_images(config, candidates))
-    batches = [("train", drawn, config.train.batch_size)]
-    models = config.score.runs if config.score.has_own_models else 1
-    if trains_models(config) and config.processes > models:  # else each process trains whole models
-        images = candidates // models if config.score.disjoint else candidates
-        batches.append(("initialise", images, config.initialise.batch_size))
-    for section, images, size in batches:
-        if (least := batch_sizes(images, size)[-1]) < config.processes:
-            yield UsageError(
-                f"processes: {config.processes} cannot share a batch of {format_count(least, 'image')} "
-                f"({section}.batch_size is {size})",
-                f"lower processes, or raise {section}.batch_size",
-            )
+    yield from sharing_problems(config, candidates, pods)
 
 
 def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
@@ -195,14 +179,19 @@ def _check(ctx: Context) -> Facts:
     # second and which a run that finds all artifacts finished does not need.
     check = partial(check_model_name, settings.name) if is_default else partial(check_model, config, facts)
     before = [_error_of(lambda: ctx.device), _error_of(check) or _proxy_error(config, facts)]
-    raise_all([*filter(None, before), *problems(config, facts)])
+    raise_all([*filter(None, before), *problems(config, facts, pods=_pods(ctx))])
     return facts
 
 
-def _variant_problems(config: Config, name: str, changes: dict[str, Any], facts: Facts) -> list[LiptError]:
+def _pods(ctx: Context) -> int:
+    """The number of pods that share each training."""
+    return ctx.config.train.nodes if ctx.pods is not None else 1
+
+
+def _variant_problems(ctx: Context, name: str, changes: dict[str, Any], facts: Facts) -> list[LiptError]:
     """The problems of a variant; each message starts with `name`."""
     try:
-        found = problems(override(config, changes), facts)
+        found = problems(override(ctx.config, changes), facts, pods=_pods(ctx))
     except UsageError as error:
         found = [error]
     return [type(problem)(f"{name}: {problem.message}", problem.remedy) for problem in found]

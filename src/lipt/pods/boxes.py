@@ -75,11 +75,12 @@ def save(artifact: Any, text: str, **metadata: Any) -> None:
 
 def ingest_box(config: Config, location: str) -> dict[str, Any]:
     """Ingest images into a chunk store at `location`; returns its key figures."""
-    from lipt.stages.ingest import write_chunks
+    from lipt.runtime.dataset import open_apart
+    from lipt.stages.ingest import write_apart
 
-    reporter, started = Reporter(), time.monotonic()
+    store, reporter, started = open_store(location), Reporter(), time.monotonic()
     reporter.started("ingest")
-    manifest = write_chunks(config.data, open_store(location), reporter, "ingest")
+    manifest = write_apart(config.data, store, reporter, open_apart(config.data, store))
     counts = {name: split.count for name, split in manifest.splits.items()}
     reporter.done("ingest", time.monotonic() - started, counts | {"classes": len(manifest.classes)})
     return {"digest": manifest.digest, "name": manifest.name, "num_classes": len(manifest.classes), **counts}

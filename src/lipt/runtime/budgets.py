@@ -37,6 +37,13 @@ def smallest_batch(settings: Train, candidates: int, kept: int) -> int:
     return min(sizes[-1], fewest, (settings.batch_size + 1) // 2)
 
 
+def smallest_initial_batch(config: Config, candidates: int) -> int:
+    """The same for theta_*, and for the models of `score.runs`, of which each may see a part of the candidates."""
+    parts = config.score.runs if config.score.disjoint else 1
+    images = candidates // parts, math.ceil(candidates / parts)
+    return min(batch_sizes(each, config.initialise.batch_size)[-1] for each in images)
+
+
 def epochs_of(settings: Train, candidates: int, kept: int) -> int:
     """Epochs of the whole training; with `train.steps` the last one may end early. Arguments as of `epoch_images`."""
     if settings.steps is None:

@@ -11,6 +11,7 @@ If images were only copied or touched, they are read again, but the digest stays
 from __future__ import annotations
 
 import hashlib
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from lipt.config import Data
 from lipt.data.chunks import MANIFEST, ChunkInfo, Dataset, Manifest, thumbnails_are_of, thumbnails_folder, write_dataset
 from lipt.data.sources import Source, open_source
 from lipt.data.sources.base import describe_left_out
-from lipt.errors import DamagedDataError, UsageError
+from lipt.errors import DamagedDataError, RunError, UsageError
 from lipt.progress import Reporter
 from lipt.runtime import Attempt, Context, Stage
 from lipt.runtime.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
 from lipt.runtime.dataset import check_complete, listing, open_apart
+from lipt.runtime.lease import leased
 
 _INGEST = "ingest"
 #: The folder of the chunks, below an artifact.
@@ -179,6 +181,16 @@ def _chunks(ctx: Context) -> Stage:
         return summary | {"left_out": dict(source.left_out)}
 
     return Stage(ctx=ctx, name=CHUNKS, settings=settings, inputs=[], body=body, label=_INGEST)
+
+
+def write_apart(data: Data, store: Store, reporter: Reporter, source: Source) -> Manifest:
+    """Write the chunks into a store that is no artifact of a workspace. Of two processes that do so, one waits: the
+    second would delete what the first has written since, as remains of an interrupted call."""
+    claim = leased(store.metered(), "lease", lambda text: reporter.say(f"{_INGEST:<16}  {text}"))
+    with ExitStack() as stack:
+        with suppress(RunError, UsageError):  # who may not write reads a finished store, or fails below
+            stack.enter_context(claim)
+        return write_chunks(data, store, reporter, _INGEST, source)
 
 
 def write_chunks(

@@ -9,8 +9,9 @@ from lipt.data.images import image_shape
 from lipt.data.shards import Positions
 from lipt.rng import derive
 from lipt.runtime import Artifact, Attempt, Context, Stage
+from lipt.runtime.budgets import smallest_initial_batch
 from lipt.runtime.checkpoint import resumable
-from lipt.runtime.dataset import open_dataset, split_positions, training_images
+from lipt.runtime.dataset import count_candidates, open_dataset, split_positions, training_images
 from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, standard_augment
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
@@ -32,7 +33,8 @@ def initialise(ctx: Context, dataset: Artifact, *, index: int = 0) -> Stage:
     settings = ctx.config.initialise
 
     def body(attempt: Attempt) -> Summary:
-        return run_together(ctx, attempt, fit_theta, {"dataset": dataset}, batch_size=settings.batch_size, run=index)
+        smallest = smallest_initial_batch(ctx.config, count_candidates(ctx, dataset))
+        return run_together(ctx, attempt, fit_theta, {"dataset": dataset}, batch_size=smallest, run=index)
 
     chosen = ctx.settings(
         "model",

@@ -24,6 +24,7 @@ class Server(JsonHandler):
     box: str | None = None
     """The pod that waits for the Job."""
     deadline = 0
+    suspended = False
     started: str | None = None
 
     def do_GET(self) -> None:
@@ -37,7 +38,7 @@ class Server(JsonHandler):
             self.asked["job"] += 1
             metadata = {"annotations": {"lipt.dev/box": self.box}}
             spec = dict.fromkeys(("completions", "parallelism"), self.completions)
-            spec["activeDeadlineSeconds"] = self.deadline
+            spec |= {"activeDeadlineSeconds": self.deadline, "suspend": self.suspended}
             status = self._status() | ({"startTime": self.started} if self.started else {})
             self.answer({"metadata": metadata, "spec": spec, "status": status})
         else:

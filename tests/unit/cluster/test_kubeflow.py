@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -139,6 +140,30 @@ def test_a_lasting_silence_is_one_line_without_json(server: type[Server]) -> Non
     with pytest.raises(TransientError) as raised:
         client.state("ours")
     assert raised.value.message == 'Kubeflow Pipelines answers 503: no endpoints available for service "ml-pipeline"'
+
+
+class Silent(JsonHandler):
+    """Takes every question and gives no answer, as a proxy does whose server hangs."""
+
+    over: Event
+
+    def do_GET(self) -> None:
+        self.over.wait()
+
+
+@pytest.mark.parametrize("namespace", ["vision", "kubeflow"], ids=["question", "in the constructor"])
+def test_a_server_that_never_answers_is_unreachable(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipt.adapters.cluster.kubeflow_client._ANSWER_S", 0.1)
+    for module in ("kubeflow", "kubeflow_client"):
+        monkeypatch.setattr(f"lipt.adapters.cluster.{module}.FIRST_ANSWER_S", 0.1)
+    handler = type("Handler", (Silent,), {"over": Event()})
+    with serving(handler) as address:
+        monkeypatch.setenv("KFP_ENDPOINT", address)
+        try:
+            with pytest.raises(TransientError, match=r"unreachable: Read timed out"):
+                Kubeflow(Answers(), namespace).state("ours")
+        finally:
+            handler.over.set()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,26 @@ def test_the_job_of_a_stopped_box_goes_on_for_ten_minutes_and_is_taken_over(
     assert any("pretrain: continues with job box-pretrain-" in text for text in said)
 
 
+def test_the_job_of_a_stopped_box_that_waits_in_its_queue_ends_a_minute_after_its_admission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run may have been ended in Kubeflow's page, which leaves the Job in the queue. The box may also come back."""
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Server,), {"asked": Counter(), "suspended": True})
+
+    def stop(_done: int, _total: int) -> None:
+        raise Terminated
+
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(Terminated):
+            start(say=lambda _text: None, advance=stop)
+        assert (handler.deadline, handler.asked["deleted"]) == (60, 0)
+        handler.suspended = False
+        assert list(start(say=lambda _text: None)) == [1]
+    assert (handler.asked["made"], handler.deadline) == (1, 43200)
+
+
 def test_a_job_that_another_box_has_taken_over_gets_no_deadline_from_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

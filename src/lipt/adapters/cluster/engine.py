@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lipt.errors import UsageError
+from lipt.pipeline import ClusterEngine
 from lipt.version import __version__
 
 #: Engine -> namespace of its runs, unless the user names another.
-DEFAULT_NAMESPACE = {"argo": "lipt", "kubeflow": "kubeflow"}
+DEFAULT_NAMESPACE: dict[ClusterEngine, str] = {"argo": "lipt", "kubeflow": "kubeflow"}
 
 
 @dataclass(frozen=True, kw_only=True)

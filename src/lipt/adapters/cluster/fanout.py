@@ -24,6 +24,8 @@ from lipt.errors import LiptError, RunError
 #: Seconds for which a Job goes on whose box was stopped or has failed. A box that is drained comes back within a
 #: minute, or when its image is pulled.
 _ORPHAN_S = 600
+#: The same for a Job that waits in its queue then, from its admission on: its run may have ended long before.
+_LATE_ORPHAN_S = 60
 #: The most characters of an Event's message.
 _MESSAGE = 1024
 #: Annotation of a Job: the pod that waits for it.
@@ -63,6 +65,7 @@ def run_job(
     With whole GPUs, a node runs at most one pod of the Job. Lost pods and exit code 3 are retried; exit codes 1, 2 and
     137 (out of memory) are not. A caller that is started again takes over the Job that it started before. The Job of a
     caller that was stopped, or has failed, goes on for ten minutes; then Kubernetes ends it, unless the caller is back.
+    One that waits in its queue goes on for a minute from its admission on.
     If the caller had no time to say so, a training goes on for half an hour, other Jobs until their deadline.
 
     Args:
@@ -174,7 +177,7 @@ def _orphan(cluster: Cluster, path: str, box: str) -> None:
         job = cluster.get(path)
         if job["metadata"].get("annotations", {}).get(_BOX) != box:
             return
-        until = job_status.age_s(job) + _ORPHAN_S
+        until = _LATE_ORPHAN_S if job_status.is_suspended(job) else job_status.age_s(job) + _ORPHAN_S
         cluster.patch(path, {"spec": {"activeDeadlineSeconds": min(until, job["spec"]["activeDeadlineSeconds"])}})
 
 

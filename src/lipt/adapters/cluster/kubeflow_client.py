@@ -17,6 +17,8 @@ T = TypeVar("T")
 #: The token of a notebook that may use pipelines, and their address for it.
 _TOKEN = "/var/run/secrets/kubeflow/pipelines/token"
 _INSIDE = "http://ml-pipeline.kubeflow:8888"
+#: Seconds within which a connection must stand, and until the next byte of an answer.
+_CONNECT_S, _ANSWER_S = 10.0, 60.0
 
 
 def connect(cluster: Api, namespace: str) -> Any:
@@ -70,13 +72,30 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Let no request wait forever: the client sets no limit, and hands none on. Its constructor sends one, too."""
+    from kfp_server_api.rest import RESTClientObject
+
+    unlimited = RESTClientObject.request
+
+    def request(*arguments: Any, _request_timeout: Any = None, **options: Any) -> Any:
+        return unlimited(*arguments, _request_timeout=_request_timeout or (_CONNECT_S, _ANSWER_S), **options)
+
+    RESTClientObject.request = request
+    try:
+        yield
+    finally:
+        RESTClientObject.request = unlimited
+
+
 def call(function: Callable[[], T]) -> T:
-    """Call the client silently; its errors become errors of lipt."""
+    """Call the client silently, and not without end; its errors become errors of lipt."""
     from kfp_server_api import ApiException
     from urllib3.exceptions import HTTPError
 
     try:
-        with warnings.catch_warnings(), _quiet():
+        with warnings.catch_warnings(), _quiet(), _limited():
             warnings.simplefilter("ignore")  # a hint about its versions
             return function()
     except ApiException as error:

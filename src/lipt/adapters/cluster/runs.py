@@ -14,10 +14,10 @@ from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import printed
 from lipt.errors import LiptError, UsageError, did_you_mean
-from lipt.pipeline import BOXES, STAGES
+from lipt.pipeline import BOXES, STAGES, ClusterEngine
 
 
-def engine_client(engine: str, cluster: Api, namespace: str) -> EngineClient:
+def engine_client(engine: ClusterEngine, cluster: Api, namespace: str) -> EngineClient:
     """The client of `argo` or `kubeflow` in a namespace."""
     if engine == "argo":
         from lipt.adapters.cluster.argo import Argo
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 class Handle:
     """The address of a run: `ENGINE/NAMESPACE/RUN`, as `lipt submit` prints it."""
 
-    engine: str
+    engine: ClusterEngine
     namespace: str
     run: str
 
@@ -47,12 +47,13 @@ class Handle:
     def parse(cls, text: str) -> Handle:
         """Raises UsageError if it is not a handle."""
         parts = text.split("/")
-        if len(parts) != 3 or parts[0] not in DEFAULT_NAMESPACE or not all(map(_NAME.fullmatch, parts)):
+        engine = next((each for each in DEFAULT_NAMESPACE if each == parts[0]), None)
+        if len(parts) != 3 or engine is None or not all(map(_NAME.fullmatch, parts)):
             raise UsageError(
                 f"{text!r} is not a run",
                 "write argo/NAMESPACE/NAME or kubeflow/NAMESPACE/ID, as `lipt submit` prints it",
             )
-        return cls(engine=parts[0], namespace=parts[1], run=parts[2])
+        return cls(engine=engine, namespace=parts[1], run=parts[2])
 
     def client(self, cluster: Api) -> EngineClient:
         """The client of the engine that has this run."""

@@ -57,6 +57,7 @@ def run_together(
 
     Args:
         work: a function of a module.
+        batch_size: of the smallest batch, of which each process needs an image.
         options: handed to `work`.
 
     Raises:

@@ -8,13 +8,14 @@ from lipt.adapters.cluster.preflight.own_store import check_own_store
 from lipt.adapters.cluster.preflight.site import OVERLAY, Site, UnknownError
 from lipt.adapters.cluster.runs import engine_client
 from lipt.errors import RunError
+from lipt.pipeline import ClusterEngine
 from lipt.version import __version__
 
 #: Since this version, Jobs can retry each index separately by default.
 _OLDEST = (1, 29)
 
 
-def server(cluster: Api, engine: str, namespace: str) -> str:
+def server(cluster: Api, engine: ClusterEngine, namespace: str) -> str:
     """The API server answers, is new enough, and has the namespace."""
     version = cluster.get("/version")
     found = tuple(int("".join(filter(str.isdigit, version[part]))) for part in ("major", "minor"))
@@ -29,7 +30,7 @@ def server(cluster: Api, engine: str, namespace: str) -> str:
     return f"{cluster.host}, Kubernetes {version['gitVersion']}, namespace {namespace}"
 
 
-def pipeline(cluster: Api, engine: str, namespace: str) -> tuple[str, dict[str, Any]]:
+def pipeline(cluster: Api, engine: ClusterEngine, namespace: str) -> tuple[str, dict[str, Any]]:
     """The pipeline is installed, and of this version; also returns its parameters."""
     parameters = engine_client(engine, cluster, namespace).parameters()
     kind = {"argo": "WorkflowTemplate", "kubeflow": "pipeline"}[engine]

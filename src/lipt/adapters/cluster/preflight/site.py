@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from lipt.adapters.cluster.api import Api
 from lipt.adapters.cluster.manifest import Pods
 from lipt.errors import LiptError
+from lipt.pipeline import ClusterEngine
 
 #: Command that installs the account, its permissions and the store's objects, by engine.
 OVERLAY = {
@@ -22,6 +23,6 @@ class Site:
     """The place of a run, and its pods."""
 
     cluster: Api
-    engine: str
+    engine: ClusterEngine
     namespace: str
     pods: Pods
