@@ -49,6 +49,14 @@ def test_each_process_has_an_image_of_each_batch(changes: dict[str, Any], messag
         check_run(ctx)
 
 
+def test_larger_batches_are_no_remedy_if_the_subset_is_smaller(tmp_path: Path) -> None:
+    ctx = tiny_context(tmp_path, {"processes": 200, "device": "cpu"})
+    with pytest.raises(UsageError) as caught:
+        check_run(ctx)
+    assert "processes: 200 cannot share a batch of" in caught.value.message
+    assert caught.value.remedy.split("; ")[0] == "lower processes"  # the second is of theta_*
+
+
 @pytest.mark.parametrize("section", ["train", "initialise"])
 def test_each_pod_of_a_training_has_an_image_of_each_batch(section: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"train": {"nodes": 5}, "select": {"algorithm": "el2n"}}

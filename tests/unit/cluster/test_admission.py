@@ -79,6 +79,8 @@ def test_status_tells_which_box_waits_and_for_what() -> None:
     (told,) = waiting_reasons(Answers(answers), "vision", "x").items()
     assert told[0] == "dispatch"
     assert told[1].startswith(f"2 pods are not admitted: {QUOTA} -> `kubectl -n vision describe quota`")
+    refused = Answers(answers | {"/api/v1/namespaces/vision/events": RefusedError("forbidden", "ask")})
+    assert waiting_reasons(refused, "vision", "x") == {}
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image lipt:1"}
     status = {"containerStatuses": [{"state": {"waiting": waiting}}]}
     pod = {"metadata": {"labels": labels, "creationTimestamp": "2026-01-01T00:01:00Z"}, "status": status}

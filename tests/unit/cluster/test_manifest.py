@@ -41,6 +41,7 @@ def test_parameters_may_be_text() -> None:
     [
         ({"gpus": "one"}, "parameter gpus is 'one'\n  -> write it like 1"),
         ({"gpus": "-1"}, "parameter gpus is '-1'"),
+        ({"deadline": "0"}, "parameter deadline is '0'\n  -> write it like 720"),
         (
             {"gpu_resource": "gpu"},
             """parameter gpu_resource is 'gpu'\n  -> write it like "nvidia.com/gpu\"""",

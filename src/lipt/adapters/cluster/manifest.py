@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
 from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName, amount
 from lipt.errors import UsageError, did_you_mean
@@ -68,7 +68,7 @@ class Pods(BaseModel):
     """Name of the Secret and of the ConfigMap of the object store."""
     nodes: NonNegativeInt = 0
     """Pods that share a fan-out; 0: one per part of work, or with k GPUs one per k parts."""
-    deadline: NonNegativeInt = 720
+    deadline: PositiveInt = 720
     """Minutes after which the run continues without the missing workers."""
     grace: NonNegativeFloat = 3.0
     """After the quorum, a worker is lost if it runs for more than this multiple of the median of the finished ones."""
@@ -175,7 +175,7 @@ def job_manifest(
         if completions > 1 and not together:  # Kueue may start with fewer pods
             metadata["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
     # Kubernetes stops this clock while the Job is suspended.
-    limit = LEASE_S if together else max(1, pods.deadline) * 60
+    limit = LEASE_S if together else pods.deadline * 60
     spec = pod_spec(pods, job=job_name, arguments=arguments, user=user, together=together)
     if together:
         spec["subdomain"] = SERVICE

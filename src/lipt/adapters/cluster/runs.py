@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.admission import remedy_of
-from lipt.adapters.cluster.api import Api
+from lipt.adapters.cluster.api import Api, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL
 from lipt.adapters.cluster.printed import printed
@@ -168,8 +169,11 @@ def _refused(cluster: Api, namespace: str, workflow: str, pods: list[dict[str, A
     found = {}
     for job in cluster.get(path, labelSelector=f"{RUN_LABEL}={workflow}")["items"]:
         own = [pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) == job["metadata"]["name"]]
-        count = 0 if job_status.condition(job) else job_status.missing(job)
-        if count and (reason := job_status.refusal(cluster, namespace, job["metadata"]["name"], own)):
+        count, reason = 0 if job_status.condition(job) else job_status.missing(job), ""
+        if count:
+            with suppress(RefusedError):  # who may not list events sees the rest
+                reason = job_status.refusal(cluster, namespace, job["metadata"]["name"], own)
+        if reason:
             text = f"{count} pod{'s are' if count > 1 else ' is'} not admitted: {reason}"
             found[_box_of(job) or ""] = f"{text} -> {remedy_of(reason, namespace)}"
     return found
