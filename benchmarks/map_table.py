@@ -2,11 +2,14 @@
 
     python -m benchmarks.map_table RESULTS.jsonl ... [--figure FIGURE.svg]
 
-Prints a table for each number of steps. With `--against EARLIER.jsonl` it has the accuracies minus the earlier ones of
-the same seeds. With `--random-steps N` the gains are over random that was trained for N steps. With `--over RULE
-EPOCHS` they are over that rule with a scorer of so many epochs, at equal steps; `--by-passes` prints them as one table,
-sorted by how often the training saw each kept image. `--rules` takes a part of the rows. Rules are named as in the
-records, with their proxy: `ccs el2n, proxy of width 8 at 16 px`.
+Prints a table for each number of steps.
+
+- `--against EARLIER.jsonl` subtracts the earlier accuracies of the same seeds.
+- `--random-steps N` compares with random that was trained for N steps.
+- `--over RULE EPOCHS` compares with RULE at equal steps; EPOCHS is the length of its scorer's training.
+- `--by-passes` prints one table, sorted by how often the training saw each kept image.
+- `--rules` takes a part of the rows. Rules are named as in the records, with their proxy: `ccs el2n, proxy of width 8
+  at 16 px`.
 
 Gains are test accuracy minus that of class-balanced random with the same seed, in points, with the 95 % interval of
 Student's t over the seeds. A gain whose interval excludes 0 is bold. In brackets: the seeds of a cell, if they

@@ -28,7 +28,10 @@ DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
 
 
 class LongRule(NamedTuple):
-    """A rule that gained more than `dual` along the trajectory of the trained network, from so many passes on."""
+    """A rule that gained more than `dual`, if the training has enough passes.
+
+    Both used the trajectory of the trained network.
+    """
 
     algorithm: str
     share: float

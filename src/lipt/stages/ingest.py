@@ -184,8 +184,14 @@ def _chunks(ctx: Context) -> Stage:
 
 
 def write_apart(data: Data, store: Store, reporter: Reporter, source: Source) -> Manifest:
-    """Write the chunks into a store that is no artifact of a workspace. Of two processes that do so, one waits: the
-    second would delete what the first has written since, as remains of an interrupted call."""
+    """Write the chunks into a store that is no artifact of a workspace.
+
+    Of two processes that do so, one waits. Otherwise the second would take what the first has just written for the
+    remains of an interrupted call, and delete it.
+
+    Args:
+        source: the opened source that `data` names.
+    """
     claim = leased(store.metered(), "lease", lambda text: reporter.say(f"{_INGEST:<16}  {text}"))
     with ExitStack() as stack:
         with suppress(RunError, UsageError):  # who may not write reads a finished store, or fails below
