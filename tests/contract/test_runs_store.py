@@ -13,7 +13,7 @@ import pytest
 
 from lipt.adapters.cluster.api import RefusedError
 from lipt.adapters.cluster.runs_store import open_store_of_runs
-from lipt.errors import RunError, UsageError
+from lipt.errors import TransientError, UsageError
 from tests.conftest import S3Server
 from tests.unit.cluster.answers import Answers
 
@@ -82,7 +82,7 @@ def test_a_service_is_reached_through_a_tunnel_that_ends_with_the_block(
 def test_a_tunnel_that_does_not_stand_says_why(cluster: Answers, s3: str, kubectl: Callable[[str], None]) -> None:
     kubectl("echo no pod of this service runs >&2; exit 1")
     cluster.documents |= {CONFIG: {"data": INSIDE}, SERVICE: {}}
-    with pytest.raises(RunError, match="service/s3: no pod of this service runs"):
+    with pytest.raises(TransientError, match="service/s3: no pod of this service runs"):
         use(cluster, s3)
 
 

@@ -201,6 +201,38 @@ def test_a_run_whose_handle_cannot_be_stored_is_named(tmp_path: Path, monkeypatc
     assert said == ["these runs go on, and the same command finds them: argo/vision/tiny-1"]
 
 
+class Outage:
+    """A store that does not answer from its third opening on, as often as said."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        self.folder, self.openings, self.away = folder, 0, range(3, 3 + times)
+
+    @contextmanager
+    def __call__(self) -> Iterator[Store]:
+        self.openings += 1
+        if self.openings in self.away:
+            raise TransientError("the store does not answer", "try again")
+        yield open_store(str(self.folder))
+
+
+def test_a_sweep_outlives_that_the_store_does_not_answer(tmp_path: Path) -> None:
+    engine, said = Engine(), list[str]()
+    outlives = runs(tmp_path, engine, said=said)
+    outlives.opened = Outage(tmp_path, times=2)
+    results = outlives.run(lambda _: None)
+    assert said.count("tries again, because the store does not answer") == 2
+    assert len(results) == 2
+    assert len(engine.started) == len({config.model_dump_json() for config in engine.started})  # none twice
+
+
+def test_a_sweep_ends_if_the_store_never_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lipt.pods.sweep.OUTAGE_S", 0.2)
+    ends = runs(tmp_path, Engine())
+    ends.opened = Outage(tmp_path, times=10**9)
+    with pytest.raises(TransientError, match="the store does not answer"):
+        ends.run(lambda _: None)
+
+
 def test_a_run_by_another_version_leaves_no_report(
     made: tuple[Path, Engine, Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

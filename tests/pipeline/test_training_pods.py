@@ -23,6 +23,7 @@ from lipt.adapters.cluster.manifest import FIRST_POD, PROGRESS, Pods, stalled_ch
 from lipt.adapters.store import open_store
 from lipt.errors import RunError, TransientError, UsageError
 from lipt.pods import training
+from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import save_spec
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
@@ -123,6 +124,7 @@ def test_a_pod_killed_in_the_middle_and_the_model_of_one_process(
     assert found.artifact.summary["losses"] == pytest.approx(expected.artifact.summary["losses"], rel=1e-4)
     assert found.cost.flops == expected.cost.flops
     assert not two.workspace.store.list(f"{killed.ref}/result.json")
+    assert not two.workspace.store.list(f"{killed.ref}/attempts.json")
 
 
 def test_a_pod_that_hangs_is_noticed_and_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +139,26 @@ def test_a_pod_that_hangs_is_noticed_and_the_training_goes_on(tmp_path: Path, mo
     assert [codes[-1] for codes in job.codes] == [0, 0]
     assert job.codes[1][0] == -signal.SIGKILL
     assert "continues after epoch" in job.log(0)
+
+
+def test_attempts_without_a_new_checkpoint_end_after_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when each attempt hangs, or spot nodes live for less than an epoch."""
+    store, clock = open_store(str(tmp_path)), [0.0]
+    monkeypatch.setattr("lipt.pods.attempts.time.time", lambda: clock[0])
+    for _ in range(50):  # nodes that are lost soon after each other
+        count_attempt(store, "train/0")
+    clock[0] = 5 * 3600
+    store.write("train/0/checkpoint", bytes(40), kind="model")
+    for _ in range(10):
+        count_attempt(store, "train/0")
+        clock[0] += 3600
+    with pytest.raises(RunError, match=r"^10 attempts in 10 hours have left no new checkpoint"):
+        count_attempt(store, "train/0")
+    count_attempt(store, "train/0")  # the next run tries again
+    clock[0] += 5 * 3600
+    count_attempt(store, "train/0")
+    forget_attempts(store, "train/0")
+    assert store.list("train/0/") == ["train/0/checkpoint"]
 
 
 def test_two_pods_of_two_processes_stream_their_parts_of_each_batch(

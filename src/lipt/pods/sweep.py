@@ -16,7 +16,7 @@ from lipt.adapters.cluster.api import MissingError
 from lipt.adapters.cluster.engine import EngineClient, RunState
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, Point
-from lipt.errors import LiptError, RunError
+from lipt.errors import LiptError, RunError, TransientError
 from lipt.flow.address import read_report, run_id
 from lipt.flow.provenance_view import NETWORK_CODE, digest_of_network
 from lipt.flow.variants import LONGER, variants
@@ -27,6 +27,8 @@ from lipt.version import __version__
 
 #: Seconds between two looks at the runs in progress.
 POLL_S = 5.0
+#: Seconds for which a sweep outlives that the cluster or the store does not answer: its runs take hours.
+OUTAGE_S = 3600.0
 #: Failed runs that an error names; the others are on the screen already.
 _NAMED = 3
 
@@ -74,6 +76,8 @@ class SweepRuns:
         """Name of a run -> the identifier that the engine gave it."""
         self._failed: dict[str, str] = {}
         """Name of a run -> its handle, its cell, and why it failed."""
+        self._answered: float | None = None
+        """When cluster and store last answered."""
         self._name_runs()
 
     def run(self, save: Callable[[Sequence[Result]], object]) -> list[Result]:
@@ -84,21 +88,25 @@ class SweepRuns:
 
         Raises:
             RunError: runs failed; names them. The others are finished.
+            TransientError: the cluster or the store does not answer at first, or for an hour later on.
         """
         saved, ended = 0, dict[str, RunState]()
         try:
             while True:
-                with self.opened() as store:
-                    self._settle(store, ended)
-                    self.look(store)
-                    self._start(store)
-                results = self.results()
-                if len(results) > saved:
-                    save(results)
-                    saved = len(results)
-                if not self._running:
-                    break
-                ended = self._wait()
+                try:
+                    with self.opened() as store:
+                        self._settle(store, ended)
+                        self.look(store)
+                        self._start(store)
+                    results = self.results()
+                    if len(results) > saved:
+                        save(results)
+                        saved = len(results)
+                    if not self._running:
+                        break
+                    ended = self._wait()
+                except TransientError as error:
+                    ended = self._outlive(error)
         except BaseException:
             if self._running:
                 handles = ", ".join(f"{self.place}/{run}" for run in self._running.values())
@@ -204,17 +212,27 @@ class SweepRuns:
         """Wait until runs end; returns their states, by name of the run."""
         ended: dict[str, RunState] = {}
         while not ended:
+            self._answered = time.monotonic()
             time.sleep(POLL_S)
             ended = {key: state for key, run in self._running.items() if (state := self._state(run)).over}
         return ended
 
+    def _outlive(self, error: TransientError) -> dict[str, RunState]:
+        """Say that cluster or store do not answer, unless it has lasted too long; the next round asks all again."""
+        if self._answered is None or time.monotonic() - self._answered > OUTAGE_S:
+            raise error
+        self.say(f"tries again, because {error.message}")
+        time.sleep(POLL_S)
+        return {}
+
     def _settle(self, store: Store, ended: Mapping[str, RunState]) -> None:
         """Read the reports of runs that have ended."""
         for key, state in ended.items():
-            run = self._running.pop(key)
+            run = self._running[key]
             why = _reason(state) if state.phase == "Failed" else ""
             if not why and not self._read(store, key):
                 why = f"it has ended, but the workspace has no report of it by lipt {__version__}"
+            del self._running[key]  # last: if the store does not answer, the run is looked at again
             if why:
                 self._failed[key] = f"{self._tell(key, run)}: {why}"
             self.say(self._failed.get(key) or f"{self._tell(key, run)} has finished: {self._progress()}")

@@ -17,6 +17,7 @@ from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
 from lipt.errors import UNEXPECTED, RunError, UnexpectedError, UsageError
+from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.context import Context, InPods
 
@@ -87,6 +88,7 @@ def join(address: str, *, index: int, count: int) -> None:
 
     Raises:
         TransientError: another pod was lost or never started; the Job restarts this one.
+        RunError: attempt after attempt has left no new checkpoint.
     """
     from lipt.runtime.processes.child import run_stage
     from lipt.runtime.processes.parent import count_processes, launch, note_progress
@@ -94,8 +96,8 @@ def join(address: str, *, index: int, count: int) -> None:
 
     request = load_spec(address)
     ctx = Context.of(parse_config(request.pop("config"), origin="the run's spec"))
-    key = f"{request['ref']}/{_RESULT}"
-    if _result(ctx.workspace.store, key, request):  # an earlier attempt ended after the training: nobody to wait for
+    store, key = ctx.workspace.store, f"{request['ref']}/{_RESULT}"
+    if _result(store, key, request):  # an earlier attempt ended after the training: nobody to wait for
         return
     if FIRST_POD not in os.environ:
         raise UsageError(f"join: {FIRST_POD} is not set", "the Job of a training sets it")
@@ -105,9 +107,12 @@ def join(address: str, *, index: int, count: int) -> None:
     if count > 1:
         ctx.reporter.say(f"{request['label']}: pod {index} of {count} waits for the others")
         peers = Peers.meet(index, count, os.environ[FIRST_POD])
+    if index == 0:
+        count_attempt(store, request["ref"])  # now that all pods are there
     result = launch(ctx, request["label"], run_stage, processes, request, peers)
     if index == 0:
-        ctx.workspace.store.write(key, json.dumps(result).encode(), kind="other")
+        store.write(key, json.dumps(result).encode(), kind="other")
+        forget_attempts(store, request["ref"])
     if peers:
         peers.finish()
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from lipt.adapters.cluster.api import Api, MissingError, RefusedError
 from lipt.adapters.store import Store, open_store
-from lipt.errors import RunError, UsageError
+from lipt.errors import TransientError, UsageError
 
 #: Seconds within which `kubectl port-forward` must stand.
 _TUNNEL_S = 30.0
@@ -31,7 +31,7 @@ def open_store_of_runs(cluster: Api, namespace: str, s3: str, uri: str) -> Itera
 
     Raises:
         UsageError: there is no such pair, its keys are missing, it may not be read, or there is no kubectl.
-        RunError: the tunnel does not stand.
+        TransientError: the tunnel does not stand.
     """
     if os.environ.get("LIPT_S3_ENDPOINT") or not uri.startswith("s3://"):
         yield open_store(uri)
@@ -102,7 +102,7 @@ def _tunnel(name: str, namespace: str, port: int) -> Iterator[str]:
         if not local.isdigit():
             process.terminate()
             reason = " ".join(process.stderr.read().split()) or f"nothing within {_TUNNEL_S:g} s"
-            raise RunError(f"{' '.join(command[:4])} service/{name}: {reason}", f"try again, {_BY_HAND}")
+            raise TransientError(f"{' '.join(command[:4])} service/{name}: {reason}", f"try again, {_BY_HAND}")
         yield f"http://127.0.0.1:{local}"
     finally:
         process.terminate()

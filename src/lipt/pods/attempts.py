@@ -1,0 +1,54 @@
+"""The attempts of a training on pods since its last checkpoint: their Job would repeat a hopeless one for days."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from lipt.adapters.store import MissingObjectError, Store
+from lipt.errors import RunError
+from lipt.runtime.artifact import CHECKPOINT
+
+#: The file beside the checkpoint. The last attempt removes it.
+_ATTEMPTS = "attempts.json"
+#: A checkpoint begins with its digest.
+_DIGEST_BYTES = 32
+#: A training is hopeless after this many attempts from the same checkpoint over this many seconds. Nodes that are lost
+#: one soon after the other do not make it hopeless.
+_MOST, _WITHIN_S = 10, 4 * 3600
+
+
+def count_attempt(store: Store, ref: str) -> None:
+    """Note that an attempt at the stage `ref` begins.
+
+    Raises:
+        RunError: the attempts before it have left no new checkpoint. The next attempt is the first again.
+    """
+    key, now, last = f"{ref}/{_ATTEMPTS}", time.time(), _last_checkpoint(store, ref)
+    try:
+        noted = json.loads(store.read(key, kind="other"))
+    except MissingObjectError:
+        noted = {}
+    if noted.get("checkpoint") != last:
+        noted = {"checkpoint": last, "attempts": 0, "since": now}
+    if noted["attempts"] >= _MOST and now - noted["since"] >= _WITHIN_S:
+        store.delete(key)
+        raise RunError(
+            f"{noted['attempts']} attempts in {(now - noted['since']) / 3600:.0f} hours have left no new checkpoint",
+            "the logs of its pods say how they ended. A checkpoint is written after an epoch: if nodes are taken away "
+            "sooner, raise train.nodes, or take nodes that stay. Then run again",
+        )
+    noted["attempts"] += 1
+    store.write(key, json.dumps(noted).encode(), kind="other")
+
+
+def forget_attempts(store: Store, ref: str) -> None:
+    """The training has ended."""
+    store.delete(f"{ref}/{_ATTEMPTS}")
+
+
+def _last_checkpoint(store: Store, ref: str) -> str:
+    try:
+        return store.read(f"{ref}/{CHECKPOINT}", kind="other", length=_DIGEST_BYTES).hex()
+    except MissingObjectError:
+        return ""
