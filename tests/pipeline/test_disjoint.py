@@ -96,4 +96,4 @@ def test_their_losses_come_first(tmp_path: Path) -> None:
     )
     document = run_with_baseline(ctx)
     assert document is not None
-    assert "3 short trainings of 2 epochs, each on its own part" not in str(document)  # the selection is random
+    assert "3 trainings of 2 epochs, each on its own part" not in str(document)  # the selection is random

@@ -236,8 +236,8 @@ def test_race(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) 
     assert re.search(r"^race ", shown.out, re.MULTILINE), shown.out
 
 
-def test_long_training(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    path = start("long-training")
+def test_many_passes(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = start("many-passes")
     photos = ["initialise.batch_size=8", "train.batch_size=8", "select.fraction=0.2"]
     assert run(path, [*photos, "model.width=4", "score.proxy.width=2", "score.epochs=2", "train.steps=4"]) == [
         "compare",

@@ -171,7 +171,7 @@ def test_the_report_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     boxed = train_box(address, None, select_box(address, None).ref).document
     for document in (local, boxed):
         assert document.provenance.notes == ["trajectory model 1 was lost: GPU 1 failed"]
-        assert "It reads what 2 of 3 short trainings of 2 epochs said" in document.done["Choice"]
+        assert "It reads what 2 of 3 trainings of 2 epochs said" in document.done["Choice"]
         assert "trajectory model 1 was lost: GPU 1 failed" in render(document)
 
 

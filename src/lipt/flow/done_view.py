@@ -125,7 +125,7 @@ def _model(outcome: Outcome) -> str:
         return "It needs no model."
     epochs = "1 epoch" if (n := config.score.epochs) == 1 else f"{n} epochs"
     lost = f"{len(outcome.prepared.initial)} of " if outcome.prepared.failures else ""
-    own = lost + format_count(config.score.runs, "short training")
+    own = lost + format_count(config.score.runs, "training")
     proxy = _proxy(config)
     apart = ", each on its own part of the candidates," if config.score.disjoint else ""
     if not config.score.has_own_models:

@@ -18,7 +18,7 @@ from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
-from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, long_rule, own_network_pays, proxy_pays
+from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, own_network_pays, proxy_pays, rule_by_passes
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
@@ -39,7 +39,7 @@ RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     8000: {0.01: "+34.1 ± 1.7", 0.05: "+20.5 ± 1.5", 0.1: "+10.2 ± 0.8", 0.2: "+3.3 ± 1.4", 0.3: "+1.5 ± 1.3"},
 }
 #: Points above a class-balanced random subset of the same size on CIFAR-10, with the 95 % interval, by way, steps and
-#: share. From 25 passes on or more `LONG_RULES` have those of the way `trajectory`.
+#: share. From 25 passes on or more `RULES_BY_PASSES` have those of the way `trajectory`.
 GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
     "random": {},
     "theta_p": THETA_P_GAINS,
@@ -97,7 +97,7 @@ class Option:
     @property
     def _measured(self) -> tuple[str, int | None]:
         """Gain and steps, of the number of steps that is nearest among those at which this share was measured."""
-        rule = long_rule(self.share, self.passes, _EPOCHS)
+        rule = rule_by_passes(self.share, self.passes, _EPOCHS)
         if self.way == "trajectory" and rule:
             return (rule.gain, rule.steps) if self.share == rule.share else ("", None)
         by_steps = GAINS[self.way]

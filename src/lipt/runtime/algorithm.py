@@ -6,7 +6,7 @@ from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
 from lipt.runtime.budgets import passes_of
 from lipt.selection import Requirements, requirements, resolve
-from lipt.selection.auto import AUTO, auto_reason, long_rule, other_network_reason
+from lipt.selection.auto import AUTO, auto_reason, other_network_reason, rule_by_passes
 from lipt.selection.options import bind_options
 from lipt.selection.registry import lookup
 from lipt.training.networks import default_width
@@ -19,7 +19,7 @@ def algorithm_of(config: Config) -> str:
     """The algorithm that runs: the configured one, or the one that `auto` chooses.
 
     With a trajectory, `auto` can also depend on the number of candidates (`selecting`). Then this is its choice
-    without `long_rule`, and the subset's artifact names the algorithm that ran.
+    without `rule_by_passes`, and the subset's artifact names the algorithm that ran.
     """
     settings = selecting(config)
     return resolve(settings.algorithm, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
@@ -42,19 +42,19 @@ def own_memory(config: Config, group: int) -> int:
 def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
-    That is `ccs` along the trajectory of another network than the trained one, and `long_rule` from 25 passes on or
-    more.
+    That is `ccs` along the trajectory of another network than the trained one, and `rule_by_passes` from 25 passes on
+    or more.
 
     Args:
-        candidates: their number; 0: unknown, then `long_rule` does not hold. In a race it never does, since the race
-            itself can find out.
+        candidates: their number; 0: unknown, then `rule_by_passes` does not hold. In a race it never does, since the
+            race itself can find out.
     """
     settings = config.select
     if settings.algorithm != AUTO or _auto(config) != "dual":
         return settings
     passes = passes_of(config, candidates) if candidates and not settings.race else 0.0
-    long = long_rule(settings.fraction, passes, _recorded(config))
-    rule = "ccs" if _of_another_network(config) else long.algorithm if long else AUTO
+    by_passes = rule_by_passes(settings.fraction, passes, _recorded(config))
+    rule = "ccs" if _of_another_network(config) else by_passes.algorithm if by_passes else AUTO
     if rule == AUTO:
         return settings
     options = {"score": "el2n"} if rule == "ccs" else {}
@@ -62,7 +62,7 @@ def selecting(config: Config, candidates: int = 0) -> Select:
 
 
 def _auto(config: Config) -> str:
-    """What `auto` chooses here along the trajectory of the trained network, without `long_rule`."""
+    """What `auto` chooses here along the trajectory of the trained network, without `rule_by_passes`."""
     settings = config.select
     return resolve(AUTO, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
 

@@ -27,7 +27,7 @@ DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
 }
 
 
-class LongRule(NamedTuple):
+class RuleByPasses(NamedTuple):
     """A rule that gained more than `dual`, if the training has enough passes.
 
     Both used the trajectory of the trained network.
@@ -51,12 +51,12 @@ class LongRule(NamedTuple):
 
 
 #: The fewest passes at which the gains were measured: 222, 28, 56, 113 and 57.
-LONG_RULES = (
-    LongRule("dyn_unc", 0.05, (0.04, 0.07), 100, 10, 8000, over_dual="+4.4 ± 1.9", gain="+10.5 ± 2.6"),
-    LongRule("dyn_unc", 0.1, (0.07, 0.14), 25, 10, 2000, over_dual="+2.3 ± 0.8", gain="+5.1 ± 1.3"),
-    LongRule("ccs", 0.05, (0.03, 0.07), 50, 2, 2000, over_dual="+2.1 ± 1.1", gain="+4.8 ± 1.0"),
-    LongRule("ccs", 0.1, (0.07, 0.14), 50, 2, 8000, over_dual="+2.4 ± 1.6", gain="+3.6 ± 1.7"),
-    LongRule("ccs", 0.2, (0.14, 0.25), 50, 2, 8000, over_dual="+1.0 ± 0.6", gain="+0.2 ± 1.9"),
+RULES_BY_PASSES = (
+    RuleByPasses("dyn_unc", 0.05, (0.04, 0.07), 100, 10, 8000, over_dual="+4.4 ± 1.9", gain="+10.5 ± 2.6"),
+    RuleByPasses("dyn_unc", 0.1, (0.07, 0.14), 25, 10, 2000, over_dual="+2.3 ± 0.8", gain="+5.1 ± 1.3"),
+    RuleByPasses("ccs", 0.05, (0.03, 0.07), 50, 2, 2000, over_dual="+2.1 ± 1.1", gain="+4.8 ± 1.0"),
+    RuleByPasses("ccs", 0.1, (0.07, 0.14), 50, 2, 8000, over_dual="+2.4 ± 1.6", gain="+3.6 ± 1.7"),
+    RuleByPasses("ccs", 0.2, (0.14, 0.25), 50, 2, 8000, over_dual="+1.0 ± 0.6", gain="+0.2 ± 1.9"),
 )
 #: Points gained over class-balanced random with the same FLOPs, in trainings that saw each kept image a hundred times
 #: or more: by `ccs` on ten epochs of the network at half its width, and by Dyn-Unc on ten of the network itself.
@@ -85,15 +85,15 @@ def own_network_pays(fraction: float, passes: float) -> bool:
     return OWN_NETWORK_SHARES[0] <= fraction <= OWN_NETWORK_SHARES[1] and passes >= WORTH_PASSES
 
 
-def long_rule(fraction: float, passes: float, epochs: int) -> LongRule | None:
-    """The first of `LONG_RULES` that holds, which `auto` takes in place of `dual`; None: there is none.
+def rule_by_passes(fraction: float, passes: float, epochs: int) -> RuleByPasses | None:
+    """The first of `RULES_BY_PASSES` that holds, which `auto` takes in place of `dual`; None: there is none.
 
     Args:
         fraction: share that is kept.
         passes: how often the training sees each kept image.
         epochs: of the trajectory.
     """
-    for rule in LONG_RULES:
+    for rule in RULES_BY_PASSES:
         least, most = rule.shares
         if least <= fraction <= most and passes >= rule.passes and epochs >= rule.epochs:
             return rule
@@ -160,12 +160,12 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
     """Why `auto` decides so, with the measured gain, and what gained more; arguments as `auto_rule`.
 
     Args:
-        passes: how often the training sees each kept image; 0: unknown. A run follows `long_rule`.
+        passes: how often the training sees each kept image; 0: unknown. A run follows `rule_by_passes`.
         proxy: whether the network has a narrower form.
     """
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
-        if rule := long_rule(fraction, passes, epochs):
+        if rule := rule_by_passes(fraction, passes, epochs):
             return (
                 f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times, and in such a "
                 f"training {rule.algorithm} gained {rule.over_dual} points over dual along a trajectory, at "

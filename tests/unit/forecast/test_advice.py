@@ -19,11 +19,11 @@ from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import (
     DUAL_GAINS,
-    LONG_RULES,
     OTHER_NETWORK_GAINS,
     OWN_NETWORK_GAINS,
     PROXY_GAINS,
-    long_rule,
+    RULES_BY_PASSES,
+    rule_by_passes,
 )
 from tests.tiny import TINY
 
@@ -192,7 +192,7 @@ def test_the_gain_of_a_trajectory_is_that_of_the_nearest_number_of_steps(path: s
     found = advised(path, "--set", f"train.steps={steps}")["options"]
     options = [each for each in found if each["way"] == "trajectory"]
     for each in options:
-        long = long_rule(each["share"], each["passes"], 10)
+        long = rule_by_passes(each["share"], each["passes"], 10)
         assert each["gain"] == (long.gain if long else DUAL_GAINS[measured][each["share"]])
         assert each["gain_steps"] == (long.steps if long else measured)
     assert any(each["passes"] >= 50 for each in options) == (steps > 20)
@@ -225,5 +225,5 @@ def test_every_gain_is_a_measured_one(pages: str) -> None:
         named += [
             gain for measured in (OTHER_NETWORK_GAINS, PROXY_GAINS, OWN_NETWORK_GAINS) for gain in measured.values()
         ]
-        named += [gain for each in LONG_RULES for gain in (each.over_dual, each.gain)]
+        named += [gain for each in RULES_BY_PASSES for gain in (each.over_dual, each.gain)]
     assert [gain for gain in named if gain not in text] == []

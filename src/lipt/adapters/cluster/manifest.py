@@ -204,7 +204,7 @@ def job_manifest(
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                     # 137: killed, but not by a disruption, so out of memory; a retry would fail too. A pod that is
-                    # deleted by force has the same code, which must not end a long training.
+                    # deleted by force has the same code, which must not end a training of days.
                     {
                         "action": "FailIndex",
                         "onExitCodes": {"operator": "In", "values": [1, 2] if together else [1, 2, 137]},
