@@ -19,7 +19,8 @@ from lipt.config import override, parse_config
 from lipt.errors import RunError, UnexpectedError
 from lipt.flow.graph import merge_jigsaws, prepare, score_and_select, train_jigsaws
 from lipt.flow.prepared import Prepared
-from lipt.forecast.time import Machine, forecast
+from lipt.forecast.machine import Machine
+from lipt.forecast.time import forecast
 from lipt.forecast.work import Work
 from lipt.pods.boxes import dispatch_box
 from lipt.pods.workers import count_pods, open_run, raise_bug, share_of, worker

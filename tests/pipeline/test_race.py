@@ -18,10 +18,11 @@ from lipt.flow.sweep import missing_stages
 from lipt.flow.validation import check_from_afar, check_run
 from lipt.flow.variants import variants
 from lipt.forecast.calibration import measured
+from lipt.forecast.machine import Machine
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import rates_here
 from lipt.forecast.stages import work_of
-from lipt.forecast.time import Machine, forecast
+from lipt.forecast.time import forecast
 from lipt.pods.boxes import dispatch_box, merge_box, pretrain_box, select_box, train_box
 from lipt.pods.sweep_cells import Cell, over_seeds
 from lipt.pods.workers import open_run, worker

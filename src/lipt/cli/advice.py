@@ -12,10 +12,11 @@ from rich.table import Column, Table
 from lipt.cli.options import print_json
 from lipt.config import Config
 from lipt.forecast.advice import LABELS, SHARES, Advice, Limits, Option, advise, configured, options
+from lipt.forecast.machine import Machine
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import rates_here
 from lipt.forecast.stages import work_of
-from lipt.forecast.time import Forecast, Machine, forecast
+from lipt.forecast.time import Forecast, forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.report.terminal import print_table, print_text

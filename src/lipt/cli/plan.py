@@ -19,7 +19,8 @@ from lipt.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lipt.forecast.time import Fit, Forecast, Machine
+    from lipt.forecast.machine import Fit, Machine
+    from lipt.forecast.time import Forecast
     from lipt.ledger import Cost
     from lipt.pipeline import Engine
 
@@ -102,10 +103,11 @@ def plan(
     from lipt.flow.validation import problems, raise_all
     from lipt.forecast.advice import SHARES, Limits, configured
     from lipt.forecast.calibration import measured
+    from lipt.forecast.machine import Machine
     from lipt.forecast.sizes import DataSize
     from lipt.forecast.speed import decoding_here, name_of_device, rates_here
     from lipt.forecast.stages import work_of
-    from lipt.forecast.time import Machine, breaks, forecast
+    from lipt.forecast.time import breaks, forecast
     from lipt.runtime.algorithm import reason_of_auto
     from lipt.runtime.budgets import passes_of
     from lipt.runtime.context import Context

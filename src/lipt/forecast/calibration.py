@@ -8,7 +8,7 @@ from statistics import mean, median
 import numpy as np
 
 from lipt.flow.address import read_report, report_folder
-from lipt.forecast.time import Fit, Machine
+from lipt.forecast.machine import Fit, Machine
 from lipt.forecast.work import Work
 from lipt.ledger import Cost
 from lipt.runtime.context import Context

@@ -14,9 +14,9 @@ from torch import nn
 from lipt.data.augmentation import Augment
 from lipt.data.chunks.images import decoding_threads
 from lipt.data.images import ResidentImages, StreamedImages, image_shape, stream
+from lipt.forecast.machine import Setup
 from lipt.forecast.run_sizes import RunSizes
 from lipt.forecast.sizes import DataSize, stored_dataset
-from lipt.forecast.time import Setup
 from lipt.pipeline import FORWARDING
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import crops_of

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from lipt.config import override
 from lipt.flow.sweep import Missing
+from lipt.forecast.machine import Machine
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import rates_here
 from lipt.forecast.stages import work_of
-from lipt.forecast.time import Machine, forecast
+from lipt.forecast.time import forecast
 from lipt.runtime.artifact import canonical_json
 from lipt.runtime.context import Context
 

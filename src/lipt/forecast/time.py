@@ -17,11 +17,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from lipt.config import Config
-from lipt.errors import UsageError
+from lipt.forecast.machine import Fit, Machine, Setup
 from lipt.forecast.work import Work
 from lipt.pipeline import BOXES, Engine
 from lipt.report.numbers import format_bytes, format_percent, format_seconds
@@ -31,87 +31,8 @@ Bottleneck = Literal["compute", "decode", "store", "requests", "orchestration", 
 #: Seconds that an engine adds to a box. Pods per second that a Job starts (kube-controller-manager's default).
 STEP_S: Mapping[Engine, float] = {"local": 0, "argo": 10, "kubeflow": 20}
 _PODS_PER_S = 20
-#: Requests in flight in one process.
-_IN_FLIGHT = 8
 #: The most bytes of one argument of a process on Linux. The list of score blocks is one argument.
 _ARGUMENT_BYTES = 128 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """The speed of a stage as measured on finished runs, in seconds."""
-
-    per_flop: float = 0
-    per_step: float = 0
-    per_item: float = 0
-    first_s: float = 0
-    """Extra seconds of the first part in a process."""
-    done: float = 1
-    """FLOPs done / FLOPs predicted. Differs from 1 for the merge, whose search depends on its results."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """Measured seconds in which a stage does not train yet."""
-
-    part_s: float
-    """In every part: build the network, count its FLOPs; prune and encode a jigsaw; unpack the jigsaws of a merge."""
-    first_s: float
-    """In the first part of a process besides: import what the stage needs, choose kernels."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The machines of a run. The defaults are assumptions about a GPU node, not measurements."""
-
-    engine: Engine = "local"
-    nodes: int = 1
-    """Number of nodes; the configuration's `processes` is the number of GPUs per node (default: one)."""
-    gpu_tflops: float = 50
-    """TFLOP/s that one GPU sustains in forward and backward passes."""
-    store_gbps: float = 10
-    """Gbit/s of the whole store."""
-    node_gbps: float = 10
-    """Gbit/s between the store and one node."""
-    latency_ms: float = 5
-    """Milliseconds per request."""
-    pod_start_s: float = 15
-    """Seconds from a pod's creation to its first work, on a node that has the image: schedule, start, import torch."""
-    memory_gb: float = 64
-    """Memory of a node."""
-    fits: Mapping[str, Fit] = field(default_factory=dict)
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """Measured TFLOP/s per stage (`speed`); `gpu_tflops` for stages without a measurement."""
-    setups: Mapping[str, Setup] = field(default_factory=dict)
-    """Of the stages whose set-up was measured (`speed`)."""
-    decode_s: Mapping[Literal["crop", "whole"], float] = field(default_factory=dict)
-    """Measured seconds per image that a process decodes (`speed`): random crops, and images for all other uses."""
-    shares_cores: bool = False
-    """Whether the network runs on the cores that decode, so that neither overlaps the other."""
-    start_s: float = 0
-    """Seconds to start a process of a local run: start Python, import torch."""
-    report_s: float = 0
-    """Seconds to write the report of a local run; counted in its start."""
-
-    def __post_init__(self) -> None:
-        if self.engine == "local" and self.nodes > 1:
-            raise UsageError(f"--nodes {self.nodes}: only a cluster has several nodes", "--engine argo or kubeflow")
-
-    def transfer_s(self, num_bytes: float, pods: int = 1, processes: int = 1) -> float:
-        """Seconds to move `num_bytes` per process, with `processes` processes in each of `pods` pods."""
-        return 8e-9 * num_bytes * processes / min(self.node_gbps, self.store_gbps / pods)
-
-    def decoding_s(self, work: Work, side: int) -> float:
-        """Seconds per image that a process decodes.
-
-        Without a measurement 50 us and 9 ns per pixel, as for PNG files: 2,000 images of 224 px per second on the eight
-        threads of a process, 17,000 of 32 px.
-        """
-        return self.decode_s.get("crop" if work.crops else "whole", 50e-6 + 9e-9 * side**2)
-
-    def waiting_s(self, requests: float) -> float:
-        """Seconds that a process waits for the store's answers."""
-        return 1e-3 * requests * self.latency_ms / _IN_FLIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,31 +69,62 @@ def forecast(works: Sequence[Work], machine: Machine, config: Config, side: int)
     return [_stage(work, machine, config, side, starts[work.stage]) for work in works]
 
 
-def _stage(work: Work, machine: Machine, config: Config, side: int, start: float) -> Forecast:
-    clustered, fit = machine.engine != "local", machine.fits.get(work.stage)
-    setup = machine.setups.get(work.stage, Setup(part_s=0, first_s=0))
-    nodes = nodes_of(machine, config) if work.member_bytes else 1  # nodes that share each batch
-    pods = min(machine.nodes, work.parts) if work.spreads and clustered and nodes == 1 else 1
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """How a stage is divided. Processes either take whole parts, or share each batch of a training."""
+
+    pods: int
+    """That take parts one after the other, at the same time."""
+    apart: int
+    """Processes of a pod that take whole parts."""
+    nodes: int
+    """Pods that share each batch."""
+    members: int
+    """Processes of a pod that share each batch."""
+
+    @property
+    def together(self) -> int:
+        """Processes that share each batch."""
+        return self.members * self.nodes
+
+
+def _layout(work: Work, machine: Machine, config: Config) -> _Layout:
+    nodes = nodes_of(machine, config) if work.member_bytes else 1
+    spreads = work.spreads and machine.engine != "local" and nodes == 1
+    pods = min(machine.nodes, work.parts) if spreads else 1
     processes = config.processes if isinstance(config.processes, int) else 1
-    # Processes either take whole parts, or share each batch of a training.
     apart = min(processes, math.ceil(work.parts / pods)) if work.spreads else 1
     if work.member_bytes and apart < processes:
         apart = 1
     members = processes if work.member_bytes and apart == 1 else 1
-    together = members * nodes
-    looks = together if work.streams else members  # each pod reads all images that are held in memory
-    decoders = together if work.crops else looks
-    rounds = math.ceil(work.parts / (pods * apart))
-    memory = apart * work.memory_bytes + (members - 1) * work.member_bytes
-    network = 16e-9 * (nodes - 1) / nodes * work.gradient_bytes * work.steps / machine.node_gbps
-    alone = _compute_s(work, machine, fit) / together
+    return _Layout(pods=pods, apart=apart, nodes=nodes, members=members)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Seconds of one part of a stage."""
+
+    compute: float
+    network: float
+    decode: float
+    transfer: float
+    waiting: float
+    busy: float
+    """In all: some of the others overlap."""
+
+
+def _part(work: Work, machine: Machine, layout: _Layout, side: int) -> _Part:
+    fit, setup = machine.fits.get(work.stage), _setup(work, machine)
+    readers = layout.together if work.streams else layout.members  # each pod reads all images that are held in memory
+    decoders = layout.together if work.crops else readers
+    network = 16e-9 * (layout.nodes - 1) / layout.nodes * work.gradient_bytes * work.steps / machine.node_gbps
+    alone = _compute_s(work, machine, fit) / layout.together
     compute = max(alone, network) + setup.part_s
     # Measured compute includes decoding, so decoding is added only without a measurement.
     decode = 0.0 if fit else work.decoded * machine.decoding_s(work, side) / decoders
-    waiting = machine.waiting_s(work.requests) / looks
-    written = {kind: work.parts * size for kind, size in work.written.items()}
-    moved = sum(work.read.values()) / (nodes if work.streams else 1) + sum(work.written.values())
-    transfer = machine.transfer_s(moved, pods * nodes, apart)
+    waiting = machine.waiting_s(work.requests) / readers
+    moved = sum(work.read.values()) / (layout.nodes if work.streams else 1) + sum(work.written.values())
+    transfer = machine.transfer_s(moved, layout.pods * layout.nodes, layout.apart)
     io = transfer + waiting
     overlapped = compute + decode if machine.shares_cores else max(compute, decode)
     if work.streams:
@@ -181,36 +133,68 @@ def _stage(work: Work, machine: Machine, config: Config, side: int, start: float
         busy = overlapped + io
     else:
         busy = compute + max(decode, io)
+    return _Part(
+        compute=alone + setup.part_s, network=network, decode=decode, transfer=transfer, waiting=waiting, busy=busy
+    )
+
+
+def _setup(work: Work, machine: Machine) -> Setup:
+    return machine.setups.get(work.stage, Setup(part_s=0, first_s=0))
+
+
+def _start_s(work: Work, machine: Machine, layout: _Layout) -> float:
+    """Seconds to start the pods and processes of a stage, besides those of its box."""
+    seconds = 0.0
+    if machine.engine != "local" and work.spreads and layout.pods > 1:
+        seconds += machine.pod_start_s + layout.pods / _PODS_PER_S
+    if layout.nodes > 1:  # a Job for each training
+        seconds += work.parts * (machine.pod_start_s + layout.nodes / _PODS_PER_S)
+    if layout.apart > 1 or layout.together > 1:  # new processes for all parts, or for each training
+        seconds += machine.start_s * (1 if layout.apart > 1 else work.parts)
+    return seconds
+
+
+def _stage(work: Work, machine: Machine, config: Config, side: int, box_s: float) -> Forecast:
+    """
+    Args:
+        box_s: seconds to start the box.
+    """
+    fit, layout = machine.fits.get(work.stage), _layout(work, machine, config)
+    part, pods = _part(work, machine, layout, side), layout.pods * layout.nodes
+    rounds = math.ceil(work.parts / (layout.pods * layout.apart))
+    memory = layout.apart * work.memory_bytes + (layout.members - 1) * work.member_bytes
+    written = {kind: work.parts * size for kind, size in work.written.items()}
     if work.checkpoints:
-        saved = min(work.checkpoints, busy // config.train.checkpoint_s if config.train.checkpoint_s else math.inf)
+        every_s = config.train.checkpoint_s
+        saved = min(work.checkpoints, part.busy // every_s if every_s else math.inf)
         written["model"] += work.parts * saved * work.checkpoint_bytes
     # One process of a pod fetches the weights for all of its processes.
-    kept = {kind: size * (1 if kind == "model" else apart) for kind, size in work.once.items()}
-    first = (fit.first_s if fit else setup.first_s) + machine.transfer_s(sum(kept.values()), pods * nodes)
-    if clustered and work.spreads and pods > 1:
-        start += machine.pod_start_s + pods / _PODS_PER_S
-    if nodes > 1:  # a Job for each training
-        start += work.parts * (machine.pod_start_s + nodes / _PODS_PER_S)
-    if apart > 1 or together > 1:  # new processes for all parts, or for each training
-        start += machine.start_s * (1 if apart > 1 else work.parts)
+    kept = {kind: size * (1 if kind == "model" else layout.apart) for kind, size in work.once.items()}
+    first = (fit or _setup(work, machine)).first_s + machine.transfer_s(sum(kept.values()), pods)
+    start = box_s + _start_s(work, machine, layout)
     shares: dict[Bottleneck, float] = {
-        "compute": rounds * (alone + setup.part_s),
-        "network": rounds * network,
-        "decode": rounds * decode,
-        "store": rounds * transfer + first,
-        "requests": rounds * waiting,
+        "compute": rounds * part.compute,
+        "network": rounds * part.network,
+        "decode": rounds * part.decode,
+        "store": rounds * part.transfer + first,
+        "requests": rounds * part.waiting,
         "orchestration": start,
     }
-    kinds, copies = ("data", "model", "other"), 1 if work.streams else nodes
+    copies = 1 if work.streams else layout.nodes
+    read = {
+        kind: copies * work.parts * work.read.get(kind, 0) + pods * kept.get(kind, 0)
+        for kind in ("data", "model", "other")
+    }
+    gpu_s = (work.parts * part.busy + layout.pods * layout.apart * first) * layout.together if work.flops else 0
     return Forecast(
         stage=work.stage,
-        pods=pods * nodes,
+        pods=pods,
         parts=work.parts,
-        wall_s=rounds * busy + first + start,
+        wall_s=rounds * part.busy + first + start,
         start_s=start,
-        gpu_hours=(work.parts * busy + pods * apart * first) * together / 3600 if work.flops else 0,
+        gpu_hours=gpu_s / 3600,
         flops=work.parts * work.flops * (fit.done if fit else 1),
-        read={kind: copies * work.parts * work.read.get(kind, 0) + pods * nodes * kept.get(kind, 0) for kind in kinds},
+        read=read,
         written=written,
         memory_bytes=memory,
         bottleneck="memory" if memory > 1e9 * machine.memory_gb else max(shares, key=shares.__getitem__),

@@ -15,10 +15,11 @@ import torch
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.forecast.calibration import calibrate, measured
+from lipt.forecast.machine import Fit, Machine, Setup
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import clock_of, setup_of
 from lipt.forecast.stages import work_of
-from lipt.forecast.time import Fit, Forecast, Machine, Setup, breaks, forecast
+from lipt.forecast.time import Forecast, breaks, forecast
 from lipt.forecast.work import Work
 from lipt.ledger import Cost
 from lipt.report.document import Engine
