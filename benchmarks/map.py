@@ -36,11 +36,12 @@ from lipt.runtime.dataset import images_of, open_dataset, open_test_images, spli
 from lipt.runtime.network import new_model, read_weights, standard_augment
 from lipt.selection import Candidates, Outputs, Trajectory, requirements, select
 from lipt.stages.ingest import ingest
+from lipt.training.batches import batch_sizes
 from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies, outputs_of
-from lipt.training.loop import Recipe, Trainer, batch_sizes, train
+from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.tensor_files import State, pack, unpack
 
 #: name -> (algorithm, options, what it reads)

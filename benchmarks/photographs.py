@@ -30,7 +30,8 @@ from lipt.data.cropping import Crops
 from lipt.data.images import StreamedImages, stream
 from lipt.progress import Reporter
 from lipt.stages.ingest import write_chunks
-from lipt.training.loop import Recipe, Trainer, batch_sizes
+from lipt.training.batches import batch_sizes
+from lipt.training.loop import Recipe, Trainer
 from lipt.training.networks import build_model
 
 SIDE, BATCH, CPU = 224, 64, torch.device("cpu")

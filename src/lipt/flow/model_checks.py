@@ -15,7 +15,7 @@ from lipt.flow.graph import has_swarm, trains_models
 from lipt.flow.raptr_checks import check_blocks
 from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.selection.dataset import logits_and_features
-from lipt.training.loop import batch_sizes
+from lipt.training.batches import batch_sizes
 from lipt.training.networks import build_model, shapes_only
 from lipt.training.precision import Precision, autocast, native_precision
 

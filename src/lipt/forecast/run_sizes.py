@@ -14,7 +14,7 @@ from lipt.runtime.budgets import epoch_images, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.network import raptr_schedule
 from lipt.selection.compressed import TopLogits
-from lipt.training.loop import batch_sizes
+from lipt.training.batches import batch_sizes
 from lipt.training.raptr import recalibration_images
 
 #: Measured bytes: an index row in memory with order and label; a row of a shard; a row of a subset; its score.

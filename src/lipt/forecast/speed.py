@@ -22,9 +22,10 @@ from lipt.runtime.context import Context
 from lipt.runtime.dataset import crops_of
 from lipt.runtime.network import jigsaw_augment, new_model, standard_augment
 from lipt.stages.pretrain import prune_model
+from lipt.training.batches import batch_sizes
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import evaluation_batch, predictions
-from lipt.training.loop import Recipe, Trainer, batch_sizes
+from lipt.training.loop import Recipe, Trainer
 from lipt.training.soup import interpolate
 from lipt.training.tensor_files import decode_delta, encode_delta, state_of
 

@@ -3,8 +3,8 @@
 import math
 
 from lipt.config import Config, Train
+from lipt.training.batches import batch_sizes
 from lipt.training.draws import InfoBatch
-from lipt.training.loop import batch_sizes
 
 
 def kept_images(config: Config, candidates: int) -> int:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from lipt.data.augmentation import Augment, normalise
 from lipt.data.images import ImageSet, to_device
 from lipt.errors import RunError
-from lipt.rng import derive, global_seed, permutation
+from lipt.rng import derive, global_seed
+from lipt.training.batches import Drawn, batch_sizes, epoch_rows, loss_weights
 from lipt.training.distributed import Ranks
 from lipt.training.draws import LossDraws
 from lipt.training.dynamics import Dynamics, observe
@@ -132,7 +133,48 @@ class Trainer:
         Raises:
             RunError: the loss is not finite, or a batch has fewer images than there are processes.
         """
-        recipe, epoch, ranks = self.recipe, self.progress.epoch, self.ranks
+        epoch, ranks = self.progress.epoch, self.ranks
+        drawn = self._draw(images, draws)
+        sizes, weights_N = drawn.sizes, loss_weights(weights_N, drawn.factors_N)
+        parts = [ranks.part(rows_B) for rows_B in drawn.rows_K.split(sizes)]
+        own = torch.cat([rows_B[part.rows_P] for rows_B, part in zip(drawn.rows_K.split(sizes), parts, strict=True)])
+        own_sizes = [len(part.rows_P) for part in parts]
+        # Whatever the batches need goes to the device before the first one: from here on nothing waits for it.
+        labels = images.labels_N[own].to(self.device).split(own_sizes)
+        weights: Sequence[Tensor | None] = [None] * len(sizes)
+        if weights_N is not None:
+            weights = weights_N[own].to(self.device).split(own_sizes)
+        recorders = [recorder for recorder in (dynamics, draws) if recorder is not None]
+        totals_2 = torch.zeros(2, device=self.device)
+        seen: list[Tensor] = []
+        done, augment_seed = 0, derive(self.seed, "augment", epoch)
+        compute: Step = partial(self.replayed, self._compute) if self.replayed else self._compute
+        self.network.train()
+        decoded = images.batches(own, own_sizes, derive(self.seed, "crop", epoch))
+        batches = zip(own.split(own_sizes), parts, decoded, labels, weights, strict=True)
+        for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
+            views = self.recipe.augment(to_device(batch, self.device), rows_P, augment_seed)
+            share = (drawn.before + step) / drawn.total
+            with self.subnetworks.drawn(epoch, step, share) as skipped:
+                sums_2, logits_PC = compute(views, y_P, weights_P, part.size, self.recipe.lr_at(share))
+            self.progress.skip(skipped, part.size)
+            totals_2 += sums_2
+            if recorders:
+                seen.append(observe(logits_PC.float(), y_P))
+            done += part.size
+            self.advance(self.progress.images + done, self.progress.images + drawn.expected)
+        if recorders:
+            seen_N3 = torch.zeros(len(images), 3)
+            seen_N3[own] = torch.cat(seen).cpu()
+            seen_K3 = ranks.sum(seen_N3)[drawn.rows_K]  # a row occurs once in an epoch
+            for recorder in recorders:
+                recorder.record(epoch, drawn.rows_K, seen_K3)
+        self.progress.steps += len(sizes)
+        self._finish_epoch(len(drawn.rows_K), *ranks.sum(totals_2).tolist())
+
+    def _draw(self, images: ImageSet, draws: LossDraws | None) -> Drawn:
+        """Draw the images of the next epoch, and cut them into batches."""
+        recipe, epoch = self.recipe, self.progress.epoch
         rows_K, factors_N = epoch_rows(len(images), recipe.epoch_size, self.seed, epoch), None
         if draws is not None:
             rows_K, factors_N = draws.of_epoch(rows_K, done=self.done, seed=self.seed, epoch=epoch)
@@ -141,52 +183,14 @@ class Trainer:
         before, total = epoch * len(sizes), recipe.epochs * len(sizes)
         if recipe.steps is not None:
             before, total = self.progress.steps, recipe.steps
-            sizes = sizes[: recipe.steps - self.progress.steps]
+            sizes = sizes[: total - before]
             rows_K = rows_K[: sum(sizes)]
-        expected = self.progress.images + round(len(rows_K) * (total - before) / len(sizes))
-        if sizes[-1] < ranks.count:
+        if sizes[-1] < self.ranks.count:
             raise RunError(
-                f"a batch of {sizes[-1]} images cannot be divided over {ranks.count} processes",
+                f"a batch of {sizes[-1]} images cannot be divided over {self.ranks.count} processes",
                 "lower processes or train.nodes, or use larger batches",
             )
-        parts = [ranks.part(rows_B) for rows_B in rows_K.split(sizes)]
-        own = torch.cat([rows_B[part.rows_P] for rows_B, part in zip(rows_K.split(sizes), parts, strict=True)])
-        own_sizes = [len(part.rows_P) for part in parts]
-        # Whatever the batches need goes to the device before the first one: from here on nothing waits for it.
-        labels = images.labels_N[own].to(self.device).split(own_sizes)
-        weights: Sequence[Tensor | None] = [None] * len(sizes)
-        if weights_N is not None:
-            weights_N = weights_N * (len(weights_N) / weights_N.sum())
-            factors_N = weights_N if factors_N is None else weights_N * factors_N
-        if factors_N is not None:
-            weights = factors_N[own].to(self.device).split(own_sizes)
-        recorders = [recorder for recorder in (dynamics, draws) if recorder is not None]
-        totals_2 = torch.zeros(2, device=self.device)
-        seen: list[Tensor] = []
-        done, augment_seed = 0, derive(self.seed, "augment", epoch)
-        compute: Step = partial(self.replayed, self._compute) if self.replayed else self._compute
-        self.network.train()
-        drawn = images.batches(own, own_sizes, derive(self.seed, "crop", epoch))
-        batches = zip(own.split(own_sizes), parts, drawn, labels, weights, strict=True)
-        for step, (rows_P, part, batch, y_P, weights_P) in enumerate(batches):
-            views = recipe.augment(to_device(batch, self.device), rows_P, augment_seed)
-            share = (before + step) / total
-            with self.subnetworks.drawn(epoch, step, share) as skipped:
-                sums_2, logits_PC = compute(views, y_P, weights_P, part.size, recipe.lr_at(share))
-            self.progress.skip(skipped, part.size)
-            totals_2 += sums_2
-            if recorders:
-                seen.append(observe(logits_PC.float(), y_P))
-            done += part.size
-            self.advance(self.progress.images + done, expected)
-        if recorders:
-            seen_N3 = torch.zeros(len(images), 3)
-            seen_N3[own] = torch.cat(seen).cpu()
-            seen_K3 = ranks.sum(seen_N3)[rows_K]  # a row occurs once in an epoch
-            for recorder in recorders:
-                recorder.record(epoch, rows_K, seen_K3)
-        self.progress.steps += len(sizes)
-        self._finish_epoch(len(rows_K), *ranks.sum(totals_2).tolist())
+        return Drawn(rows_K=rows_K, factors_N=factors_N, sizes=sizes, before=before, total=total)
 
     def _compute(
         self, images: Tensor, labels_P: Tensor, weights_P: Tensor | None, size: int, lr: float | Tensor
@@ -250,27 +254,3 @@ def train(
         with global_seed(trainer.seed, "network", trainer.progress.epoch, trainer.ranks.rank):
             trainer.run_epoch(images, weights_N=weights_N, dynamics=dynamics, draws=draws)
         after_epoch(trainer)
-
-
-def epoch_rows(n: int, size: int | None, seed: int, epoch: int) -> Tensor:
-    """The rows of one epoch, int64 (K,), drawn without replacement.
-
-    With `size` = n or None, the epoch contains all rows in a new order. With a smaller size it is RS2 without
-    replacement (Okanovic et al. 2024, Algorithm 1): a pass is n // size epochs, in which no row occurs twice. If `size`
-    does not divide n, a pass leaves out n % size rows, others each time: the next pass has a new order of all n.
-    """
-    if size is None or size >= n:
-        return permutation(n, seed, "order", epoch)
-    epochs_per_pass = n // size
-    cycle, part = divmod(epoch, epochs_per_pass)
-    return permutation(n, seed, "order", "pass", cycle)[part * size : (part + 1) * size]
-
-
-def batch_sizes(n: int, batch_size: int) -> list[int]:
-    """Sizes of consecutive batches: as few as possible, at most `batch_size`, equal up to one image.
-
-    Equal batches matter. If the rest of an epoch is a batch of two or three images, their statistics in BatchNorm and
-    their gradient are mostly noise, and one such step in each epoch costs several points of accuracy (docs/results).
-    """
-    count = max(1, math.ceil(n / batch_size))
-    return [n // count + (index < n % count) for index in range(count)]

@@ -19,8 +19,8 @@ from lipt.progress import Reporter
 from lipt.rng import derive
 from lipt.runtime.dataset import training_images
 from lipt.stages.ingest import write_chunks
+from lipt.training.batches import batch_sizes
 from lipt.training.forward import forward_batches, outputs_of, recalibrate_batchnorm
-from lipt.training.loop import batch_sizes
 from lipt.training.networks import build_model
 from tests.tiny import tiny_context
 from tests.unit.data.chunks.helpers import Memory, Noise, write

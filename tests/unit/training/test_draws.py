@@ -12,9 +12,10 @@ from lipt.config import Train
 from lipt.data.augmentation import no_augmentation, normalise
 from lipt.rng import uniform
 from lipt.runtime.budgets import smallest_batch
+from lipt.training.batches import batch_sizes, epoch_rows
 from lipt.training.draws import PRUNED_UNTIL, InfoBatch, LossDraws, Ordered, losses
 from lipt.training.dynamics import observe
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
+from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
 from lipt.training.tensor_files import state_of
 from tests.unit.training.helpers import Smooth, blocks
 

@@ -24,10 +24,11 @@ from lipt.data.images import ResidentImages
 from lipt.errors import RunError
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.checkpoint import follow
+from lipt.training.batches import batch_sizes, epoch_rows
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.forward import accuracies, recalibrate_batchnorm
 from lipt.training.graphs import Replayed
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, epoch_rows, train
+from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
 from lipt.training.networks import build_model
 from lipt.training.pruning import prune
 from lipt.training.tensor_files import State, pack, state_of, unpack

@@ -17,9 +17,10 @@ from lipt.data.images import ResidentImages
 from lipt.errors import UsageError
 from lipt.flow.model_checks import check_model
 from lipt.rng import generator
+from lipt.training.batches import batch_sizes
 from lipt.training.flops import CountFlops, flops_per_image
 from lipt.training.forward import recalibrate_batchnorm
-from lipt.training.loop import Recipe, Trainer, TrainingProgress, batch_sizes, train
+from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
 from lipt.training.networks import build_model
 from lipt.training.raptr import (
     RaptrSchedule,
