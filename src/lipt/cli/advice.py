@@ -26,8 +26,8 @@ from lipt.runtime.context import Context
 _NOTES = (
     "gain: points above a class-balanced random subset of the same size, on CIFAR-10 with small networks; docs/results "
     "has the tables. Measure on your data with `lipt compare`.",
-    "in steps: the length of the training in which that gain was measured. Your training may be shorter or longer. Do "
-    "not compare gains of different lengths: with more steps fresh draws gain more.",
+    "in steps: how many the training had in which that gain was measured; yours may have fewer or more. Do not compare "
+    "gains in different numbers of steps: with more steps fresh draws gain more.",
     "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
     "image of the subset 100 times or more. Otherwise spend them on more steps.",
 )

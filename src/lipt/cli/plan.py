@@ -109,7 +109,6 @@ def plan(
     from lipt.forecast.stages import work_of
     from lipt.forecast.time import breaks, forecast
     from lipt.runtime.algorithm import reason_of_auto
-    from lipt.runtime.budgets import passes_of
     from lipt.runtime.context import Context
     from lipt.selection.auto import AUTO
 
@@ -157,7 +156,7 @@ def plan(
     if config.train.draw == "infobatch" and config.train.steps is None:
         notes.append("train: an upper bound, because draw: infobatch leaves out images by their losses")
     if config.select.algorithm == AUTO and not config.select.race:
-        notes.append(reason_of_auto(config, passes_of(config, data.candidates)))
+        notes.append(reason_of_auto(config, data.candidates))
     _show(stages, costs, breaks(works, stages, machine, config), notes, machine, output)
 
 

@@ -27,7 +27,6 @@ from lipt.report import document as doc
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, reason_of_auto
 from lipt.runtime.artifact import Artifact
-from lipt.runtime.budgets import passes_of
 from lipt.selection.auto import AUTO
 
 _START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}
@@ -236,8 +235,8 @@ def _reason(outcomes: Sequence[Outcome]) -> str:
     outcome, config = outcomes[0], outcomes[0].config
     if outcome.race:
         return reason_of_race({each.config.seed: each.algorithm or "" for each in outcomes})
-    passes = passes_of(config, int(outcome.subset.summary["candidates"]))
-    return reason_of_auto(config, passes) if config.select.algorithm == AUTO else ""
+    candidates = int(outcome.subset.summary["candidates"])
+    return reason_of_auto(config, candidates) if config.select.algorithm == AUTO else ""
 
 
 def _curve(entry: Entry) -> doc.Curve:

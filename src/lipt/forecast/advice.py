@@ -18,7 +18,14 @@ from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
-from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, own_network_pays, proxy_pays, rule_by_passes
+from lipt.selection.auto import (
+    DUAL_GAINS,
+    THETA_P_GAINS,
+    WORTH_STEPS,
+    own_network_pays,
+    proxy_pays,
+    rule_by_passes,
+)
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
 
@@ -47,8 +54,6 @@ GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
     "trajectory": DUAL_GAINS,
     "rs2": RS2_GAINS,
 }
-#: The fewest steps in which a choice was worth its cost. Small data sets have shorter trainings, which nobody measured.
-_MEASURED_STEPS = 4000
 #: From this share on, theta_p's scores gained little or nothing over a random subset.
 THETA_P_PAYS_BELOW = 0.05
 
@@ -250,8 +255,8 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
                 f"the largest share that fits; the training sees each image {option.passes:,.0f} times, and in such "
                 "a training these scores were worth more than their FLOPs as more steps"
             )
-            if option.steps < _MEASURED_STEPS:
-                why += f" (measured in {_MEASURED_STEPS:,} steps and more; this one has {option.steps:,.0f})"
+            if option.steps < WORTH_STEPS:
+                why += f" (measured in {WORTH_STEPS:,} steps and more; this one has {option.steps:,.0f})"
             return Advice(option=option, why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
     why = "the largest share that fits; scores of theta_p gained 8 points at 1 %, and little or nothing from 5 % on"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
-from lipt.runtime.budgets import passes_of
+from lipt.runtime.budgets import kept_images, passes_of, steps_of
 from lipt.selection import Requirements, requirements, resolve
 from lipt.selection.auto import AUTO, auto_reason, other_network_reason, rule_by_passes
 from lipt.selection.options import bind_options
@@ -74,17 +74,18 @@ def _of_another_network(config: Config) -> bool:
     return config.score.disjoint or (scorer.model, scorer.data) != (config.model, config.data)
 
 
-def reason_of_auto(config: Config, passes: float) -> str:
-    """Why `auto` chooses this algorithm, with the measured gain, and what gained more.
-
-    Args:
-        passes: how often the training sees each kept image.
-    """
+def reason_of_auto(config: Config, candidates: int) -> str:
+    """Why `auto` chooses this algorithm from that many candidates, with the measured gain, and what gained more."""
     settings, proxy = config.select, proxy_width(config) is not None
     if _auto(config) == "dual" and _of_another_network(config):
         return other_network_reason()
     return auto_reason(
-        settings.fraction, balanced=settings.balanced, epochs=_recorded(config), passes=passes, proxy=proxy
+        settings.fraction,
+        balanced=settings.balanced,
+        epochs=_recorded(config),
+        passes=passes_of(config, candidates),
+        steps=steps_of(config.train, candidates, kept_images(config, candidates)),
+        proxy=proxy,
     )
 
 

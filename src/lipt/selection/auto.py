@@ -67,8 +67,9 @@ OTHER_NETWORK_GAINS: Mapping[str, str] = {
     "a network of half the width": "+3.8 ± 0.9",
     "ten disjoint models": "+1.25 ± 1.17",
 }
-#: Where these gains hold: shares around the measured ones, if the training sees each kept image this often.
-PROXY_SHARES, OWN_NETWORK_SHARES, WORTH_PASSES = (0.03, 0.07), (0.03, 0.14), 100
+#: Where these gains hold: shares around the measured ones, if the training sees each kept image this often. They were
+#: measured in this number of steps and more; small data sets have fewer.
+PROXY_SHARES, OWN_NETWORK_SHARES, WORTH_PASSES, WORTH_STEPS = (0.03, 0.07), (0.03, 0.14), 100, 4000
 
 
 def proxy_pays(fraction: float, passes: float) -> bool:
@@ -156,11 +157,14 @@ def epochs_of(candidates: Candidates) -> int:
     return min((each.epochs for each in candidates.trajectories), default=0)
 
 
-def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float = 0, proxy: bool = True) -> str:
+def auto_reason(
+    fraction: float, *, balanced: bool, epochs: int, passes: float = 0, steps: int = 0, proxy: bool = True
+) -> str:
     """Why `auto` decides so, with the measured gain, and what gained more; arguments as `auto_rule`.
 
     Args:
         passes: how often the training sees each kept image; 0: unknown. A run follows `rule_by_passes`.
+        steps: of the training; 0: unknown.
         proxy: whether the network has a narrower form.
     """
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
@@ -177,12 +181,12 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float =
         )
     better = ""
     half = proxy and proxy_pays(fraction, passes)
-    if not epochs and (half or own_network_pays(fraction, passes)):
+    if not epochs and steps >= WORTH_STEPS and (half or own_network_pays(fraction, passes)):
         scorer, measured = ("at half its width", PROXY_GAINS) if half else ("itself", OWN_NETWORK_GAINS)
         better = (
-            f". This training sees each image {passes:,.0f} times. In trainings that do so in 4,000 steps or more, "
-            f"scores of ten epochs of the network {scorer} were worth more than their cost: "
-            f"{_nearest(measured, fraction)}. The settings: `lipt plan CONFIG --advise --storage GB`"
+            f". This training sees each image {passes:,.0f} times, and in such a training scores of ten epochs of the "
+            f"network {scorer} were worth more than their cost: {_nearest(measured, fraction)}. The settings: "
+            "`lipt plan CONFIG --advise --storage GB`"
         )
     if name == "ccs":
         return (

@@ -155,10 +155,11 @@ def test_a_plan_says_when_a_proxy_would_pay(path: str) -> None:
 
     assert "auto takes ccs up to 5 %" in notes("--set", "train.epochs=99")
     assert "worth more than their cost" not in notes("--set", "train.epochs=99")
-    at_5 = notes("--set", "train.epochs=101")
-    assert "sees each image 101 times" in at_5
+    assert "worth more than their cost" not in notes("--set", "train.steps=3999")
+    at_5 = notes("--set", "train.steps=4000")
+    assert "sees each image 1,333 times" in at_5
     assert f"at half its width were worth more than their cost: {PROXY_GAINS[0.05]}" in at_5
-    at_10 = notes("--set", "train.epochs=101", "--set", "select.fraction=0.1")
+    at_10 = notes("--set", "train.steps=4000", "--set", "select.fraction=0.1")
     assert f"itself were worth more than their cost: {OWN_NETWORK_GAINS[0.1]} points at 10 %" in at_10
 
 

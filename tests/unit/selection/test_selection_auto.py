@@ -74,7 +74,7 @@ def test_auto_says_that_it_did_not_look() -> None:
             0.05,
             0,
             100,
-            "sees each image 100 times. In trainings that do so in 4,000 steps or more, scores of ten epochs",
+            "sees each image 100 times, and in such a training scores of ten epochs of the network at half its width",
         ),
         (
             0.1,
@@ -87,9 +87,11 @@ def test_auto_says_that_it_did_not_look() -> None:
     ],
 )
 def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: float, said: str) -> None:
-    reason = auto_reason(fraction, balanced=True, epochs=epochs, passes=passes)
+    reason = auto_reason(fraction, balanced=True, epochs=epochs, passes=passes, steps=4000)
     assert said in reason
     assert ("more than their cost" in reason) == (passes >= 100 and not epochs)
     assert ("half its width" in reason) == (passes >= 100 and not epochs and fraction == 0.05)
     assert ("over dual along a trajectory" in reason) == (epochs > 0 and passes >= 25)
-    assert "half its width" not in auto_reason(fraction, balanced=True, epochs=epochs, passes=passes, proxy=False)
+    for changed in ({"proxy": False}, {"steps": 3999}):
+        known = {"passes": passes, "steps": 4000} | changed
+        assert "half its width" not in auto_reason(fraction, balanced=True, epochs=epochs, **known)
