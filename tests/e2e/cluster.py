@@ -133,6 +133,10 @@ class Run:
     def logs(self) -> str:
         return subprocess.run([LIPT, "logs", self.handle], check=False, capture_output=True, text=True).stdout
 
+    def follow(self) -> subprocess.Popen[str]:
+        """`lipt logs -f`, until the run ends."""
+        return subprocess.Popen([LIPT, "logs", "-f", self.handle], stdout=subprocess.PIPE, text=True)
+
     def pods(self, box: str) -> list[dict[str, Any]]:
         """Of a box itself; attempts included."""
         found = items("pods", f"workflows.argoproj.io/workflow={self.workflow}")

@@ -8,6 +8,7 @@ import hmac
 import json
 import re
 import time
+from collections import Counter
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -64,10 +65,18 @@ def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None
 def test_shared_scoring_and_pretraining_choose_the_same_subset(tmp_path: Path, same: Any) -> None:
     """Two pods share the jigsaws, and then the score blocks; every artifact is that of one pod alone."""
     run = Run(tmp_path, "shared", nodes=2)
+    followed = run.follow()
     run.succeeds()
     same(run)
+    output, _ = followed.communicate(timeout=60)
+    assert _printed(output) == _printed(run.logs())
     workers = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in run.workers()]
     assert sorted(workers) == ["pretrain", "pretrain", "score", "score"]
+
+
+def _printed(logs: str) -> Counter[str]:
+    """The lines of the pods, without the names of the pods and what else `lipt` says about them, in parentheses."""
+    return Counter(line for line in logs.splitlines() if not line.startswith(("== ", "(")))
 
 
 def test_pods_share_scorers_and_a_race(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import yaml
 from lipt.adapters.cluster.admission import explained
 from lipt.adapters.cluster.api import Cluster, MissingError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient, RunState
-from lipt.adapters.cluster.printed import news
+from lipt.adapters.cluster.printed import GrowingLog
 from lipt.adapters.cluster.runs import (
     FOR_A_NODE,
     Handle,
@@ -161,16 +161,14 @@ def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
 def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
     """Print what is new in the logs, until the run is over."""
     engine, last, over = address.client(cluster), "", False
-    shown, problems, ended = dict[str, str](), dict[str, str](), set[str]()
+    logs, problems, ended = dict[str, GrowingLog](), dict[str, str](), set[str]()
     while not over:
         over = engine.state(address.run).over  # first, so that the last round sees the ends of all logs
         with suppress(MissingError):  # not started yet
-            for each in pod_logs(cluster, address.namespace, engine.workflow(address.run), box=box, without=ended):
-                if each.problem:
-                    new = "" if problems.get(each.pod) == each.problem else _text(each)
-                    problems[each.pod] = each.problem
-                else:
-                    new, shown[each.pod] = news(shown.get(each.pod, ""), each.log), each.log
+            workflow = engine.workflow(address.run)
+            for each in pod_logs(cluster, address.namespace, workflow, box=box, without=ended, growing=logs):
+                new = "" if each.problem and problems.get(each.pod) == each.problem else _text(each)
+                problems[each.pod] = each.problem
                 if each.over and not each.problem:
                     ended.add(each.pod)
                 if new:

@@ -27,7 +27,7 @@ class Server(JsonHandler):
     pod: dict[str, str]
     """Status of the pod; empty: it is gone."""
     log: str | None
-    """None: JSON that tells the state; empty: its node does not answer."""
+    """None: a line, and a second one at the end of the run; empty: its node does not answer."""
     read: int
     """How often the log was asked for."""
     container = "main"
@@ -46,11 +46,15 @@ class Server(JsonHandler):
             self.answer({"items": [{"metadata": {"name": "tiny-1-pretrain"}}]})
         elif url.path.endswith("/log"):
             cls.read += 1
-            log = json.dumps({"lines": "first" if self.rounds > 0 else "first second"})
+            timed = parse_qs(url.query).get("timestamps") == ["true"]
+            stamps = ["2026-11-27T05:43:01.500000000Z ", "2026-11-27T05:43:03.500000000Z "] if timed else ["", ""]
+            lines = ["first", "second"] if self.log is None else [self.log]
+            if self.rounds > 0:
+                lines = lines[:1]
             if self.log == "":
                 self.send_error(500)
             else:
-                self.answer_text(log if self.log is None else self.log)
+                self.answer_text("".join(f"{stamp}{line}\n" for stamp, line in zip(stamps, lines, strict=False)))
         else:
             labels = {"app.kubernetes.io/component": "select"}
             metadata = {"name": "pod-a", "creationTimestamp": "1", "labels": labels}
@@ -80,15 +84,13 @@ def test_logs_are_followed_until_the_run_ends(server: type[Server]) -> None:
     server.rounds = 2
     ended = lipt("logs", "-f", HANDLE)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[:2] == ["== pod-a (select)", '{"lines": "first"}']
-    assert ended.stdout.count("== pod-a") == 1
-    assert ended.stdout.endswith('{"lines": "first second"}\n')
+    assert ended.stdout == "== pod-a (select)\nfirst\nsecond\n"
     assert lipt("logs", "-f", HANDLE, "-o", "json").returncode == 2
 
 
 def test_the_log_of_a_pod_that_has_ended_is_read_once(server: type[Server]) -> None:
     """A fan-out may have dozens of them."""
-    server.rounds, server.pod, server.log = 2, {"phase": "Succeeded"}, "done\n"
+    server.rounds, server.pod, server.log = 2, {"phase": "Succeeded"}, "done"
     assert lipt("logs", "-f", HANDLE).stdout == "== pod-a (select)\ndone\n"
     assert server.read == 1
 
@@ -101,7 +103,7 @@ def test_the_log_on_a_node_that_does_not_answer_is_asked_for_once(server: type[S
     assert server.read == 1
 
 
-_ENGINE = 'time="2026-11-23T13:02:57.809Z" level=info msg="capturing logs" argo=true\n'
+_ENGINE = 'time="2026-11-23T13:02:57.809Z" level=info msg="capturing logs" argo=true'
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """The logs of boxes, as they came from a real Kubeflow Pipelines 2.17.0 on Argo 3.7.14."""
 
-import pytest
-
-from lipt.adapters.cluster.printed import news, printed
+from lipt.adapters.cluster.printed import GrowingLog, printed
 
 _LOG = """\
 time="2026-11-23T13:02:57.809Z" level=info msg="capturing logs" argo=true
@@ -48,16 +46,51 @@ def test_what_was_shown_stays_while_the_log_grows() -> None:
     assert all(whole.startswith(printed("".join(lines[:count]))) for count in range(len(lines)))
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "new"),
-    [
-        ("", "a\nb\n", "a\nb\n"),
-        ("a\n", "a\nb\n", "b\n"),
-        ("a\nb\n", "a\nb\n", ""),
-        ("".join(f"{line}\n" for line in range(300)), "".join(f"{line}\n" for line in range(50, 302)), "300\n301\n"),
-        ("a\nb\n", "c\nd\n", "c\nd\n"),
-    ],
-    ids=["first", "more", "no more", "the node has dropped its beginning", "all that was shown was dropped"],
-)
-def test_what_a_log_says_after_what_was_shown(before: str, now: str, new: str) -> None:
-    assert news(before, now) == new
+class Kubelet:
+    """The log of a container, and what Kubernetes answers who asks for it."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.sent = 0
+
+    def says(self, second: float, text: str) -> None:
+        self.lines.append((f"2026-11-27T05:43:{second:012.9f}+01:00", text))
+
+    def answer(self, query: dict[str, str]) -> str:
+        assert query["timestamps"] == "true"
+        since = query.get("sinceTime", "2026")
+        assert "." not in since  # its fraction would be refused or ignored
+        there = [f"{time} {text}" for time, text in self.lines if time >= since.replace("+01:00", ".000000000+01:00")]
+        self.sent += len(there)
+        return "".join(there)
+
+
+def test_a_growing_log_is_told_once_and_not_sent_again() -> None:
+    node, log, told = Kubelet(), GrowingLog(), ""
+    for line, text in enumerate(_LOG.splitlines(keepends=True)):
+        node.says(0.5 + line // 2, text)  # two lines of the same time
+        told += log.news(node.answer(log.query), over=False)
+    assert told == printed(_LOG)
+    assert log.news(node.answer(log.query), over=True) == ""
+    assert node.sent < 4 * len(node.lines)
+
+
+def test_a_line_is_told_when_it_is_complete() -> None:
+    node, log = Kubelet(), GrowingLog()
+    node.says(1, "epoch 1\r\x85epoch 2")
+    assert log.news(node.answer(log.query), over=False) == ""
+    node.lines[0] = (node.lines[0][0], "epoch 1\r\x85epoch 2, done\n")
+    assert log.news(node.answer(log.query), over=False) == "epoch 1\r\x85epoch 2, done\n"
+    node.says(1.25, "no end")
+    assert log.news(node.answer(log.query), over=False) == ""
+    assert log.news(node.answer(log.query), over=True) == "no end\n"
+
+
+def test_a_log_whose_beginning_its_node_has_dropped() -> None:
+    node, log = Kubelet(), GrowingLog()
+    node.says(1, "first\n")
+    node.says(1, "second\n")
+    assert log.news(node.answer(log.query), over=False) == "first\nsecond\n"
+    node.lines.clear()
+    node.says(2, "second\n")
+    assert log.news(node.answer(log.query), over=False) == "second\n"

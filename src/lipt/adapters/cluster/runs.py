@@ -13,7 +13,7 @@ from lipt.adapters.cluster.admission import remedy_of
 from lipt.adapters.cluster.api import Api, RefusedError
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, EngineClient
 from lipt.adapters.cluster.manifest import JOB_LABEL, RUN_LABEL
-from lipt.adapters.cluster.printed import printed
+from lipt.adapters.cluster.printed import GrowingLog, printed
 from lipt.errors import LiptError, UsageError, did_you_mean
 from lipt.pipeline import BOXES, STAGES, ClusterEngine
 
@@ -75,13 +75,21 @@ class PodLog:
 
 
 def pod_logs(
-    cluster: Api, namespace: str, workflow: str, *, box: str | None = None, without: Container[str] = ()
+    cluster: Api,
+    namespace: str,
+    workflow: str,
+    *,
+    box: str | None = None,
+    without: Container[str] = (),
+    growing: dict[str, GrowingLog] | None = None,
 ) -> Iterator[PodLog]:
     """The logs of a run's boxes and workers, by start.
 
     Args:
         box: only this box and its workers.
         without: names of pods whose logs are not read.
+        growing: by name of the pod, what was read of each log before; it is updated. The logs then hold only what is
+            new. None: they are read from their beginning.
 
     Raises:
         UsageError: no such box.
@@ -98,13 +106,17 @@ def pod_logs(
         container = next((c["name"] for c in pod["spec"]["containers"] if c["name"] in ("main", "worker")), None)
         if container is None:  # of a workflow that is not ours
             continue
-        text, problem = "", ""
+        text, problem, over = "", "", pod["status"].get("phase") in ("Succeeded", "Failed")
         try:  # once: if a node does not answer, the API server says so at every try
             path = f"/api/v1/namespaces/{namespace}/pods/{name}/log"
-            text = printed(cluster.request("GET", path, query={"container": container}, once=True))
+            if growing is None:
+                text = printed(cluster.request("GET", path, query={"container": container}, once=True))
+            else:
+                log = growing.setdefault(name, GrowingLog())
+                answer = cluster.request("GET", path, query=log.query | {"container": container}, once=True)
+                text = log.news(answer, over=over)
         except LiptError as error:
             problem = error.message
-        over = pod["status"].get("phase") in ("Succeeded", "Failed")
         yield PodLog(box=of, pod=name, log=text, problem=problem, over=over)
 
 
