@@ -233,6 +233,23 @@ def test_a_sweep_ends_if_the_store_never_answers_again(tmp_path: Path, monkeypat
         ends.run(lambda _: None)
 
 
+def test_a_sweep_ends_if_the_cluster_never_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store still does."""
+    monkeypatch.setattr("lipt.pods.sweep.OUTAGE_S", 0.2)
+    engine, said = Engine(), list[str]()
+    there, looks = engine.state, iter(range(6))
+
+    def state(run: str) -> RunState:
+        if next(looks, None) is None:
+            raise TransientError("the cluster does not answer", "try again")
+        return there(run)
+
+    monkeypatch.setattr(engine, "state", state)
+    with pytest.raises(TransientError, match="the cluster does not answer"):
+        runs(tmp_path, engine, said=said).run(lambda _: None)
+    assert "tries again, because the cluster does not answer" in said
+
+
 def test_a_run_by_another_version_leaves_no_report(
     made: tuple[Path, Engine, Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

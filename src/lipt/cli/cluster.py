@@ -161,12 +161,12 @@ def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
 def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
     """Print what is new in the logs, until the run is over."""
     engine, last, over = address.client(cluster), "", False
-    logs, problems, ended = dict[str, GrowingLog](), dict[str, str](), set[str]()
+    growing, problems, ended = dict[str, GrowingLog](), dict[str, str](), set[str]()
     while not over:
         over = engine.state(address.run).over  # first, so that the last round sees the ends of all logs
         with suppress(MissingError):  # not started yet
             workflow = engine.workflow(address.run)
-            for each in pod_logs(cluster, address.namespace, workflow, box=box, without=ended, growing=logs):
+            for each in pod_logs(cluster, address.namespace, workflow, box=box, without=ended, growing=growing):
                 new = "" if each.problem and problems.get(each.pod) == each.problem else _text(each)
                 problems[each.pod] = each.problem
                 if each.over and not each.problem:

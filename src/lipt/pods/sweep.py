@@ -212,9 +212,9 @@ class SweepRuns:
         """Wait until runs end; returns their states, by name of the run."""
         ended: dict[str, RunState] = {}
         while not ended:
-            self._answered = time.monotonic()
             time.sleep(POLL_S)
             ended = {key: state for key, run in self._running.items() if (state := self._state(run)).over}
+            self._answered = time.monotonic()  # the store has answered just before
         return ended
 
     def _outlive(self, error: TransientError) -> dict[str, RunState]:
