@@ -79,7 +79,27 @@ def test_a_longer_random_training_takes_the_flops_of_selecting_again(tmp_path: P
     alone = override(ctx.config, {"train": {"random_baseline": False}})
     chosen = run_with_baseline(replace(ctx, config=alone))
     assert chosen is not None
-    assert steps_for_its_cost(chosen) == longer.steps
+    assert steps_for_its_cost(chosen, alone.train) == longer.steps
+
+
+def test_draws_that_leave_out_images_are_compared_at_equal_steps_and_flops(tmp_path: Path) -> None:
+    """InfoBatch fills its batches again, so its steps have more images than those of uniform draws."""
+    changes = {
+        "compare": {"seeds": [0], "variants": ["stratified", "random-longer", "lipt"]},
+        "select": {"algorithm": "ccs", "fraction": 0.05},
+        "train": {"steps": 60, "batch_size": 64, "draw": "infobatch"},
+    }
+    document = run_comparison(tiny_context(tmp_path, changes))
+    assert document is not None
+    rows = {row.name: row for row in document.rows}
+    longer, ours, random = rows["random-longer"], rows["lipt"], rows["stratified"]
+    assert (ours.images or 0) > 1.05 * (random.images or 0)
+    assert judge(document.rows).headline.startswith("LiPT, ccs: ")  # and not: Unknown, no random baseline
+    assert longer.flops == pytest.approx(ours.flops, abs=(random.flops or 0) / (random.steps or 1))
+    ctx = tiny_context(tmp_path, changes | {"train": changes["train"] | {"random_baseline": False}})
+    chosen = run_with_baseline(ctx)
+    assert chosen is not None
+    assert steps_for_its_cost(chosen, ctx.config.train) == longer.steps
 
 
 def test_rows_that_would_repeat_that_of_the_choice_are_left_out_and_none_is_called_lipt_without_a_swarm() -> None:

@@ -303,6 +303,19 @@ def test_more_epochs_than_memory_holds_are_checked(tmp_path: Path) -> None:
     check_from_afar(tiny_context(tmp_path, {"select": {"algorithm": "dual"}, "score": score}).config)
 
 
+@pytest.mark.parametrize(("steps", "epochs"), [(10, 2), (16, 4)])
+def test_a_training_that_would_never_select_again_is_refused(tmp_path: Path, steps: int, epochs: int) -> None:
+    """129 images are five steps of at most 32 images."""
+    train = {"steps": steps, "batch_size": 32, "reselect_every": 2}
+    config = tiny_context(tmp_path, {"select": {"algorithm": "el2n", "fraction": 0.1}, "train": train}).config
+    found = [problem.message for problem in problems(config, Facts.of(config.data))]
+    assert found == (
+        ["train.reselect_every (2) is not below the epochs that train.steps (10) take, 2: it would never select again"]
+        if epochs == 2
+        else []
+    )
+
+
 def test_the_remedy_for_too_few_models_helps(tmp_path: Path) -> None:
     """Selecting again during the training excludes every other scorer."""
     again: dict[str, Any] = {

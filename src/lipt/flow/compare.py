@@ -10,6 +10,7 @@ from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import LONGER, Variant, baseline_of
 from lipt.pipeline import Engine
 from lipt.report.document import Document
+from lipt.runtime.budgets import fuller_steps
 from lipt.runtime.context import Context
 
 
@@ -72,21 +73,24 @@ def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
 
 
 def _steps_for_its_cost(ctx: Context, chosen: Outcome) -> int:
-    model = chosen.trained.model
+    model, subset = chosen.trained.model, chosen.subset.summary
+    steps, images = int(model.summary["steps"]), int(model.summary["images"])
     return longer_steps(
-        int(model.summary["steps"]),
+        steps,
+        fuller=fuller_steps(chosen.config.train, subset["candidates"], subset["count"], images / steps),
         choice_flops=sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice()),
         train_flops=ctx.workspace.cost(model).flops,
         reselection_flops=int(model.summary.get("reselection_flops", 0)),
     )
 
 
-def longer_steps(steps: int, *, choice_flops: int, train_flops: int, reselection_flops: int) -> int:
-    """The steps of the main training, and those that take as many FLOPs as the choice.
+def longer_steps(steps: int, *, fuller: float, choice_flops: int, train_flops: int, reselection_flops: int) -> int:
+    """The steps of uniform draws that take as many FLOPs as the main training and the choice.
 
     Args:
+        fuller: images in a step of the main training, per image in a step of uniform draws.
         choice_flops: of all stages before the main training.
         train_flops: of the main training.
         reselection_flops: the part of `train_flops` that selected again. It is choice, not steps.
     """
-    return steps + round((choice_flops + reselection_flops) * steps / (train_flops - reselection_flops))
+    return round(fuller * steps * (1 + (choice_flops + reselection_flops) / (train_flops - reselection_flops)))

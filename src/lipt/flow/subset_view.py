@@ -86,10 +86,13 @@ def score_name(algorithm: str, options: Mapping[str, Any]) -> str:
 
 
 def _histogram(scores_N: Any, kept_N: Any) -> doc.Histogram | None:
+    scores_N = scores_N.astype(np.float64)  # float32 may have fewer than `_BINS` numbers between the scores
     finite = np.isfinite(scores_N)
-    if not finite.any() or np.ptp(scores_N[finite]) == 0:
+    if not finite.any():
         return None
-    edges = np.histogram_bin_edges(scores_N[finite], bins=_BINS)
+    edges = np.linspace(scores_N[finite].min(), scores_N[finite].max(), _BINS + 1)
+    if not (np.diff(edges) > 0).all():  # all scores are equal, or nearly so
+        return None
     counts = [np.histogram(scores_N[finite & chosen], bins=edges)[0].tolist() for chosen in (kept_N, ~kept_N)]
     return doc.Histogram(edges=edges.tolist(), kept=counts[0], dropped=counts[1])
 

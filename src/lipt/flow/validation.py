@@ -24,6 +24,7 @@ from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
 from lipt.runtime.algorithm import check_trajectory, contestants, needs_of, reselection_needs
+from lipt.runtime.budgets import epochs_of, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
 from lipt.selection import Candidates, Outputs, Trajectory
@@ -153,6 +154,15 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
                 f"{name}: {share:g} of {candidates:,} candidates are {format_count(round(share * candidates), 'image')}"
                 + (f" for {facts.classes} classes" if least > 1 else ""),
                 f"raise {name} to {_rounded_up(least / candidates)} or more",
+            )
+    settings = config.train
+    if settings.steps is not None and settings.reselect_every:
+        epochs = epochs_of(settings, candidates, kept_images(config, candidates))
+        if settings.reselect_every >= epochs:
+            yield UsageError(
+                f"train.reselect_every ({settings.reselect_every}) is not below the epochs that train.steps "
+                f"({settings.steps:,}) take, {epochs:,}: it would never select again",
+                "lower train.reselect_every, or set it to 0",
             )
     yield from schedule_problems(config, candidates)
     yield from sharing_problems(config, candidates, pods)

@@ -242,7 +242,8 @@ class _Run(RunSizes):
         # Of the two runs only the selected one selects again, or reads trajectories; a part is the mean of both.
         # Without `steps` this is an upper bound for `draw: infobatch`, which leaves out images by their losses.
         steps, epochs = steps_of(settings, candidates, kept), epochs_of(settings, candidates, kept)
-        images = steps / len(epoch_batches(settings, candidates, kept)) * drawn
+        batches = epoch_batches(settings, candidates, kept)
+        images = steps // len(batches) * drawn + sum(batches[: steps % len(batches)])
         again = (epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
         forwarded = again + again / self.scored * self.recalibrated(settings.raptr, candidates)
         forwarded += fmean(self.recalibrated(settings.raptr, source) for source in [kept, *others])

@@ -158,7 +158,7 @@ class SweepRuns:
                 chosen = self._reports.get(self._keys.get((number, "lipt", seed), ""))
                 if chosen is None:
                     continue
-                steps = steps_for_its_cost(chosen)
+                steps = steps_for_its_cost(chosen, cell.point.config.train)
             config = cell.config(steps)
             key = self._keys[place] = run_id(config)
             if key not in self._parameters:

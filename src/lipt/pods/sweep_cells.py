@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from lipt.config import Config, Point, override
+from lipt.config import Config, Point, Train, override
 from lipt.flow.compare import longer_steps
 from lipt.flow.graph import trains_models
 from lipt.flow.race_view import reason_of_race
@@ -15,6 +15,7 @@ from lipt.flow.report import role_of
 from lipt.flow.variants import Variant, one_or_more
 from lipt.report.document import Document, Row
 from lipt.runtime.algorithm import algorithm_label
+from lipt.runtime.budgets import fuller_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +47,23 @@ class Cell:
         return config.model_copy(update={name: getattr(default, name) for name in unused})
 
 
-def steps_for_its_cost(chosen: Document) -> int:
-    """The steps of `random-longer`, from the report of the run that chose."""
+def steps_for_its_cost(chosen: Document, settings: Train) -> int:
+    """The steps of `random-longer`, from the report of the run that chose.
+
+    Args:
+        settings: of its main training.
+    """
+    row, subset = chosen.rows[0], chosen.subset
+    assert row.steps is not None
+    assert row.images is not None
+    assert subset is not None
+    candidates = sum(subset.candidates_per_class)
     flops = dict.fromkeys(("choice", "train", "evaluate"), 0)
     for each in chosen.ledger:
         flops[each.stage if each.stage in flops else "choice"] += each.flops
     return longer_steps(
-        int(chosen.rows[0].steps or 0),
+        int(row.steps),
+        fuller=fuller_steps(settings, candidates, subset.count, row.images / row.steps),
         choice_flops=flops["choice"],
         train_flops=flops["train"],
         reselection_flops=sum(each.reselection_flops for each in chosen.ledger),

@@ -40,6 +40,9 @@ class Row(_Model):
     """Reason for the algorithm, if the configuration left the choice to `auto`."""
     data: str = ""
     """Names the data set; rows of one run have the same. Only rows with equal data may be ranked."""
+    recipe: str = ""
+    """Names how the run trains, apart from the budgets; rows of one run have the same. A selection is compared with
+    random baselines of its own recipe."""
     kept_fraction: Share
     epoch_fraction: Share
     draw: str = "uniform"

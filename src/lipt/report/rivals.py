@@ -68,7 +68,7 @@ def _spends_as_much(longer: Row, row: Row, random: Row) -> bool:
     That of another run, side by side, may be another one. A whole number of steps can miss the FLOPs by a step.
     """
     budgets = ((longer.kept_fraction, row.kept_fraction), (longer.epoch_fraction, row.epoch_fraction))
-    if not all(math.isclose(one, other, rel_tol=0.01) for one, other in budgets):
+    if longer.recipe != row.recipe or not all(math.isclose(one, other, rel_tol=0.01) for one, other in budgets):
         return False
     if not (longer.flops and row.flops and random.flops):
         return True

@@ -8,6 +8,11 @@ import yaml
 
 from lipt.report.document import Differences, Document, Row
 
+#: Settings of `data` that change the images which the network sees, although the files are the same.
+_IMAGES = ("image_size", "crop", "validation_fraction")
+#: Settings of `train` that are budgets, or do not change the model.
+_NO_RECIPE = ("epochs", "steps", "epoch_fraction", "nodes", "checkpoint_s", "random_baseline")
+
 
 def distinct_names(runs: Sequence[tuple[str, str]]) -> list[str]:
     """The name of each run. Runs of one name also get the end of the workspace's path in which they differ.
@@ -29,7 +34,8 @@ def _own_end(name: str, workspace: str, runs: Sequence[tuple[str, str]]) -> str:
 
 
 def side_by_side(runs: Mapping[str, Document]) -> Document:
-    """One document with the rows of all. Rows on different data or networks differ in `Row.data`: they are not ranked.
+    """One document with the rows of all. Rows on different images or networks differ in `Row.data`: they are not
+    ranked. Those of differently trained runs differ in `Row.recipe`.
 
     A row that several runs share, such as the same random baseline, is shown once.
 
@@ -38,13 +44,16 @@ def side_by_side(runs: Mapping[str, Document]) -> Document:
     """
     names, documents = list(runs), list(runs.values())
     data = [document.provenance.digests.get("dataset", name) for name, document in runs.items()]
-    tasks = [f"{digest} {document.done.get('Network')}" for digest, document in zip(data, documents, strict=True)]
     rows, seen = list[Row](), set[tuple[object, ...]]()
-    for name, task, document in zip(names, tasks, documents, strict=True):
+    for name, digest, document in zip(names, data, documents, strict=True):
+        task = f"{digest} {document.done.get('Network')} {_images(document)}"
+        recipe = _recipe(document)
         for row in document.rows:
-            same = (task, row.name, row.label, row.kept_fraction, row.epochs, row.steps, *row.seeds, *row.accuracy)
+            budgets = (row.kept_fraction, row.epochs, row.steps)
+            same = (task, recipe, row.name, row.label, *budgets, *row.seeds, *row.accuracy)
             if row.role == "selected" or same not in seen:
-                rows.append(row.model_copy(update={"label": f"{row.label} [{name}]", "data": task}))
+                changes = {"label": f"{row.label} [{name}]", "data": task, "recipe": recipe}
+                rows.append(row.model_copy(update=changes))
             seen.add(same)
     return Document(
         title=f"{len(documents)} runs side by side",
@@ -75,7 +84,7 @@ def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]
 
 
 def _differences(names: Sequence[str], documents: Sequence[Document]) -> Differences:
-    found = [dict(_settings(yaml.safe_load(document.provenance.config_yaml) or {})) for document in documents]
+    found = [dict(_settings(_config(document))) for document in documents]
     keys = dict.fromkeys(key for settings in found for key in settings)
     sections = {key for key in keys if any(each.startswith(f"{key}.") for each in keys)}  # unset in some of the runs
     values = {key: [settings.get(key, "–") for settings in found] for key in keys}
@@ -83,6 +92,24 @@ def _differences(names: Sequence[str], documents: Sequence[Document]) -> Differe
         runs=list(names),
         settings={key: of_key for key, of_key in values.items() if len(set(of_key)) > 1 and key not in sections},
     )
+
+
+def _config(document: Document) -> dict[str, Any]:
+    return yaml.safe_load(document.provenance.config_yaml) or {}
+
+
+def _images(document: Document) -> str:
+    """The settings by which the images differ that the network sees."""
+    data = _config(document).get("data", {})
+    return str({key: data.get(key) for key in _IMAGES})
+
+
+def _recipe(document: Document) -> str:
+    """How the run trains, apart from the budgets."""
+    config = _config(document)
+    images = {key: value for key, value in config.get("data", {}).items() if key in ("flip", "crop_padding")}
+    training = {key: value for key, value in config.get("train", {}).items() if key not in _NO_RECIPE}
+    return yaml.safe_dump([images, training, config.get("precision")])
 
 
 def _settings(section: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
@@ -105,5 +132,15 @@ def _comparable(names: Sequence[str], data: Sequence[str], documents: Sequence[D
     if len({document.done.get("Network") for document in documents}) > 1:
         return (
             "In part. The data and the test images are the same, but the networks differ: only rows of one are ranked."
+        )
+    if len({_images(document) for document in documents}) > 1:
+        return (
+            "In part. The files are the same, but not their size, crop or split into candidates and validation images "
+            "(below, Settings that differ): only rows with the same are ranked."
+        )
+    if len({_recipe(document) for document in documents}) > 1:
+        return (
+            "Yes: the data, the test images and the network are the same. The trainings differ (below, Settings that "
+            "differ), so each choice is compared with the random baselines of its own training."
         )
     return "Yes: the data, the test images and the network are the same."

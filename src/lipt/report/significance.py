@@ -132,14 +132,17 @@ def same_epoch_budget(row: Row, other: Row) -> bool:
     """Both draw as many samples per epoch, and take as many steps on as many images.
 
     Rounding per class is allowed for: 1 %. Images may differ by 5 %, because draws that are led by losses end more
-    epochs, each with a smaller batch. Where steps or images are unknown, the epochs must be equal.
+    epochs, each with a smaller batch; by one batch per epoch, if only one of the rows draws so. Where steps or images
+    are unknown, the epochs must be equal.
     """
     if row.data != other.data or not math.isclose(row.epoch_fraction, other.epoch_fraction, rel_tol=0.01):
         return False
     if None in (row.steps, other.steps, row.images, other.images):
         return row.epochs == other.epochs
-    steps = math.isclose(row.steps or 0, other.steps or 0, rel_tol=0.01)
-    return steps and math.isclose(row.images or 0, other.images or 0, rel_tol=0.05)
+    if not math.isclose(row.steps or 0, other.steps or 0, rel_tol=0.01):
+        return False
+    a_batch = max(each.epochs / (each.steps or math.inf) for each in (row, other)) if row.draw != other.draw else 0
+    return math.isclose(row.images or 0, other.images or 0, rel_tol=max(0.05, a_batch))
 
 
 def same_budgets(row: Row, other: Row) -> bool:
@@ -150,11 +153,12 @@ def same_budgets(row: Row, other: Row) -> bool:
 def strongest_random(row: Row, rows: Sequence[Row]) -> Row | None:
     """The best random baseline at the budgets of `row`: a subset, or RS2 for a selected row.
 
-    A method must beat this one, not only a weaker one. Of runs side by side, those with the most common seeds count.
+    A method must beat this one, not only a weaker one. Of runs side by side, those with the same recipe count, and of
+    these, those with the most common seeds.
     """
     fresh = "rs2" if row.role == "selected" else ""
     rivals = [other for other in rows if other.role == "random" or other.name == fresh]
-    candidates = [other for other in rivals if same_budgets(row, other)]
+    candidates = [other for other in rivals if other.recipe == row.recipe and same_budgets(row, other)]
     return max(candidates, key=lambda other: (len(_pairs(row, other)), mean_accuracy(other)), default=None)
 
 

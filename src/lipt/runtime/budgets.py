@@ -61,3 +61,12 @@ def passes_of(config: Config, candidates: int) -> float:
     settings, kept = config.train, kept_images(config, candidates)
     epochs = steps_of(settings, candidates, kept) / len(epoch_batches(settings, candidates, kept))
     return epochs * epoch_images(settings, candidates, kept) / kept
+
+
+def fuller_steps(settings: Train, candidates: int, kept: int, images_per_step: float) -> float:
+    """Images in a step of a training, per image in a step of uniform draws: above 1 with `draw: infobatch`, which
+    leaves out images and fills its batches again. `images_per_step` was measured; other arguments as of `epoch_images`.
+    """
+    if settings.draw != "infobatch":
+        return 1.0
+    return images_per_step * len(epoch_batches(settings, candidates, kept)) / epoch_images(settings, candidates, kept)

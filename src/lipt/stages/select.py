@@ -98,6 +98,8 @@ def _reliability(
     """The split-half reliability of the scores of this selection; None if it has no scores, or a single scorer."""
     if selection.scores_N is None:
         return None
+    # What ran, because `auto` may choose another algorithm for the fewer epochs of a half.
+    settings = settings.model_copy(update={"algorithm": selection.algorithm, "options": dict(selection.options)})
 
     def score(half: Candidates) -> Tensor | None:
         return apply(settings, half, None, seed=selection.seed).scores_N

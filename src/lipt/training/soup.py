@@ -119,7 +119,10 @@ def merge(
         soup, tried = _greedy(first, rest, singles, load, trial)
         steps += tried
     rated = evaluator.confirmed([single, theta, average, soup])
-    finalists: list[tuple[float, Winner, Judged]] = [(rated[3], "soup", soup)]
+    made: Winner = "soup"
+    if soup is theta or (soup is single and method != "best_single"):  # nothing was added to the first ingredient
+        made = "theta_star" if soup is theta else "best_single"
+    finalists: list[tuple[float, Winner, Judged]] = [(rated[3], made, soup)]
     if interpolated and fallback:
         finalists += [
             (rated[0], "best_single", single),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lipt.config import override
 from lipt.data.cropping import Crops
+from lipt.flow import graph
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
 from lipt.forecast.calibration import measured
@@ -229,3 +230,12 @@ def test_the_trainings_of_a_race_do_not_select_again(tmp_path: Path) -> None:
         found.append({work.stage: work for work in work_of(ctx, data)})
     assert found[0]["race"] == found[1]["race"]
     assert found[0]["train"].flops < found[1]["train"].flops
+
+
+def test_steps_that_end_within_an_epoch_have_the_images_of_their_batches(tmp_path: Path) -> None:
+    """129 images are batches of 33, 32, 32 and 32."""
+    train = {"steps": 6, "batch_size": 33, "random_baseline": False}
+    ctx = tiny_context(tmp_path, {"select": {"algorithm": "random", "fraction": 0.1}, "train": train})
+    outcome = graph.run(ctx)
+    assert outcome.trained.model.summary["images"] == 129 + 33 + 32
+    assert planned(ctx)["train"].flops == ctx.workspace.cost(outcome.trained.model).flops

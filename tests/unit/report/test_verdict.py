@@ -71,6 +71,12 @@ def test_rows_that_saw_fewer_images_are_not_ranked(images, level):
     assert _judge([0.9] * 3, [0.1] * 3, images=images, steps=steps).level == level
 
 
+@pytest.mark.parametrize(("draw", "level"), [("infobatch", "wins"), ("uniform", "unknown")])
+def test_at_equal_steps_draws_that_fill_their_batches_again_may_see_a_batch_more_per_epoch(draw, level):
+    """Ten batches per epoch: up to a tenth more images."""
+    assert _judge([0.9] * 3, [0.1] * 3, images=147_000, epochs=108, draw=draw).level == level
+
+
 def test_without_counted_images_the_epochs_must_be_equal():
     unknown = {"images": None, "steps": None}
     assert _judge([0.9] * 3, [0.1] * 3, **unknown).level == "wins"

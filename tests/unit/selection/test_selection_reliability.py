@@ -11,8 +11,10 @@ import torch
 from selection_samples import make
 from torch import Tensor
 
+from lipt.config import Select
 from lipt.selection import Candidates, StoredOutputs, Trajectory, requirements, select
 from lipt.selection.reliability import overlap, rank_correlation, reliability, spearman_brown
+from lipt.stages.select import _reliability, apply
 
 N = 200
 
@@ -136,3 +138,20 @@ def test_the_overlap_is_the_share_of_a_subset_that_another_has_too_on_common_can
     same = [subsets[0]] * 3
     assert overlap(same) == (1, pytest.approx(200 / 900))
     assert overlap(subsets[:1]) is None
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_the_reliability_of_auto_is_that_of_the_algorithm_it_chose(epochs: int) -> None:
+    """Half of the epochs are too few for `dual`; `auto` would choose another one for them."""
+    candidates = noisy(epochs, 0.3)
+    settings = Select(algorithm="auto", fraction=0.05)
+    selection = apply(settings, candidates, None, seed=0)
+    assert selection.algorithm == "dual"
+    assert _reliability(settings, selection, candidates, requirements("auto", 0.05, epochs=epochs)) is None
+    more = noisy(8, 0.3)
+    selection = apply(settings, more, None, seed=0)
+    named = [
+        _reliability(Select(algorithm=name, fraction=0.05), selection, more, requirements(name, 0.05, epochs=8))
+        for name in ("auto", "dual")
+    ]
+    assert named[0] == named[1] is not None

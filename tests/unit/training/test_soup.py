@@ -263,6 +263,24 @@ def test_the_last_comparison_evaluates_nothing_twice() -> None:
     assert seen.images == 2 * 2000
 
 
+@pytest.mark.parametrize(("fallback", "name"), [(True, "theta_star"), (False, "best_single")])
+def test_a_soup_to_which_nothing_was_added_has_the_name_of_its_ingredient(fallback: bool, name: str) -> None:
+    ingredients = {0: state(1, -2, 5), 1: state(1, -2, -9)}
+    star = state(1, -2, 0.5) if fallback else state(9, 9, 9)
+
+    def no_better(candidates: Sequence[State], start: int, stop: int) -> list[Tensor]:
+        """Only the ingredients themselves are right."""
+        known = [float(each["weight"][2]) for each in (star, *ingredients.values())]
+        share = [1.0 if fallback else 0.1, 0.5, 0.4]
+        right = [share[known.index(at)] if (at := float(found["weight"][2])) in known else 0 for found in candidates]
+        return [torch.arange(start, stop) < 100 * each for each in right]
+
+    judge = Evaluator(correct=no_better, recalibrate=dict, search=100, confirm=range(100))
+    soup = run(ingredients, star, evaluator_=judge, fallback=fallback)
+    assert soup.chosen == name
+    assert soup.state is (star if fallback else ingredients[0])
+
+
 def test_the_average_of_all_replaces_a_worse_soup() -> None:
     """Here the search sees none of the images that show that the average is better."""
     ingredients = {0: state(1, -2, 0.5 - 3), 1: state(1, -2, 0.5 + 3)}
@@ -274,7 +292,7 @@ def test_the_average_of_all_replaces_a_worse_soup() -> None:
     soups = {
         fallback: run(ingredients, state(9, 9, 9), evaluator_=judge, fallback=fallback) for fallback in (True, False)
     }
-    assert (soups[True].chosen, soups[False].chosen) == ("uniform", "soup")
+    assert (soups[True].chosen, soups[False].chosen) == ("uniform", "best_single")
     assert torch.equal(soups[True].state["weight"], TARGET)
     assert soups[True].accuracy == soups[True].uniform_accuracy > soups[False].accuracy
 
