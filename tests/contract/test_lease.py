@@ -191,6 +191,27 @@ def test_a_late_beat_does_not_bring_back_a_claim_that_was_removed(
     assert store.list() == []
 
 
+def test_no_error_of_a_store_ends_the_beat(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(location)
+    monkeypatch.setattr(lease, "BEAT_S", 0.02)
+    with lease.leased(store, "stage/key/lease", lambda text: None):
+        size, raised = store.size, threading.Event()
+
+        def broken(key: str) -> int | None:
+            monkeypatch.setattr(store, "size", size)
+            raised.set()
+            raise ValueError("of a library")
+
+        monkeypatch.setattr(store, "size", broken)
+        assert raised.wait(30)
+        beats = [key for key in store.list("stage/key/lease-") if key.endswith(lease._BEAT)]
+        before, deadline = [store.read(key, kind="other") for key in beats], time.monotonic() + 30
+        while [store.read(key, kind="other") for key in beats] == before or not beats:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+            beats = [key for key in store.list("stage/key/lease-") if key.endswith(lease._BEAT)]
+
+
 def test_an_ended_stage_frees_its_lease(location: str, start: Start) -> None:
     """Also one that was interrupted."""
     first = start()

@@ -263,6 +263,16 @@ def test_claims_are_tested_over_all_points_that_agree_in_the_other_axes() -> Non
     assert ends == ["yes", "no, reversed", "not told apart", "not measured"]
 
 
+def test_a_claim_over_points_without_a_common_seed_is_not_measured() -> None:
+    """Results of two sweeps in one file."""
+    points = [{"x": x, "y": y} for x in (1, 2) for y in (1, 2)]
+    found = [
+        Result(point=point, rows=[row("lipt", [0.5], "selected", seeds=[point["y"]]), row("random", [0.4], "random")])
+        for point in points
+    ]
+    assert _answers([Claim(claim="1 > 2", better={"x": 1}, worse={"x": 2})], found) == ["not measured"]
+
+
 def test_two_random_rows_have_two_names_and_a_value_may_contain_a_bar() -> None:
     rows = [row("random", [0.4], "random", steps=5), row("stratified", [0.5], "random"), row("lipt", [0.6], "selected")]
     head, _, line = table([Result(point={"method": "a|b"}, rows=rows)]).splitlines()

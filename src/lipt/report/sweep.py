@@ -206,12 +206,13 @@ class Claim(BaseModel):
         return [(better, worse) for better, worse in found if worse is not None]
 
     def tested(self, results: Sequence[Result]) -> Difference | None:
-        """The mean difference over the points, paired by seed; None if no two points can be compared."""
+        """The mean difference over the points, paired by seed; None if no two points can be compared, or if the points
+        of one side have no seed in common."""
         pairs = self.pairs(results)
         if not pairs:
             return None
         better, worse = (_mean_of([pair[side] for pair in pairs]) for side in (0, 1))
-        return difference(better, worse)
+        return difference(better, worse) if better.seeds and worse.seeds else None
 
 
 def _mean_of(rows: Sequence[Row]) -> Row:

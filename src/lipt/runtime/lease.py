@@ -69,7 +69,8 @@ class Lease:
     def _beat_on(self) -> None:
         beats = 0
         while not self._ended.wait(BEAT_S):
-            with suppress(LiptError), self._lock:  # a store that is away is away for the others, too
+            # A store that is away is away for the others, too. No error may end the beat: others would take over.
+            with suppress(Exception), self._lock:
                 if self._ended.is_set() or self._store.size(self.key) is None:
                     return
                 beats += 1

@@ -158,7 +158,8 @@ def without(model: nn.Module, blocks: Sequence[str]) -> Iterator[None]:
             del vars(module)["forward"]
 
 
-def _identity(x: Tensor) -> Tensor:
+def _identity(x: Tensor, *_others: object, **_named: object) -> Tensor:
+    """A block may get more than its input, such as a mask."""
     return x
 
 
