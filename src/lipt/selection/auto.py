@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ TRAJECTORY_PAYS_UNTIL = 0.3
 THETA_P_GAINS: Mapping[int, Mapping[float, str]] = {
     500: {0.01: "+8.8 ± 3.4", 0.05: "+2.6 ± 0.9", 0.1: "+1.6 ± 1.3", 0.2: "+1.5 ± 1.5", 0.3: "+1.3 ± 0.8"},
     2000: {0.01: "+8.3 ± 2.1", 0.05: "+1.2 ± 1.4", 0.1: "−0.3 ± 0.6", 0.2: "−0.7 ± 1.5", 0.3: "−0.9 ± 1.9"},
+    8000: {0.05: "+1.3 ± 1.5"},
 }
 #: Points that `dual` on ten epochs of the trained network gained over class-balanced random, by steps and share.
 DUAL_GAINS: Mapping[int, Mapping[float, str]] = {
@@ -214,11 +215,18 @@ def other_network_reason() -> str:
 
 
 def _by_steps(gains: Mapping[int, Mapping[float, str]], fraction: float) -> str:
-    """The gains at the nearest share, for each number of steps."""
-    return "; ".join(f"{_nearest(measured, fraction)} in {steps:,} steps" for steps, measured in gains.items())
+    """The gains at the nearest share, for each number of steps in which it was measured."""
+    share = _nearest_of({share for measured in gains.values() for share in measured}, fraction)
+    told = {steps: measured[share] for steps, measured in gains.items() if share in measured}
+    return "; ".join(f"{gain} points at {100 * share:g} % in {steps:,} steps" for steps, gain in told.items())
 
 
 def _nearest(measured: Mapping[float, str], fraction: float) -> str:
-    """The gain at the share that is nearest on a logarithmic scale."""
-    share = min(measured, key=lambda each: abs(math.log(each / fraction)))
+    """The gain at the nearest share."""
+    share = _nearest_of(measured, fraction)
     return f"{measured[share]} points at {100 * share:g} %"
+
+
+def _nearest_of(shares: Iterable[float], fraction: float) -> float:
+    """The share that is nearest on a logarithmic scale."""
+    return min(shares, key=lambda each: abs(math.log(each / fraction)))

@@ -82,7 +82,8 @@ def test_auto_says_that_it_did_not_look() -> None:
             100,
             "epochs of the network itself were worth more than their cost: +3.2 ± 2.0 points at 10 %",
         ),
-        (0.05, 0, 99, "+1.2 ± 1.4 points at 5 % in 2,000 steps"),
+        (0.05, 0, 99, "+1.2 ± 1.4 points at 5 % in 2,000 steps; +1.3 ± 1.5 points at 5 % in 8,000 steps"),
+        (0.01, 0, 99, "+8.8 ± 3.4 points at 1 % in 500 steps; +8.3 ± 2.1 points at 1 % in 2,000 steps"),
         (0.5, 10, 0, "a random subset, because scores along a trajectory were not measured above 30 % of the data"),
     ],
 )
