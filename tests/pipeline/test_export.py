@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,11 +17,11 @@ from torchvision.datasets import ImageFolder
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.cli import main
 from lipt.config import parse_config
-from lipt.data.chunks import Dataset
+from lipt.data.chunks import Dataset, Sample
 from lipt.data.sources import open_source
 from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
-from lipt.flow.export import folder_names, safe_key, safe_name
+from lipt.flow.export import _write_folder, _write_tar, folder_names, safe_key, safe_name
 from tests.tiny import tiny_context
 from tests.unit.data.chunks.helpers import as_format_1
 from tests.unit.data.sources.files import image, tree
@@ -276,6 +277,26 @@ def test_a_store_of_format_1_is_exported_by_position(
 )
 def test_names_cannot_leave_the_folder(source: str, name: str, key: str) -> None:
     assert (safe_name(source, "png"), safe_key(source)) == (name, key)
+
+
+class Colliding:
+    """Selected samples, of which the third has the name that the second one gets instead of its own."""
+
+    classes = ("cat",)
+
+    def samples(self) -> Iterator[tuple[str, Sample]]:
+        for position, name in [(5, "00000007-a.png"), (6, "a.png"), (7, "a.png")]:
+            yield name, Sample(position=position, image=b"%d" % position, ext="png", label=0)
+
+
+def test_a_name_that_is_given_instead_of_another_may_be_taken_too(tmp_path: Path) -> None:
+    _write_folder(Colliding(), tmp_path / "folder", lambda _done: None)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "folder/train/cat").iterdir()}
+    assert files == {"00000007-a.png": b"5", "a.png": b"6", "00000007-00000007-a.png": b"7"}
+    _write_tar(Colliding(), tmp_path / "a.tar", lambda _done: None)
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        names = [name for name in tar.getnames() if name.endswith(".png")]
+    assert sorted(names) == ["00000007-00000007-a.png", "00000007-a.png", "a.png"]
 
 
 def test_names_that_are_too_long_are_cut() -> None:

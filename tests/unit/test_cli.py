@@ -178,6 +178,28 @@ def test_a_stopped_run_says_how_to_continue(config: Path, sent: signal.Signals, 
     assert "Traceback" not in stderr
 
 
+@pytest.mark.parametrize(("interrupted", "code"), [(True, 130), (False, 1)])
+def test_an_interrupt_that_a_library_swallows_is_one_all_the_same(interrupted: bool, code: int) -> None:
+    """torch does so while it loads numpy, and leaves it half loaded."""
+    program = f"""
+import signal, lipt.cli
+
+def swallow(**options):
+    try:
+        {"signal.raise_signal(signal.SIGINT)" if interrupted else "pass"}
+    except KeyboardInterrupt:
+        pass
+    raise AttributeError("module 'numpy' has no attribute 'matrix'")
+
+lipt.cli.cli.main = swallow
+lipt.cli.main([])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == code, ended.stderr
+    assert ("Traceback" in ended.stderr) is not interrupted
+    assert ("lipt: interrupted\n  -> the same command continues" in ended.stderr) is interrupted
+
+
 def test_verbose_shows_the_traceback_of_a_known_error(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.yaml")
     plain = lipt("config", "show", missing)

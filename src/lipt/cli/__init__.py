@@ -7,7 +7,11 @@ else goes to stderr.
 import importlib
 import os
 import re
+import signal
 import sys
+import threading
+from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -68,6 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     # cores; without spinning, small models are three times slower on free cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     stop_on_sigterm()
+    interrupts = _Interrupts()
     options = GlobalOptions()
     try:
         try:
@@ -88,14 +93,35 @@ def main(arguments: list[str] | None = None) -> None:
             complain(f"  -> {hint}")
         sys.exit(error.exit_code if error.exit_code != 1 else 2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("lipt: interrupted\n  -> the same command continues where it stopped", err=True)
-        sys.exit(130)
+        _end_interrupted()
     except Terminated as stop:
         click.echo(f"lipt: {stop}", err=True)
         raise
     except Exception as error:
+        if interrupts.came:
+            _end_interrupted()
         say_why(error)
         raise
+
+
+class _Interrupts:
+    """Remembers Ctrl-C. C code that swallows its exception may leave a library half loaded, which fails later on: torch
+    does so while it loads numpy."""
+
+    def __init__(self) -> None:
+        self.came = False
+        on_main = threading.current_thread() is threading.main_thread()
+        if on_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.came = True
+        raise KeyboardInterrupt
+
+
+def _end_interrupted() -> NoReturn:
+    click.echo("lipt: interrupted\n  -> the same command continues where it stopped", err=True)
+    sys.exit(130)
 
 
 def _hint(error: click.ClickException) -> str:

@@ -93,7 +93,9 @@ def _message(path: tuple[str, ...], entries: list[Any]) -> str:
     if first["type"] == "string_pattern_mismatch":
         return f"{name} is {value}; it should be {_description(path)}"
     if first["type"] == "too_short":
-        return f"{name} is empty; it should have at least {first['ctx']['min_length']}"
+        count = first["ctx"]["actual_length"]
+        there = f"has {count} entr{'y' if count == 1 else 'ies'}" if count else "is empty"
+        return f"{name} {there}; it should have at least {first['ctx']['min_length']}"
     should = [str(entry["msg"]).removeprefix("Input ").partition(", unable")[0] for entry in entries]
     if not should[0].startswith("should be "):
         return f"{name}: {should[0]}"

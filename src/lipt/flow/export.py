@@ -197,10 +197,12 @@ def _write_folder(chosen: _Chosen, target: Path, advance: Callable[[int], None])
         folder = folders[sample.label]
         folder.mkdir(parents=True, exist_ok=True)
         file_name = safe_name(name, sample.ext)
-        try:
-            file = open(folder / file_name, "xb")  # noqa: SIM115 - closed below
-        except FileExistsError:  # also if the file system ignores case
-            file = open(folder / f"{sample.position:08d}-{file_name}", "xb")  # noqa: SIM115 - closed below
+        while True:
+            try:
+                file = open(folder / file_name, "xb")  # noqa: SIM115 - closed below
+                break
+            except FileExistsError:  # also if the file system ignores case
+                file_name = f"{sample.position:08d}-{file_name}"
         with file:
             file.write(sample.image)
         advance(done)
@@ -212,7 +214,7 @@ def _write_tar(chosen: _Chosen, target: Path, advance: Callable[[int], None]) ->
     with open(target, "xb") as file:
         for done, (name, sample) in enumerate(chosen.samples(), 1):
             key = safe_key(name)
-            if key in taken:
+            while key in taken:
                 key = f"{sample.position:08d}-{key}"
             taken.add(key)
             file.write(pack_sample(key, sample.image, sample.ext, sample.label))

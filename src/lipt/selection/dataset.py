@@ -101,7 +101,8 @@ def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """Logits (B, C) and penultimate features (B, D), the input of the classifier layer.
 
     Raises:
-        UsageError: the network does not run that layer.
+        UsageError: the network does not run that layer; or it runs it several times, and the logits are not the output
+            of the last one.
     """
     seen: list[Tensor] = []
     layer = model.get_submodule(str(model.classifier_name))
@@ -110,12 +111,17 @@ def logits_and_features(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         logits: Tensor = model(x)
     finally:
         handle.remove()
+    name = model.classifier_name
     if not seen:
-        name = model.classifier_name
         raise UsageError(
             f"model.classifier: the network does not run {name!r}", "name the linear layer that gives the logits"
         )
-    return logits, seen[0]
+    if len(seen) > 1 and not torch.allclose(layer(seen[-1]).float(), logits.float(), rtol=1e-2, atol=1e-2):
+        raise UsageError(
+            f"model.classifier: the network runs {name!r} {len(seen)} times, and its last output is not the logits",
+            "wrap the network so that it runs the layer once in eval mode, or last for the logits",
+        )
+    return logits, seen[-1]
 
 
 class _Named(nn.Module):

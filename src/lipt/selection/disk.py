@@ -25,6 +25,7 @@ class Rows:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.unfinished: dict[Path, np.memmap[tuple[int, ...], np.dtype[np.generic]]] = {}
+        self.temporary: list[Path] = []
 
     def new(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32, *, suffix: str = "") -> Tensor:
         """A tensor without contents."""
@@ -32,6 +33,7 @@ class Rows:
             return torch.empty(shape, dtype=dtype)
         path = self.folder / f"{name}{suffix}.npy"
         temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+        self.temporary.append(temporary)  # first: on a full disk, a file is created that gets no header
         kind = np.int64 if dtype == torch.int64 else np.float32
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -67,9 +69,9 @@ def rows_in(folder: str | os.PathLike[str] | None) -> Iterator[Rows]:
         yield rows
         rows.finish()
     finally:
-        for mapped in rows.unfinished.values():
+        for path in rows.temporary:
             with suppress(OSError):
-                os.unlink(str(mapped.filename))
+                path.unlink()
 
 
 @contextmanager

@@ -240,6 +240,45 @@ def test_outputs_on_disk_are_those_in_memory_and_lipt_select_reads_them(tmp_path
     assert Selection.load(tmp_path / "s.parquet").indices_K.tolist() == select("el2n", expected, k=5).indices_K.tolist()
 
 
+class Twice(nn.Module):
+    """Runs its last layer a second time: for an auxiliary output before or after the logits, or to average both."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.fc, self.use = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU()), nn.Linear(16, C), use
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.fc(self.body(0 * x)), self.fc(self.body(x))
+        if self.use == "last":
+            return second
+        return first if self.use == "first" else (first + second) / 2
+
+
+def test_features_are_those_of_which_the_logits_were_made() -> None:
+    dataset, model = TensorDataset(tensors(), torch.tensor(LABELS)), Twice("last")
+    (found,) = score_dataset(model, dataset).outputs
+    torch.testing.assert_close(model.fc(found.features_ND), found.logits_NC)
+    assert len(found.features_ND.unique(dim=0)) == N
+
+
+@pytest.mark.parametrize("use", ["first", "mean"])
+def test_a_model_whose_logits_are_not_its_last_output_is_refused(use: str) -> None:
+    with pytest.raises(UsageError, match=r"runs 'network.fc' 2 times, and its last output is not the logits"):
+        score_dataset(Twice(use), TensorDataset(tensors(), torch.tensor(LABELS)))
+
+
+def test_a_full_disk_keeps_no_file_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, **_options: Any) -> None:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        score_dataset(network(), TensorDataset(tensors(), torch.tensor(LABELS)), to=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_several_models_on_disk_and_nothing_of_a_failed_pass(tmp_path: Path) -> None:
     dataset = TensorDataset(tensors(), torch.tensor(LABELS))
     score_dataset([network(), network()], dataset, to=tmp_path)
