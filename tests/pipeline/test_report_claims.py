@@ -26,7 +26,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
 
 
 def test_an_algorithm_that_reads_outputs_is_not_said_to_read_a_trajectory(document: Document) -> None:
-    assert document.done["Choice"].endswith("It looks at the outputs of models from 2 short trainings of 1 epoch.")
+    assert document.done["Choice"].endswith("It looks at the outputs of models from 2 trainings of 1 epoch.")
 
 
 def test_the_first_of_several_models_is_a_worker_too(document: Document) -> None:

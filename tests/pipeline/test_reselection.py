@@ -26,7 +26,7 @@ def test_the_report_says_that_all_data_are_kept_and_compares_with_fresh_draws(tm
 
 
 def test_a_race_compares_the_subsets_that_were_selected(tmp_path: Path) -> None:
-    """Its short trainings do not select again, even if the main training will."""
+    """Its trainings do not select again, even if the main training will."""
     raced = {"algorithm": "random", "race": {"rounds": [0.5]}}
     found = []
     for every in (0, 2):
