@@ -234,20 +234,25 @@ def test_a_sweep_ends_if_the_store_never_answers_again(tmp_path: Path, monkeypat
 
 
 def test_a_sweep_ends_if_the_cluster_never_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store still does."""
-    monkeypatch.setattr("lipt.pods.sweep.OUTAGE_S", 0.2)
-    engine, said = Engine(), list[str]()
+    """The store still does, which does not prolong the hour."""
+    engine, said, answered = Engine(), list[str](), list[float | None]()
+    ends = runs(tmp_path, engine, said=said)
     there, looks = engine.state, iter(range(6))
 
     def state(run: str) -> RunState:
-        if next(looks, None) is None:
-            raise TransientError("the cluster does not answer", "try again")
-        return there(run)
+        if next(looks, None) is not None:
+            return there(run)
+        answered.append(ends._answered)
+        if len(answered) == 3:  # the hour is over
+            monkeypatch.setattr("lipt.pods.sweep.OUTAGE_S", -1.0)
+        raise TransientError("the cluster does not answer", "try again")
 
     monkeypatch.setattr(engine, "state", state)
     with pytest.raises(TransientError, match="the cluster does not answer"):
-        runs(tmp_path, engine, said=said).run(lambda _: None)
-    assert "tries again, because the cluster does not answer" in said
+        ends.run(lambda _: None)
+    assert said.count("tries again, because the cluster does not answer") == 2
+    assert len(set(answered)) == 1
+    assert answered[0] is not None
 
 
 def test_a_run_by_another_version_leaves_no_report(
