@@ -74,7 +74,7 @@ class _Layout:
     """How a stage is divided. Processes either take whole parts, or share each batch of a training."""
 
     pods: int
-    """That take parts one after the other, at the same time."""
+    """Pods that work at the same time. Each takes whole parts, one after the other."""
     apart: int
     """Processes of a pod that take whole parts."""
     nodes: int
