@@ -31,16 +31,19 @@ from tests.e2e.cluster import (
 
 
 def test_a_pod_killed_in_every_stage(tmp_path: Path, same: Any) -> None:
-    """Boxes are deleted as an eviction does it, a worker without notice."""
+    """Boxes are deleted as an eviction does it. A worker is killed before it can react, which gives it the exit code
+    of one that is out of memory."""
     run = Run(tmp_path, "killed")
     for box in ("dispatch", "pretrain", "worker", "merge", "select", "train"):
-        pods = run.workers if box == "worker" else lambda box=box: run.pods(box)
-        victim = run.running(pods, why=box)["metadata"]["name"]
+        victim = run.running(run.workers if box == "worker" else lambda box=box: run.pods(box), why=box)
+        how = ["--grace-period=10"]
         if box == "pretrain":  # as when its node is drained: its workers go on
             run.running(run.workers, why="a worker")
             (job,) = items("jobs", f"lipt.dev/run={run.workflow}")
-        force = ["--grace-period=0", "--force"] if box == "worker" else ["--grace-period=10"]
-        kubectl("delete", "pod", victim, "--wait=false", *force)
+        if box == "worker":
+            signal("STOP", victim)
+            how = ["--grace-period=0", "--force"]
+        kubectl("delete", "pod", victim["metadata"]["name"], "--wait=false", *how)
     run.succeeds(seconds=600)
     same(run)
     (left,) = items("jobs", f"lipt.dev/run={run.workflow}")

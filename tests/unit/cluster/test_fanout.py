@@ -101,6 +101,34 @@ def test_after_the_quorum_a_worker_is_given_up_that_takes_a_multiple_of_the_othe
     assert handler.asked["deleted"] == 1
 
 
+class Small(Server):
+    """Its second pod has not enough memory, and is started again; the first is done after five looks."""
+
+    def _status(self) -> dict[str, Any]:
+        done = self.asked["job"] >= 5
+        return {"active": 1, "succeeded": 1, "completedIndexes": "0"} if done else {"active": 2}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        short = self._pod(1)
+        ended = {"exitCode": 137, "reason": "OOMKilled"}
+        short["status"] = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": ended}}]}
+        again = self._pod(1)
+        again["metadata"]["name"] = "again"
+        return [self._pod(0), short, again]
+
+
+def test_a_worker_out_of_memory_is_given_up_when_the_others_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Small,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        assert start(say=lambda _text: None) == {1: "out of memory (OOMKilled): raise `memory`"}
+    assert handler.asked["job"] == 5
+    assert handler.asked["deleted"] == 1
+
+
 class Last(Server):
     """A Job of one pod: it runs for two looks, in which nothing is done yet, and then succeeds."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.job_watch import JobWatch
 from tests.unit.cluster.answers import Answers
@@ -79,6 +81,27 @@ def test_a_deadline_does_not_hide_why_others_had_failed_before() -> None:
         2: job_status.NO_MEMORY,
         1: "not finished before the deadline",
     }
+
+
+@pytest.mark.parametrize(
+    ("completed", "failed", "short", "together", "lost"),
+    [
+        ("0", "", [1], False, [1]),  # the other is done
+        ("", "", [1], False, []),  # the other still runs; meanwhile Kubernetes tries this one again
+        ("", "0", [1], False, [0, 1]),
+        ("1", "", [1], False, []),  # there was enough memory the second time
+        ("", "0", [], False, []),
+        ("", "", [1], True, [1]),  # the others wait for it
+        ("", "", [], True, []),
+    ],
+)
+def test_memory_ends_a_job_when_nothing_else_is_left_and_a_training_at_once(
+    completed: str, failed: str, short: list[int], together: bool, lost: list[int]
+) -> None:
+    status = {"completedIndexes": completed, "failedIndexes": failed}
+    reasons = dict.fromkeys(job_status.indexes(failed), "the loss is nan") | dict.fromkeys(short, job_status.NO_MEMORY)
+    ended = job_status.out_of_memory(status, 2, reasons, together=together)
+    assert ended == {index: reasons[index] for index in lost}
 
 
 def test_a_job_that_is_about_to_fail_is_not_taken_over() -> None:

@@ -120,7 +120,7 @@ def test_the_pods_of_a_run_whose_name_has_dots_have_valid_host_names() -> None:
 def test_permanent_errors_are_answers_and_lost_pods_do_not_count() -> None:
     ignore, fail = job()["spec"]["podFailurePolicy"]["rules"]
     assert ignore["action"] == "Ignore"
-    assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailIndex", [1, 2, 137])
+    assert (fail["action"], fail["onExitCodes"]["values"]) == ("FailIndex", [1, 2])
     assert job()["spec"]["maxFailedIndexes"] == 2
 
 

@@ -62,11 +62,13 @@ def run_job(
 ) -> dict[int, str]:
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
 
-    With whole GPUs, a node runs at most one pod of the Job. Lost pods and exit code 3 are retried; exit codes 1, 2 and
-    137 (out of memory) are not. A caller that is started again takes over the Job that it started before. The Job of a
-    caller that was stopped, or has failed, goes on for ten minutes; then Kubernetes ends it, unless the caller is back.
-    One that waits in its queue goes on for a minute from its admission on.
-    If the caller had no time to say so, a training goes on for half an hour, other Jobs until their deadline.
+    With whole GPUs, a node runs at most one pod of the Job. Lost and killed pods and exit code 3 are retried; exit
+    codes 1 and 2 are not. If all that is left are pods without enough memory, the Job is ended.
+
+    A caller that is started again takes over the Job that it started before. The Job of a caller that was stopped, or
+    has failed, goes on for ten minutes; then Kubernetes ends it, unless the caller is back. One that waits in its queue
+    goes on for a minute from its admission on. If the caller had no time to say so, a training goes on for half an
+    hour, other Jobs until their deadline.
 
     Args:
         name: part of the names of Job and pods.

@@ -93,6 +93,23 @@ def lost(
     return {index: default if late and index not in for_good else reasons.get(index, default) for index in ordered}
 
 
+def out_of_memory(
+    status: dict[str, Any], completions: int, reasons: dict[int, str], *, together: bool
+) -> dict[int, str]:
+    """The reason, for every index that is lost, if memory ends the Job; empty: it goes on.
+
+    A training ends with its first pod that had too little. Other Jobs end when nothing else is left. (Their policy
+    cannot end that index alone: a pod that was killed for any other reason has the same exit code.)
+    """
+    short = {index for index, why in reasons.items() if why == NO_MEMORY}
+    if together:
+        return {index: reasons[index] for index in sorted(short)}
+    left = set(range(completions)) - indexes(status.get("completedIndexes", ""))
+    if short & left and left <= short | indexes(status.get("failedIndexes", "")):
+        return lost(status, {}, completions, reasons)
+    return {}
+
+
 def condition(job: dict[str, Any], *types: str) -> dict[str, Any] | None:
     """The condition that reports the Job's end, or one of these types; None while it runs."""
     for condition in job.get("status", {}).get("conditions", []):

@@ -69,8 +69,8 @@ class JobWatch:
             if condition := job_status.condition(job):
                 self.ended = True
                 return job_status.lost(status, condition, self.completions, self.reasons)
-            if together and job_status.NO_MEMORY in self.reasons.values():
-                return {index: why for index, why in self.reasons.items() if why == job_status.NO_MEMORY}
+            if lost := job_status.out_of_memory(status, self.completions, self.reasons, together=together):
+                return lost
             self._note_refusal(missing, pods)
             self._note_stuck(pods)
             waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]

@@ -203,12 +203,9 @@ def job_manifest(
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    # 137: killed, but not by a disruption, so out of memory; a retry would fail too. A pod that is
-                    # deleted by force has the same code, which must not end a training of days.
-                    {
-                        "action": "FailIndex",
-                        "onExitCodes": {"operator": "In", "values": [1, 2] if together else [1, 2, 137]},
-                    },
+                    # Not 137: a pod that is deleted by force or killed because it hangs has it, too, not only one
+                    # that is out of memory. Who watches the Job sees the difference.
+                    {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1, 2]}},
                 ]
             },
             "template": {
