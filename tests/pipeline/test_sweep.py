@@ -151,7 +151,7 @@ def test_a_sweep_shares_stages_and_continues(
     # The same sweep without an interruption makes the same artifacts.
     main(["sweep", str(sweep), "--set", "workspace=straight", "--results", "straight.jsonl"])
     assert digests(Workspace("runs")) == digests(Workspace("straight"))
-    assert capsys.readouterr().out.splitlines()[-1] == "straight.jsonl"
+    assert capsys.readouterr().out.splitlines()[-1] == "results: straight.jsonl"
 
 
 def test_an_impossible_point_ends_the_sweep_before_the_first_run(

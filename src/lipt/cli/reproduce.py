@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import click
 from lipt.cli.options import dry_run_option, parse_pairs, set_option
 from lipt.cli.submission import Place, place_option
 from lipt.cli.sweep import run_and_save, show_plan
+from lipt.cli.verbose import is_verbose
 from lipt.errors import RunError, UsageError
 from lipt.flow.paper import NAMES, PaperSweep, Profile
 
@@ -74,7 +76,7 @@ def reproduce(
             continue
         if not draw:
             run_and_save(sweep, path, place)
-        click.echo(_draw(paper_sweep, path))
+        _draw(paper_sweep, path)
 
 
 def _part(wanted: Mapping[str, str]) -> str:
@@ -82,13 +84,13 @@ def _part(wanted: Mapping[str, str]) -> str:
     return "".join(re.sub(r"[^\w.]+", "-", f"-{axis}-{value}") for axis, value in wanted.items())
 
 
-def _draw(paper_sweep: PaperSweep, path: Path) -> str:
-    """Write table and figure beside the results; returns the table and the place of both.
+def _draw(paper_sweep: PaperSweep, path: Path) -> None:
+    """Write table and figure beside the results; print the table and the place of both.
 
     Raises:
         RunError: there are no results, or the files cannot be written.
     """
-    from lipt.report.sweep import read_lines
+    from lipt.report.sweep import claim_rows, grid, read_lines
     from lipt.report.sweep_figure import figure
 
     try:
@@ -98,11 +100,18 @@ def _draw(paper_sweep: PaperSweep, path: Path) -> str:
     if not found:  # it was stopped before its first point
         raise RunError(f"{path} holds no results yet", "run it without --draw")
     page = paper_sweep.page(found)
+    drawn = {".md": page, ".svg": figure(found, paper_sweep.number, over=paper_sweep.figure)}
     try:
-        path.with_suffix(".md").write_text(page, encoding="utf-8")
-        path.with_suffix(".svg").write_text(
-            figure(found, paper_sweep.number, over=paper_sweep.figure), encoding="utf-8"
-        )
+        for suffix, text in drawn.items():
+            path.with_suffix(suffix).write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunError(f"cannot write beside {path}: {error.strerror}", "choose another folder") from None
-    return f"{page}\n{path.with_suffix('.md')}\n{path.with_suffix('.svg')}"
+    if sys.stdout.isatty():
+        from lipt.report.terminal import print_sweep, print_text
+
+        print_text(f"{paper_sweep.title}\n")
+        claims = claim_rows(paper_sweep.claims, found)
+        print_sweep(grid(found, paper_sweep.number), claims, whole=is_verbose())
+    else:
+        click.echo(page)
+    click.echo("\n" + "\n".join(str(path.with_suffix(suffix)) for suffix in drawn))

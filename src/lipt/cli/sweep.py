@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,13 +16,13 @@ from lipt.adapters.store import Store
 from lipt.adapters.store.file import FileStore
 from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
 from lipt.cli.submission import Place, check_submittable, pipeline_parameters, place_option, warn
-from lipt.cli.verbose import is_quiet
+from lipt.cli.verbose import is_quiet, is_verbose
 from lipt.config import Config, Sweep, load_sweep
 from lipt.config.sweep import name_of
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import make_reporter
 from lipt.report.numbers import format_seconds
-from lipt.report.sweep import Result, read_lines, table, to_lines
+from lipt.report.sweep import LEGEND, Result, grid, read_lines, table, to_lines
 from lipt.runtime.context import Context
 
 if TYPE_CHECKING:
@@ -55,8 +56,14 @@ def sweep(
     made = run_and_save(found, path, place)
     if output == "json":
         print_json(as_json(made))
+        return
+    if sys.stdout.isatty():
+        from lipt.report.terminal import print_sweep
+
+        print_sweep(grid(made), whole=is_verbose())
     else:
-        click.echo(f"{table(made)}\n{path}")
+        click.echo(f"{table(made)}\n{LEGEND}")
+    click.echo(f"\nresults: {path}")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from lipt.config import Sweep, make_sweep, overlay, read_settings, with_overrides
-from lipt.report.sweep import Claim, Result, claims_table, table
+from lipt.report.sweep import LEGEND, Claim, Result, claims_table, table
 
 Profile = Literal["cpu", "full"]
 #: In the order in which they run.
@@ -86,4 +86,4 @@ class PaperSweep(_Strict):
     def page(self, results: Sequence[Result]) -> str:
         """Its table and its claims, as Markdown."""
         head = f"## {self.title}\n\n" + (f"{self.note}\n\n" if self.note else "")
-        return f"{head}{table(results, self.number)}\n{claims_table(self.claims, results)}"
+        return f"{head}{table(results, self.number)}\n{LEGEND}\n\n{claims_table(self.claims, results)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Self
 
@@ -17,11 +18,17 @@ from lipt.report.numbers import DASH, format_flops, format_number, format_points
 from lipt.report.significance import Difference, deviation, difference, mean_accuracy
 
 #: Headings of the usual rows; other rows are called by their names.
-_HEADINGS = {"lipt": "ours", "stratified": "random", "random-longer": "random, longer", "rs2": "RS2"}
+_HEADINGS = {"lipt": "ours", "stratified": "random", "random-longer": "longer random", "rs2": "RS2"}
 #: Fields of a row -> headings.
 _BUDGETS = {"steps": "steps", "images": "images seen"}
 _VERDICTS = {"wins": "yes", "loses": "no, reversed", "tie": "not told apart", "unknown": "too few seeds"}
 _AT_CHANCE = "both are at chance"
+#: The heading of the configuration itself.
+OURS = _HEADINGS["lipt"]
+LEGEND = (
+    "Accuracies in %, mean ± standard deviation over n seeds. Differences in points with their 95 % interval, paired "
+    "by seed (Student's t); bold: it excludes 0."
+)
 
 
 class Result(BaseModel):
@@ -94,12 +101,24 @@ def read_lines(text: str, origin: str) -> list[Result]:
         raise IntegrityError(what, "delete the file and run the sweep again: finished stages are found") from None
 
 
-def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None) -> str:
-    """A row per point, as Markdown: axes, paper's number, ours, other rows, seeds, gains over random, costs.
+@dataclass(frozen=True)
+class Grid:
+    """The texts of a table with a row per point."""
+
+    axes: list[str]
+    """Headings of the first columns."""
+    headings: list[str]
+    """Of the other columns."""
+    rows: list[list[str]]
+    gains: list[str]
+    """The headings of the gains over random, the most important first."""
+
+
+def grid(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None) -> Grid:
+    """A row per point: axes, paper's number, ours, other rows, seeds, gains over random, costs. `LEGEND` explains them.
 
     Steps and images are those of our main training; rows that trained for longer or shorter follow in brackets.
-    Accuracies are in %, mean ± standard deviation over the seeds. Gains are in points with their 95 % interval, paired
-    by seed (Student's t); bold if the interval excludes 0. Where our selection is the random one, there is no gain.
+    Where our selection is the random one, there is no gain.
 
     Args:
         paper: the paper's number at a point: an accuracy in %, or a text.
@@ -109,19 +128,15 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
     numbers = [paper(result.point) for result in results]
     in_paper, in_seconds = any(number is not None for number in numbers), any(isinstance(n, str) for n in numbers)
     with_longer = any(result.gain_over_longer for result in results)
-    headings = {name: _HEADINGS.get(name, name) for name in others}
+    names = {name: _HEADINGS.get(name, name) for name in others}
     if "random" in others and "stratified" in others:
-        headings["stratified"] = "class-balanced random"
-    head = [*axes, *(["paper"] * in_paper), "ours", *headings.values(), "n"]
+        names["stratified"] = "class-balanced random"
     budgets = [name for name in _BUDGETS if any(getattr(result.ours, name) is not None for result in results)]
-    head += [
-        f"ours − {headings.get('stratified', 'random')}",
-        *(["ours − random, longer"] * with_longer),
-        *(_BUDGETS[name] for name in budgets),
-        "pre-training in epochs",
-        *(["seconds before + in the main training", "FLOPs"] * in_seconds),
-    ]
-    lines = [head, ["---"] * len(head)]
+    gains = [f"{OURS} − {names.get('stratified', 'random')}", *([f"{OURS} − longer random"] * with_longer)]
+    headings = [*(["paper"] * in_paper), OURS, *names.values(), "n", *gains]
+    headings += [*(_BUDGETS[name] for name in budgets), "pre-training in epochs"]
+    headings += ["seconds before + in the main training", "FLOPs"] * in_seconds
+    rows = []
     for result, number in zip(results, numbers, strict=True):
         ours, gain = result.ours, result.gain
         cells = [text_of(result.point.get(axis, "")) for axis in axes]
@@ -132,12 +147,19 @@ def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float 
             "the same subset" if result.is_random else _gain(gain),
             *([_gain(result.gain_over_longer)] * with_longer),
         ]
-        cells += [_budget(result, name, headings) for name in budgets]
+        cells += [_budget(result, name, names) for name in budgets]
         cells += [DASH if ours.pretrain_cost is None else f"{ours.pretrain_cost:.1f}"]
         if in_seconds:
             cells += [_seconds(ours), format_flops(ours.flops)]
-        lines.append(cells)
-    return _markdown(lines)
+        rows.append(cells)
+    return Grid(axes, headings, rows, gains)
+
+
+def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None) -> str:
+    """`grid` as Markdown."""
+    found = grid(results, paper)
+    head = [*found.axes, *found.headings]
+    return _markdown([head, ["---"] * len(head), *found.rows])
 
 
 def _markdown(lines: Sequence[Sequence[str]]) -> str:
@@ -222,21 +244,21 @@ def _mean_of(rows: Sequence[Row]) -> Row:
     return rows[0].model_copy(update={"seeds": seeds, "accuracy": accuracy})
 
 
-def claims_table(claims: Sequence[Claim], results: Sequence[Result]) -> str:
-    """A row per claim, as Markdown: our difference in points with its 95 % interval, and whether the claim holds."""
-    head = ["claim", "ours: difference", "points of the grid", "n", "does it hold?"]
-    lines = [head, ["---"] * len(head)]
+def claim_rows(claims: Sequence[Claim], results: Sequence[Result]) -> list[list[str]]:
+    """For each claim: its text, our difference in points with its 95 % interval, the number of points of the grid, the
+    number of seeds, and whether it holds."""
+    rows = []
     for claim in claims:
         found = claim.tested(results)
         if found is None:
-            lines.append([claim.claim, DASH, "0", "0", "not measured"])
+            rows.append([claim.claim, DASH, "0", "0", "not measured"])
             continue
-        cells = [
-            claim.claim,
-            _gain(found),
-            str(len(claim.pairs(results))),
-            str(found.num_seeds),
-            _AT_CHANCE if found.at_chance else _VERDICTS[found.level],
-        ]
-        lines.append(cells)
-    return _markdown(lines)
+        holds = _AT_CHANCE if found.at_chance else _VERDICTS[found.level]
+        rows.append([claim.claim, _gain(found), str(len(claim.pairs(results))), str(found.num_seeds), holds])
+    return rows
+
+
+def claims_table(claims: Sequence[Claim], results: Sequence[Result]) -> str:
+    """`claim_rows` as Markdown."""
+    head = ["claim", f"{OURS}: difference", "points of the grid", "n", "does it hold?"]
+    return _markdown([head, ["---"] * len(head), *claim_rows(claims, results)])

@@ -16,6 +16,7 @@ from lipt.report.document import Document, Row
 from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
 from lipt.report.race import race_error
 from lipt.report.significance import in_groups
+from lipt.report.sweep import LEGEND, OURS, Grid
 from lipt.report.verdict import Verdict
 
 #: Wider than any table.
@@ -168,6 +169,45 @@ def race_table(document: Document, shown: Collection[str] | None = None) -> Tabl
 
 def _rounds(document: Document) -> list[str]:
     return [f"{format_budget(share)} of the steps" for share in document.race_rounds]
+
+
+def print_sweep(found: Grid, claims: Sequence[Sequence[str]] = (), *, whole: bool) -> None:
+    """Print the points of a sweep, how to read them, and the claims that were tested on them (`claim_rows`).
+
+    Args:
+        whole: as for `print_table`.
+    """
+    print_table(lambda shown: sweep_table(found, shown), sweep_importance(found), whole=whole)
+    print_text(Text(LEGEND, style="dim"))
+    if claims:
+        print()
+    for claim, gain, _, seeds, holds in claims:
+        print_text(f"{claim}: {holds} ({gain.strip('*')}, n {seeds})")
+
+
+def sweep_importance(found: Grid) -> list[str]:
+    """The headings of a sweep's table, the most important first: ours, the gains, the other rows, the costs."""
+    first = [OURS, found.gains[0], "n", *found.gains[1:]]
+    return [*first, *(heading for heading in found.headings if heading not in first)]
+
+
+def sweep_table(found: Grid, shown: Collection[str] | None = None) -> Table:
+    """A line per point, its axes first.
+
+    Args:
+        shown: other headings; None for all.
+    """
+    kept = [index for index, heading in enumerate(found.headings) if shown is None or heading in shown]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for axis in found.axes:
+        table.add_column(Text(axis))
+    for index in kept:
+        table.add_column(Text(found.headings[index]), justify="right", no_wrap=True)
+    for row in found.rows:
+        cells = row[len(found.axes) :]
+        shown_cells = [Text(cells[index].strip("*"), style="bold" if cells[index][:1] == "*" else "") for index in kept]
+        table.add_row(*map(Text, row[: len(found.axes)]), *shown_cells)
+    return table
 
 
 def verdict_text(verdict: Verdict) -> Text:

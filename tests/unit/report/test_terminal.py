@@ -14,14 +14,18 @@ from lipt.flow.address import report_folder
 from lipt.report.comparison import COLUMNS, comparison_groups
 from lipt.report.document import RaceRow
 from lipt.report.html_page import render
+from lipt.report.sweep import LEGEND, Claim, Result, claim_rows, grid
 from lipt.report.terminal import (
     column_importance,
     comparison_table,
     fitted,
     print_report,
+    print_sweep,
     race_importance,
     stage_importance,
     stage_table,
+    sweep_importance,
+    sweep_table,
     verdict_text,
 )
 from lipt.report.verdict import judge
@@ -75,6 +79,34 @@ def test_the_terminal_shows_both_budgets_and_the_distance_to_random() -> None:
     assert "78.40 %  0.30  +1.97 ± 0.38" in ours
     cells = " ".join(rs2.split("epoch)")[1].split())
     assert cells == "84.83 % 0.25 – 100 % 10 % 30 1,080 135,000 4 min 50 s – 154 MB – 2.6 PFLOP"
+
+
+def test_a_sweep_shows_what_fits_its_gains_first_and_its_claims() -> None:
+    swept = [
+        Result(
+            point={"select.algorithm": rule, "share [%]": share},
+            rows=[row("stratified", [0.5, 0.5, 0.5], "random"), row("rs2", [0.6] * 3), row("lipt", ours, "selected")],
+        )
+        for rule, ours, share in [("ccs", [0.6, 0.61, 0.62], 0.1), ("grand", [0.5, 0.4, 0.6], 0.1)]
+    ]
+    found = grid(swept)
+    table, left_out = fitted(lambda shown: sweep_table(found, shown), sweep_importance(found), 80)
+    assert [" ".join(line.split()) for line in printed(table, 80)] == [
+        "select.algorithm share [%] ours random n ours − random",
+        "ccs 0.1 61.0 ± 1.0 50.0 ± 0.0 3 +11.0 ± 2.5",
+        "grand 0.1 50.0 ± 10.0 50.0 ± 0.0 3 +0.0 ± 24.8",
+    ]
+    assert left_out == ["RS2", "steps", "images seen", "pre-training in epochs"]
+    assert sweep_importance(found)[:3] == ["ours", *found.gains, "n"]
+
+
+def test_the_claims_of_a_sweep_follow_it_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row("stratified", [0.5, 0.51, 0.5], "random"), row("lipt", [0.6, 0.6, 0.6], "selected")]
+    swept = [Result(point={"rule": "ccs"}, rows=rows)]
+    claims = [Claim(claim="it beats random", better={"rule": "ccs"}, worse="stratified")]
+    print_sweep(grid(swept), claim_rows(claims, swept), whole=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:] == [LEGEND, "", "it beats random: yes (+9.7 ± 1.4, n 3)"]
 
 
 def test_labels_are_not_markup() -> None:
