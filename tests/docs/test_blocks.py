@@ -28,10 +28,12 @@ from torchvision.datasets import ImageFolder
 from lipt.cli import cli
 from lipt.config import load_config, load_sweep, parse_config
 from lipt.selection import ALGORITHMS, Candidates, select
+from lipt.training.program import program
 from lipt.training.tensor_files import pack, state_of
 from tests.docs.commands import commands
 from tests.docs.pages import ROOT, Block, blocks, inline_commands, written
 from tests.manifests.objects import built
+from tests.tiny import TINY
 
 LANGUAGES = {"bash", "bibtex", "python", "text", "yaml"}
 #: Programs that are not ours.
@@ -179,6 +181,11 @@ class _Namespace(dict[str, Any]):
         self["model"] = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
         self["small"] = lambda num_classes: nn.Sequential(nn.Flatten(), nn.Linear(192, num_classes))
         (folder / "weights.safetensors").write_bytes(pack(state_of(self["small"](10))))
+        facts = {"shape": [3, 8, 8], "classes": list("abcdefghij")}
+        network = program(self["small"](10), (3, 8, 8), {"lipt.json": json.dumps(facts)})
+        (folder / "network.pt2").write_bytes(network)
+        Image.new("RGB", (12, 9)).save(folder / "photo.jpg")
+        (folder / "photos.yaml").write_text(yaml.safe_dump(TINY | {"train": {"epochs": 1, "batch_size": 32}}))
         select("random", Candidates.of(torch.arange(300) % 10), k=7).save(folder / "subset.parquet")
         for name in ("cat/1.png", "dog/2.png"):
             path = folder / "FOLDER/train" / name
@@ -204,6 +211,10 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert len(next(iter(namespace["loader"]))[1]) == 3  # 1 % of 300 images
     elif page == "docs/howto/export.md":
         assert [Path(path).name for path, _ in namespace["data"].samples] == ["1.png"]
+        assert namespace["logits"].shape == (1, 10)
+        assert namespace["name"] in "abcdefghij"
+    elif page == "docs/reference/python.md":
+        assert Path(namespace["done"].page).is_file()
     elif page == "docs/howto/your-model.md":
         assert namespace["small"](7)(torch.zeros(2, 3, 8, 8)).shape == (2, 7)
     elif page == "docs/reference/formats.md":

@@ -150,7 +150,7 @@ def test_of_a_comparison_it_names_the_seed_and_how_to_get_another(
     capsys.readouterr()
     main(["export", "both.yaml", "--to", "first.txt"])
     told = capsys.readouterr().err
-    assert "seed 3 of the comparison made this subset" in told
+    assert "this is what seed 3 of the comparison made" in told
     assert "lipt run both.yaml --set seed=4, then lipt export with the same --set" in told
     same = f"workspace={place}/runs"
     main(["export", "both.yaml", "--set", same, "--to", "third.txt"])

@@ -22,6 +22,8 @@ def test_a_run_from_python(tmp_path: Path) -> None:
     assert [row.role for row in made.report.rows] == ["selected", "random"]
     assert made.report.rows[0].kept_fraction == 0.05
     assert Path(made.page).read_text().lower().startswith("<!doctype html>")
+    assert str(made.verdict).splitlines() == [made.verdict.headline, *made.verdict.sentences]
+    assert repr(made) == f"Finished({made.verdict.headline} Report: {made.page})"
     assert load_file(made.model)["classifier.weight"].shape[0] == 10
     assert made.subset.algorithm == "ccs"
     names = made.subset.files()

@@ -28,8 +28,9 @@ from lipt.runtime import Attempt, Context
 from lipt.runtime.dataset import open_dataset
 from lipt.stages.select import read_subset
 
-Kind = Literal["list", "csv", "tar", "folder"]
-_KINDS: dict[str, Kind] = {".txt": "list", ".csv": "csv", ".tar": "tar", "": "folder"}
+ImagesKind = Literal["list", "csv", "tar", "folder"]
+Kind = ImagesKind | Literal["network"]
+_KINDS: dict[str, Kind] = {".txt": "list", ".csv": "csv", ".tar": "tar", "": "folder", ".pt2": "network"}
 
 #: Two ranges of a chunk this close are read as one.
 _GAP_BYTES = 256_000
@@ -42,7 +43,7 @@ _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 class Exported:
     """The result of an export."""
 
-    kind: Kind
+    kind: ImagesKind
     count: int
     candidates: int
     subset: str
@@ -80,7 +81,8 @@ def kind_of(target: str) -> Kind:
     kind = _KINDS.get(path.suffix.lower() if not (path.is_dir() or target.endswith("/")) else "")
     if kind is None:
         raise UsageError(
-            f"--to {target}: unknown suffix {path.suffix!r}", "give a .txt, .csv or .tar file, or a folder: FOLDER/"
+            f"--to {target}: unknown suffix {path.suffix!r}",
+            "give a .txt, .csv, .tar or .pt2 file, or a folder: FOLDER/",
         )
     is_free = not os.path.lexists(path) or (kind == "folder" and path.is_dir() and not os.listdir(path))
     if not is_free or path.is_symlink():
@@ -88,16 +90,15 @@ def kind_of(target: str) -> Kind:
     return kind
 
 
-def export(ctx: Context, target: str) -> Exported:
+def export(ctx: Context, target: str, kind: ImagesKind) -> Exported:
     """Write the subset of a finished run to `target`. If that fails, nothing is left at `target`.
 
     Raises:
-        UsageError: `target` lies in the source, or as `kind_of`.
+        UsageError: `target` lies in the source.
         RunError: the run has no subset yet, an image is damaged, or `target` cannot be written.
     """
-    kind = kind_of(target)
     _check_apart(ctx, target, kind)
-    document = _document(ctx)
+    document = finished_report(ctx)
     assert document.subset is not None
     subset = ctx.workspace.get(document.subset.ref)
     attempt = Attempt(ctx=ctx, ref="exports", label="export")
@@ -108,7 +109,7 @@ def export(ctx: Context, target: str) -> Exported:
         table=_columns(table.filter(pa.compute.is_valid(table["rank"])), classes), dataset=dataset, classes=classes
     )
     named = "source" in table.column_names
-    with _whole(Path(target)) as unfinished:
+    with whole(Path(target)) as unfinished:
         _WRITERS[kind](
             chosen, unfinished, lambda done: ctx.reporter.advance("export", done, len(chosen.table), "images")
         )
@@ -122,15 +123,15 @@ def export(ctx: Context, target: str) -> Exported:
     )
 
 
-def _check_apart(ctx: Context, target: str, kind: Kind) -> None:
+def _check_apart(ctx: Context, target: str, kind: ImagesKind) -> None:
     """Refuse a target inside the source: the next ingest would read the exported images too."""
     source = Path(ctx.config.data.source)
     if kind in ("tar", "folder") and source.is_dir() and Path(target).resolve().is_relative_to(source.resolve()):
         raise UsageError(f"--to {target}: lies in the source {source}", "choose a path outside of that folder")
 
 
-def _document(ctx: Context) -> Document:
-    """The run's report, which names its subset."""
+def finished_report(ctx: Context) -> Document:
+    """The run's report, which names its subset and its network."""
     store = ctx.workspace.store
     if found := reports_of(store, ctx.config):
         return next(iter(found.values()))
@@ -152,7 +153,7 @@ def _columns(kept: pa.Table, classes: list[str]) -> pa.Table:
 
 
 @contextmanager
-def _whole(target: Path) -> Iterator[Path]:
+def whole(target: Path) -> Iterator[Path]:
     """A temporary path beside `target`. It is renamed to `target` at the end, or deleted on an error."""
     unfinished = target.absolute().parent / f"{TEMPORARY}{uuid4().hex}"
     try:
@@ -222,7 +223,7 @@ def _write_tar(chosen: _Chosen, target: Path, advance: Callable[[int], None]) ->
         file.write(END_OF_TAR)
 
 
-_WRITERS: dict[Kind, Callable[[_Chosen, Path, Callable[[int], None]], None]] = {
+_WRITERS: dict[ImagesKind, Callable[[_Chosen, Path, Callable[[int], None]], None]] = {
     "list": _write_list,
     "csv": _write_csv,
     "folder": _write_folder,

@@ -16,6 +16,7 @@ from lipt.flow.compare import run_with_baseline
 from lipt.flow.provenance_view import MODEL_LINK
 from lipt.progress import make_reporter
 from lipt.report.document import Document
+from lipt.report.verdict import Verdict, judge
 from lipt.runtime import Attempt, Context
 from lipt.selection import Selection
 from lipt.stages.select import SUBSET
@@ -26,12 +27,17 @@ class Finished:
     """The results of a run."""
 
     report: Document
+    verdict: Verdict
+    """What the report concludes. `print(run(…).verdict)` shows it."""
     page: str
     """Path or address of the report as an HTML page."""
     model: str
     """Path or address of the trained network's weights, a safetensors file."""
     subset: Selection
     """The chosen training images, with their names: `subset.files()`."""
+
+    def __repr__(self) -> str:
+        return f"Finished({self.verdict.headline} Report: {self.page})"
 
 
 def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Finished:
@@ -67,6 +73,7 @@ def run(config: str | PathLike[str] | Mapping[str, Any], changes: Mapping[str, A
     (model,) = (link.key for link in document.links if link.name == MODEL_LINK)
     return Finished(
         report=document,
+        verdict=judge(document.rows),
         page=page_of(store, folder_of(document)),
         model=f"{folder}/{model}",
         subset=Selection.from_parquet(data, origin=f"{ref}/{SUBSET}"),

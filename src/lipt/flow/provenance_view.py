@@ -42,7 +42,7 @@ def links_view(outcome: Outcome, folder: str, beside: Collection[str], verb: str
     ]
     for title, artifact, what in (
         ("Subset", outcome.subset, "Parquet; for each candidate whether it was kept, its score and its weight"),
-        (MODEL_LINK, outcome.trained.model, "weights after the last epoch"),
+        (MODEL_LINK, outcome.trained.model, "weights after the last epoch; `lipt export` makes a program of them"),
         ("theta_p", outcome.merged, "weights of the pre-trained model that chose"),
     ):
         for file in artifact.files if artifact else ():

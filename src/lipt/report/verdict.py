@@ -50,6 +50,9 @@ class Verdict:
     runs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """With several selected rows: name of the run -> its part of the sentences. The others are about all runs."""
 
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *self.sentences])
+
     @property
     def common(self) -> list[str]:
         """The sentences that are about all runs."""

@@ -220,6 +220,14 @@ class _Float32Linear(nn.Linear):
             return super().forward(x.to(self.weight.dtype))
 
 
+def plain_layers(model: nn.Module) -> nn.Module:
+    """The model with torch's own linear layers, for programs that run it without LiPT; changed in place."""
+    for layer in model.modules():
+        if type(layer) is _Float32Linear:
+            layer.__class__ = nn.Linear  # type: ignore[assignment]
+    return model
+
+
 class _WithoutInitialisation(TorchFunctionMode):
     """Skips the initialisation of weights. On the meta device it has no effect, but would import torch's compiler."""
 
