@@ -24,6 +24,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.datasets import ImageFolder
+from torchvision.models import resnet18
 
 from lipt.cli import cli
 from lipt.config import load_config, load_sweep, parse_config
@@ -217,6 +218,12 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert Path(namespace["done"].page).is_file()
     elif page == "docs/howto/your-model.md":
         assert namespace["small"](7)(torch.zeros(2, 3, 8, 8)).shape == (2, 7)
+        weights = resnet18().state_dict()
+        torch.save(weights, "resnet18.pth")
+        namespace["__file__"] = str(tmp_path / "fine_tuning.py")
+        found = namespace["pretrained"](7)
+        assert found.fc.out_features == 7
+        assert torch.equal(found.conv1.weight, weights["conv1.weight"])
     elif page == "docs/reference/formats.md":
         assert namespace["chosen"].num_rows == 7
         assert namespace["model"](torch.zeros(1, 3, 8, 8)).shape == (1, 10)
