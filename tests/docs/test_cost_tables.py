@@ -1,0 +1,95 @@
+"""The tables of docs/results/cost.md have the numbers of the stored records."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs/results/cost.md").read_text(encoding="utf-8")
+#: Beginning of a label -> rule of the records.
+RULES = {
+    "`ccs` on EL2N": "ccs el2n", "Dyn-Unc": "dyn_unc", "`dual`": "dual", "herding": "herding", "RS2": "RS2",
+    "class-balanced random": "random",
+}  # fmt: skip
+T_95 = 2.776  # Student's t for five pairs
+
+
+def tables() -> list[list[list[str]]]:
+    """The cells of each table of the page, its head first."""
+    found = re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE)
+    cells = [[[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()] for table in found]
+    return [[table[0], *table[2:]] for table in cells]
+
+
+def records(file: str, **wanted: Any) -> dict[int, float]:
+    """Seed -> accuracy in % of the five runs."""
+    lines = (ROOT / "benchmarks/results" / file).read_text().splitlines()
+    found = [
+        run
+        for run in map(json.loads, lines)
+        if "processor" not in run and all(run[key] == value for key, value in wanted.items())
+    ]
+    assert sorted(run["seed"] for run in found) == [0, 1, 2, 3, 4], wanted
+    return {run["seed"]: 100 * run["accuracy"] for run in found}
+
+
+def difference(ours: Mapping[int, float], others: Mapping[int, float]) -> str:
+    """As the page writes it."""
+    gains = [ours[seed] - others[seed] for seed in range(5)]
+    half = T_95 * stdev(gains) / math.sqrt(5)
+    text = f"{fmean(gains):+.1f} ± {half:.1f}".replace("-", "−")
+    return f"**{text}**" if abs(fmean(gains)) > half else text
+
+
+def rule_of(label: str) -> str:
+    (rule,) = (rule for start, rule in RULES.items() if label.startswith(start))
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("number", "file", "fraction"),
+    [
+        (0, "frontier.jsonl", 0.05),
+        (1, "map-8000-steps.jsonl", 0.05),
+        (2, "map-8000-steps.jsonl", 0.1),
+        (3, "frontier-10-percent.jsonl", 0.1),
+    ],
+)
+def test_choices_beside_random(number: int, file: str, fraction: float) -> None:
+    head, *rows = tables()[number]
+    runs = [records(file, fraction=fraction, rule=rule_of(row[0]), steps=int(row[1].replace(",", ""))) for row in rows]
+    randoms = {row[1]: found for row, found in zip(rows, runs, strict=True) if "random" in row[0]}
+    for row, found in zip(rows, runs, strict=True):
+        cells = dict(zip(head, row, strict=True))
+        for seed in range(5):
+            if (cell := cells.get(f"seed {seed}" if seed == 0 else f"{seed}")) is not None:
+                assert cell == f"{found[seed]:.1f}", row
+        assert cells["mean ± sd"] == f"{fmean(found.values()):.1f} ± {stdev(found.values()):.1f}", row
+        for heading, cell in cells.items():
+            if heading.endswith("minus this") and cell:
+                assert cell == difference(runs[0], found), row
+            elif steps := re.fullmatch(r"minus random of ([\d,]+) steps", heading):
+                assert cell in ("", difference(found, randoms[steps[1]])), row
+    assert sum("±" in cell for row in rows for cell in row) >= 5
+
+
+def test_scorers_beside_each_other() -> None:
+    _, *rows = tables()[4]
+    wanted = {"file": "frontier.jsonl", "fraction": 0.1, "steps": 2000}
+    random = records(rule="random", **wanted)
+    assert f"random reaches {fmean(random.values()):.1f} %" in " ".join(PAGE.split())
+    for label, _, *gains in rows:
+        side = 8 if "8 x 8" in label else 16
+        proxy = None if label.startswith("the whole width") else {"width": 8, "image_size": side}
+        epochs = int(re.findall(r"(\d+) epochs", label)[0])
+        for rule, gain in zip(("ccs el2n", "dual"), gains, strict=True):
+            if gain:
+                assert gain == difference(records(rule=rule, proxy=proxy, epochs=epochs, **wanted), random), label
