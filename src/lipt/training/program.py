@@ -48,7 +48,8 @@ def program(network: nn.Module, shape: tuple[int, int, int], files: Mapping[str,
     example = torch.zeros(2, *shape, dtype=torch.uint8)  # two: torch takes a size of 1 for a constant
     try:
         with torch.no_grad():
-            traced = torch.export.export(whole, (example,), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
+            sizes = ({0: torch.export.Dim("N", min=1)},)
+            traced = torch.export.export(whole, (example,), dynamic_shapes=sizes, strict=False)
     except Exception as error:  # of the network's own code, or one of torch's many kinds
         raise RunError(
             f"torch.export cannot trace the network: {in_one_line(error)}",
