@@ -21,6 +21,13 @@ def test_a_run_from_python(tmp_path: Path) -> None:
     made = lipt.run(TINY, changes | {"workspace": tmp_path / "runs"})
     assert [row.role for row in made.report.rows] == ["selected", "random"]
     assert made.report.rows[0].kept_fraction == 0.05
+    classes = made.report.classes
+    assert classes is not None
+    assert (classes.names, sum(classes.images)) == (list("0123456789"), made.report.rows[0].num_test_images)
+    for row in made.report.rows:
+        right = sum(n * each for n, each in zip(classes.images, classes.accuracy[row.name], strict=True) if each)
+        assert right / row.num_test_images == pytest.approx(row.accuracy[0])
+        assert row.worst_class == min(each for each in classes.accuracy[row.name] if each is not None)
     assert Path(made.page).read_text().lower().startswith("<!doctype html>")
     assert str(made.verdict).splitlines() == [made.verdict.headline, *made.verdict.sentences]
     assert repr(made) == f"Finished({made.verdict.headline} Report: {made.page})"

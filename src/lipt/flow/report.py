@@ -24,9 +24,11 @@ from lipt.flow.variants import LONGER, Variant, one_or_more, origin_of, scorer_o
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING, Engine
 from lipt.report import document as doc
+from lipt.report.classes import ClassAccuracy, recalls, worst
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, reason_of_auto
 from lipt.runtime.artifact import Artifact
+from lipt.runtime.dataset import open_dataset
 from lipt.selection.auto import AUTO
 
 _START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}
@@ -59,6 +61,11 @@ class Entry:
         """The row of a variant."""
         label = variant.label_with(algorithm_label(each.config, each.algorithm) for each in outcomes)
         return cls(name=variant.name, label=label, role=role_of(variant), outcomes=tuple(outcomes))
+
+    @property
+    def class_accuracy(self) -> list[float | None]:
+        """The test accuracy of each class, mean over seeds."""
+        return recalls([outcome.trained.evaluation.summary["confusion"] for outcome in self.outcomes])
 
 
 def write_report(
@@ -111,6 +118,7 @@ def write_report(
         race_rounds=ctx.config.select.race.rounds if first.race and ctx.config.select.race else [],
         race_images=first.prepared.dataset.summary["train"] - first.subset.summary["candidates"] if first.race else 0,
         score_checks=[check for each in entries if (check := score_check(attempt, each.label, each.outcomes))],
+        classes=_classes(attempt, entries),
         subset=_subset(ctx, attempt, first),
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in entries],
@@ -156,6 +164,15 @@ def _stored(
 def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
     with ctx.workspace.repairing([outcome.prepared.dataset]):
         return subset_view(attempt, outcome)
+
+
+def _classes(attempt: Attempt, entries: Sequence[Entry]) -> ClassAccuracy:
+    first = entries[0].outcomes[0]
+    return ClassAccuracy(
+        names=list(open_dataset(attempt, first.prepared.dataset).manifest.classes),
+        images=[sum(row) for row in first.trained.evaluation.summary["confusion"]],
+        accuracy={entry.name: entry.class_accuracy for entry in entries},
+    )
 
 
 def all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
@@ -212,6 +229,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         images=sum(model["images"] for model in models) / seeds,
         seeds=[outcome.config.seed for outcome in entry.outcomes],
         accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
+        worst_class=worst(entry.class_accuracy),
         num_test_images=int(evaluation["images"]),
         chance=max(map(sum, evaluation["confusion"])) / int(evaluation["images"]),
         stage_wall_s=walls,

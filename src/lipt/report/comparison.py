@@ -56,6 +56,7 @@ RESULT_COLUMNS = (
         "by seed, on these test images. Of twenty rows without a difference, one stands out by chance. With one or two "
         "seeds there is no interval, and the difference proves nothing",
     ),
+    Column("worst class", "accuracy of the class that the network gets right least often; mean over seeds"),
     Column("data kept", "share of the candidates that must be stored: the first budget"),
     Column("per epoch", "share of the candidates that one epoch trains on: the second budget"),
     Column("epochs", "passes over what one epoch trains on"),
@@ -83,6 +84,7 @@ def _line(row: Row, rows: Sequence[Row]) -> Line:
         Cell(format_percent(mean_accuracy(row))),
         Cell(DASH if spread is None else f"{100 * spread:.2f}"),
         _delta_cell(row, rows),
+        Cell(format_percent(row.worst_class)),
         Cell(format_budget(row.kept_fraction)),
         Cell(format_trained(row.epoch_fraction, row.draw)),
         Cell(str(row.epochs)),

@@ -14,6 +14,7 @@ from lipt.ledger import Cost
 from lipt.pipeline import Engine
 from lipt.report.accounting import PaperAccounting
 from lipt.report.certainty import ScoreCheck
+from lipt.report.classes import ClassAccuracy
 from lipt.report.fields import STRICT, Amount, Count, Key, Measured, Moment, Share, require
 
 Role = Literal["selected", "random", "longer", "full", "classic", "other"]
@@ -55,6 +56,8 @@ class Row(_Model):
     seeds: list[int] = Field(min_length=1)
     accuracy: list[Share]
     """Test accuracy of the LAST epoch, one per seed, in the order of `seeds`."""
+    worst_class: Share | None = None
+    """The lowest accuracy of a class; that of each class is a mean over seeds."""
     num_test_images: int = Field(gt=0)
     chance: Share
     """Accuracy of always predicting the most frequent class of the test images."""
@@ -278,6 +281,7 @@ class Document(_Model):
     race_images: Count = 0
     """Number of validation images on which the race was judged; 0 if unknown."""
     score_checks: list[ScoreCheck] = []
+    classes: ClassAccuracy | None = None
     subset: Subset | None = None
     left_out: str = ""
     """Files of the source that were not ingested, with counts; empty if there were none."""

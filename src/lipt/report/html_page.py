@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from lipt.report import figures
 from lipt.report.accounting import Accounting, PaperAccounting
 from lipt.report.certainty import all_statements
+from lipt.report.classes import class_lines, worst_sentence
 from lipt.report.comparison import (
     COST_COLUMNS,
     RESULT_COLUMNS,
@@ -34,7 +35,7 @@ from lipt.report.document import (
 )
 from lipt.report.numbers import DASH, format_percent
 from lipt.report.race import race_error
-from lipt.report.significance import MIN_SEEDS, in_groups
+from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets
 from lipt.report.verdict import judge
 
 MAX_CLASS_BARS = 40
@@ -72,6 +73,7 @@ def render(document: Document, *, framed: bool = False, pages: Mapping[str, str]
         "interval_of": _interval_of(document),
         "first_seed": _first_seed(document),
         "stages": stage_names(document.rows),
+        "classes": _classes_view(document),
         "merge": _merge_view(document.merge),
         "score_statements": all_statements(document.score_checks),
         "race_error": race_error(document),
@@ -115,6 +117,7 @@ def _contents(document: Document) -> list[tuple[str, str]]:
         ("verdict", "Verdict", True),
         ("cost", "What it cost", True),
         ("comparison", "Comparison of the methods", True),
+        ("classes", "Accuracy of each class", _classes_view(document)),
         ("subset", "The subset", document.subset),
         ("certainty", "How sure the scores are", document.score_checks),
         ("race", "The race", document.race),
@@ -152,6 +155,21 @@ def _first_seed(document: Document) -> str:
     """Which of several runs the sections about one run show; empty if there is only one."""
     row = document.rows[0]
     return f" This section shows the run with seed {row.seeds[0]}." if len(row.seeds) > 1 else ""
+
+
+def _classes_view(document: Document) -> dict[str, Any] | None:
+    """The row that the report describes beside the best random subset with the same budgets; None without one."""
+    ours, *others = document.rows
+    randoms = [row for row in others if row.role == "random" and same_budgets(ours, row)]
+    if document.classes is None or ours.role != "selected" or not randoms:
+        return None
+    other = max(randoms, key=mean_accuracy)
+    return {
+        "heads": ["test images", ours.label, other.label, "difference in points"],
+        "lines": class_lines(document.classes, ours.name, other.name),
+        "number": len(document.classes.names),
+        "worst": worst_sentence(document.classes, {row.name: row.label for row in (ours, other)}),
+    }
 
 
 def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:

@@ -24,7 +24,8 @@ _ENDLESS = 10_000
 
 _STYLES = {"wins": "green", "loses": "red", "tie": "yellow", "mixed": "yellow"}
 #: The most important headings of the comparison; others are less important.
-_FIRST = ("accuracy", "vs random", "data kept", "steps", "wall-clock", "per epoch", "sd", "images", "FLOPs", "data")
+_FIRST = ("accuracy", "vs random", "data kept", "steps", "wall-clock", "per epoch", "sd", "worst class", "images",
+          "FLOPs", "data")  # fmt: skip
 
 #: Makes a table with some of its columns.
 Build = Callable[[Collection[str]], Table]

@@ -6,6 +6,7 @@ import zlib
 from typing import Any
 
 from lipt.report.accounting import Accounting, PaperAccounting
+from lipt.report.classes import ClassAccuracy
 from lipt.report.document import (
     Curve,
     Document,
@@ -113,6 +114,16 @@ def subset(class_names: list[str] | None = None, num_examples: int = 12) -> Subs
         kept_examples=examples[0],
         dropped_examples=examples[1],
         digest="sha256:0123456789abcdef",
+    )
+
+
+def classes(names: list[str], rows: list[Row]) -> ClassAccuracy:
+    """The first row has the lowest accuracy in the first class, the others in the last."""
+    rising = [0.5 + 0.4 * at / len(names) for at in range(len(names))]
+    return ClassAccuracy(
+        names=names,
+        images=[100] * len(names),
+        accuracy={each.name: rising if each is rows[0] else rising[::-1] for each in rows},
     )
 
 
@@ -275,4 +286,6 @@ def document(**changes: Any) -> Document:
             notes=["Times were taken on a machine that ran nothing else."],
         ),
     }
-    return Document(**(fields | changes))
+    fields |= changes
+    names = (fields["subset"] or subset()).class_names
+    return Document(**({"classes": classes(names, fields["rows"])} | fields))

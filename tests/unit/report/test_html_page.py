@@ -16,7 +16,7 @@ from lipt.report.svg import draw
 # What matplotlib or the colours could choke on comes first, because figures shorten names.
 HOSTILE = '$\\frac{1$ #010299 <script>alert(1)</script>"><img src=x onerror=alert(2)> ]]> --> {{ 7*7 }} \x07'
 SECTIONS = [
-    *("done", "verdict", "cost", "comparison", "subset", "certainty", "race", "merge"),
+    *("done", "verdict", "cost", "comparison", "classes", "subset", "certainty", "race", "merge"),
     *("training", "ledger", "accounting", "files", "provenance"),
 ]
 
@@ -58,6 +58,7 @@ def test_sections_without_data_are_left_out():
             done={},
             links=[],
             merge=None,
+            classes=None,
             subset=None,
             curves=[],
             ledger=[],

@@ -78,7 +78,7 @@ def test_the_terminal_shows_both_budgets_and_the_distance_to_random() -> None:
     (rs2,) = (line for line in lines if "RS2" in line)
     assert "78.40 %  0.30  +1.97 ± 0.38" in ours
     cells = " ".join(rs2.split("epoch)")[1].split())
-    assert cells == "84.83 % 0.25 – 100 % 10 % 30 1,080 135,000 4 min 50 s – 154 MB – 2.6 PFLOP"
+    assert cells == "84.83 % 0.25 – – 100 % 10 % 30 1,080 135,000 4 min 50 s – 154 MB – 2.6 PFLOP"
 
 
 def test_a_sweep_shows_what_fits_its_gains_first_and_its_claims() -> None:

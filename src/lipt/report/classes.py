@@ -1,0 +1,93 @@
+"""The accuracy of each class: a choice can help some and harm others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from pydantic import BaseModel, model_validator
+
+from lipt.report.fields import STRICT, Count, Share, require
+from lipt.report.numbers import format_percent, format_points
+
+#: More classes are not all shown, but this many of the most harmed and of the most helped.
+_MOST, _EXTREMES = 40, 10
+
+
+class ClassAccuracy(BaseModel):
+    """Test accuracy of each class in each row of the comparison."""
+
+    model_config = STRICT
+
+    names: list[str]
+    images: list[Count]
+    """Test images of each class."""
+    accuracy: dict[str, list[Share | None]]
+    """Name of a row -> accuracy of each class, mean over seeds; None where a class has no test images."""
+
+    @model_validator(mode="after")
+    def _one_value_per_class(self) -> Self:
+        sizes = {len(self.images), *map(len, self.accuracy.values())}
+        require(sizes == {len(self.names)}, "classes: one value per class")
+        return self
+
+
+def recalls(confusions: Sequence[Sequence[Sequence[int]]]) -> list[float | None]:
+    """The accuracy of each class, mean over confusion matrices (rows: true class); None without images of it."""
+    found: list[float | None] = []
+    for label in range(len(confusions[0])):
+        rows = [matrix[label] for matrix in confusions]
+        found.append(sum(row[label] / sum(row) for row in rows) / len(rows) if all(map(sum, rows)) else None)
+    return found
+
+
+@dataclass(frozen=True)
+class ClassLine:
+    """A class: its name, its test images, the accuracy of both rows, and the difference in points."""
+
+    name: str
+    images: int
+    ours: str
+    other: str
+    gain: str
+
+
+def class_lines(found: ClassAccuracy, ours: str, other: str) -> list[ClassLine]:
+    """The classes with test images, those that `ours` harms most first. Of many, only the extremes.
+
+    Args:
+        ours: the name of a row; it is compared with the row `other`.
+    """
+    values = zip(found.names, found.images, found.accuracy[ours], found.accuracy[other], strict=True)
+    known = [
+        (mine - its, name, images, mine, its)
+        for name, images, mine, its in values
+        if mine is not None and its is not None
+    ]
+    known.sort(key=lambda line: line[0])
+    if len(known) > _MOST:
+        known = known[:_EXTREMES] + known[-_EXTREMES:]
+    return [
+        ClassLine(name, images, format_percent(mine), format_percent(its), format_points(gain))
+        for gain, name, images, mine, its in known
+    ]
+
+
+def worst(accuracies: Sequence[float | None]) -> float | None:
+    """The lowest accuracy of a class."""
+    return min((each for each in accuracies if each is not None), default=None)
+
+
+def worst_sentence(found: ClassAccuracy, labels: Mapping[str, str]) -> str:
+    """The worst class of each row, in words.
+
+    Args:
+        labels: name of a row -> its label.
+    """
+    told = []
+    for name, label in labels.items():
+        accuracies = found.accuracy[name]
+        if (lowest := worst(accuracies)) is not None:
+            told.append(f"class {found.names[accuracies.index(lowest)]} with {label} ({format_percent(lowest)})")
+    return f"The lowest is {', '.join(told)}." if told else ""
