@@ -28,7 +28,6 @@ from lipt.report.classes import ClassAccuracy, recalls, worst
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, reason_of_auto
 from lipt.runtime.artifact import Artifact
-from lipt.runtime.dataset import open_dataset
 from lipt.selection.auto import AUTO
 
 _START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}
@@ -97,6 +96,7 @@ def write_report(
     outcomes = [outcome for entry in entries for outcome in entry.outcomes]
     first = outcomes[0]
     attempt = Attempt(ctx=ctx, ref="reports", label="report")
+    subset = _subset(ctx, attempt, first)
     epoch_flops, provenance = _epoch_flops(entries, costs), provenance_view(ctx, outcomes, _seeds(entries))
     files = {"config.yaml": provenance.config_yaml.encode()}
     if names := chosen_names(attempt, first.subset):
@@ -118,8 +118,8 @@ def write_report(
         race_rounds=ctx.config.select.race.rounds if first.race and ctx.config.select.race else [],
         race_images=first.prepared.dataset.summary["train"] - first.subset.summary["candidates"] if first.race else 0,
         score_checks=[check for each in entries if (check := score_check(attempt, each.label, each.outcomes))],
-        classes=_classes(attempt, entries),
-        subset=_subset(ctx, attempt, first),
+        classes=_classes(entries, subset.class_names),
+        subset=subset,
         left_out=describe_left_out(first.prepared.dataset.summary.get("left_out", {})),
         curves=[_curve(entry) for entry in entries],
         ledger=ledger,
@@ -166,11 +166,11 @@ def _subset(ctx: Context, attempt: Attempt, outcome: Outcome) -> doc.Subset:
         return subset_view(attempt, outcome)
 
 
-def _classes(attempt: Attempt, entries: Sequence[Entry]) -> ClassAccuracy:
-    first = entries[0].outcomes[0]
+def _classes(entries: Sequence[Entry], names: list[str]) -> ClassAccuracy:
+    evaluation = entries[0].outcomes[0].trained.evaluation.summary
     return ClassAccuracy(
-        names=list(open_dataset(attempt, first.prepared.dataset).manifest.classes),
-        images=[sum(row) for row in first.trained.evaluation.summary["confusion"]],
+        names=names,
+        images=[sum(row) for row in evaluation["confusion"]],
         accuracy={entry.name: entry.class_accuracy for entry in entries},
     )
 
