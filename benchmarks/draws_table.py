@@ -1,9 +1,9 @@
 """The tables of `benchmarks.draws`: `python -m benchmarks.draws_table RESULTS.jsonl`.
 
-A row per draw, a column per steps, share of an epoch and pool: test accuracy in %, mean and standard deviation over the
-seeds, and the difference from uniform draws of the same share from all images, in points, paired by seed, with the 95 %
-interval of Student's t. `--over ROW` takes the differences from another row. `--pool RULE` takes them from the pool
-that RULE chose, or with `same` from the row's own pool, instead of from all images.
+A row per draw, a column per share of an epoch and pool: test accuracy in %, mean and standard deviation over the seeds,
+and the difference from uniform draws of the same share from all images, in points, paired by seed, with the 95 %
+interval of Student's t; bold if it excludes 0. `--over ROW` takes the differences from another row. `--pool RULE` takes
+them from the pool that RULE chose, or with `same` from the row's own pool, instead of from all images.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import statistics
 from pathlib import Path
 
-from benchmarks.map_table import paired, with_scorer
+from benchmarks.map_table import paired, signed, with_scorer
 
 #: (steps, share of an epoch, pool, rule that chose the pool)
 Images = tuple[int, float, float, str]
@@ -23,6 +23,42 @@ def _compared(images: Images, pool: str) -> Images:
     """The images with which those of a column are compared."""
     steps, fraction, share, _ = images
     return images if pool == "same" else (steps, fraction, *((1.0, "random") if pool == "all" else (share, pool)))
+
+
+#: Rows of the records, in the order of the table -> their names there.
+_ROWS = {
+    "uniform": "uniform (RS2)",
+    "infobatch": "infobatch",
+    "ordered": "ordered",
+    "infobatch from scores": "infobatch, first losses from scores",
+    "ordered from scores": "ordered, first losses from scores",
+    "uniform + cost": "uniform, with the cost of the scores as more steps",
+}
+
+
+def _heading(images: Images) -> str:
+    _, fraction, pool, rule = images
+    drawn, kept = f"{100 * fraction:g} %", f"{100 * pool:g} %"
+    if pool == 1:
+        return f"{drawn} per epoch"
+    return f"{drawn}, from " + (f"a random pool of {kept}" if rule == "random" else f"{kept} by `{rule}`")
+
+
+def _difference(ours: dict[int, float], others: dict[int, float]) -> str:
+    if ours == others:
+        return "the same"
+    compared = paired(ours, others)
+    if compared is None:
+        return ""
+    mean, half, _ = compared
+    text = signed(f"{mean:+.1f} ± {half:.1f}")
+    return f"**{text}**" if abs(mean) > half else text
+
+
+def _print(*lines: list[str]) -> None:
+    for number, cells in enumerate(lines):
+        print(f"| {' | '.join(cells)} |" + ("|---" * len(cells)).join(["\n", "|"]) * (number == 0))
+    print()
 
 
 def main() -> None:
@@ -35,24 +71,31 @@ def main() -> None:
     for line in map(json.loads, given.results.read_text().splitlines()):
         images = line["steps"], line["fraction"], line["pool"], line["pool_by"]
         found.setdefault((images, with_scorer(line["row"], line)), {})[line["seed"]] = 100 * line["accuracy"]
-    columns = sorted({images for images, _ in found})
-    names = [
-        f"{steps:,} steps, {fraction:.0%} of {'all' if pool == 1 else f'{pool:.0%} by {rule}'}"
-        for steps, fraction, pool, rule in columns
-    ]
-    print(f"| draw | {' | '.join(names)} |")
-    print("|---" * (1 + len(columns)) + "|")
-    for row in dict.fromkeys(row for _, row in found):
-        cells = []
-        for images in columns:
-            ours, others = found.get((images, row), {}), found.get((_compared(images, given.pool), given.over), {})
-            if len(ours) < 2:
-                cells.append("")
-                continue
-            cell = f"{statistics.mean(ours.values()):.1f} ± {statistics.stdev(ours.values()):.1f}"
-            difference = None if ours == others else paired(ours, others)
-            cells.append(cell + (f", {difference[0]:+.2f} ± {difference[1]:.2f}" if difference else ""))
-        print(f"| {row} | {' | '.join(cells)} |")
+    found = {key: runs for key, runs in found.items() if len(runs) > 1}
+    rows = sorted({row for _, row in found}, key=list(_ROWS).index)
+    for steps in sorted({images[0] for images, _ in found}):
+        columns = sorted(
+            {images for images, _ in found if images[0] == steps},
+            key=lambda images: (images[2] < 1, images[1], images[3] != "random", images),
+        )
+        accuracies, differences = [], []
+        for row in rows:
+            accuracy, difference = [_ROWS[row]], [_ROWS[row]]
+            for images in columns:
+                ours, others = found.get((images, row), {}), found.get((_compared(images, given.pool), given.over), {})
+                sd = statistics.stdev(ours.values()) if ours else 0.0
+                accuracy.append(f"{statistics.mean(ours.values()):.1f} ± {sd:.1f}" if ours else "")
+                itself = (images, row) == (_compared(images, given.pool), given.over)
+                difference.append(_difference(ours, others) if ours and not itself else "")
+            accuracies.append(accuracy)
+            differences.append(difference)
+        heads = [f"draw, {steps:,} steps", *map(_heading, columns)]
+        if len(columns) == 1:
+            both = [[*accuracy, difference[1]] for accuracy, difference in zip(accuracies, differences, strict=True)]
+            _print([*heads, f"against {given.over}"], *both)
+        else:
+            _print(heads, *accuracies)
+            _print([f"{heads[0]}, against {given.over}", *heads[1:]], *differences)
 
 
 if __name__ == "__main__":

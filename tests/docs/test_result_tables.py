@@ -23,6 +23,8 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("trajectories", "map_table", MAP, 'FILES --over dual 10 --by-passes --rules "ccs el2n" dyn_unc'),
         ("trajectories", "map_table", "", "map-digits.jsonl"),
         ("trajectories", "map_table", "", "map-equal-batches.jsonl --against map-w8.jsonl"),
+        ("training", "draws_table", "", "draws-500-steps.jsonl"),
+        ("training", "draws_table", "", "draws-2000-steps.jsonl"),
         ("race", "race_table", "", "map-w8.jsonl --steps 500 --rounds 50 --rounds 50 100 --alone dual"),
         (
             "race",
