@@ -50,6 +50,7 @@ def test_of_several_pods_of_an_index_the_last_one_tells_why_it_is_lost() -> None
         namespace="vision",
         path=JOB,
         completions=1,
+        may_fail=1,
         name="pretrain",
         say=lambda _text: None,
         advance=lambda _done, _total: None,
@@ -100,8 +101,18 @@ def test_memory_ends_a_job_when_nothing_else_is_left_and_a_training_at_once(
 ) -> None:
     status = {"completedIndexes": completed, "failedIndexes": failed}
     reasons = dict.fromkeys(job_status.indexes(failed), "the loss is nan") | dict.fromkeys(short, job_status.NO_MEMORY)
-    ended = job_status.out_of_memory(status, 2, reasons, together=together)
+    ended = job_status.out_of_memory(status, 2, 1, reasons, together=together)
     assert ended == {index: reasons[index] for index in lost}
+
+
+def test_memory_ends_a_job_when_more_are_lost_than_may_be() -> None:
+    """The others have not even started: each of them would meet the same limit."""
+    reasons = {0: job_status.NO_MEMORY, 3: "the loss is nan"}
+    status = {"failedIndexes": "3"}
+    assert job_status.out_of_memory(status, 100, 2, reasons, together=False) == {}
+    ended = job_status.out_of_memory(status, 100, 1, reasons, together=False)
+    assert (len(ended), ended[0], ended[3]) == (100, job_status.NO_MEMORY, "the loss is nan")
+    assert ended[99] == "too many others ran out of memory"
 
 
 def test_a_job_that_is_about_to_fail_is_not_taken_over() -> None:

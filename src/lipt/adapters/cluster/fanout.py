@@ -63,7 +63,8 @@ def run_job(
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
 
     With whole GPUs, a node runs at most one pod of the Job. Lost and killed pods and exit code 3 are retried; exit
-    codes 1 and 2 are not. If all that is left are pods without enough memory, the Job is ended.
+    codes 1 and 2 are not. If all that is left are pods without enough memory, or more than may
+    fail, the Job is ended.
 
     A caller that is started again takes over the Job that it started before. The Job of a caller that was stopped, or
     has failed, goes on for ten minutes; then Kubernetes ends it, unless the caller is back. One that waits in its queue
@@ -106,6 +107,7 @@ def run_job(
         namespace=here.namespace,
         path=path,
         completions=completions,
+        may_fail=may_fail,
         name=name,
         say=say,
         advance=advance,

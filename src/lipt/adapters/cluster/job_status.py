@@ -94,19 +94,21 @@ def lost(
 
 
 def out_of_memory(
-    status: dict[str, Any], completions: int, reasons: dict[int, str], *, together: bool
+    status: dict[str, Any], completions: int, may_fail: int, reasons: dict[int, str], *, together: bool
 ) -> dict[int, str]:
     """The reason, for every index that is lost, if memory ends the Job; empty: it goes on.
 
-    A training ends with its first pod that had too little. Other Jobs end when nothing else is left. (Their policy
-    cannot end that index alone: a pod that was killed for any other reason has the same exit code.)
+    A training ends with its first pod that had too little. Other Jobs end when nothing else is left, or more than
+    `may_fail` are lost. (Their policy cannot give up an index: a pod that was killed for any other reason has the same
+    exit code.)
     """
     short = {index for index, why in reasons.items() if why == NO_MEMORY}
     if together:
         return {index: reasons[index] for index in sorted(short)}
     left = set(range(completions)) - indexes(status.get("completedIndexes", ""))
-    if short & left and left <= short | indexes(status.get("failedIndexes", "")):
-        return lost(status, {}, completions, reasons)
+    given_up = left & (short | indexes(status.get("failedIndexes", "")))
+    if short & left and (given_up == left or len(given_up) > may_fail):
+        return lost(status, {"message": "too many others ran out of memory"}, completions, reasons)
     return {}
 
 

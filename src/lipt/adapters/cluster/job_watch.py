@@ -34,6 +34,7 @@ class JobWatch:
     namespace: str
     path: str
     completions: int
+    may_fail: int
     name: str
     say: Callable[[str], None]
     advance: Callable[[int, int], None]
@@ -69,7 +70,9 @@ class JobWatch:
             if condition := job_status.condition(job):
                 self.ended = True
                 return job_status.lost(status, condition, self.completions, self.reasons)
-            if lost := job_status.out_of_memory(status, self.completions, self.reasons, together=together):
+            if lost := job_status.out_of_memory(
+                status, self.completions, self.may_fail, self.reasons, together=together
+            ):
                 return lost
             self._note_refusal(missing, pods)
             self._note_stuck(pods)
