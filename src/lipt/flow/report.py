@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import fmean
 
 from lipt.adapters.store import MissingObjectError
 from lipt.data.sources.base import describe_left_out
@@ -64,7 +65,16 @@ class Entry:
     @property
     def class_accuracy(self) -> list[float | None]:
         """The test accuracy of each class, mean over seeds."""
-        return recalls([outcome.trained.evaluation.summary["confusion"] for outcome in self.outcomes])
+        return recalls(self._confusions)
+
+    @property
+    def worst_class(self) -> float:
+        """The lowest accuracy of a class, whichever it is; mean over seeds."""
+        return fmean(worst(recalls([confusion])) for confusion in self._confusions)
+
+    @property
+    def _confusions(self) -> list[list[list[int]]]:
+        return [outcome.trained.evaluation.summary["confusion"] for outcome in self.outcomes]
 
 
 def write_report(
@@ -229,7 +239,7 @@ def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc
         images=sum(model["images"] for model in models) / seeds,
         seeds=[outcome.config.seed for outcome in entry.outcomes],
         accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
-        worst_class=worst(entry.class_accuracy),
+        worst_class=entry.worst_class,
         num_test_images=int(evaluation["images"]),
         chance=max(map(sum, evaluation["confusion"])) / int(evaluation["images"]),
         stage_wall_s=walls,

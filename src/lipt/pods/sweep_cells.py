@@ -71,7 +71,7 @@ def steps_for_its_cost(chosen: Document, settings: Train) -> int:
 
 
 #: The fields of a row that are means over seeds.
-_MEANS = ("steps", "images", "pretrain_cost", "data_bytes", "model_bytes", "flops", "race_flops")
+_MEANS = ("steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "race_flops")
 
 
 def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:

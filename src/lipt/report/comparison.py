@@ -56,7 +56,9 @@ RESULT_COLUMNS = (
         "by seed, on these test images. Of twenty rows without a difference, one stands out by chance. With one or two "
         "seeds there is no interval, and the difference proves nothing",
     ),
-    Column("worst class", "accuracy of the class that the network gets right least often; mean over seeds"),
+    Column(
+        "worst class", "accuracy of the class that a network gets right least often, whichever it is; mean over seeds"
+    ),
     Column("data kept", "share of the candidates that must be stored: the first budget"),
     Column("per epoch", "share of the candidates that one epoch trains on: the second budget"),
     Column("epochs", "passes over what one epoch trains on"),

@@ -57,7 +57,7 @@ class Row(_Model):
     accuracy: list[Share]
     """Test accuracy of the LAST epoch, one per seed, in the order of `seeds`."""
     worst_class: Share | None = None
-    """The lowest accuracy of a class; that of each class is a mean over seeds."""
+    """The lowest accuracy of a class, whichever it is; mean over seeds."""
     num_test_images: int = Field(gt=0)
     chance: Share
     """Accuracy of always predicting the most frequent class of the test images."""

@@ -18,7 +18,7 @@ def test_the_accuracy_of_a_class_is_the_mean_over_seeds_on_its_own_images() -> N
     assert recalls([first]) == [0.8, 0.25, None]  # the third class has no test images
     assert recalls([first, second]) == [0.7, 0.625, None]
     assert worst(recalls([first])) == 0.25
-    assert worst([None]) is None
+    assert worst([None, 0.5, 0.3]) == 0.3
 
 
 def test_the_most_harmed_class_stands_first() -> None:
