@@ -9,6 +9,7 @@ from lipt.config import parse_config
 from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import export
+from lipt.flow.export_network import export_network
 from lipt.progress import Reporter
 from lipt.report.document import Document
 from lipt.stages.ingest import write_chunks
@@ -26,12 +27,15 @@ def test_the_same_artifacts_in_a_bucket_and_in_a_folder(s3: str, tmp_path: Path)
     resumed = tiny_context(f"{s3}/runs")
     run_with_baseline(resumed)
     assert len(resumed.workspace.reused) == len(digests(in_bucket.workspace))
-    exported = {}
-    for ctx in (resumed, in_folder):  # the selected images, fetched from the bucket
+    exported, networks = {}, []
+    for ctx in (resumed, in_folder):  # the selected images and the network, fetched from the bucket
         target = tmp_path / f"{len(exported)}.tar"
-        assert export(ctx, str(target)).count == document.subset.count  # type: ignore[union-attr]
+        assert export(ctx, str(target), "tar").count == document.subset.count  # type: ignore[union-attr]
         exported[target.name] = target.read_bytes()
+        networks.append(export_network(ctx, str(target.with_suffix(".pt2"))))
     assert exported["0.tar"] == exported["1.tar"] != b""
+    assert networks[0] == networks[1]
+    assert networks[0].test_accuracy == document.rows[0].accuracy[0]
 
 
 def test_a_data_set_ingested_once_serves_other_workspaces(s3: str, tmp_path: Path) -> None:
