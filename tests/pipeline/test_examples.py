@@ -214,7 +214,7 @@ def test_sweep(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str])
         "sweep",
         "sweep",
     ]
-    assert capsys.readouterr().out.splitlines()[-1] == "14-sweep.jsonl"
+    assert capsys.readouterr().out.splitlines()[-1] == "results: 14-sweep.jsonl"
     points = [json.loads(line)["point"] for line in Path("14-sweep.jsonl").read_text().splitlines()]
     assert [tuple(point.values()) for point in points] == [(0.05, "ccs"), (0.05, "grand"), (0.1, "ccs"), (0.1, "grand")]
 
