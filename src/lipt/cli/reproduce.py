@@ -90,7 +90,7 @@ def _draw(paper_sweep: PaperSweep, path: Path) -> None:
     Raises:
         RunError: there are no results, or the files cannot be written.
     """
-    from lipt.report.sweep import claim_rows, grid, read_lines
+    from lipt.report.sweep import claim_rows, read_lines, table_texts
     from lipt.report.sweep_figure import figure
 
     try:
@@ -111,7 +111,7 @@ def _draw(paper_sweep: PaperSweep, path: Path) -> None:
 
         print_text(f"{paper_sweep.title}\n")
         claims = claim_rows(paper_sweep.claims, found)
-        print_sweep(grid(found, paper_sweep.number), claims, whole=is_verbose())
+        print_sweep(table_texts(found, paper_sweep.number), claims, whole=is_verbose())
     else:
         click.echo(page)
     click.echo("\n" + "\n".join(str(path.with_suffix(suffix)) for suffix in drawn))

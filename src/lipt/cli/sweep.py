@@ -22,7 +22,7 @@ from lipt.config.sweep import name_of
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import make_reporter
 from lipt.report.numbers import format_seconds
-from lipt.report.sweep import LEGEND, Result, grid, read_lines, table, to_lines
+from lipt.report.sweep import LEGEND, Result, read_lines, table, table_texts, to_lines
 from lipt.runtime.context import Context
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def sweep(
     if sys.stdout.isatty():
         from lipt.report.terminal import print_sweep
 
-        print_sweep(grid(made), whole=is_verbose())
+        print_sweep(table_texts(made), whole=is_verbose())
     else:
         click.echo(f"{table(made)}\n{LEGEND}")
     click.echo(f"\nresults: {path}")

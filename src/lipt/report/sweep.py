@@ -102,7 +102,7 @@ def read_lines(text: str, origin: str) -> list[Result]:
 
 
 @dataclass(frozen=True)
-class Grid:
+class TableTexts:
     """The texts of a table with a row per point."""
 
     axes: list[str]
@@ -114,7 +114,9 @@ class Grid:
     """The headings of the gains over random, the most important first."""
 
 
-def grid(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None) -> Grid:
+def table_texts(
+    results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None
+) -> TableTexts:
     """A row per point: axes, paper's number, ours, other rows, seeds, gains over random, costs. `LEGEND` explains them.
 
     Steps and images are those of our main training; rows that trained for longer or shorter follow in brackets.
@@ -152,12 +154,12 @@ def grid(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float |
         if in_seconds:
             cells += [_seconds(ours), format_flops(ours.flops)]
         rows.append(cells)
-    return Grid(axes, headings, rows, gains)
+    return TableTexts(axes, headings, rows, gains)
 
 
 def table(results: Sequence[Result], paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None) -> str:
-    """`grid` as Markdown."""
-    found = grid(results, paper)
+    """`table_texts` as Markdown."""
+    found = table_texts(results, paper)
     head = [*found.axes, *found.headings]
     return _markdown([head, ["---"] * len(head), *found.rows])
 

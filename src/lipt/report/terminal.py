@@ -16,7 +16,7 @@ from lipt.report.document import Document, Row
 from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
 from lipt.report.race import race_error
 from lipt.report.significance import in_groups
-from lipt.report.sweep import LEGEND, OURS, Grid
+from lipt.report.sweep import LEGEND, OURS, TableTexts
 from lipt.report.verdict import Verdict
 
 #: Wider than any table.
@@ -172,7 +172,7 @@ def _rounds(document: Document) -> list[str]:
     return [f"{format_budget(share)} of the steps" for share in document.race_rounds]
 
 
-def print_sweep(found: Grid, claims: Sequence[Sequence[str]] = (), *, whole: bool) -> None:
+def print_sweep(found: TableTexts, claims: Sequence[Sequence[str]] = (), *, whole: bool) -> None:
     """Print the points of a sweep, how to read them, and the claims that were tested on them (`claim_rows`).
 
     Args:
@@ -186,13 +186,13 @@ def print_sweep(found: Grid, claims: Sequence[Sequence[str]] = (), *, whole: boo
         print_text(f"{claim}: {holds} ({gain.strip('*')}, n {seeds})")
 
 
-def sweep_importance(found: Grid) -> list[str]:
+def sweep_importance(found: TableTexts) -> list[str]:
     """The headings of a sweep's table, the most important first: ours, the gains, the other rows, the costs."""
     first = [OURS, found.gains[0], "n", *found.gains[1:]]
     return [*first, *(heading for heading in found.headings if heading not in first)]
 
 
-def sweep_table(found: Grid, shown: Collection[str] | None = None) -> Table:
+def sweep_table(found: TableTexts, shown: Collection[str] | None = None) -> Table:
     """A line per point, its axes first.
 
     Args:

@@ -14,7 +14,7 @@ from lipt.flow.address import report_folder
 from lipt.report.comparison import COLUMNS, comparison_groups
 from lipt.report.document import RaceRow
 from lipt.report.html_page import render
-from lipt.report.sweep import LEGEND, Claim, Result, claim_rows, grid
+from lipt.report.sweep import LEGEND, Claim, Result, claim_rows, table_texts
 from lipt.report.terminal import (
     column_importance,
     comparison_table,
@@ -89,7 +89,7 @@ def test_a_sweep_shows_what_fits_its_gains_first_and_its_claims() -> None:
         )
         for rule, ours, share in [("ccs", [0.6, 0.61, 0.62], 0.1), ("grand", [0.5, 0.4, 0.6], 0.1)]
     ]
-    found = grid(swept)
+    found = table_texts(swept)
     table, left_out = fitted(lambda shown: sweep_table(found, shown), sweep_importance(found), 80)
     assert [" ".join(line.split()) for line in printed(table, 80)] == [
         "select.algorithm share [%] ours random n ours − random",
@@ -104,7 +104,7 @@ def test_the_claims_of_a_sweep_follow_it_in_words(capsys: pytest.CaptureFixture[
     rows = [row("stratified", [0.5, 0.51, 0.5], "random"), row("lipt", [0.6, 0.6, 0.6], "selected")]
     swept = [Result(point={"rule": "ccs"}, rows=rows)]
     claims = [Claim(claim="it beats random", better={"rule": "ccs"}, worse="stratified")]
-    print_sweep(grid(swept), claim_rows(claims, swept), whole=True)
+    print_sweep(table_texts(swept), claim_rows(claims, swept), whole=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3:] == [LEGEND, "", "it beats random: yes (+9.7 ± 1.4, n 3)"]
 

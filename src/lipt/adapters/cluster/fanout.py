@@ -63,8 +63,8 @@ def run_job(
     """Run `lipt ARGUMENTS` in `completions` pods, each with JOB_COMPLETION_INDEX, and wait for the end.
 
     With whole GPUs, a node runs at most one pod of the Job. Lost and killed pods and exit code 3 are retried; exit
-    codes 1 and 2 are not. If all that is left are pods without enough memory, or more than may
-    fail, the Job is ended.
+    codes 1 and 2 are not. The Job ends when only pods without enough memory are left, or when more pods are lost than
+    may fail.
 
     A caller that is started again takes over the Job that it started before. The Job of a caller that was stopped, or
     has failed, goes on for ten minutes; then Kubernetes ends it, unless the caller is back. One that waits in its queue
