@@ -43,7 +43,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "open": Verb("open", "Open the report of a finished run in a browser.", "lipt open photos.yaml", "open_report"),
         "export": Verb(
             "export",
-            "Write the selected images, or a list of them, for other programs.",
+            "Write the selected images, a list of them, or the trained network.",
             "lipt export photos.yaml --to list.txt",
         ),
         "ls": Verb("workspace", "List the finished runs of a workspace.", "lipt ls runs"),

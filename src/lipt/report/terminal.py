@@ -71,10 +71,21 @@ def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None
 
 
 def print_text(text: Text | str) -> None:
-    """Print text on stdout. A terminal breaks lines between words; a pipe gets whole lines."""
+    """Print text on stdout. A terminal breaks lines between words, and indents what goes on; a pipe gets whole lines."""
     terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else _ENDLESS)
     plain = Text(text) if isinstance(text, str) else text  # rich reads markup in a str
-    Console(width=None if terminal else _ENDLESS).print(plain, soft_wrap=not terminal)
+    console.print(_broken(plain, console) if terminal else plain, soft_wrap=True)
+
+
+def _broken(text: Text, console: Console) -> Text:
+    """The text with lines that fit; a line that goes on is indented as it began."""
+    lines = list[Text]()
+    for line in text.split("\n", allow_blank=True):
+        indent = len(line) - len(line.plain.lstrip())
+        for part in line[indent:].wrap(console, max(1, console.width - indent)):
+            lines.append(Text(" " * indent).append_text(part))
+    return Text("\n").join(lines)
 
 
 def fitted(build: Build, importance: Sequence[str], width: int | None) -> tuple[Table, list[str]]:

@@ -178,8 +178,8 @@ def auto_reason(
                 f"{100 * rule.share:g} % of CIFAR-10, and {rule.gain} points over class-balanced random"
             )
         return (
-            "auto takes dual up to 30 % of the data if there is a trajectory; on CIFAR-10 it gained over "
-            f"class-balanced random: {_by_steps(DUAL_GAINS, fraction)}"
+            "auto takes dual up to 30 % of the data if there is a trajectory; its gain over "
+            f"class-balanced random on CIFAR-10: {_by_steps(DUAL_GAINS, fraction)}"
         )
     better = ""
     half = proxy and proxy_pays(fraction, passes)
@@ -192,7 +192,7 @@ def auto_reason(
         )
     if name == "ccs":
         return (
-            "auto takes ccs up to 5 % of the data; on CIFAR-10 it gained over class-balanced random: "
+            "auto takes ccs up to 5 % of the data; its gain over class-balanced random on CIFAR-10: "
             f"{_by_steps(THETA_P_GAINS, fraction)}{better}"
         )
     trained = "" if epochs >= 2 else ". Scores along a trajectory gained more, and cost more: docs/howto/advice.md"
@@ -210,8 +210,8 @@ def other_network_reason() -> str:
     """Why `auto` takes `ccs` along the trajectory of another network than the trained one, with the measured gains."""
     gains = ", ".join(f"{gain} from {network}" for network, gain in OTHER_NETWORK_GAINS.items())
     return (
-        "auto takes ccs along the trajectory of another network than the trained one; on CIFAR-10 it gained over "
-        f"class-balanced random, in points at 10 %: {gains}"
+        "auto takes ccs along the trajectory of another network than the trained one; its gain over "
+        f"class-balanced random on CIFAR-10, in points at 10 %: {gains}"
     )
 
 
