@@ -223,11 +223,19 @@ def test_settings_cannot_change_a_run_of_the_workspace(
     assert "--set cannot change a finished run" in capsys.readouterr().err
 
 
-def test_the_name_of_a_run_alone_is_told_how_to_name_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_of_a_run_alone_is_told_how_to_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
         main(["report", "quickstart-8c857717"])
     assert end.value.code == 2
     assert "WORKSPACE/reports/RUN (lipt ls lists the runs)" in capsys.readouterr().err
+    (tmp_path / "runs/reports/quickstart-8c857717").mkdir(parents=True)
+    (tmp_path / "runs/reports/quickstart-8c857717/report.json").touch()
+    with pytest.raises(SystemExit):
+        main(["report", "quickstart-8c857717"])
+    assert "did you mean runs/reports/quickstart-8c857717?" in capsys.readouterr().err
 
 
 def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from lipt.cli import main
 from lipt.errors import RunError
 from lipt.flow.runs import list_unused, note_point
 from lipt.runtime import lease
+from lipt.runtime.artifact import COST, Artifact
 from lipt.runtime.lease import Lease, leased
 from lipt.runtime.workspace import Workspace
 from tests.tiny import bare_context, demo_stage
@@ -55,6 +58,23 @@ def test_artifacts_stay_as_long_as_a_process_works_there(tmp_path: Path, monkeyp
     monkeypatch.setattr(lease, "_is_gone", lambda *_: False)  # as on another machine
     assert [each.ref for each in list_unused(workspace, days=0)] == [unused.ref]
     assert workspace.store.size(dead.key) is None
+
+
+def test_what_younger_artifacts_were_made_from_stays(tmp_path: Path) -> None:
+    """A run on a cluster may have ended one pod and not yet started the next: no process works in its workspace."""
+    workspace = Workspace(str(tmp_path))
+    ages = {"ingest": 30, "initialise": 20, "score": 1, "merge": 20, "train": 20}
+    inputs = {"initialise": ["ingest"], "score": ["initialise"], "merge": ["ingest"]}
+    made: dict[str, Artifact] = {}
+    for name, age in ages.items():
+        stage = demo_stage(workspace, lambda _: {}, name=name, inputs=[made[each] for each in inputs.get(name, [])])
+        made[name] = stage.make()
+        cost = tmp_path / made[name].ref / COST
+        cost.write_text(json.dumps(json.loads(cost.read_text()) | {"ended": time.time() - age * 86_400}))
+    note_point(workspace, bare_context(workspace).config, [made["train"]])
+    assert [each.ref for each in list_unused(workspace, days=7)] == [made["merge"].ref]
+    expected = sorted(made[name].ref for name in ("ingest", "initialise", "score", "merge"))
+    assert sorted(each.ref for each in list_unused(workspace, days=0)) == expected
 
 
 def test_what_a_run_uses_since_the_question_was_asked_stays(

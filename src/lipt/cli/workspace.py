@@ -56,7 +56,13 @@ def ls(workspace: str, output: str) -> None:
 
 @click.command()
 @click.argument("workspace", default=_DEFAULT)
-@click.option("--days", type=Amount(min=0), default=7, show_default=True, help="Keep younger artifacts.")
+@click.option(
+    "--days",
+    type=Amount(min=0),
+    default=7,
+    show_default=True,
+    help="Keep younger artifacts, and what they were made from.",
+)
 @click.option("--dry-run", is_flag=True, help="List them; remove nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option
@@ -64,8 +70,8 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     """List the artifacts that no report and no sweep of WORKSPACE (default: runs) refers to, ask, and remove them.
 
     A run refers to its artifacts when it has ended, a sweep after each point. So artifacts stay as long as a process
-    works in WORKSPACE. Those of a run that was stopped are listed once they are older than --days. Unfinished artifacts
-    are never listed. To give up a run or a sweep, first delete its folder in
+    works in WORKSPACE. Those of a run that was stopped are listed once they, and all that was made from them, are
+    older than --days. Unfinished artifacts are never listed. To give up a run or a sweep, first delete its folder in
     WORKSPACE/reports or its files in WORKSPACE/sweeps.
 
     Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.

@@ -78,7 +78,7 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
     """The finished artifacts that no report or sweep refers to, directly or through its inputs.
 
     Args:
-        days: younger artifacts are left out, because an unfinished run may need them.
+        days: younger artifacts, and what they were made from, are left out: an unfinished run may need them.
 
     Raises:
         RunError: the workspace has no report and no sweep, or a process works in it, so it is unknown which artifacts
@@ -92,7 +92,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         raise RunError(
             f"{workspace.store.uri} has no report and no sweep, so every artifact may be needed", "finish a run first"
         )
-    found, keys, digests = [], workspace.store.sizes(), _digests(workspace, reached)
+    old, young = list[Unused](), list[str]()
+    keys, digests = workspace.store.sizes(), _digests(workspace, reached)
     for ref, num_bytes in _sizes(keys).items():
         if ref in reached:
             continue
@@ -106,7 +107,11 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
             continue
         age = (time.time() - ended) / _DAY_S
         if age >= days:
-            found.append(Unused(ref=ref, num_bytes=num_bytes, days=age))
+            old.append(Unused(ref=ref, num_bytes=num_bytes, days=age))
+        else:
+            young.append(ref)
+    needed = _reached(workspace, young)
+    found = [each for each in old if each.ref not in needed]
     # A run notes what it needs when it has ended, and a comparison may take weeks.
     if found and (who := find_holder(workspace.store, keys)):
         raise RunError(

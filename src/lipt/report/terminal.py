@@ -71,7 +71,7 @@ def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None
 
 
 def print_text(text: Text | str) -> None:
-    """Print text on stdout. A terminal breaks lines between words, and indents what goes on; a pipe gets whole lines."""
+    """Print text on stdout. A terminal breaks lines between words; a pipe gets whole lines."""
     terminal = sys.stdout.isatty()
     console = Console(width=None if terminal else _ENDLESS)
     plain = Text(text) if isinstance(text, str) else text  # rich reads markup in a str
@@ -79,12 +79,14 @@ def print_text(text: Text | str) -> None:
 
 
 def _broken(text: Text, console: Console) -> Text:
-    """The text with lines that fit; a line that goes on is indented as it began."""
+    """The text with lines that fit. Where an indented line goes on, it is indented further."""
     lines = list[Text]()
     for line in text.split("\n", allow_blank=True):
         indent = len(line) - len(line.plain.lstrip())
-        for part in line[indent:].wrap(console, max(1, console.width - indent)):
-            lines.append(Text(" " * indent).append_text(part))
+        further = indent + 2 if indent else 0
+        first, *rest = line[indent:].wrap(console, max(1, console.width - further))
+        lines.append(Text(" " * indent).append_text(first))
+        lines += [Text(" " * further).append_text(part) for part in rest]
     return Text("\n").join(lines)
 
 

@@ -186,6 +186,10 @@ def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> 
     assert "…" not in "".join(narrow)
     (hint, _) = [line for line in narrow if line.startswith("-v shows ")]
     assert "epochs" in hint
+    verdict = "\n".join(line.rstrip() for line in narrow[narrow.index(hint) :])
+    sentences = [line for line in verdict.splitlines() if line.startswith("  ") and not line.startswith("    ")]
+    assert len(sentences) == len(judge(document().rows).common)
+    assert all(line.lstrip()[0].isupper() for line in sentences)  # what goes on is indented further
     wide = on_terminal(80, "-m", "lipt", "report", str(config), "-v")
     piped = lipt("report", str(config)).stdout
     for text in (wide, piped):
