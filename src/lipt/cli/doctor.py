@@ -215,7 +215,7 @@ def _workspace(config: Config) -> str:
 
 
 def _data(config: Config) -> str:
-    from lipt.data.sources import Listing
+    from lipt.data.sources import Listing, check_one_size
     from lipt.flow.facts import Facts
     from lipt.runtime.dataset import open_apart
     from lipt.stages.ingest import is_chunk_store, named_store
@@ -225,6 +225,8 @@ def _data(config: Config) -> str:
         return f"{config.data.source}: {found['train']:,} training images, {len(found['classes'])} classes"
     source = open_apart(config.data, open_store(config.workspace))
     Facts.of(config.data, lambda: Listing.of(source))  # refuses what a run could not divide or read
+    if config.data.image_size is None:
+        check_one_size(source)
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes"
 
 

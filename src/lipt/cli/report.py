@@ -21,7 +21,7 @@ from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
-from lipt.flow.address import page_of, read_report, report_folder, reports_of
+from lipt.flow.address import near_run, page_of, read_report, report_folder, reports_of
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.report.costs import spent
 from lipt.report.document import Document
@@ -89,6 +89,7 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     remote = run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     workspace, below, name = run.rstrip("/").removesuffix("/report.html").rpartition("/reports/")
     state, stored = None, bool(below) and not remote and not run.endswith((".yaml", ".yml"))
+    config: Config | None = None
     if overrides and (remote or stored):
         raise UsageError("--set cannot change a finished run", "remove --set")
     if stored:
@@ -112,9 +113,10 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     except MissingObjectError:
         if state:
             raise _without_report(run, state, store) from None
+        near = near_run(store, config) if config else ""
         raise RunError(
             f"{store.uri} has no report of {run}",
-            f"run it first: lipt run; lipt ls {quote(store.uri.removeprefix('file://'))} lists the finished runs",
+            f"run it first: lipt run; lipt ls {quote(store.uri.removeprefix('file://'))} lists the finished runs{near}",
         ) from None
 
 

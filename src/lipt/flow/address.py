@@ -2,11 +2,18 @@
 
 import hashlib
 from contextlib import suppress
+from shlex import quote
+
+import yaml
 
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config
 from lipt.report.document import Document
+from lipt.report.side_by_side import flat_settings
 from lipt.runtime.artifact import canonical_json
+
+#: The file beside a report that holds its configuration.
+CONFIG = "config.yaml"
 
 
 def run_id(config: Config, *, comparison: bool = False) -> str:
@@ -49,6 +56,24 @@ def reports_of(store: Store, config: Config) -> dict[str, Document]:
         with suppress(MissingObjectError):
             found[folder] = read_report(store, folder)
     return found
+
+
+def near_run(store: Store, config: Config) -> str:
+    """The end of a remedy: the finished run of this name whose settings differ least, and the options that name it.
+
+    Who changes a setting with --set must repeat it, because it is part of the run's address. "" if there is no such run.
+    """
+    wanted, found = dict(flat_settings(config.model_dump(mode="json"))), dict[str, list[str]]()
+    for key in store.list(f"reports/{config.name}-"):
+        if key.endswith(f"/{CONFIG}"):
+            with suppress(MissingObjectError, yaml.YAMLError, AttributeError):
+                settings = dict(flat_settings(yaml.safe_load(store.read(key, kind="other"))))
+                other = {name: value for name, value in settings.items() if wanted.get(name) != value}
+                found[key.split("/")[1]] = [f"--set {quote(f'{name}={value}')}" for name, value in other.items()]
+    if not found:
+        return ""
+    run = min(found, key=lambda each: len(found[each]))
+    return f"; or name {run}, a run of other settings, with {' '.join(found[run])}" if found[run] else ""
 
 
 def read_report(store: Store, folder: str) -> Document:

@@ -22,7 +22,7 @@ from lipt.adapters.store.base import TEMPORARY
 from lipt.data.chunks import Dataset, Sample, read_samples
 from lipt.data.chunks.members import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
-from lipt.flow.address import reports_of
+from lipt.flow.address import near_run, reports_of
 from lipt.report.document import Document
 from lipt.runtime import Attempt, Context
 from lipt.runtime.dataset import open_dataset
@@ -135,7 +135,10 @@ def finished_report(ctx: Context) -> Document:
     store = ctx.workspace.store
     if found := reports_of(store, ctx.config):
         return next(iter(found.values()))
-    raise RunError(f"{store.uri} has no subset of this configuration", "finish the run first: lipt run CONFIG")
+    raise RunError(
+        f"{store.uri} has no subset of this configuration",
+        f"finish the run first: lipt run CONFIG{near_run(store, ctx.config)}",
+    )
 
 
 def _columns(kept: pa.Table, classes: list[str]) -> pa.Table:

@@ -11,7 +11,7 @@ from lipt.adapters.store import MissingObjectError
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
 from lipt.flow.accounting_view import paper_accounting
-from lipt.flow.address import read_report, report_folder, run_id
+from lipt.flow.address import CONFIG, read_report, report_folder, run_id
 from lipt.flow.certainty_view import score_check
 from lipt.flow.done_view import done_view
 from lipt.flow.graph import needs_models
@@ -108,7 +108,7 @@ def write_report(
     attempt = Attempt(ctx=ctx, ref="reports", label="report")
     subset = _subset(ctx, attempt, first)
     epoch_flops, provenance = _epoch_flops(entries, costs), provenance_view(ctx, outcomes, _seeds(entries))
-    files = {"config.yaml": provenance.config_yaml.encode()}
+    files = {CONFIG: provenance.config_yaml.encode()}
     if names := chosen_names(attempt, first.subset):
         files["chosen.txt"] = names
     document = doc.Document(

@@ -84,7 +84,7 @@ def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]
 
 
 def _differences(names: Sequence[str], documents: Sequence[Document]) -> Differences:
-    found = [dict(_settings(_config(document))) for document in documents]
+    found = [dict(flat_settings(_config(document))) for document in documents]
     keys = dict.fromkeys(key for settings in found for key in settings)
     sections = {key for key in keys if any(each.startswith(f"{key}.") for each in keys)}  # unset in some of the runs
     values = {key: [settings.get(key, "–") for settings in found] for key in keys}
@@ -112,11 +112,11 @@ def _recipe(document: Document) -> str:
     return yaml.safe_dump([images, training, config.get("precision")])
 
 
-def _settings(section: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def flat_settings(section: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     """(`train.epochs`, value) of each setting; not the name of the run and its workspace."""
     for key, value in section.items():
         if isinstance(value, dict) and value:
-            yield from _settings(value, f"{path}{key}.")
+            yield from flat_settings(value, f"{path}{key}.")
         elif path or key not in ("name", "workspace"):
             yield f"{path}{key}", yaml.safe_dump(value, default_flow_style=True, width=1000).split("\n")[0]
 

@@ -19,7 +19,7 @@ from typing import Any
 from lipt.adapters.store import DatasetFiles, Store, open_store
 from lipt.config import Data
 from lipt.data.chunks import MANIFEST, ChunkInfo, Dataset, Manifest, thumbnails_are_of, thumbnails_folder, write_dataset
-from lipt.data.sources import Source, open_source
+from lipt.data.sources import Source, check_one_size, open_source
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import DamagedDataError, RunError, UsageError
 from lipt.progress import Reporter
@@ -164,6 +164,8 @@ def _chunks(ctx: Context) -> Stage:
 
     def body(attempt: Attempt) -> dict[str, Any]:
         location, source = f"{attempt.ref}/{_STORE}", open_source(data.source, data.format)
+        if data.image_size is None:  # found before all images are read
+            check_one_size(source)
         store = attempt.open(location)
         _drop_damaged_manifest(store)
         marked = attempt.store.size(f"{attempt.ref}/{DAMAGED}") is not None

@@ -4,11 +4,20 @@ import os
 from importlib import import_module
 from pkgutil import iter_modules
 
-from lipt.data.sources.base import FORMATS, Listing, Source, check_classes, is_folder
+from lipt.data.sources.base import FORMATS, Listing, Source, check_classes, check_one_size, is_folder
 from lipt.data.sources.tars import TAR_PREFIX
 from lipt.errors import RunError, UsageError, did_you_mean
 
-__all__ = ["Listing", "Source", "check_format", "located", "open_source", "recognise", "sources_without_files"]
+__all__ = [
+    "Listing",
+    "Source",
+    "check_format",
+    "check_one_size",
+    "located",
+    "open_source",
+    "recognise",
+    "sources_without_files",
+]
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")

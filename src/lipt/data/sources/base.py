@@ -32,7 +32,7 @@ TRAIN_NAMES = ("train", "training")
 TEST_NAMES = ("test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev")
 """Names of folders and tars of a split, in upper or lower case. If several test splits exist, the first one counts."""
 
-#: How many files a fingerprint reads, and how many bytes of each.
+#: How many files a fingerprint or a check reads, and how many bytes of each a fingerprint.
 _SAMPLED, _HEAD = 64, 2**20
 
 
@@ -149,6 +149,34 @@ class Listing:
         return cls(fingerprint=source.fingerprint(), classes=tuple(source.classes), counts=counts, size=size)
 
 
+def check_one_size(source: Source) -> None:
+    """Look at up to 64 training images, spread evenly.
+
+    Raises:
+        RunError: they have different sizes.
+    """
+    count = len(source.splits["train"])
+    first: tuple[int, tuple[int, int]] | None = None
+    for i in _spread(count):
+        with Image.open(BytesIO(source.read("train", i)[0])) as image:
+            size = image.size
+        if first is None:
+            first = i, size
+        elif size != first[1]:
+            names = source.names["train"]
+            told = [f"{names[j]} has {width}x{height} pixels" for j, (width, height) in (first, (i, size))]
+            shorter = min(*first[1], *size)
+            raise RunError(
+                f"{told[0]}, {told[1]}: without data.image_size, all images need one size",
+                f"--set data.image_size={shorter} makes each image a square of {shorter} pixels; choose the number",
+            )
+
+
+def _spread(count: int) -> list[int]:
+    """Up to 64 of `count` positions, spread evenly."""
+    return [int(i) for i in np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype(np.int64))]
+
+
 def check_classes(source: Source, where: str) -> None:
     """Check that there are at least two classes, and that each has an image in every split.
 
@@ -207,7 +235,7 @@ def digest_sample(places: Sequence[tuple[str | os.PathLike[str], int]]) -> str:
         RunError: a file is unreadable.
     """
     digest = hashlib.sha256()
-    for i in np.unique(np.linspace(0, len(places) - 1, min(len(places), _SAMPLED)).astype(np.int64)):
+    for i in _spread(len(places)):
         path, offset = places[i]
         try:
             with open(path, "rb") as file:
