@@ -61,7 +61,7 @@ def reports_of(store: Store, config: Config) -> dict[str, Document]:
 def near_run(store: Store, config: Config) -> str:
     """The end of a remedy: the finished run of this name whose settings differ least, and the options that name it.
 
-    Who changes a setting with --set must repeat it, because it is part of the run's address. "" if there is no such run.
+    Who changes a setting with --set must repeat it: it is part of the address of the run. "" if there is no such run.
     """
     wanted, found = dict(flat_settings(config.model_dump(mode="json"))), dict[str, list[str]]()
     for key in store.list(f"reports/{config.name}-"):
