@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import shutil
 from dataclasses import replace
@@ -177,6 +178,8 @@ def test_a_bug_in_a_worker_pod_is_no_loss(tmp_path: Path, monkeypatch: pytest.Mo
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (NotImplementedError("CUDA error"), False),
         (ValueError("out of memory"), False),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), False),
     ],
 )
 def test_what_is_a_loss(error: Exception, loss: bool) -> None:

@@ -16,7 +16,7 @@ from lipt.adapters.cluster.job_watch import CANNOT_START, NO_ROOM, REFUSED
 from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
-from lipt.errors import UNEXPECTED, RunError, UnexpectedError, UsageError
+from lipt.errors import UNEXPECTED, RunError, TransientError, UnexpectedError, UsageError
 from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.context import Context, InPods
@@ -77,6 +77,8 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
         for index, why in lost.items():
             raise RunError(f"{name}, pod {index} of {count}: {why}", "run again: it continues from its checkpoint")
         found = _result(store, key, asked)
+        if found is None:
+            raise TransientError(f"{name}: its pods have ended, but their result is gone", "run again")
         store.delete(key)
         return found
 

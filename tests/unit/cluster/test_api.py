@@ -151,3 +151,18 @@ def test_a_conflict_over_a_quota_is_repeated(tmp_path: Path, monkeypatch: pytest
         job = {"kind": "Job", "metadata": {"name": "ours"}}
         assert Cluster(patience_s=20).create(JOBS, job) == job
     assert Conflicting.posts == 2
+
+
+def test_a_conflict_over_a_pod_that_others_change_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Removed(JsonHandler):
+        deletes = 0
+
+        def do_DELETE(self) -> None:
+            type(self).deletes += 1
+            told = {"message": "Precondition failed: UID in precondition", "reason": "Conflict"}
+            self.answer(*((told, 409) if self.deletes == 1 else ({},)))
+
+    with serving(Removed) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        Cluster(patience_s=20).delete("/api/v1/namespaces/vision/pods/p")
+    assert Removed.deletes == 2

@@ -12,7 +12,7 @@ import pytest
 
 from lipt.adapters.cluster import job_watch
 from lipt.adapters.cluster.fanout import ThisPod, run_job
-from lipt.adapters.cluster.job_watch import pause_s
+from lipt.adapters.cluster.job_watch import NO_ROOM, pause_s
 from lipt.adapters.cluster.manifest import Pods
 from tests.unit.cluster.job_server import Server, start
 from tests.unit.cluster.servers import serving, use_cluster
@@ -156,6 +156,67 @@ def test_a_repeat_of_one_lost_worker_waits_for_it_though_the_quorum_is_met_witho
         use_cluster(address, tmp_path, monkeypatch)
         assert start(completions=1, quorum=0, say=lambda _text: None) == {}
     assert handler.asked["job"] == 3
+
+
+class Unplaced(Server):
+    """Three of four jigsaws are done; no node has room for the last one."""
+
+    completions = 4
+
+    def _status(self) -> dict[str, Any]:
+        return {"active": 1, "succeeded": 3, "completedIndexes": "0-2", "asked": self.asked["job"]}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        now = datetime.now(UTC)
+        ended = {"startedAt": (now - timedelta(seconds=0.1)).isoformat(), "finishedAt": now.isoformat()}
+        over = {"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": ended}}]}
+        done = {"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": over}
+        return [done] * 3 + [{"metadata": {"name": "q"}, "spec": {}, "status": {"phase": "Pending"}}]
+
+
+def test_after_the_quorum_a_worker_that_gets_no_node_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(job_watch, "_ADMITTED_WITHIN_S", 0.3)
+    monkeypatch.setattr("lipt.adapters.cluster.job_status._LEAST_GRACE_S", 0.1)
+    handler = type("Handler", (Unplaced,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        assert start(completions=4, quorum=3, say=lambda _text: None) == {3: NO_ROOM}
+
+
+class Shrunk(Server):
+    """A training of two pods: both run; then the node of one is lost for a while."""
+
+    away_until = 0
+
+    def _status(self) -> dict[str, Any]:
+        if self.asked["job"] > self.away_until:
+            over = [{"type": "Complete", "status": "True"}]
+            return {"succeeded": 2, "completedIndexes": "0,1", "conditions": over}
+        return {"active": 2, "asked": self.asked["job"]}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        both = [self._pod(0), self._pod(1)]
+        for pod in both:
+            pod["status"] = {"phase": "Running"}
+        if self.asked["job"] > 2:
+            both[1] |= {"spec": {}, "status": {"phase": "Pending"}}
+        return both
+
+
+def test_a_training_that_ran_waits_longer_for_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the node it would go on with one pod to its end."""
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    options = {"name": "train", "may_fail": 0, "together": True, "room_within_s": 0.1, "say": lambda _text: None}
+    monkeypatch.setattr("lipt.adapters.cluster.job_watch.JobWatch._keep", lambda *_: None)
+    for again_s, found in ((3600, {}), (0.2, {0: NO_ROOM, 1: NO_ROOM})):
+        monkeypatch.setattr(job_watch, "_ROOM_AGAIN_S", again_s)
+        handler = type("Handler", (Shrunk,), {"asked": Counter(), "away_until": 60})
+        with serving(handler) as address:
+            use_cluster(address, tmp_path, monkeypatch)
+            assert start(**options) == found
 
 
 def test_a_job_that_does_not_change_is_looked_at_less_and_less() -> None:

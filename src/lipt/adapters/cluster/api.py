@@ -244,10 +244,10 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
             f"the cluster refuses: {message}",
             "grant the permission: docs/howto/cluster-rights.md lists all of them with reasons",
         )
-    if error.status == 409 and method == "POST" and reason == "Conflict":  # with another creation, over a quota
+    if error.status == 409 and reason != "AlreadyExists":  # with another change of it, or of the quota
         return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")
-    if error.status == 409 and method == "POST":
+    if error.status == 409:
         return _ExistsError(f"already in the cluster: {message}", "delete it, or choose another name")
-    if error.status in (400, 409, 422):
+    if error.status in (400, 422):
         return UsageError(f"the cluster rejects {method} {path}: {message}", "correct that value")
     return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")

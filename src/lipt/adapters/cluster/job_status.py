@@ -54,20 +54,29 @@ def state(job: dict[str, Any]) -> dict[str, Any]:
     return {"status": job.get("status", {}), "suspended": is_suspended(job)}
 
 
+def is_placed(pod: dict[str, Any]) -> bool:
+    """Whether a pod that is not over has a node."""
+    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") in ("Pending", "Running")
+
+
 def all_slow(job: dict[str, Any], pods: list[dict[str, Any]], grace: float) -> bool:
     """Whether all unfinished pods have run for more than `grace` times the median of the finished ones."""
     status = job["status"]
-    took: list[float] = []
-    running: list[float] = []
-    for pod in pods:
-        if pod["status"].get("phase") == "Succeeded":
-            took.append(_seconds(pod))
-        elif pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
-            running.append(_seconds(pod))
+    running = [
+        _seconds(pod)
+        for pod in pods
+        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    ]
     over = status.get("succeeded", 0) + len(indexes(status.get("failedIndexes", "")))  # none yet: the key is missing
     left = job["spec"]["completions"] - over
-    late = max(_LEAST_GRACE_S, grace * median(took)) if took else math.inf
+    late = late_s(pods, grace)
     return bool(0 < left <= sum(seconds > late for seconds in running))
+
+
+def late_s(pods: list[dict[str, Any]], grace: float) -> float:
+    """`grace` times the median of the seconds that the finished pods took; infinite if none has finished."""
+    took = [_seconds(pod) for pod in pods if pod["status"].get("phase") == "Succeeded"]
+    return max(_LEAST_GRACE_S, grace * median(took)) if took else math.inf
 
 
 def _seconds(pod: dict[str, Any]) -> float:

@@ -22,7 +22,10 @@ NO_ROOM = "no node had room for it"
 REFUSED = "the namespace does not admit its pod: "
 #: Starts the reason of pods that have a node and do not start there.
 CANNOT_START = "its pod cannot start: "
-#: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted, or can start.
+#: Seconds until a training whose pods all ran before gives up the node that it waits for: a smaller one takes longer.
+_ROOM_AGAIN_S = 3600.0
+#: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted, or can start, and from
+#: the quorum on, until one of those that are left gets a node.
 _ADMITTED_WITHIN_S = 600.0
 
 
@@ -51,6 +54,7 @@ class JobWatch:
         """The reason, for every index that did not succeed."""
         last_placed = last_admitted = changed = listed = time.monotonic()
         seen: dict[str, Any] | None = None
+        last_active, room_s = last_placed, room_within_s
         while True:
             job = self._job()
             if together:
@@ -77,6 +81,10 @@ class JobWatch:
             self._note_refusal(missing, pods)
             self._note_stuck(pods)
             waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+            if together and room_s is not None and len(running) == self.completions:
+                room_s = max(room_s, _ROOM_AGAIN_S)
+            if job_status.is_suspended(job) or any(map(job_status.is_placed, pods)):
+                last_active = now
             if not waiting or (running and not together):
                 last_placed = now
             if not (self.refused or self.stuck) or ((waiting or running) and not together):
@@ -85,10 +93,15 @@ class JobWatch:
             if now - last_admitted > (room_within_s or _ADMITTED_WITHIN_S):
                 why = f"{REFUSED}{self.refused}" if self.refused else f"{CANNOT_START}{self.stuck}"
                 return dict.fromkeys(sorted(left), why)
-            if room_within_s is not None and now - last_placed > room_within_s:
+            if room_s is not None and now - last_placed > room_s:
                 return dict.fromkeys(sorted(left), NO_ROOM)
-            if quorum is not None and status.get("succeeded", 0) >= quorum and job_status.all_slow(job, pods, grace):
-                slow = {"message": f"slower than {grace:g} times the median of the finished ones"}
+            idle = now - last_active > max(_ADMITTED_WITHIN_S, job_status.late_s(pods, grace))
+            if (
+                quorum is not None
+                and status.get("succeeded", 0) >= quorum
+                and (idle or job_status.all_slow(job, pods, grace))
+            ):
+                slow = {"message": NO_ROOM if idle else f"slower than {grace:g} times the median of the finished ones"}
                 failed = job_status.indexes(status.get("failedIndexes", ""))
                 known = {index: why for index, why in self.reasons.items() if index in failed}
                 return job_status.lost(status, slow, self.completions, known)

@@ -137,7 +137,9 @@ def run_rank() -> None:
     except Exception as error:
         trace = traceback.format_exc()
         if is_loss(error):
-            error = RunError(f"{in_one_line(error)}", "lower the batch size, or use a device with more memory")
+            disk = isinstance(error, OSError)
+            remedy = "free space on its disk" if disk else "lower the batch size, or use a device with more memory"
+            error = RunError(f"{in_one_line(error)}", remedy)
         known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
         told = {
             "rank": rank,

@@ -1,5 +1,7 @@
 """Which exceptions mean that one part of a stage is lost, that another process ended, or a bug."""
 
+import errno
+
 import torch
 import torch.distributed as dist
 
@@ -7,17 +9,21 @@ import torch.distributed as dist
 _DEVICE_FAILED = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
 #: Texts of the CPU's allocator, of CUDA and of its libraries.
 _LOSSES = ("can't allocate memory", "out of memory", "CUDA error", "cuDNN error", "CUDNN_STATUS")
+#: Errors of a disk that is full or fails.
+_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.ESTALE)
 #: Texts of CUDA errors that come from a wrong request: bugs.
 _BUGS = ("device-side assert", "INVALID_VALUE", "NOT_SUPPORTED")
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether memory ran out or a device failed, so that another part or attempt may succeed.
+    """Whether memory ran out, or a device or disk failed, so that another part or attempt may succeed.
 
     Any other exception is a bug in LiPT or in the user's model, and would stop every part.
     """
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
+    if isinstance(error, OSError):
+        return error.errno in _DISK
     is_device = isinstance(error, _DEVICE_FAILED) or type(error) is RuntimeError
     text = str(error)
     return is_device and any(part in text for part in _LOSSES) and not any(part in text for part in _BUGS)

@@ -44,6 +44,7 @@ from lipt.runtime.processes.child import (
     write_json,
 )
 from lipt.runtime.processes.failures import Failures, first_error
+from lipt.runtime.processes.losses import is_disconnect
 from lipt.runtime.processes.peers import Peers
 
 
@@ -214,6 +215,10 @@ def _torchrun(folder: Path, program: str, processes: int, peers: Peers | None) -
         return error.failures
     except SignalException as error:
         return error.sigval
+    except Exception as error:
+        if peers and is_disconnect(error):  # a pod was lost while the others started
+            raise peers.error() from None
+        raise
     finally:
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():  # torchrun's stay behind otherwise

@@ -112,7 +112,7 @@ def make_in_turn(ctx: Context, stage: Maker, parts: Mapping[int, Given], *, may_
             raise
         except RunError as error:
             failed[index] = error
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, OSError) as error:
             if not is_loss(error):
                 raise
             failed[index] = RunError(in_one_line(error), "run again: only the missing parts are made")

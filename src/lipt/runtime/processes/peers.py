@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,12 +19,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from lipt.errors import Terminated, TransientError
+from lipt.errors import Terminated, TransientError, say_why
 
 #: Seconds that a pod waits until all are there; its image may have to be pulled on another node.
 _MEET_S = 900.0
 #: Seconds until a pod that lost another ends its own processes. A process that failed by itself says so before.
 _DELAY_S = 3.0
+#: Seconds from the signal until the process ends at once: while torch connects, it does not look at signals.
+_DEAF_S = 20.0
 _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # 30 s
 _DONE = b"\n"
 
@@ -63,7 +66,13 @@ class Peers:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Send SIGTERM to this process if another pod is lost in the meantime."""
+        """Send SIGTERM to this process if another pod is lost in the meantime. If that does not end it, end it.
+
+        Raises:
+            TransientError: another pod is or was lost.
+        """
+        if self.lost:
+            raise self.error()
         self._guarded = True
         try:
             yield
@@ -111,11 +120,17 @@ class Peers:
             time.sleep(_DELAY_S)
             if self._guarded:
                 os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(_DEAF_S)
+            if self._guarded:
+                error = self.error()
+                print(f"lipt: {error}", file=sys.stderr, flush=True)
+                say_why(error)
+                os._exit(error.exit_code)  # its processes end, too: they see that this one is gone
 
 
 def _gather(count: int, port: int, deadline: float) -> Peers:
     """As the first pod, wait for the others and tell them where to meet."""
-    listener = socket.create_server(("", port))
+    listener = _listen(port)
     found: dict[int, socket.socket] = {}
     while len(found) < count - 1:
         listener.settimeout(max(0.0, deadline - time.monotonic()))
@@ -128,9 +143,9 @@ def _gather(count: int, port: int, deadline: float) -> Peers:
             found[accepted[0]] = accepted[1]
         for index in [index for index, one in found.items() if select.select([one], [], [], 0)[0]]:
             del found[index]  # it has ended
-    with socket.create_server(("", 0)) as free:
+    with _listen(0) as free:
         port = free.getsockname()[1]
-    run_id, host = uuid4().hex, next(iter(found.values())).getsockname()[0]
+    run_id, host = uuid4().hex, _host(next(iter(found.values())).getsockname())
     for connection in found.values():
         connection.sendall(json.dumps({"port": port, "run_id": run_id}).encode() + b"\n")
     return Peers(
@@ -141,6 +156,19 @@ def _gather(count: int, port: int, deadline: float) -> Peers:
         connections=list(found.values()),
         listener=listener,
     )
+
+
+def _listen(port: int) -> socket.socket:
+    """A server at this port; 0: a free one. Pods may have addresses of IPv4, of IPv6 or of both."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
+
+def _host(address: tuple[str, ...]) -> str:
+    """The host of a socket's address, as a part of `host:port`."""
+    host = address[0].removeprefix("::ffff:")
+    return f"[{host}]" if ":" in host else host
 
 
 def _accept(listener: socket.socket, count: int) -> tuple[int, socket.socket] | None:
@@ -175,7 +203,7 @@ def _join(index: int, count: int, first: tuple[str, int], deadline: float) -> Pe
             connection.settimeout(max(0.1, deadline - time.monotonic()))
             told = json.loads(_line(connection))
             connection.settimeout(None)
-            host = connection.getpeername()[0]
+            host = _host(connection.getpeername())
             return Peers(
                 index=index,
                 count=count,
