@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from lipt.cli import cli
 from lipt.pods.spec import RunSpec
 from pipelines.argo import _SOON_ELSEWHERE
+from tests.programs import lipt
 from tests.tiny import TINY
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,21 @@ def test_same_parameters_with_the_same_defaults_and_descriptions() -> None:
         if default is not None:
             value = found[name]["value"]
             assert (value if isinstance(default, str) else json.loads(value)) == default, name
+
+
+def test_what_a_model_of_ones_own_prints_is_no_part_of_the_result_of_a_box(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(
+        "import os\nfrom torchvision.models import resnet18\nprint('in Python')\nos.system('echo in a child')\n"
+        "def net(num_classes): return resnet18(num_classes=num_classes)\n"
+    )
+    settings = TINY | {"workspace": str(tmp_path / "w"), "model": {"name": "noisy:net", "width": None}}
+    settings |= {"select": {"algorithm": "stratified", "fraction": 0.1}}  # no model is trained
+    config = json.dumps(settings, separators=(",", ":"))
+    ended = lipt("box", "dispatch", "-p", f"config={config}", "-p", "image=lipt:1", PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert re.fullmatch(r"file://\S+/specs/[0-9a-f]{16}\.json\n", ended.stdout)
+    assert "in Python\n" in ended.stderr
+    assert "in a child\n" in ended.stderr
 
 
 def test_same_boxes_in_the_same_order() -> None:

@@ -110,10 +110,12 @@ def test_a_random_subset_beside_a_selected_one_has_the_same_start(folder: Path) 
     document = run_with_baseline(ctx)
     assert document is not None
     address = dispatch_box(ctx.config, engine="argo", image="lipt:1")
+    assert len(list(folder.glob("running/*"))) == 1  # for `lipt gc`
     assert pretrain_box(address) == (3, 3)
     merged = merge_box(address)
     assert merged is not None
     boxed = train_box(address, merged.ref, select_box(address, merged.ref).ref).document
+    assert not list(folder.glob("running/*"))
     for found in (document, boxed):
         selected, random = found.rows
         assert selected.label == "LiPT, ccs, continued from theta_p"

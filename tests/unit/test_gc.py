@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lipt.cli import main
-from lipt.errors import RunError
-from lipt.flow.runs import list_unused, note_point
+from lipt.errors import IntegrityError, RunError
+from lipt.flow.runs import list_unused, note_ended, note_point, note_running
 from lipt.runtime import lease
 from lipt.runtime.artifact import COST, Artifact
 from lipt.runtime.lease import Lease, leased
@@ -58,6 +58,26 @@ def test_artifacts_stay_as_long_as_a_process_works_there(tmp_path: Path, monkeyp
     monkeypatch.setattr(lease, "_is_gone", lambda *_: False)  # as on another machine
     assert [each.ref for each in list_unused(workspace, days=0)] == [unused.ref]
     assert workspace.store.size(dead.key) is None
+
+
+def test_what_a_run_on_a_cluster_goes_on_from_stays_until_it_has_ended(tmp_path: Path) -> None:
+    """It may reuse old artifacts and then wait for a node; no process works in its workspace meanwhile."""
+    workspace = Workspace(str(tmp_path))
+    used, reused = (demo_stage(workspace, lambda _: {}, name=name).make() for name in ("train", "initialise"))
+    cost = tmp_path / reused.ref / COST
+    cost.write_text(json.dumps(json.loads(cost.read_text()) | {"ended": time.time() - 30 * 86_400}))
+    note_point(workspace, bare_context(workspace).config, [used])
+    note_running(workspace, "0.json", [reused.ref])
+    assert list_unused(workspace, days=7) == []
+    assert [each.ref for each in list_unused(workspace, days=0)] == [reused.ref]
+    note = tmp_path / "running/0.json"
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"since": time.time() - 8 * 86_400}))
+    assert [each.ref for each in list_unused(workspace, days=7)] == [reused.ref]  # it was given up
+    note.write_text("{")
+    with pytest.raises(IntegrityError, match=r"running/0\.json is damaged"):
+        list_unused(workspace, days=7)
+    note_ended(workspace, "0.json")
+    assert [each.ref for each in list_unused(workspace, days=7)] == [reused.ref]
 
 
 def test_what_younger_artifacts_were_made_from_stays(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 import json
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import click
@@ -12,6 +15,23 @@ from lipt.pipeline import SPREAD
 
 #: The last box writes the verdict here; the engine shows it.
 _VERDICT = "/tmp/verdict"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside the block, what anybody writes to stdout goes to stderr, what child processes write too.
+
+    Argo takes all of stdout for the result of a box, and a model of the user's own may print.
+    """
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 @click.group()
@@ -28,7 +48,9 @@ def dispatch(parameters: tuple[str, ...]) -> None:
 
     given = parse_pairs("-p", parameters)
     config = configure(given.pop("config", ""), **{name: given.pop(name) for name in PARAMETERS if name in given})
-    click.echo(dispatch_box(config, engine="argo", **given))
+    with _quiet():
+        address = dispatch_box(config, engine="argo", **given)
+    click.echo(address)
 
 
 @box.command()
@@ -37,7 +59,8 @@ def pretrain(spec: str) -> None:
     """Train the jigsaws in worker pods, each on its own node. Prints how many arrived."""
     from lipt.pods.boxes import pretrain_box
 
-    arrived, expected = pretrain_box(spec)
+    with _quiet():
+        arrived, expected = pretrain_box(spec)
     click.echo(f"{arrived} of {expected}")
 
 
@@ -47,7 +70,8 @@ def merge(spec: str) -> None:
     """Merge the jigsaws that arrived. Prints the reference of theta_p, or nothing if there is no swarm."""
     from lipt.pods.boxes import merge_box
 
-    theta = merge_box(spec)
+    with _quiet():
+        theta = merge_box(spec)
     click.echo(theta.ref if theta else "")
 
 
@@ -58,7 +82,9 @@ def select(spec: str, merged: str) -> None:
     """Score the candidates and select the subset. Prints the reference of the subset."""
     from lipt.pods.boxes import select_box
 
-    click.echo(select_box(spec, merged.strip() or None).ref)
+    with _quiet():
+        subset = select_box(spec, merged.strip() or None)
+    click.echo(subset.ref)
 
 
 @box.command(short_help="Train and evaluate; write the report.")
@@ -69,7 +95,8 @@ def train(spec: str, merged: str, subset: str) -> None:
     """Train on the subset and on the baseline, evaluate both, write the report. Prints the report's location."""
     from lipt.pods.boxes import train_box
 
-    finished = train_box(spec, merged.strip() or None, subset.strip())
+    with _quiet():
+        finished = train_box(spec, merged.strip() or None, subset.strip())
     Path(_VERDICT).write_text(finished.markdown, encoding="utf-8")
     click.echo(finished.location)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -25,6 +26,8 @@ _REPORT = "/report.json"
 #: Folder of the lists of references that the points of sweeps leave, which have no report.
 _SWEEPS = "sweeps/"
 _REFS = TypeAdapter(list[str])
+#: Folder of the notes of runs on a cluster that have not ended: between two of its pods, no process of a run works.
+_RUNNING = "running/"
 _DAY_S = 86_400.0
 
 
@@ -87,6 +90,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
     """
     named = [_refs(read_report(workspace.store, folder)) for folder in _folders(workspace)]
     named += [_read_list(workspace, key) for key in workspace.store.list(_SWEEPS)]
+    if any(named):  # else nothing is known of what is needed
+        named += [_read_running(workspace, key, days=days) for key in workspace.store.list(_RUNNING)]
     reached = _reached(workspace, itertools.chain.from_iterable(named))
     if not reached:
         raise RunError(
@@ -143,6 +148,33 @@ def note_point(workspace: Workspace, config: Config, artifacts: Iterable[Artifac
     """Note the artifacts of a finished point of a sweep, so that they count as used: it has no report."""
     refs = [artifact.ref for artifact in artifacts]
     workspace.store.write(f"{_SWEEPS}{run_id(config)}.json", canonical_json(refs), kind="other")
+
+
+def note_running(workspace: Workspace, name: str, refs: Iterable[str]) -> None:
+    """Note the artifacts that a run on a cluster goes on from, until `note_ended`.
+
+    Args:
+        name: of its run specification.
+    """
+    note = {"since": time.time(), "refs": list(refs)}
+    workspace.store.write(f"{_RUNNING}{name}", canonical_json(note), kind="other")
+
+
+def note_ended(workspace: Workspace, name: str) -> None:
+    """The inverse of `note_running`: from now on the run's report refers to its artifacts."""
+    workspace.store.delete(f"{_RUNNING}{name}")
+
+
+def _read_running(workspace: Workspace, key: str, *, days: float) -> list[str]:
+    """The references that `note_running` wrote; none if the run started longer ago, or has just ended."""
+    try:
+        note = json.loads(workspace.store.read(key, kind="other"))
+        return [str(ref) for ref in note["refs"]] if time.time() - note["since"] < days * _DAY_S else []
+    except MissingObjectError:
+        return []
+    except (ValueError, LookupError, TypeError):
+        what = f"{workspace.store.uri}/{key} is damaged, so it is unknown which artifacts its run needs"
+        raise IntegrityError(what, "when that run has ended, delete this file") from None
 
 
 def _read_list(workspace: Workspace, key: str) -> list[str]:

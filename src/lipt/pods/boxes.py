@@ -24,6 +24,7 @@ from lipt.adapters.store import open_store
 from lipt.config import Config
 from lipt.errors import LiptError, Terminated, UnexpectedError, say_why, stop_on_sigterm
 from lipt.flow.prepared import Prepared
+from lipt.flow.runs import note_ended, note_running
 from lipt.pipeline import Engine
 from lipt.pods.outputs import MAX_CONFUSION_CLASSES, RunOutputs
 from lipt.pods.spec import RunSpec
@@ -136,7 +137,15 @@ def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:
         for index, why in spread(spec, spec.save(), ctx, "initialise", indices, stage_of=model).items():
             ctx.reporter.say(f"model {index} was lost, so the dispatch box trains it: {why}")
 
-    return spec_of(prepare(ctx, train_in_pods)).save()
+    spec = spec_of(prepare(ctx, train_in_pods))
+    address = spec.save()
+    note_running(ctx.workspace, _name(address), spec.refs)
+    return address
+
+
+def _name(address: str) -> str:
+    """The name of a run specification."""
+    return address.rpartition("/")[2]
 
 
 _NO_SWARM = "nothing to do: these settings need no swarm"
@@ -237,6 +246,7 @@ def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
         else:
             beside = baseline, train_and_evaluate(other, bare, random)
     document = write_report(ctx, run_entries(selected, beside), engine=spec.engine, whole=False)
+    note_ended(ctx.workspace, _name(address))
     confusion = selected.trained.evaluation.summary["confusion"]
     return RunOutputs(
         document=document,

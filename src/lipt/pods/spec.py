@@ -151,6 +151,11 @@ class RunSpec:
     failures: dict[int, str] = field(default_factory=dict)
     """Error message of each lost model of `score.runs`, by index."""
 
+    @property
+    def refs(self) -> list[str]:
+        """The artifacts that it refers to."""
+        return [self.dataset, *self.initial, *([self.shards] if self.shards else [])]
+
     def save(self) -> str:
         """Write it to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
         return save_spec(self.config["workspace"], asdict(self) | {"pods": self.pods and self.pods.model_dump()})

@@ -39,6 +39,15 @@ def context(config: Config, pods: Pods | None) -> Context:
     return Context.of(config, pods=_start(here, pods), waits=pods.gpus > 0 and config.train.nodes > 1)
 
 
+def tell_without_gpu(ctx: Context, gpus: int) -> None:
+    """Say that this pod computes on the CPU although it asked for GPUs: its driver or its image has a fault."""
+    if gpus and ctx.device.type == "cpu" and not ctx.waits:
+        ctx.reporter.say(
+            f"this pod has asked for {gpus} GPU{'s' * (gpus > 1)}, but torch sees none, so it computes on the CPU: "
+            "check the driver of its node, and that the image is not of VARIANT=cpu. `device: cuda` makes this an error"
+        )
+
+
 def use_threads(cpu: str) -> None:
     """Set the number of CPU threads of this box, before torch is imported. Kubeflow's manifest cannot compute it."""
     os.environ.setdefault(THREADS, threads_of(cpu))
@@ -57,7 +66,8 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             store.delete(key)
             return found
         name = asked["ref"].partition("/")[0]
-        address = save_spec(ctx.config.workspace, asked | {"config": ctx.config.model_dump(mode="json")})
+        more = {"config": ctx.config.model_dump(mode="json"), "gpus": pods.gpus}
+        address = save_spec(ctx.config.workspace, asked | more)
         lost = run_job(
             here,
             pods,
@@ -101,6 +111,7 @@ def join(address: str, *, index: int, count: int) -> None:
     store, key = ctx.workspace.store, f"{request['ref']}/{_RESULT}"
     if _result(store, key, request):  # an earlier attempt ended after the training: nobody to wait for
         return
+    tell_without_gpu(ctx, request.pop("gpus", 0))
     if FIRST_POD not in os.environ:
         raise UsageError(f"join: {FIRST_POD} is not set", "the Job of a training sets it")
     note_progress()  # from here on the probe counts, so that a pod which hangs before its first step is noticed too

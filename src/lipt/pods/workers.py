@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from lipt.config import parse_config
 from lipt.errors import LiptError, RunError
 from lipt.flow.prepared import Prepared
 from lipt.pods.spec import RunSpec
-from lipt.pods.training import context, raise_bug
+from lipt.pods.training import context, raise_bug, tell_without_gpu
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.stage import Stage
@@ -53,8 +54,10 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
         RunError: some items failed; all others are done.
         TransientError: the store cannot be reached; the pod is retried.
     """
-    _, ctx, prepared = open_run(address)
+    spec, ctx, prepared = open_run(address)
     ctx = replace(ctx, pods=None, waits=False)  # a worker pod starts no others
+    if spec.pods and "JOB_COMPLETION_INDEX" in os.environ:
+        tell_without_gpu(ctx, spec.pods.gpus)
     theta = ctx.workspace.get(merged) if merged else None
     _, lost = _WORK[stage](ctx, prepared, items, theta)
     if lost:

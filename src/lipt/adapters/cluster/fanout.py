@@ -26,6 +26,8 @@ from lipt.errors import LiptError, RunError
 _ORPHAN_S = 600
 #: The same for a Job that waits in its queue then, from its admission on: its run may have ended long before.
 _LATE_ORPHAN_S = 60
+#: Seconds for which a box that waits for its pods waits for the API server too: an upgrade may take minutes.
+_OUTAGE_S = 900.0
 #: The most characters of an Event's message.
 _MESSAGE = 1024
 #: Annotation of a Job: the pod that waits for it.
@@ -86,7 +88,7 @@ def run_job(
     Returns:
         The reason, for every index that did not succeed.
     """
-    cluster = Cluster()
+    cluster = Cluster(patience_s=_OUTAGE_S)
     jobs = f"/apis/batch/v1/namespaces/{here.namespace}/jobs"
     run, owner = _owner(cluster, here)
     job = job_manifest(
