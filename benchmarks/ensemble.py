@@ -27,6 +27,7 @@ from lipt.selection import Candidates, Outputs, select
 from lipt.stages.pretrain import DELTA
 from lipt.training.forward import accuracies, outputs_of
 from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.networks import on_device
 from lipt.training.tensor_files import decode_delta
 
 BUDGETS = {0.01: 100, 0.05: 50}  # fraction: epochs
@@ -47,7 +48,7 @@ def compare(ctx: Context) -> None:
     swarm = []
     for artifact in jigsaws.values():
         state = decode_delta(attempt.read(artifact, DELTA, kind="model"), star, origin=artifact.ref)
-        swarm.append(outputs_of(new_model(ctx, classes, 0, state), images, device=ctx.device))
+        swarm.append(outputs_of(on_device(new_model(ctx, classes, 0, state), ctx.device), images, device=ctx.device))
     config, shards = ctx.config, ctx.config.dispatch
     local = shards.jigsaws * shards.batches * shards.batch_size * config.pretrain.passes
     cost = config.initialise.epochs + local / len(images)

@@ -42,6 +42,7 @@ from lipt.training.dynamics import Dynamics
 from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies, outputs_of
 from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.networks import on_device
 from lipt.training.tensor_files import State, pack, unpack
 
 #: name -> (algorithm, options, what it reads)
@@ -147,7 +148,7 @@ def score_by_swarm(problem: Problem, path: Path) -> dict[str, Tensor]:
     if path.exists():
         return unpack(path.read_bytes(), origin=str(path))
     ctx = problem.ctx
-    model, found = new_model(ctx, problem.classes, 0, theta_p(problem)[0]), {}
+    model, found = on_device(new_model(ctx, problem.classes, 0, theta_p(problem)[0]), ctx.device), {}
     for name, images in (("theta_p", problem.images), ("theta_p-validation", problem.validation)):
         outputs = outputs_of(model, images, device=ctx.device, precision=ctx.precision)
         found |= {f"{key}-{name}": tensor for key, tensor in outputs.tensors().items()}

@@ -32,6 +32,7 @@ from lipt.selection import select
 from lipt.training.dynamics import Dynamics
 from lipt.training.forward import accuracies
 from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.networks import on_device
 from lipt.training.tensor_files import State, pack, unpack
 
 WAYS = ("together", "apart")
@@ -67,8 +68,7 @@ def trajectory(problem: Problem, way: str, workers: int, rounds: int, path: Path
             states[worker] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         if way == "together":
             states = [average(states)] * workers
-    model = new_model(ctx, problem.classes, seed)
-    model.load_state_dict(states[0])
+    model = on_device(new_model(ctx, problem.classes, seed, states[0]), ctx.device)
     found = {**seen.tensors(), "accuracy": torch.tensor(accuracies([model], problem.test, device=ctx.device))}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pack(found))

@@ -59,3 +59,13 @@ def test_dual_is_said_to_prefer_easier_images_where_less_is_kept() -> None:
     assert _rule("dual", config).endswith("The smaller the share that is kept, the easier the images.")
     top = override(config, {"select": {"algorithm": "dual", "options": {"sampling": "top"}}})
     assert "at random" not in _rule("dual", top)
+
+
+def test_pre_training_in_epochs_does_not_depend_on_raptr_in_the_main_training(folder: Path) -> None:
+    """The unit is an epoch of the whole network."""
+    costs = []
+    for raptr in (None, {"keep": [0.5, 1.0], "fixed_first": 0, "fixed_last": 0}):
+        document = run_with_baseline(tiny_context(folder, {"train": {"epochs": 4, "raptr": raptr}}))
+        assert document is not None
+        costs.append(document.rows[0].pretrain_cost)
+    assert costs[0] == pytest.approx(costs[1], rel=0.05)  # RaPTr also forwards images to recalibrate BatchNorm

@@ -207,7 +207,8 @@ def _epoch_flops(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | No
     for outcome in (outcome for entry in entries for outcome in entry.outcomes):
         model, settings = outcome.trained.model, outcome.config.train
         if not settings.reselect_every:
-            return costs[model.ref].flops / int(model.summary["images"]) * int(outcome.subset.summary["candidates"])
+            whole = costs[model.ref].flops / (1 - float(model.summary.get("raptr_saved", 0.0)))  # no block skipped
+            return whole / int(model.summary["images"]) * int(outcome.subset.summary["candidates"])
     return None
 
 

@@ -13,7 +13,7 @@ from lipt.forecast.run_sizes import EPOCH_BYTES, FORWARD_BATCH, PROCESS_BYTES, R
 from lipt.forecast.sizes import DataSize, ThumbnailSize
 from lipt.forecast.work import Work
 from lipt.rng import derive
-from lipt.runtime.algorithm import contestants, field_sizes, own_memory, scoring_needs
+from lipt.runtime.algorithm import contestants, field_sizes, needs_of, own_memory, scoring_needs
 from lipt.runtime.budgets import epoch_batches, epochs_of, kept_images, steps_of
 from lipt.runtime.context import Context
 from lipt.stages.ingest import is_chunk_store
@@ -104,11 +104,12 @@ class _Run(RunSizes):
     def pretrain(self) -> Work:
         settings, dispatch, shard = self.config.pretrain, self.config.dispatch, self.shard
         crops = self.crops and settings.augment != "none"
+        snip = settings.prune == "snip"  # looks at a batch
         return Work(
             stage="pretrain",
             parts=dispatch.jigsaws,
-            flops=settings.passes * shard * self.net.both,
-            steps=settings.passes * dispatch.batches,
+            flops=(settings.passes * shard + snip * dispatch.batch_size) * self.net.both,
+            steps=settings.passes * dispatch.batches + snip,
             decoded=shard * (settings.passes if crops else 1),
             crops=crops,
             once={"model": self.net.file_bytes},
@@ -244,7 +245,8 @@ class _Run(RunSizes):
         steps, epochs = steps_of(settings, candidates, kept), epochs_of(settings, candidates, kept)
         batches = epoch_batches(settings, candidates, kept)
         images = steps // len(batches) * drawn + sum(batches[: steps % len(batches)])
-        again = (epochs - 1) // settings.reselect_every * self.scored / runs if settings.reselect_every else 0
+        scored = needs_of(self.config).outputs * self.scored if settings.reselect_every else 0
+        again = (epochs - 1) // settings.reselect_every * scored / runs if scored else 0
         forwarded = again + again / self.scored * self.recalibrated(settings.raptr, candidates)
         forwarded += fmean(self.recalibrated(settings.raptr, source) for source in [kept, *others])
         saved = self.saved_flops(
@@ -259,6 +261,10 @@ class _Run(RunSizes):
         seen = [images if self.streams_training(source) else source for source in sources]
         looked = sum(seen) / runs + again * self.streams_training(sources[0])
         held = max(self.training_memory(source, settings.batch_size) for source in sources)
+        outputs = 0  # of the network in training, and as in `select`, what the algorithm takes
+        if scored:
+            group = math.ceil(candidates / (self.data.classes if self.config.select.balanced else 1))
+            outputs = 4 * (self.data.classes + self.net.features) * (scored + group) + own_memory(self.config, group)
         # One request for each image without a selected neighbour.
         alone = [
             count * min(1.0, 1 - source / candidates + 1 / RUN_IMAGES)
@@ -278,7 +284,7 @@ class _Run(RunSizes):
             written={"model": self.net.file_bytes},
             requests=4 + sum(alone) / runs,
             once={"model": self.net.file_bytes * (settings.start == "continue"), "other": self.data.index_bytes},
-            memory_bytes=self.trainer + held,
+            memory_bytes=self.trainer + held + outputs,
             checkpoints=epochs - 1,
             checkpoint_bytes=2 * self.net.state_bytes + 4 * kept * (settings.draw != "uniform"),
         )

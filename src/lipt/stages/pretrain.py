@@ -55,7 +55,9 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         follow(attempt, trainer)  # show progress
         train(trainer, lambda _trainer: (images, None), after_epoch=measures(attempt, trainer))
         density = prune_model(ctx, model, images, seed)
-        attempt.flops += trainer.progress.images * flops_per_image(model, image_shape(images)).training
+        pruned_on = min(ctx.config.dispatch.batch_size, len(images)) if settings.prune == "snip" else 0
+        flops = flops_per_image(model, image_shape(images)).training
+        attempt.flops += (trainer.progress.images + pruned_on) * flops
         attempt.put(DELTA, encode_delta(state_of(model), base), kind="model")
         progress = trainer.progress
         return {"density": density, "steps": progress.steps, "images": progress.images, "losses": progress.loss}

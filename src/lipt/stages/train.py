@@ -1,6 +1,7 @@
 """Train: the main training on the subset."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,10 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         return training_images(ctx, data, positions, processes)
 
     if settings.reselect_every:
-        judged = images_of(ctx, data, "train", validation, load=processes.load)
-        feed: _Fixed = _Reselecting(ctx, processes.ranks, images(candidates), judged, candidates)
+        needs = reselection_needs(ctx.config)
+        judged = images_of(ctx, data, "train", validation, load=processes.load) if needs.validation else None
+        scored = _Scored(images=images(candidates), classes=len(data.manifest.classes), validation=judged)
+        feed: _Fixed = _Reselecting(ctx, processes.ranks, scored, candidates, reads=needs.outputs)
     else:
         feed = _Fixed(ctx)
     feed.start(stored, lambda: images(stored.positions_K))
@@ -201,25 +204,27 @@ class _Fixed:
         """Nothing to restore: the subset is an input."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Scored:
+    """What the model in training scores, to select again."""
+
+    images: ImageSet
+    classes: int
+    validation: ImageSet | None
+    """None: the algorithm does not look at it."""
+
+
 class _Reselecting(_Fixed):
     """Selects again every `train.reselect_every` epochs, with the model in training (the paper's Table 1).
 
     Optimizer and schedule continue, and no epoch is skipped.
     """
 
-    def __init__(
-        self,
-        ctx: Context,
-        ranks: Ranks,
-        candidates: ImageSet,
-        validation: ImageSet,
-        positions: Positions,
-    ) -> None:
+    def __init__(self, ctx: Context, ranks: Ranks, candidates: _Scored, positions: Positions, *, reads: bool) -> None:
         super().__init__(ctx)
-        self.ranks, self.candidates, self.validation, self.positions = ranks, candidates, validation, positions
+        self.ranks, self.candidates, self.positions, self.reads = ranks, candidates, positions, reads
         self.rows_K = torch.empty(0, dtype=torch.int64)
         self.all_weights_K = torch.empty(0)
-        self.needs = reselection_needs(ctx.config)
 
     def start(self, subset: StoredSubset, load: Callable[[], ImageSet]) -> None:
         self._use(rows_of(self.positions, subset.positions_K), subset.weights_K)
@@ -245,15 +250,18 @@ class _Reselecting(_Fixed):
         self._use(tensors["rows"], tensors["weights"])
 
     def _selected(self, model: nn.Module, epoch: int) -> bytes:
-        ctx, scored = self.ctx, [self.candidates, *([self.validation] if self.needs.validation else [])]
-        count = sum(len(images) for images in scored)
-        if ctx.config.train.raptr:
-            count += _recalibrate(ctx, model, self.candidates, seed=ctx.seed("recalibrate", epoch))
-        candidates, *validation = [self._score(model, images) for images in scored]
+        ctx, (images, validation), count = self.ctx, (self.candidates.images, self.candidates.validation), 0
+        if self.reads and ctx.config.train.raptr:
+            count += _recalibrate(ctx, model, images, seed=ctx.seed("recalibrate", epoch))
+        if self.reads:
+            count += len(images) + (len(validation) if validation else 0)
+            candidates = self._score(model, images)
+        else:
+            candidates = Candidates(labels_N=images.labels_N, num_classes=self.candidates.classes)
         selection = apply(
             ctx.config.select,
             candidates,
-            validation[0] if validation else None,
+            self._score(model, validation) if validation else None,
             seed=ctx.seed("reselect", epoch),
         )
         rows_K, order = selection.indices_K.sort()
@@ -261,9 +269,9 @@ class _Reselecting(_Fixed):
 
     def _score(self, model: nn.Module, images: ImageSet) -> Candidates:
         outputs = outputs_of(model, images, device=self.ctx.device, precision=self.ctx.precision)
-        return Candidates(labels_N=images.labels_N, num_classes=outputs.logits_NC.shape[1], outputs=[outputs])
+        return Candidates(labels_N=images.labels_N, num_classes=self.candidates.classes, outputs=[outputs])
 
     def _use(self, rows_K: Tensor, weights_K: Tensor) -> None:
         self.rows_K, self.all_weights_K = rows_K, weights_K
-        self.images = self.candidates.subset(rows_K)
+        self.images = self.candidates.images.subset(rows_K)
         self.weights_N = self.all_weights_K if self.ctx.config.train.use_weights else None

@@ -170,7 +170,13 @@ class Trainer:
             for recorder in recorders:
                 recorder.record(epoch, drawn.rows_K, seen_K3)
         self.progress.steps += len(sizes)
-        self._finish_epoch(len(drawn.rows_K), *ranks.sum(totals_2).tolist())
+        count = len(drawn.rows_K)
+        loss, accuracy = (total / count for total in ranks.sum(totals_2).tolist())
+        if drawn.factors_N is not None:  # what a uniform draw would show
+            factors_K = drawn.factors_N[drawn.rows_K].double()
+            loss /= float(factors_K.mean())
+            accuracy = float(factors_K[seen_K3[:, 2] > 0].sum() / factors_K.sum())
+        self._finish_epoch(count, loss, accuracy)
 
     def _draw(self, images: ImageSet, draws: LossDraws | None) -> Drawn:
         """Draw the images of the next epoch, and cut them into batches."""
@@ -178,6 +184,10 @@ class Trainer:
         rows_K, factors_N = epoch_rows(len(images), recipe.epoch_size, self.seed, epoch), None
         if draws is not None:
             rows_K, factors_N = draws.of_epoch(rows_K, done=self.done, seed=self.seed, epoch=epoch)
+            if factors_N is not None and recipe.steps is not None:
+                # An epoch of fewer images has fewer steps, and the factors make them longer. With a given number of
+                # steps they must not: it would be another learning rate.
+                factors_N = factors_N / factors_N[rows_K].mean()
         rows_K = images.epoch_order(rows_K, derive(self.seed, "read", epoch))
         sizes = batch_sizes(len(rows_K), recipe.batch_size)
         before, total = epoch * len(sizes), recipe.epochs * len(sizes)
@@ -209,15 +219,15 @@ class Trainer:
         logits_PC = logits_PC.detach()
         return torch.stack([losses_P.detach().sum(), (logits_PC.argmax(1) == labels_P).sum()]), logits_PC
 
-    def _finish_epoch(self, count: int, loss_sum: float, correct: float) -> None:
-        if not math.isfinite(loss_sum):
+    def _finish_epoch(self, count: int, loss: float, accuracy: float) -> None:
+        if not math.isfinite(loss):
             raise RunError(
-                f"the training loss is {loss_sum} in epoch {self.progress.epoch + 1}", "lower the learning rate (lr)"
+                f"the training loss is {loss} in epoch {self.progress.epoch + 1}", "lower the learning rate (lr)"
             )
         self.progress.epoch += 1
         self.progress.images += count
-        self.progress.loss.append(loss_sum / count)
-        self.progress.accuracy.append(correct / count)
+        self.progress.loss.append(loss)
+        self.progress.accuracy.append(accuracy)
 
     def tensors(self) -> State:
         """Weights and momentum, for a checkpoint."""

@@ -85,6 +85,8 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
             "select": {"algorithm": "el2n"},
         },
         {"select": {"algorithm": "glister"}, "train": {"reselect_every": 2}},
+        {"select": {"algorithm": "stratified"}, "train": {"reselect_every": 2}},
+        {"pretrain": {"prune": "snip"}},
         {"score": {"proxy": {"width": 2, "image_size": 16}}},
         {"score": {"proxy": {"width": 2, "image_size": 5}}, "data": {"thumbnails": 5}},
         {"initialise": {"epochs": 2, "raptr": {"keep": [0.2, 1]}}, "train": {"raptr": {"rescale": "inverse_sqrt"}}},
@@ -108,6 +110,8 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         "classic",
         "disjoint",
         "reselect",
+        "reselect-at-random",
+        "snip",
         "proxy",
         "thumbnails",
         "raptr",
@@ -239,3 +243,14 @@ def test_steps_that_end_within_an_epoch_have_the_images_of_their_batches(tmp_pat
     outcome = graph.run(ctx)
     assert outcome.trained.model.summary["images"] == 129 + 33 + 32
     assert planned(ctx)["train"].flops == ctx.workspace.cost(outcome.trained.model).flops
+
+
+def test_a_training_that_selects_again_holds_all_outputs(ran: Context) -> None:
+    def memory(changes: dict[str, Any]) -> float:
+        return planned(replace(ran, config=override(ran.config, changes)))["train"].memory_bytes
+
+    every = {"train": {"reselect_every": 2}}
+    grand, random = ({"select": {"algorithm": name}} for name in ("grand", "stratified"))
+    scored = 1294 * 4 * (10 + 32)  # logits and features
+    assert memory(grand | every) - memory(grand) > scored
+    assert memory(random | every) == memory(random)
