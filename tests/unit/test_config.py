@@ -181,7 +181,9 @@ def test_options_of_an_algorithm_are_replaced_as_a_whole() -> None:
         ("lr=.1", "did you mean 'initialise.lr' or 'pretrain.lr' or 'train.lr'?"),
         ("select.epochs=3", "did you mean 'initialise.epochs' or 'score.epochs' or 'train.epochs'?"),
         ("select.fraction=2", "--set select.fraction=2: select.fraction is 2; it should be less than or equal to 1"),
-        ("select.fraction=lots", "select.fraction"),
+        ("select.fraction=5", "less than or equal to 1; 5 % is written 0.05"),
+        ("select.fraction=5%", "should be a valid number; 5 % is written 0.05"),
+        ("select.fraction=lots", "select.fraction is 'lots'; it should be a valid number"),
         ("merge.method=soup", "merge.method"),
         ("workspace=''", "workspace: String should have at least 1 character"),
         ("train.raptr.keep=[]", "train.raptr.keep is empty; it should have at least 2"),
@@ -314,7 +316,7 @@ def test_several_wrong_settings_are_shown_one_below_the_other() -> None:
         load_config(None, ["train.lr=-1", "select.fraction=2"])
     assert str(caught.value).splitlines() == [
         "several problems:",
-        "  - --set select.fraction=2: select.fraction is 2; it should be less than or equal to 1",
+        "  - --set select.fraction=2: select.fraction is 2; it should be less than or equal to 1; 2 % is written 0.02",
         "  - --set train.lr=-1: train.lr is -1; it should be greater than 0",
         "  -> see `lipt config show` for all settings",
     ]

@@ -84,6 +84,8 @@ def _machine_of_proxy(ctx: Context, data: DataSize, machine: Machine) -> Machine
 
 
 def _named(option: Option) -> str:
+    if option.way == "all":
+        return "train on all images"
     if option.way == "rs2":
         return f"keep all images, and draw {format_budget(option.share)} of them afresh in each epoch"
     return f"keep {format_budget(option.share)}, choose by {LABELS[option.way]}"
@@ -105,7 +107,8 @@ def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> T
             "gain": each.gain,
             "in steps": f"{each.gain_steps:,}" if each.gain_steps else "",
         }
-        kept = f"all, {format_budget(each.share)} per epoch" if each.way == "rs2" else format_budget(each.share)
+        drawn = f"all, {format_budget(each.share)} per epoch" if each.way == "rs2" else format_budget(each.share)
+        kept = "all" if each.way == "all" else drawn
         style = "bold" if each is advice.option else ""
         table.add_row(kept, LABELS[each.way], *(cells[heading] for heading in headings), style=style)
     return table

@@ -1,13 +1,31 @@
-"""The warning that a measured speed is too low."""
+"""Warnings that other work on this machine makes a run slow, or a measured speed too low."""
 
-import torch
+from __future__ import annotations
 
-from lipt.cli.verbose import complain
-from lipt.forecast.speed import is_busy
+import os
+from typing import TYPE_CHECKING
+
+from lipt.cli.verbose import complain, is_quiet
+
+if TYPE_CHECKING:
+    import torch
+
+
+def warn_if_slow() -> None:
+    """Say on stderr that a run may take many times longer here: its threads would wait for those of other programs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if is_quiet() or "OMP_NUM_THREADS" in os.environ or cores == 1 or os.getloadavg()[0] < cores / 2:
+        return
+    complain(
+        "lipt: this machine is busy: on a CPU this run may take many times longer\n"
+        "  -> stop it, and set OMP_NUM_THREADS=1"
+    )
 
 
 def warn_if_busy(device: torch.device) -> None:
     """Say on stderr that this machine is too busy for a prediction."""
+    from lipt.forecast.speed import is_busy  # imports torch
+
     if is_busy(device):
         complain(
             "lipt: this machine is busy, so the predicted times are unreliable\n"

@@ -241,11 +241,12 @@ def _selection(config: Config, facts: Facts | None) -> str:
     """Checks the algorithm, its options, and that there are enough images for shards and subset."""
     from lipt.flow.validation import problems, raise_all
     from lipt.report.numbers import format_budget
+    from lipt.runtime.algorithm import algorithm_label
 
     raise_all(problems(config, facts))
     kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
     drawn = "" if config.train.draw == "uniform" else f" ({config.train.draw})"
-    return f"{config.select.algorithm}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}"
+    return f"{algorithm_label(config)}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}"
 
 
 def _comparison(config: Config) -> str:

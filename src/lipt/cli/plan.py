@@ -205,6 +205,11 @@ def assumptions(machine: Machine, given: Collection[str], runs: int, device: str
         lines.append(f"report, estimated from the start: {machine.report_s:.2g} s")
     elif not lines:
         lines.append(f"compute: {_tflops(machine.gpu_tflops)} per GPU{_said('gpu_tflops', given)}")
+        if "gpu_tflops" not in given:
+            lines.append(
+                "pods have no GPU unless you ask for one (-p gpus=1): for pods without one, plan with the speed of "
+                "their CPUs, such as -m gpu_tflops=0.05, or --calibrate with a finished run"
+            )
     link, store = f"{machine.node_gbps:g} Gbit/s", f"{machine.store_gbps:g} Gbit/s"
     lines.append(
         f"store: {store}{_said('store_gbps', given)}, {link} per node{_said('node_gbps', given)}, "

@@ -2,6 +2,7 @@
 
 import click
 
+from lipt.cli.busy import warn_if_slow
 from lipt.cli.options import check_plan_as_text, config_options, dry_run_option, open_context, output_option
 from lipt.cli.report import show_report
 from lipt.flow.address import folder_of, page_of
@@ -20,6 +21,8 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
     with open_context(config_path, overrides, dry_run=dry_run) as ctx:
         from lipt.flow.compare import run_with_baseline
 
+        warn_if_slow()
+
         document = run_with_baseline(ctx)
     if document is not None:
         show_report(document, page_of(ctx.workspace.store, folder_of(document)), output)
@@ -34,6 +37,8 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
     check_plan_as_text(dry_run, output)
     with open_context(config_path, overrides, dry_run=dry_run) as ctx:
         from lipt.flow.compare import run_comparison
+
+        warn_if_slow()
 
         document = run_comparison(ctx)
     if document is not None:

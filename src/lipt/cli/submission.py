@@ -84,6 +84,7 @@ def check_submittable(config: Config) -> list[str]:
     Raises:
         LiptError: a setting would fail in a pod; names the setting.
     """
+    from lipt.adapters.store.s3 import check_location  # minio takes 100 ms to import
     from lipt.data.sources import sources_without_files
     from lipt.flow.validation import check_from_afar
 
@@ -92,7 +93,10 @@ def check_submittable(config: Config) -> list[str]:
             f"workspace: {config.workspace} is a folder on this machine; pods cannot reach it",
             "--set workspace=s3://BUCKET/PREFIX, in the object store of the cluster",
         )
+    check_location(config.workspace.removeprefix("s3://"))
     source = config.data.source
+    if source.startswith("s3://"):
+        check_location(source.removeprefix("s3://"))
     if "://" not in source and source not in sources_without_files():
         raise UsageError(
             f"data.source: {source} is a folder on this machine; pods cannot reach it",

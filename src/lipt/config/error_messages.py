@@ -99,9 +99,20 @@ def _message(path: tuple[str, ...], entries: list[Any]) -> str:
     should = [str(entry["msg"]).removeprefix("Input ").partition(", unable")[0] for entry in entries]
     if not should[0].startswith("should be "):
         return f"{name}: {should[0]}"
-    return (
-        f"{name} is {value}; it {' or '.join([should[0], *(text.removeprefix('should be ') for text in should[1:])])}"
-    )
+    wanted = " or ".join([should[0], *(text.removeprefix("should be ") for text in should[1:])])
+    return f"{name} is {value}; it {wanted}{_as_share(first)}"
+
+
+def _as_share(entry: Any) -> str:
+    """How a share is written, for one that was given in per cent."""
+    text = str(entry["input"]).strip()
+    if entry["type"] != "float_parsing" and entry.get("ctx", {}).get("le") != 1:
+        return ""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        return ""
+    return f"; {percent:g} % is written {percent / 100:g}" if text.endswith("%") or 1 < percent <= 100 else ""
 
 
 def _description(path: tuple[str, ...]) -> str:

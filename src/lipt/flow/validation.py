@@ -144,7 +144,9 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
     if has_swarm(config):
         size = dispatch.batches * dispatch.batch_size
         if problem := _error_of(lambda: check_shards(candidates, count=dispatch.jigsaws, size=size)):
-            yield problem
+            fits = candidates // (dispatch.jigsaws * dispatch.batches)
+            remedy = f"--set dispatch.batch_size={fits} fits; or lower dispatch.jigsaws or dispatch.batches"
+            yield RunError(problem.message, remedy) if fits > 1 else problem
     for name, share, least in (
         ("select.fraction", config.select.fraction, facts.classes),
         ("train.epoch_fraction", config.train.epoch_fraction, 1),

@@ -27,7 +27,7 @@ from lipt.selection.auto import (
     rule_by_passes,
 )
 
-Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2"]
+Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2", "all"]
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 LABELS: Mapping[Way, str] = {
@@ -36,6 +36,7 @@ LABELS: Mapping[Way, str] = {
     "proxy": "10 epochs, half width",
     "trajectory": "10 epochs (auto)",
     "rs2": "fresh draws (RS2)",
+    "all": "no choice",
 }
 #: Epochs of the scorers along whose trajectory an option chooses.
 _EPOCHS = 10
@@ -53,6 +54,7 @@ GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
     "proxy": {4000: {0.05: "+6.6 ± 3.1"}},
     "trajectory": DUAL_GAINS,
     "rs2": RS2_GAINS,
+    "all": {},
 }
 #: From this share on, theta_p's scores gained little or nothing over a random subset.
 THETA_P_PAYS_BELOW = 0.05
@@ -146,9 +148,9 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
     Args:
         proxy: the width of the proxy, with the way `proxy`.
     """
-    if way == "rs2":
+    if way in ("rs2", "all"):
         select = {"algorithm": "random", "fraction": 1.0}
-        return {"select": select} | ({"train": {"epoch_fraction": share}} if share < 1 else {})
+        return {"select": select} | ({"train": {"epoch_fraction": share}} if way == "rs2" else {})
     algorithm = {"random": "stratified", "theta_p": "ccs", "proxy": "ccs", "trajectory": "auto"}[way]
     trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": _EPOCHS}
     scores: dict[Way, dict[str, Any]] = {
@@ -173,7 +175,7 @@ def options(
     *,
     storage_bytes: float | None = None,
 ) -> list[Option]:
-    """Every way at every share; also at the share that the storage holds.
+    """Every way at every share; also at the share that the storage holds. The last option is to train on all images.
 
     Args:
         predict: the work and the forecast of a configuration.
@@ -189,8 +191,9 @@ def options(
             f"{format_budget(max(given))} of {data.candidates:,} candidates are fewer than {data.classes} classes",
             "with so few images, train on all of them",
         )
-    ways = [way for way in LABELS if way != "proxy" or proxy_width(config)]
-    return [_option(config, data, predict, way, share) for share in sorted(shares) for way in ways]
+    ways = [way for way in LABELS if way != "all" and (way != "proxy" or proxy_width(config))]
+    parts = [_option(config, data, predict, way, share) for share in sorted(shares) for way in ways]
+    return [*parts, _option(config, data, predict, "all", 1.0)]
 
 
 def held_share(data: DataSize, storage_bytes: float) -> float:
@@ -242,6 +245,8 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
             f"{format_number(least.gpu_hours)} GPU hours"
         )
         return Advice(option=None, why=f"nothing fits, the smallest option needs {need}")
+    if whole := [each for each in fits if each.way == "all"]:
+        return Advice(option=whole[0], why="all images fit, and the time to train on all of them")
     if drawn := [each for each in fits if each.way == "rs2"]:
         why = "all images fit; fresh draws need no scores, and in our measurements were worth as much or more per FLOP"
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)

@@ -177,7 +177,8 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
         return (
             f"{numbers}; the {row.num_test_images:,} test images alone allow an error of "
             f"up to ±{100 * delta.test_half_width:.2f} points (95 %), and another seed draws other weights and splits. "
-            f"To find out, run `lipt compare CONFIG --set 'compare.seeds={_ADVISED_SEEDS}'`."
+            f"To find out, run `lipt compare` with the options of this run, "
+            f"`--set 'compare.seeds={_ADVISED_SEEDS}'` and `--set 'compare.variants=[lipt, {random.name}]'`."
         )
     low, high = (format_points(delta.mean + sign * delta.half_width) for sign in (-1, 1))
     return f"{numbers}; 95 % interval {low} to {high} ({delta.num_seeds} seeds, paired by seed)."

@@ -172,10 +172,11 @@ def auto_reason(
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
         if rule := rule_by_passes(fraction, passes, epochs):
+            own = f". This training has {steps:,} steps" if 0 < steps < rule.steps else ""
             return (
-                f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times, and in such a "
-                f"training {rule.algorithm} gained {rule.over_dual} points over dual along a trajectory, at "
-                f"{100 * rule.share:g} % of CIFAR-10, and {rule.gain} points over class-balanced random"
+                f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times. In such a training, "
+                f"{rule.steps:,} steps on {100 * rule.share:g} % of CIFAR-10, {rule.algorithm} gained {rule.over_dual} "
+                f"points over dual along a trajectory, and {rule.gain} over class-balanced random{own}"
             )
         return (
             "auto takes dual up to 30 % of the data if there is a trajectory; its gain over "

@@ -50,9 +50,10 @@ def advised(path: str, *options: str) -> dict[str, Any]:
 def test_each_option_costs_what_a_plan_of_its_settings_says(path: str, tmp_path: Path) -> None:
     options = advised(path)["options"]
     assert {(each["way"], each["share"]) for each in options} == {
-        (way, share) for way in ("random", "theta_p", "proxy", "trajectory", "rs2") for share in SHARES
+        *((way, share) for way in ("random", "theta_p", "proxy", "trajectory", "rs2") for share in SHARES),
+        ("all", 1.0),
     }
-    for each in options[-5:]:
+    for each in options[-6:]:
         config = configured(load_config(path), each["way"], each["share"])
         alone = tmp_path / "alone.yaml"
         alone.write_text(yaml.safe_dump(config.model_dump(mode="json")))
@@ -93,8 +94,12 @@ def test_without_limits_there_is_no_advice(path: str) -> None:
     assert "--storage GB" in without["why"]
 
 
-def test_if_all_images_fit_they_are_kept_and_drawn_afresh(path: str) -> None:
-    assert advised(path, "--storage", "1000")["advice"]["settings"] == settings_of("rs2", 0.3)
+def test_if_all_images_fit_they_are_kept(path: str) -> None:
+    """And drawn afresh, if the time is limited, too."""
+    assert advised(path, "--storage", "1000")["advice"]["settings"] == settings_of("all", 1)
+    hours = {each["way"]: each["gpu_hours"] for each in advised(path)["options"] if each["share"] in (0.3, 1)}
+    some = advised(path, "--storage", "1000", "--gpu-hours", str((hours["rs2"] + hours["all"]) / 2))
+    assert some["advice"]["settings"] == settings_of("rs2", 0.3)
 
 
 def test_the_advice_keeps_to_the_limits(path: str) -> None:

@@ -55,12 +55,17 @@ def test_auto_says_that_it_did_not_look() -> None:
         (0.12, 10, 0, "+4.2 ± 0.5 points at 10 % in 500 steps; +2.8 ± 0.8 points at 10 % in 2,000 steps"),
         (0.01, 10, 0, "+9.2 ± 2.9 points at 1 % in 500 steps; +9.7 ± 1.9 points at 1 % in 2,000 steps"),
         (0.1, 10, 24, "+1.2 ± 1.8 points at 10 % in 8,000 steps"),
-        (0.1, 10, 25, "takes dyn_unc: this training sees each image 25 times, and in such a training dyn_unc gained"),
         (
             0.1,
             10,
             25,
-            "+2.3 ± 0.8 points over dual along a trajectory, at 10 % of CIFAR-10, and +5.1 ± 1.3 points",
+            "takes dyn_unc: this training sees each image 25 times. In such a training, 2,000 steps on 10 %",
+        ),
+        (
+            0.1,
+            10,
+            25,
+            "dyn_unc gained +2.3 ± 0.8 points over dual along a trajectory, and +5.1 ± 1.3 over class-balanced random",
         ),
         (0.05, 10, 99, "takes ccs: this training sees each image 99 times"),
         (0.05, 10, 100, "takes dyn_unc: this training sees each image 100 times"),
@@ -68,7 +73,7 @@ def test_auto_says_that_it_did_not_look() -> None:
             0.05,
             10,
             50,
-            "takes ccs: this training sees each image 50 times, and in such a training ccs gained +2.1",
+            "takes ccs: this training sees each image 50 times. In such a training, 2,000 steps on 5 %",
         ),
         (
             0.05,
@@ -96,3 +101,9 @@ def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: 
     for changed in ({"proxy": False}, {"steps": 3999}):
         known = {"passes": passes, "steps": 4000} | changed
         assert "half its width" not in auto_reason(fraction, balanced=True, epochs=epochs, **known)
+
+
+def test_auto_says_that_a_training_has_fewer_steps_than_the_measured_one() -> None:
+    said = auto_reason(0.05, balanced=True, epochs=10, passes=100, steps=300)
+    assert said.endswith("and +10.5 ± 2.6 over class-balanced random. This training has 300 steps")
+    assert "This training has" not in auto_reason(0.05, balanced=True, epochs=10, passes=222, steps=8000)

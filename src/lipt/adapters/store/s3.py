@@ -66,10 +66,7 @@ class S3Store(Store):
         Raises:
             UsageError: a variable is missing or malformed, or the location names no bucket.
         """
-        try:
-            check_bucket_name(location.strip("/").partition("/")[0], strict=True)
-        except ValueError as error:
-            raise UsageError(f"s3://{location}: {error}", "write s3://bucket/prefix") from error
+        check_location(location)
         return cls(location, _connect(), Traffic())
 
     def _read(self, key: str, kind: Kind, start: int, length: int | None) -> bytes:
@@ -228,6 +225,20 @@ class S3Store(Store):
             f"{where}: {self._connection.endpoint} was unreachable for {self._connection.retry_s:g} s ({reason})",
             "check that the store runs and that LIPT_S3_ENDPOINT is correct, then run the same command again",
         )
+
+
+def check_location(location: str) -> None:
+    """
+    Raises:
+        UsageError: `bucket/prefix` does not begin with the name of a bucket.
+    """
+    try:
+        check_bucket_name(location.strip("/").partition("/")[0], strict=True)
+    except ValueError as error:
+        raise UsageError(
+            f"s3://{location}: {error}",
+            "write s3://bucket/prefix; the name of a bucket has 3 to 63 lower-case letters, digits, dots and hyphens",
+        ) from None
 
 
 def is_busy(status: int) -> bool:

@@ -8,9 +8,9 @@ from pathlib import Path
 from PIL import Image
 
 
-def image(shade: int = 0, form: str = "PNG") -> bytes:
+def image(shade: int = 0, form: str = "PNG", *, side: int = 4) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), (shade, 0, 0)).save(buffer, format=form)
+    Image.new("RGB", (side, side), (shade, 0, 0)).save(buffer, format=form)
     return buffer.getvalue()
 
 
