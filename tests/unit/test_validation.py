@@ -83,6 +83,31 @@ def test_auto_is_ccs_along_the_trajectory_of_another_network(tmp_path: Path, sco
     assert algorithm_of(named) == "dual"
 
 
+@pytest.mark.parametrize(
+    ("scorer", "fraction", "epochs", "rule"),
+    [
+        ({"proxy": {"width": 2}}, 0.1, 60, "dyn_unc"),
+        ({"proxy": {"width": 3}}, 0.1, 25, "dyn_unc"),
+        ({"proxy": {"width": 2}}, 0.1, 24, "ccs"),  # passes
+        ({"proxy": {"width": 2}}, 0.05, 200, "ccs"),
+        ({"proxy": {"width": 1}}, 0.1, 60, "ccs"),
+        ({"proxy": {"width": 2, "image_size": 6}}, 0.1, 60, "ccs"),
+        ({"proxy": {"width": 2}, "epochs": 9}, 0.1, 60, "ccs"),
+        ({"runs": 3, "disjoint": True}, 0.1, 60, "ccs"),
+    ],
+)
+def test_along_the_trajectory_of_half_the_width_auto_is_dyn_unc_where_that_was_measured(
+    tmp_path: Path, scorer: dict[str, Any], fraction: float, epochs: int, rule: str
+) -> None:
+    score = {"model": "trajectory", "epochs": 10, "runs": 1} | scorer
+    changes = {"score": score, "select": {"algorithm": "auto", "fraction": fraction}, "train": {"epochs": epochs}}
+    config = tiny_context(tmp_path, changes).config
+    assert selecting(config, 1294).algorithm == rule
+    reason = reason_of_auto(config, 1294)
+    assert reason.startswith(f"auto takes {rule}")
+    assert ("a network of half the width gained +3.5 ± 1.7 points over ccs" in reason) == (rule == "dyn_unc")
+
+
 @pytest.mark.parametrize(("setting", "kind", "message"), WRONG, ids=[setting for setting, *_ in WRONG])
 def test_all_that_is_wrong_is_said_before_anything_runs(
     tmp_path: Path, setting: str, kind: type[LiptError], message: str

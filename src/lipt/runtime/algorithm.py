@@ -6,7 +6,15 @@ from lipt.config import Config, Contestant, Select
 from lipt.errors import UsageError
 from lipt.runtime.budgets import kept_images, passes_of, steps_of
 from lipt.selection import Requirements, requirements, resolve
-from lipt.selection.auto import AUTO, auto_reason, other_network_reason, rule_by_passes
+from lipt.selection.auto import (
+    AUTO,
+    HALF_WIDTH_GAINS,
+    RuleByPasses,
+    auto_reason,
+    half_width_reason,
+    other_network_reason,
+    rule_by_passes,
+)
 from lipt.selection.options import bind_options
 from lipt.selection.registry import lookup
 from lipt.training.networks import default_width
@@ -42,8 +50,8 @@ def own_memory(config: Config, group: int) -> int:
 def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
-    That is `ccs` along the trajectory of another network than the trained one, and `rule_by_passes` from 25 passes on
-    or more.
+    That is `rule_by_passes` from 25 passes on or more. Along the trajectory of another network than the trained one it
+    is `ccs`, or Dyn-Unc where that was measured with a network of half the width.
 
     Args:
         candidates: their number; 0: unknown, then `rule_by_passes` does not hold. In a race it never does, since the
@@ -52,9 +60,8 @@ def selecting(config: Config, candidates: int = 0) -> Select:
     settings = config.select
     if settings.algorithm != AUTO or _auto(config) != "dual":
         return settings
-    passes = passes_of(config, candidates) if candidates and not settings.race else 0.0
-    by_passes = rule_by_passes(settings.fraction, passes, _recorded(config))
-    rule = "ccs" if _of_another_network(config) else by_passes.algorithm if by_passes else AUTO
+    by_passes = _by_passes(config, candidates)
+    rule = by_passes.algorithm if by_passes else "ccs" if _of_another_network(config) else AUTO
     if rule == AUTO:
         return settings
     options = {"score": "el2n"} if rule == "ccs" else {}
@@ -67,6 +74,23 @@ def _auto(config: Config) -> str:
     return resolve(AUTO, settings.fraction, balanced=settings.balanced, epochs=_recorded(config))
 
 
+def _by_passes(config: Config, candidates: int) -> RuleByPasses | None:
+    """`rule_by_passes`, if it was measured with this scorer; `candidates` as of `selecting`."""
+    settings = config.select
+    passes = passes_of(config, candidates) if candidates and not settings.race else 0.0
+    rule = rule_by_passes(settings.fraction, passes, _recorded(config))
+    if rule is None or not _of_another_network(config):
+        return rule
+    return rule if rule.algorithm == "dyn_unc" and rule.share in HALF_WIDTH_GAINS and _is_half(config) else None
+
+
+def _is_half(config: Config) -> bool:
+    """Whether the scorer is the trained network with half its width or more, on the same images."""
+    scorer, half = config.of_scorer(), proxy_width(config)
+    same = not config.score.disjoint and (scorer.data, scorer.model.name) == (config.data, config.model.name)
+    return same and half is not None and (scorer.model.width or 2 * half) >= half
+
+
 def _of_another_network(config: Config) -> bool:
     """Whether the trajectory is not that of the trained network on all candidates."""
     scorer = config.of_scorer()
@@ -77,14 +101,16 @@ def _of_another_network(config: Config) -> bool:
 def reason_of_auto(config: Config, candidates: int) -> str:
     """Why `auto` chooses this algorithm from that many candidates, with the measured gain, and what gained more."""
     settings, proxy = config.select, proxy_width(config) is not None
+    passes, steps = passes_of(config, candidates), steps_of(config.train, candidates, kept_images(config, candidates))
     if _auto(config) == "dual" and _of_another_network(config):
-        return other_network_reason()
+        rule = _by_passes(config, candidates)
+        return half_width_reason(rule, passes, steps) if rule else other_network_reason()
     return auto_reason(
         settings.fraction,
         balanced=settings.balanced,
         epochs=_recorded(config),
-        passes=passes_of(config, candidates),
-        steps=steps_of(config.train, candidates, kept_images(config, candidates)),
+        passes=passes,
+        steps=steps,
         proxy=proxy,
     )
 

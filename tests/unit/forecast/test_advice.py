@@ -19,6 +19,7 @@ from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.context import Context
 from lipt.selection.auto import (
     DUAL_GAINS,
+    HALF_WIDTH_GAINS,
     OTHER_NETWORK_GAINS,
     OWN_NETWORK_GAINS,
     PROXY_GAINS,
@@ -231,5 +232,6 @@ def test_every_gain_is_a_measured_one(pages: str) -> None:
         named += [
             gain for measured in (OTHER_NETWORK_GAINS, PROXY_GAINS, OWN_NETWORK_GAINS) for gain in measured.values()
         ]
+        named += [gain for _, *gains in HALF_WIDTH_GAINS.values() for gain in gains]
         named += [gain for each in RULES_BY_PASSES for gain in (each.over_dual, each.gain)]
     assert [gain for gain in named if gain not in text] == []
