@@ -129,7 +129,7 @@ def make(target: str, folder: Path) -> None:
 def fill(word: str) -> str:
     """A word with a value for what a reader fills in, alone or behind the last `=` or `/`."""
     start, sign, last = re.fullmatch(r"(?:(.*)([=/]))?(.*)", word, re.DOTALL).groups(default="")  # type: ignore[union-attr]  # matches all
-    return f"{start}{sign}{FILLED.get(last, last)}"
+    return f"{start}{sign}{FILLED.get(last, last)}".replace("BUCKET", "bucket")
 
 
 def small(words: list[str]) -> list[str]:

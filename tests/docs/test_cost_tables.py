@@ -29,13 +29,17 @@ def tables() -> list[list[list[str]]]:
     return [[table[0], *table[2:]] for table in cells]
 
 
-def records(file: str, **wanted: Any) -> dict[int, float]:
-    """Seed -> accuracy in % of the five runs."""
+def records(file: str, *, processor: str | None = None, **wanted: Any) -> dict[int, float]:
+    """Seed -> accuracy in % of the five runs.
+
+    Args:
+        processor: its type; None: the usual one.
+    """
     lines = (ROOT / "benchmarks/results" / file).read_text().splitlines()
     found = [
         run
         for run in map(json.loads, lines)
-        if "processor" not in run and all(run[key] == value for key, value in wanted.items())
+        if run.get("processor") == processor and all(run[key] == value for key, value in wanted.items())
     ]
     assert sorted(run["seed"] for run in found) == [0, 1, 2, 3, 4], wanted
     return {run["seed"]: 100 * run["accuracy"] for run in found}
@@ -93,3 +97,14 @@ def test_scorers_beside_each_other() -> None:
         for rule, gain in zip(("ccs el2n", "dual"), gains, strict=True):
             if gain:
                 assert gain == difference(records(rule=rule, proxy=proxy, epochs=epochs, **wanted), random), label
+
+
+def test_dyn_unc_beside_ccs_along_narrower_networks() -> None:
+    _, *rows = tables()[5]
+    wanted = {"file": "frontier.jsonl", "fraction": 0.1, "steps": 2000, "processor": "Xeon, AMX"}
+    random = records(rule="random", **wanted)
+    assert f"random reaches {fmean(random.values()):.1f} % there" in " ".join(PAGE.split())
+    for label, _, *cells in rows:
+        proxy = {"width": 8 if label.startswith("half") else 4, "image_size": 16}
+        ccs, dyn_unc = (records(rule=rule, proxy=proxy, epochs=10, **wanted) for rule in ("ccs el2n", "dyn_unc"))
+        assert cells == [difference(ccs, random), difference(dyn_unc, random), difference(dyn_unc, ccs)], label

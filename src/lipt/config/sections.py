@@ -152,7 +152,8 @@ class Merge(Section):
     """Number of validation images for the last comparison, of the soup with theta_*, the best jigsaw and the average of
     all; null: all that the search did not use. If fewer are left than it used, all validation images."""
     recalibration_images: PositiveInt = 512
-    """Number of training images from which BatchNorm statistics are computed anew."""
+    """Number of training images from which BatchNorm statistics are computed anew: those of one shard, so at most as
+    many as a shard has."""
     groups: PositiveInt = 1
     """Number of groups to merge in parallel; their soups are then merged with equal weight. 1: merge all jigsaws at
     once. With dozens of jigsaws, about the square root of `dispatch.jigsaws` is fastest."""
