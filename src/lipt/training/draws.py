@@ -55,7 +55,8 @@ class LossDraws(ABC):
 
 class InfoBatch(LossDraws):
     """Leave out samples whose loss is below the mean with a fixed probability r, and multiply the losses of the other
-    samples below the mean by 1 / (1 - r): the expected gradient is that of all S samples.
+    samples below the mean by 1 / (1 - r): summed over an epoch, the expected gradient is that of all S samples. The
+    epoch has K / S as many steps, so each is S / K times as long as one of a uniform draw.
 
     Qin et al., ICLR 2024, eq. 2 and Section 3.3. A sample that was not seen yet is never left out. If at most one
     sample of a very small draw would stay, it is trained on whole: an epoch needs an image, and BatchNorm two.

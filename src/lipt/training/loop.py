@@ -184,10 +184,6 @@ class Trainer:
         rows_K, factors_N = epoch_rows(len(images), recipe.epoch_size, self.seed, epoch), None
         if draws is not None:
             rows_K, factors_N = draws.of_epoch(rows_K, done=self.done, seed=self.seed, epoch=epoch)
-            if factors_N is not None and recipe.steps is not None:
-                # An epoch of fewer images has fewer steps, and the factors make them longer. With a given number of
-                # steps they must not: it would be another learning rate.
-                factors_N = factors_N / factors_N[rows_K].mean()
         rows_K = images.epoch_order(rows_K, derive(self.seed, "read", epoch))
         sizes = batch_sizes(len(rows_K), recipe.batch_size)
         before, total = epoch * len(sizes), recipe.epochs * len(sizes)
