@@ -258,6 +258,8 @@ def test_a_configuration_that_cannot_be_read_is_our_error(tmp_path: Path, capsys
     ("arguments", "hint"),
     [
         (["data.source=photos"], "settings are written --set data.source=photos"),
+        (["--set", "select.fraction", "0.1"], "settings are written --set A.B=VALUE, in quotes if VALUE has spaces"),
+        (["--set", "compare.variants=[lipt,", "rs2]"], "settings are written --set A.B=VALUE, in quotes"),
         (["--batch-size", "8"], "or --set train.batch_size=…"),
         (["--fraction", "0.1"], "settings are written --set select.fraction=…"),
     ],
@@ -269,6 +271,13 @@ def test_a_setting_without_set_is_told_how_it_is_written(
         lipt_cli.main(["run", "examples/01-quickstart.yaml", *arguments])
     assert end.value.code == 2
     assert hint in capsys.readouterr().err
+
+
+def test_ingest_with_a_configuration_names_the_command_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        lipt_cli.main(["ingest", "photos.yaml"])
+    assert end.value.code == 2
+    assert "-> the images of a configuration are ingested by: lipt stage ingest CONFIG" in capsys.readouterr().err
 
 
 def test_config_without_its_verb_names_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
-        if hint := _hint(error):
+        if hint := _hint(error, sys.argv[1:] if arguments is None else arguments):
             complain(f"  -> {hint}")
         sys.exit(error.exit_code if error.exit_code != 1 else 2)
     except (click.Abort, KeyboardInterrupt):
@@ -124,9 +124,9 @@ def _end_interrupted() -> NoReturn:
     sys.exit(130)
 
 
-def _hint(error: click.ClickException) -> str:
-    """How to write a setting that was given as an argument or as an option of its own, or `config` without its verb;
-    empty if it was none.
+def _hint(error: click.ClickException, arguments: list[str]) -> str:
+    """How to write a setting that was given as an argument or as an option of its own, `config` without its verb, or
+    `ingest` with a configuration; empty if it was none.
     """
     if isinstance(error, click.NoSuchOption):
         from lipt.cli.suggestions import setting_values
@@ -138,5 +138,14 @@ def _hint(error: click.ClickException) -> str:
     command = re.search(r"No such command '(.+)'", str(error.message))
     if command and context and context.command.name == "config":
         return f"lipt config show {command[1]}"
-    argument = re.search(r"unexpected extra argument \((\S+=.*)\)", str(error.message))
-    return f"settings are written --set {argument[1]}" if argument else ""
+    is_config = any(word.endswith((".yaml", ".yml")) for word in arguments)
+    if isinstance(error, click.MissingParameter) and context and context.command.name == "ingest" and is_config:
+        return "the images of a configuration are ingested by: lipt stage ingest CONFIG"
+    argument = re.search(r"unexpected extra arguments? \((.*)\)", str(error.message))
+    if argument and "=" in argument[1].partition(" ")[0]:
+        return f"settings are written --set {argument[1]}"
+    return (
+        "settings are written --set A.B=VALUE, in quotes if VALUE has spaces"
+        if argument and "--set" in arguments
+        else ""
+    )
