@@ -84,8 +84,15 @@ def gain(
 
 
 def paired(ours: Mapping[K, float], others: Mapping[K, float]) -> tuple[float, float, int] | None:
-    """Mean difference over the common seeds, half its 95 % interval, seeds; None with fewer than two seeds."""
-    pairs = [value - others[seed] for seed, value in ours.items() if seed in others]
+    """Mean difference over the common seeds, half its 95 % interval, seeds; None with fewer than two seeds.
+
+    A seed that was measured on two types of processor counts once.
+    """
+    by_seed: dict[object, list[float]] = {}
+    for key, value in ours.items():
+        if key in others:
+            by_seed.setdefault(key[0] if isinstance(key, tuple) else key, []).append(value - others[key])
+    pairs = [statistics.mean(found) for found in by_seed.values()]
     if len(pairs) < 2:
         return None
     half = t.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / len(pairs) ** 0.5
