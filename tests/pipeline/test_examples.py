@@ -192,8 +192,10 @@ def test_several_nodes(
 def test_kubeflow(
     start: Callable[[str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parameters = sent(start("kubeflow"), capsys, monkeypatch)
-    wanted = ("s3://BUCKET/digits", "REGISTRY/lipt:0.1.0", 8)
+    path = start("kubeflow")
+    path.write_text(path.read_text().replace("BUCKET", "lipt"))
+    parameters = sent(path, capsys, monkeypatch)
+    wanted = ("s3://lipt/digits", "REGISTRY/lipt:0.1.0", 8)
     assert (parameters["workspace"], parameters["image"], parameters["width"]) == wanted
 
 
