@@ -46,27 +46,35 @@ def add_up(terms_CN: View) -> View:
 
 def lengths(x_MD: Tensor) -> Tensor:
     """|x_i| (M,), correct even if squares underflow; inf if they overflow."""
-    if few(x_MD):
-        with np.errstate(all="ignore"):
-            columns_DM = view(x_MD.T)
-            lengths_M = torch.as_tensor(add_up(columns_DM * columns_DM)).sqrt_()
-    elif x_MD.is_cpu:
-        x = x_MD.contiguous().numpy(force=True)
-        with np.errstate(all="ignore"):  # one dot product for each row
-            lengths_M = torch.from_numpy(np.sqrt(np.matmul(x[:, None], x[:, :, None])[:, 0, 0]))
-    else:
-        lengths_M = torch.linalg.vector_norm(x_MD, dim=1)
+    lengths_M = _roots_of_squares(x_MD)
     return all_digits(lengths_M, lambda small_S: x_MD[small_S]) if x_MD.numel() else lengths_M
 
 
+def _roots_of_squares(x_MD: Tensor) -> Tensor:
+    if few(x_MD):
+        with np.errstate(all="ignore"):
+            columns_DM = view(x_MD.T)
+            return torch.as_tensor(add_up(columns_DM * columns_DM)).sqrt_()
+    if x_MD.is_cpu:
+        x = x_MD.contiguous().numpy(force=True)
+        with np.errstate(all="ignore"):  # one dot product for each row
+            return torch.from_numpy(np.sqrt(np.matmul(x[:, None], x[:, :, None])[:, 0, 0]))
+    found: Tensor = torch.linalg.vector_norm(x_MD, dim=1)
+    return found
+
+
 def all_digits(lengths_M: Tensor, rows: Callable[[Tensor], Tensor]) -> Tensor:
-    """The lengths, corrected in place where squares underflowed. `rows` returns those vectors by their positions."""
+    """The lengths, corrected in place where squares underflowed. `rows` returns those vectors by their positions.
+
+    They are squared after a multiplication by a power of two, which is exact: rows of another scale have the same
+    length but for this power, to the last digit. So equal gains stay equal.
+    """
     if lengths_M.numel() and float(lengths_M.min()) < smallest(lengths_M.dtype):
         small_S = (lengths_M < smallest(lengths_M.dtype)).nonzero().flatten()
         rows_SD = rows(small_S)
-        most_S1 = rows_SD.abs().amax(1, keepdim=True)
-        divisor_S1 = most_S1.where(most_S1 > 0, 1.0)
-        lengths_M[small_S] = torch.linalg.vector_norm(rows_SD / divisor_S1, dim=1) * most_S1[:, 0]
+        least = -1000 if lengths_M.dtype == torch.float64 else -100  # a higher power overflows
+        power_S = torch.frexp(rows_SD.abs().amax(1))[1].clamp_min(least).to(lengths_M.dtype)
+        lengths_M[small_S] = _roots_of_squares(rows_SD * (-power_S).exp2()[:, None]) * power_S.exp2()
     return lengths_M
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from selection_samples import make
 
 from lipt.selection import Candidates, Outputs, select
+from lipt.selection.norms import lengths
 
 OF_FEATURES = [
     ("herding", {}),
@@ -62,3 +63,13 @@ def test_samples_that_are_almost_certain_still_rank(algorithm: str, options: dic
     outputs = [Outputs(logits_NC=logits, features_ND=torch.ones(4, 2))]
     candidates = Candidates(labels_N=torch.zeros(4, dtype=torch.int64), num_classes=2, outputs=outputs)
     assert select(algorithm, candidates, k=4, **options).indices_K.tolist() == [3, 1, 2, 0]  # type: ignore[arg-type]
+
+
+def test_lengths_of_rows_of_any_scale_differ_by_a_power_of_two_exactly() -> None:
+    """Their digits decide between two samples that are each other's nearest: both gain the same."""
+    rows_ND = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
+    for power in (-60, -80, -110, 20):
+        assert torch.equal(lengths(rows_ND * 2.0**power), lengths(rows_ND) * 2.0**power), power
+    ordinary = make(60, 2, 8, seed=171, dtype=torch.float32)
+    chosen = [select("facility_location", each, fraction=0.3).indices_K for each in (ordinary, scaled(ordinary, -60))]
+    assert torch.equal(*chosen)
