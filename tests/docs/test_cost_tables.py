@@ -59,17 +59,21 @@ def rule_of(label: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("number", "file", "fraction"),
+    ("number", "file", "fraction", "processor"),
     [
-        (0, "frontier.jsonl", 0.05),
-        (1, "map-8000-steps.jsonl", 0.05),
-        (2, "map-8000-steps.jsonl", 0.1),
-        (3, "frontier-10-percent.jsonl", 0.1),
+        (0, "frontier.jsonl", 0.05, None),
+        (1, "map-8000-steps.jsonl", 0.05, None),
+        (2, "map-8000-steps.jsonl", 0.1, None),
+        (3, "frontier-10-percent.jsonl", 0.1, None),
+        (6, "frontier.jsonl", 0.1, "Xeon, AMX"),
     ],
 )
-def test_choices_beside_random(number: int, file: str, fraction: float) -> None:
+def test_choices_beside_random(number: int, file: str, fraction: float, processor: str | None) -> None:
     head, *rows = tables()[number]
-    runs = [records(file, fraction=fraction, rule=rule_of(row[0]), steps=int(row[1].replace(",", ""))) for row in rows]
+    runs = [
+        records(file, fraction=fraction, rule=rule_of(row[0]), steps=int(row[1].replace(",", "")), processor=processor)
+        for row in rows
+    ]
     randoms = {row[1]: found for row, found in zip(rows, runs, strict=True) if "random" in row[0]}
     for row, found in zip(rows, runs, strict=True):
         cells = dict(zip(head, row, strict=True))
