@@ -175,12 +175,8 @@ def auto_reason(
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
     if name == "dual":
         if rule := rule_by_passes(fraction, passes, epochs):
-            own = f". This training has {steps:,} steps" if 0 < steps < rule.steps else ""
-            return (
-                f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times. In such a training, "
-                f"{rule.steps:,} steps on {100 * rule.share:g} % of CIFAR-10, {rule.algorithm} gained {rule.over_dual} "
-                f"points over dual along a trajectory, and {rule.gain} over class-balanced random{own}"
-            )
+            gains = f"gained {rule.over_dual} points over dual along a trajectory, and {rule.gain}"
+            return _reason_by_passes(rule, passes, steps, rule.steps, gains)
         return (
             "auto takes dual up to 30 % of the data if there is a trajectory; its gain over "
             f"class-balanced random on CIFAR-10: {_by_steps(DUAL_GAINS, fraction)}"
@@ -215,11 +211,22 @@ def _why_random(epochs: int) -> str:
 def half_width_reason(rule: RuleByPasses, passes: float, steps: int) -> str:
     """Why `auto` takes Dyn-Unc along the trajectory of a network of half the width; arguments as of `auto_reason`."""
     measured, over_ccs, gain = HALF_WIDTH_GAINS[rule.share]
-    own = f". This training has {steps:,} steps" if steps < measured else ""
+    gains = f"along the trajectory of a network of half the width gained {over_ccs} points over ccs, and {gain}"
+    return _reason_by_passes(rule, passes, steps, measured, gains)
+
+
+def _reason_by_passes(rule: RuleByPasses, passes: float, steps: int, measured: int, gains: str) -> str:
+    """Why `auto` takes a rule of `RULES_BY_PASSES`.
+
+    Args:
+        measured: steps of the training in which it had these gains.
+        gains: the predicate of the sentence, up to the gain over class-balanced random.
+    """
+    own = f". This training has {steps:,} steps" if 0 < steps < measured else ""
     return (
         f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times. In such a training, "
-        f"{measured:,} steps on {100 * rule.share:g} % of CIFAR-10, {rule.algorithm} along the trajectory of a network "
-        f"of half the width gained {over_ccs} points over ccs, and {gain} over class-balanced random{own}"
+        f"{measured:,} steps on {100 * rule.share:g} % of CIFAR-10, {rule.algorithm} {gains} over class-balanced "
+        f"random{own}"
     )
 
 
