@@ -20,11 +20,10 @@ from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
 from lipt.selection.auto import (
     DUAL_GAINS,
+    HALF_WIDTH_GAINS,
     THETA_P_GAINS,
-    WORTH_STEPS,
-    own_network_pays,
-    proxy_pays,
     rule_by_passes,
+    worth_its_cost,
 )
 
 Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2", "all"]
@@ -33,7 +32,7 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
     "theta_p": "scores of theta_p (ccs)",
-    "proxy": "10 epochs, half width",
+    "proxy": "10 epochs, half width (auto)",
     "trajectory": "10 epochs (auto)",
     "rs2": "fresh draws (RS2)",
     "all": "no choice",
@@ -47,7 +46,7 @@ RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     8000: {0.01: "+34.1 ± 1.7", 0.05: "+20.5 ± 1.5", 0.1: "+10.2 ± 0.8", 0.2: "+3.3 ± 1.4", 0.3: "+1.5 ± 1.3"},
 }
 #: Points above a class-balanced random subset of the same size on CIFAR-10, with the 95 % interval, by way, steps and
-#: share. From 25 passes on or more `RULES_BY_PASSES` have those of the way `trajectory`.
+#: share. From 25 passes on or more `RULES_BY_PASSES` have those of the way `trajectory`, `HALF_WIDTH_GAINS` of `proxy`.
 GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
     "random": {},
     "theta_p": THETA_P_GAINS,
@@ -107,6 +106,9 @@ class Option:
         rule = rule_by_passes(self.share, self.passes, _EPOCHS)
         if self.way == "trajectory" and rule:
             return (rule.gain, rule.steps) if self.share == rule.share else ("", None)
+        if self.way == "proxy" and rule and rule.algorithm == "dyn_unc" and self.share in HALF_WIDTH_GAINS:
+            steps, _, gain = HALF_WIDTH_GAINS[self.share]
+            return gain, steps
         by_steps = GAINS[self.way]
         measured = [steps for steps, gains in by_steps.items() if self.share in gains]
         nearest = min(measured, key=lambda steps: abs(math.log(steps / self.steps)), default=None)
@@ -151,7 +153,7 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
     if way in ("rs2", "all"):
         select = {"algorithm": "random", "fraction": 1.0}
         return {"select": select} | ({"train": {"epoch_fraction": share}} if way == "rs2" else {})
-    algorithm = {"random": "stratified", "theta_p": "ccs", "proxy": "ccs", "trajectory": "auto"}[way]
+    algorithm = {"random": "stratified", "theta_p": "ccs", "proxy": "auto", "trajectory": "auto"}[way]
     trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": _EPOCHS}
     scores: dict[Way, dict[str, Any]] = {
         "theta_p": {"model": "merged"},
@@ -232,9 +234,7 @@ def _option(
 
 
 def advise(found: Sequence[Option], limits: Limits) -> Advice:
-    """The option to take. A trajectory only from 100 passes on: in 500 steps a single run gained more from the same
-    FLOPs as more steps. Without limits there is none.
-    """
+    """The option to take; a trajectory only where it was worth its cost. Without limits there is none."""
     if limits == Limits():
         return Advice(option=None, why="give what you have: --storage GB, --transfer GB, --gpu-hours H")
     fits = [each for each in found if limits.hold(each)]
@@ -252,17 +252,16 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
-    worth: Mapping[Way, Callable[[float, float], bool]] = {"proxy": proxy_pays, "trajectory": own_network_pays}
-    for scorer, pays in worth.items():
-        option = ways.get(scorer)
-        if option and pays(largest, option.passes):
-            why = (
-                f"the largest share that fits; the training sees each image {option.passes:,.0f} times, and in such "
-                "a training these scores were worth more than their FLOPs as more steps"
-            )
-            if option.steps < WORTH_STEPS:
-                why += f" (measured in {WORTH_STEPS:,} steps and more; this one has {option.steps:,.0f})"
-            return Advice(option=option, why=why)
+    passes = next(each.passes for each in ways.values())
+    worth = worth_its_cost(largest, passes, proxy="proxy" in ways)
+    if worth and (option := ways.get(worth.scorer)):
+        why = (
+            f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a training "
+            "these scores were worth more than their FLOPs as more steps"
+        )
+        if option.steps < worth.steps:
+            why += f" (measured in {worth.steps:,} steps; this one has {option.steps:,.0f})"
+        return Advice(option=option, why=why)
     way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
     why = "the largest share that fits; scores of theta_p gained 8 points at 1 %, and little or nothing from 5 % on"
     return Advice(option=ways[way], why=why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from lipt.selection.candidates import Candidates
@@ -60,10 +60,32 @@ RULES_BY_PASSES = (
     RuleByPasses("ccs", 0.1, (0.07, 0.14), 50, 2, 8000, over_dual="+2.4 ± 1.6", gain="+3.6 ± 1.7"),
     RuleByPasses("ccs", 0.2, (0.14, 0.25), 50, 2, 8000, over_dual="+1.0 ± 0.6", gain="+0.2 ± 1.9"),
 )
-#: Points gained over class-balanced random with the same FLOPs, in trainings that saw each kept image a hundred times
-#: or more: by `ccs` on ten epochs of the network at half its width, and by Dyn-Unc on ten of the network itself.
-PROXY_GAINS: Mapping[float, str] = {0.05: "+6.6 ± 3.6"}
-OWN_NETWORK_GAINS: Mapping[float, str] = {0.05: "+8.7 ± 2.4", 0.1: "+3.2 ± 2.0"}
+
+
+class Worth(NamedTuple):
+    """A choice that gained more than a class-balanced random subset which got its FLOPs as more steps."""
+
+    scorer: Literal["proxy", "trajectory"]
+    """Ten epochs of the network at half its width, or of the network itself; the algorithm is that of `auto`."""
+    share: float
+    """That was measured."""
+    shares: tuple[float, float]
+    """Around it, where the measurement is followed."""
+    passes: int
+    """It holds if the training sees each kept image this often, or more often."""
+    steps: int
+    """Of the training in which the gain was measured."""
+    gain: str
+    """Points over the random subset with the same FLOPs."""
+
+
+#: Measured at 111, 113, 28 and 222 passes. The first that holds counts.
+WORTH = (
+    Worth("proxy", 0.05, (0.03, 0.07), 100, 4000, gain="+6.6 ± 3.6"),
+    Worth("trajectory", 0.1, (0.07, 0.14), 100, 8000, gain="+3.2 ± 2.0"),
+    Worth("proxy", 0.1, (0.07, 0.14), 25, 2000, gain="+1.9 ± 1.3"),
+    Worth("trajectory", 0.05, (0.03, 0.07), 100, 8000, gain="+8.7 ± 2.4"),
+)
 #: Points that `ccs` gained over class-balanced random along the trajectory of another network than the trained one.
 OTHER_NETWORK_GAINS: Mapping[str, str] = {
     "a network of half the width": "+3.8 ± 0.9",
@@ -72,23 +94,21 @@ OTHER_NETWORK_GAINS: Mapping[str, str] = {
 #: Points that Dyn-Unc gained over `ccs`, both along ten epochs of a network of half the width, and over class-balanced
 #: random; by share, with the steps of the training. `auto` follows them where `RULES_BY_PASSES` names Dyn-Unc.
 HALF_WIDTH_GAINS: Mapping[float, tuple[int, str, str]] = {0.1: (2000, "+3.5 ± 1.7", "+5.8 ± 1.8")}
-#: Where these gains hold: shares around the measured ones, if the training sees each kept image this often. They were
-#: measured in this number of steps and more; small data sets have fewer.
-PROXY_SHARES, OWN_NETWORK_SHARES, WORTH_PASSES, WORTH_STEPS = (0.03, 0.07), (0.03, 0.14), 100, 4000
 
 
-def proxy_pays(fraction: float, passes: float) -> bool:
-    """Whether ten epochs of the network at half its width were a choice that is worth its cost.
+def worth_its_cost(fraction: float, passes: float, *, proxy: bool) -> Worth | None:
+    """The first of `WORTH` that holds; None: there is none.
 
     Args:
+        fraction: share that is kept.
         passes: how often the training sees each kept image.
+        proxy: whether the network has a narrower form.
     """
-    return PROXY_SHARES[0] <= fraction <= PROXY_SHARES[1] and passes >= WORTH_PASSES
-
-
-def own_network_pays(fraction: float, passes: float) -> bool:
-    """Whether ten epochs of the trained network itself were worth their cost; arguments as `proxy_pays`."""
-    return OWN_NETWORK_SHARES[0] <= fraction <= OWN_NETWORK_SHARES[1] and passes >= WORTH_PASSES
+    for each in WORTH:
+        least, most = each.shares
+        if least <= fraction <= most and passes >= each.passes and (proxy or each.scorer != "proxy"):
+            return each
+    return None
 
 
 def rule_by_passes(fraction: float, passes: float, epochs: int) -> RuleByPasses | None:
@@ -182,13 +202,13 @@ def auto_reason(
             f"class-balanced random on CIFAR-10: {_by_steps(DUAL_GAINS, fraction)}"
         )
     better = ""
-    half = proxy and proxy_pays(fraction, passes)
-    if not epochs and steps >= WORTH_STEPS and (half or own_network_pays(fraction, passes)):
-        scorer, measured = ("at half its width", PROXY_GAINS) if half else ("itself", OWN_NETWORK_GAINS)
+    worth = worth_its_cost(fraction, passes, proxy=proxy)
+    if worth and not epochs and steps >= worth.steps:
+        network = "at half its width" if worth.scorer == "proxy" else "itself"
         better = (
             f". This training sees each image {passes:,.0f} times, and in such a training scores of ten epochs of the "
-            f"network {scorer} were worth more than their cost: {_nearest(measured, fraction)}. The settings: "
-            "`lipt plan CONFIG --advise --storage GB`"
+            f"network {network} were worth more than their cost: {worth.gain} points at {100 * worth.share:g} %. The "
+            "settings: `lipt plan CONFIG --advise --storage GB`"
         )
     if name == "ccs":
         return (
@@ -244,12 +264,6 @@ def _by_steps(gains: Mapping[int, Mapping[float, str]], fraction: float) -> str:
     share = _nearest_of({share for measured in gains.values() for share in measured}, fraction)
     told = {steps: measured[share] for steps, measured in gains.items() if share in measured}
     return "; ".join(f"{gain} points at {100 * share:g} % in {steps:,} steps" for steps, gain in told.items())
-
-
-def _nearest(measured: Mapping[float, str], fraction: float) -> str:
-    """The gain at the nearest share."""
-    share = _nearest_of(measured, fraction)
-    return f"{measured[share]} points at {100 * share:g} %"
 
 
 def _nearest_of(shares: Iterable[float], fraction: float) -> float:

@@ -21,9 +21,8 @@ from lipt.selection.auto import (
     DUAL_GAINS,
     HALF_WIDTH_GAINS,
     OTHER_NETWORK_GAINS,
-    OWN_NETWORK_GAINS,
-    PROXY_GAINS,
     RULES_BY_PASSES,
+    WORTH,
     rule_by_passes,
 )
 from tests.tiny import TINY
@@ -135,9 +134,15 @@ def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) ->
     assert long["advice"]["settings"] == settings_of("proxy", 0.051, width)
     assert long["advice"]["settings"]["score"]["proxy"] == {"width": width}
     assert "sees each image 101 times" in long["why"]
-    assert "measured in 4,000 steps and more; this one has " in long["why"]
+    assert "measured in 4,000 steps; this one has " in long["why"]
     wider = advised(path, "--storage", str(0.1 * whole / 1e9), "--set", "train.epochs=101")
     assert wider["advice"]["settings"] == settings_of("trajectory", 0.1)  # there the proxy was not
+    for epochs, way in ((24, "random"), (25, "proxy"), (99, "proxy")):
+        found = advised(path, "--storage", str(0.1 * whole / 1e9), "--set", f"train.epochs={epochs}")
+        assert (found["advice"]["way"], found["advice"]["share"]) == (way, 0.1)
+        assert ("measured in 2,000 steps; this one has " in found["why"]) == (way == "proxy")
+        (option,) = (each for each in found["options"] if (each["way"], each["share"]) == ("proxy", 0.1))
+        assert option["gain"] == (HALF_WIDTH_GAINS[0.1][2] if way == "proxy" else "")
     wide = advised(path, "--storage", str(0.2 * whole / 1e9), "--set", "train.epochs=101")
     assert wide["advice"]["way"] == "random"  # measured at 5 and 10 %
 
@@ -164,9 +169,9 @@ def test_a_plan_says_when_a_proxy_would_pay(path: str) -> None:
     assert "worth more than their cost" not in notes("--set", "train.steps=3999")
     at_5 = notes("--set", "train.steps=4000")
     assert "sees each image 1,333 times" in at_5
-    assert f"at half its width were worth more than their cost: {PROXY_GAINS[0.05]}" in at_5
-    at_10 = notes("--set", "train.steps=4000", "--set", "select.fraction=0.1")
-    assert f"itself were worth more than their cost: {OWN_NETWORK_GAINS[0.1]} points at 10 %" in at_10
+    assert f"at half its width were worth more than their cost: {WORTH[0].gain} points at 5 %" in at_5
+    at_10 = notes("--set", "train.steps=8000", "--set", "select.fraction=0.1")
+    assert f"itself were worth more than their cost: {WORTH[1].gain} points at 10 %" in at_10
 
 
 @pytest.mark.parametrize("name", ["vit_small", "torchvision.resnet18"])
@@ -229,9 +234,7 @@ def test_every_gain_is_a_measured_one(pages: str) -> None:
         if pages == "results/*.md" or steps <= 2000
     ]
     if pages == "results/*.md":
-        named += [
-            gain for measured in (OTHER_NETWORK_GAINS, PROXY_GAINS, OWN_NETWORK_GAINS) for gain in measured.values()
-        ]
+        named += [*OTHER_NETWORK_GAINS.values(), *(each.gain for each in WORTH)]
         named += [gain for _, *gains in HALF_WIDTH_GAINS.values() for gain in gains]
         named += [gain for each in RULES_BY_PASSES for gain in (each.over_dual, each.gain)]
     assert [gain for gain in named if gain not in text] == []
