@@ -235,8 +235,9 @@ def test_a_result_that_was_left_counts_only_for_the_same_inputs(
         result = training._start(HERE, PODS)(ctx, {"ref": "train/0", "made_from": [now]}, 2)
         assert result is not None
         assert result["summary"] == {"of": now}
+        assert ctx.workspace.store.list("train/") == ["train/0/result.json"]  # until its stage is finished
     assert ran == [2]
-    assert not ctx.workspace.store.list("train/")
+    ctx.workspace.store.delete("train/0/result.json")
     monkeypatch.setattr(training, "run_job", lambda *_args, **_job: {})
     with pytest.raises(TransientError, match="their result is gone"):  # and the box, without a GPU, does not train
         training._start(HERE, PODS)(ctx, {"ref": "train/0", "made_from": ["a"]}, 2)

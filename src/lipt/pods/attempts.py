@@ -35,8 +35,9 @@ def count_attempt(store: Store, ref: str) -> None:
         store.delete(key)
         raise RunError(
             f"{noted['attempts']} attempts in {(now - noted['since']) / 3600:.0f} hours have left no new checkpoint",
-            "the logs of its pods say how they ended. A checkpoint is written after an epoch: if nodes are taken away "
-            "sooner, raise train.nodes, or take nodes that stay. Then run again",
+            "the logs of its pods say how they ended. If they waited for each other, the network lets no pod reach "
+            "another. If their nodes were taken away before the end of an epoch, raise train.nodes, or take nodes that "
+            "stay. Then run again",
         )
     noted["attempts"] += 1
     store.write(key, json.dumps(noted).encode(), kind="other")

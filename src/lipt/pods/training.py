@@ -19,10 +19,9 @@ from lipt.config import Config, parse_config
 from lipt.errors import UNEXPECTED, RunError, TransientError, UnexpectedError, UsageError
 from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import load_spec, save_spec
+from lipt.runtime.artifact import PODS_RESULT
 from lipt.runtime.context import Context, InPods
 
-#: The file beside those of the stage. The box removes it when it has read it.
-_RESULT = "result.json"
 #: Time to start a node, or for an earlier pod to end. Then one pod trains alone, or the box.
 _ROOM_WITHIN_S = 600
 
@@ -61,9 +60,8 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             RunError: a pod failed; the message names the first one.
             UnexpectedError: a pod hit a bug.
         """
-        store, key = ctx.workspace.store, f"{asked['ref']}/{_RESULT}"
+        store, key = ctx.workspace.store, f"{asked['ref']}/{PODS_RESULT}"
         if found := _result(store, key, asked):  # left for an earlier attempt of this box
-            store.delete(key)
             return found
         name = asked["ref"].partition("/")[0]
         more = {"config": ctx.config.model_dump(mode="json"), "gpus": pods.gpus}
@@ -89,7 +87,6 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
         found = _result(store, key, asked)
         if found is None:
             raise TransientError(f"{name}: its pods have ended, but their result is gone", "run again")
-        store.delete(key)
         return found
 
     return start
@@ -108,7 +105,7 @@ def join(address: str, *, index: int, count: int) -> None:
 
     request = load_spec(address)
     ctx = Context.of(parse_config(request.pop("config"), origin="the run's spec"))
-    store, key = ctx.workspace.store, f"{request['ref']}/{_RESULT}"
+    store, key = ctx.workspace.store, f"{request['ref']}/{PODS_RESULT}"
     if _result(store, key, request):  # an earlier attempt ended after the training: nobody to wait for
         return
     tell_without_gpu(ctx, request.pop("gpus", 0))
@@ -117,11 +114,11 @@ def join(address: str, *, index: int, count: int) -> None:
     note_progress()  # from here on the probe counts, so that a pod which hangs before its first step is noticed too
     most = max(1, request.pop("batch_size") // count)
     processes, peers = min(count_processes(ctx, most), most), None
+    if index == 0:
+        count_attempt(store, request["ref"])
     if count > 1:
         ctx.reporter.say(f"{request['label']}: pod {index} of {count} waits for the others")
         peers = Peers.meet(index, count, os.environ[FIRST_POD])
-    if index == 0:
-        count_attempt(store, request["ref"])  # now that all pods are there
     result = launch(ctx, request["label"], run_stage, processes, request, peers)
     if index == 0:
         store.write(key, json.dumps(result).encode(), kind="other")

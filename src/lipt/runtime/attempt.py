@@ -38,6 +38,8 @@ class Attempt:
         self.store = self.workspace.store.metered()
         self.stores = [self.store]
         self.files: dict[str, File] = {}
+        self.temporary = {CHECKPOINT}
+        """Files that are removed once the artifact is finished."""
         self.started = time.monotonic()
 
     def open(self, uri: str) -> Store:

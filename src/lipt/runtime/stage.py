@@ -9,7 +9,7 @@ from typing import Any
 from lipt.ledger import Cost, reset_peak_memory
 from lipt.progress import Reporter
 from lipt.rng import reproducible
-from lipt.runtime.artifact import CHECKPOINT, COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
+from lipt.runtime.artifact import COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.lease import Lease, LostLeaseError, leased
@@ -94,7 +94,8 @@ class Stage:
         workspace.store.write(f"{ref}/{COST}", canonical_json(asdict(cost)), kind="other")
         workspace.store.delete(f"{ref}/{DAMAGED}")  # first: a damaged artifact is never taken for finished
         workspace.store.write(f"{ref}/{MARKER}", artifact.to_json(), kind="other")
-        workspace.store.delete(f"{ref}/{CHECKPOINT}")
+        for name in sorted(attempt.temporary):
+            workspace.store.delete(f"{ref}/{name}")
         workspace.note(artifact, made=True)
         reporter.measured(self.label, 0, _figures(cost, summary))
         reporter.done(self.label, cost.wall_s, summary)

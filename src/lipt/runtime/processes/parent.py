@@ -27,7 +27,7 @@ from lipt.adapters.cluster.manifest import PROGRESS
 from lipt.errors import UsageError
 from lipt.ledger import Cost
 from lipt.progress import Reporter
-from lipt.runtime.artifact import File
+from lipt.runtime.artifact import PODS_RESULT, File
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.processes.child import (
@@ -69,6 +69,7 @@ def run_together(
     result = None
     if ctx.pods is not None and ctx.config.train.nodes > 1:
         result = ctx.pods(ctx, asked | {"batch_size": batch_size}, ctx.config.train.nodes)
+        attempt.temporary.add(PODS_RESULT)
     if result is None:
         processes = count_processes(ctx, batch_size)
         if processes == 1:
@@ -82,6 +83,7 @@ def run_alone(ctx: Context, attempt: Attempt, work: SharedBody, inputs: Inputs) 
     if ctx.pods is None or not ctx.waits:
         return work(ctx, attempt, inputs, ProcessGroup())
     result = ctx.pods(ctx, _request(attempt, work, inputs, {}) | {"batch_size": 1}, 1)
+    attempt.temporary.add(PODS_RESULT)
     assert result is not None  # one pod waits until there is room
     return _take(attempt, result)
 
