@@ -44,7 +44,7 @@ def _parse(spec: str) -> tuple[Callable[[str], Log], str]:
     if kind not in _KINDS:
         raise UsageError(f"{VARIABLE}={spec}: no such program", did_you_mean(kind, _KINDS))
     open_, module, form = _KINDS[kind]
-    if not re.fullmatch(form, where):
+    if not re.fullmatch(form, where) or (kind == "prometheus" and not 0 < int(where) < 2**16):
         raise UsageError(f"{VARIABLE}={spec}: not of the form {_FORMS[kind]}", f"{VARIABLE}={_FORMS[kind]}")
     if find_spec(module) is None:
         raise UsageError(f"{VARIABLE}={spec} needs a package", f"pip install {module.replace('_', '-')}")

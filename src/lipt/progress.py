@@ -55,6 +55,8 @@ class Reporter:
 
     def __init__(self, stream: TextIO | None = None, *, every_s: float = _EVERY_S) -> None:
         self.stream = stream or sys.stderr
+        self.scope = ""
+        """The run among several of one command, such as `random/seed 1`. Figures are told apart by it."""
         self.running: dict[str, Standing] = {}
         self._every_s = every_s
         self._measures = True
@@ -92,7 +94,7 @@ class Reporter:
         if not self._measures:
             return
         try:
-            metrics.log(label, step, figures)
+            metrics.log(f"{self.scope}/{label}" if self.scope else label, step, figures)
         except Exception as error:  # of a program that is not ours
             self._measures = False
             self.say(f"{metrics.VARIABLE}: {in_one_line(error)}; the run continues without it")

@@ -86,9 +86,10 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
         RunError: there is none.
         UsageError: --set for a handle or WORKSPACE/reports/RUN, or a wrong configuration.
     """
-    remote = run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
+    file = run.endswith((".yaml", ".yml"))
+    remote = not file and run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
     workspace, below, name = run.rstrip("/").removesuffix("/report.html").rpartition("/reports/")
-    state, stored = None, bool(below) and not remote and not run.endswith((".yaml", ".yml"))
+    state, stored = None, bool(below) and not remote and not file
     config: Config | None = None
     if overrides and (remote or stored):
         raise UsageError("--set cannot change a finished run", "remove --set")
@@ -97,7 +98,7 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     elif remote:
         state, store, folder = _report_of_handle(run, stack)
     else:
-        if not run.endswith((".yaml", ".yml")) and not Path(run).is_file():
+        if not file and not Path(run).is_file():
             near = f"{Config.model_fields['workspace'].default}/reports/{run}"
             known = "WORKSPACE/reports/RUN (lipt ls lists the runs), or the handle of a run on a cluster"
             raise UsageError(

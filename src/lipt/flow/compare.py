@@ -1,6 +1,7 @@
 """`lipt run`: a run and its random baseline. `lipt compare`: all variants under several seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from lipt.flow.graph import run, trains_models, with_config
@@ -9,6 +10,7 @@ from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import LONGER, Variant, baseline_of
 from lipt.pipeline import Engine
+from lipt.progress import Reporter
 from lipt.report.document import Document
 from lipt.runtime.budgets import fuller_steps
 from lipt.runtime.context import Context
@@ -25,7 +27,8 @@ def run_with_baseline(ctx: Context) -> Document | None:
     if baseline:
         other = with_config(replace(ctx, config=selected.config), baseline.changes)
         # Not prepared again: if a lost model arrived now, the baseline could start from another one.
-        beside = baseline, run(other, selected.prepared if trains_models(other.config) else None)
+        with scope(ctx.reporter, baseline.name):
+            beside = baseline, run(other, selected.prepared if trains_models(other.config) else None)
     return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside))
 
 
@@ -67,9 +70,21 @@ def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
                     continue
                 changes |= {"train": changes["train"] | {"steps": _steps_for_its_cost(ctx, chosen)}}
             ctx.reporter.say(f"-- {variant.name}, seed {seed}")
-            outcomes.append(run(with_config(ctx, changes)))
+            with scope(ctx.reporter, f"{variant.name}/seed {seed}"):
+                outcomes.append(run(with_config(ctx, changes)))
         entries[variant.name] = Entry.of(variant, outcomes)
     return [entries[variant.name] for variant in variants]
+
+
+@contextmanager
+def scope(reporter: Reporter, name: str) -> Iterator[None]:
+    """Tell the figures of one run from those of the others."""
+    outer = reporter.scope
+    reporter.scope = f"{outer}/{name}" if outer else name
+    try:
+        yield
+    finally:
+        reporter.scope = outer
 
 
 def _steps_for_its_cost(ctx: Context, chosen: Outcome) -> int:

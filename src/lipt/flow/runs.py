@@ -57,13 +57,14 @@ class Unused:
 def list_runs(workspace: Workspace) -> tuple[list[Run], list[IntegrityError]]:
     """The runs of a workspace, the latest last, and an error for each report that cannot be read."""
     sizes, found, unread = _sizes(workspace.store.sizes()), list[Run](), list[IntegrityError]()
+    origins = _Origins(workspace)
     for folder in _folders(workspace):
         try:
             document = read_report(workspace.store, folder)
         except IntegrityError as error:
             unread.append(error)
             continue
-        refs = _reached(workspace, _refs(document))
+        refs = origins.reached(_refs(document))
         row = next((row for row in document.rows if row.role == "selected"), document.rows[0])
         found.append(
             Run(
@@ -92,7 +93,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
     named += [_read_list(workspace, key) for key in workspace.store.list(_SWEEPS)]
     if any(named):  # else nothing is known of what is needed
         named += [_read_running(workspace, key, days=days) for key in workspace.store.list(_RUNNING)]
-    reached = _reached(workspace, itertools.chain.from_iterable(named))
+    origins = _Origins(workspace)
+    reached = origins.reached(itertools.chain.from_iterable(named))
     if not reached:
         raise RunError(
             f"{workspace.store.uri} has no report and no sweep, so every artifact may be needed", "finish a run first"
@@ -115,7 +117,7 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
             old.append(Unused(ref=ref, num_bytes=num_bytes, days=age))
         else:
             young.append(ref)
-    needed = _reached(workspace, young)
+    needed = origins.reached(young)
     found = [each for each in old if each.ref not in needed]
     # A run notes what it needs when it has ended, and a comparison may take weeks.
     if found and (who := find_holder(workspace.store, keys)):
@@ -195,22 +197,32 @@ def _folders(workspace: Workspace) -> list[str]:
     return [key.removesuffix(_REPORT) for key in workspace.store.list("reports/") if key.endswith(_REPORT)]
 
 
-def _reached(workspace: Workspace, refs: Iterable[str]) -> set[str]:
-    """These references, and those of all that their artifacts were made from. Lost ones count too."""
-    reached, ahead = set[str](), list(refs)
-    while ahead:
-        ref = ahead.pop()
-        if ref in reached:
-            continue
-        reached.add(ref)
-        try:
-            artifact = workspace.get(ref)
-        except (MissingObjectError, IntegrityError):
-            continue
-        ahead += artifact.inputs
-        if owner := owner_of(artifact):
-            ahead.append(owner)
-    return reached
+class _Origins:
+    """What each artifact was made from. Runs share artifacts: each is read once."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._known: dict[str, list[str]] = {}
+
+    def reached(self, refs: Iterable[str]) -> set[str]:
+        """These references, and those of all that their artifacts were made from. Lost ones count too."""
+        reached, ahead = set[str](), list(refs)
+        while ahead:
+            ref = ahead.pop()
+            if ref not in reached:
+                reached.add(ref)
+                ahead += self._of(ref)
+        return reached
+
+    def _of(self, ref: str) -> list[str]:
+        if ref not in self._known:
+            try:
+                artifact = self._workspace.get(ref)
+            except (MissingObjectError, IntegrityError):
+                return []
+            owner = owner_of(artifact)
+            self._known[ref] = [*artifact.inputs, *([owner] if owner else [])]
+        return self._known[ref]
 
 
 def _digests(workspace: Workspace, refs: Iterable[str]) -> set[str]:

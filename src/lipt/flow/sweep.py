@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lipt.config import Config, Point, override
 from lipt.errors import LiptError
-from lipt.flow.compare import run_variants
+from lipt.flow.compare import run_variants, scope
 from lipt.flow.report import all_artifacts, rows_of
 from lipt.flow.runs import note_point
 from lipt.flow.validation import check_comparison
@@ -30,7 +30,8 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
     for number, point in enumerate(points, start=1):
         ctx.reporter.say(f"== point {number} of {len(points)}: {point}")
         own = replace(ctx, config=point.config)
-        entries = run_variants(own, check_comparison(own))
+        with scope(ctx.reporter, f"point {number}"):
+            entries = run_variants(own, check_comparison(own))
         results.append(Result(point=dict(point.values), rows=rows_of(own, entries)))
         note_point(own.workspace, own.config, all_artifacts(entries))
         save(results)

@@ -91,6 +91,7 @@ class DataSize:
 
         Raises:
             UsageError: the configuration does not set `data.image_size`.
+            RunError: too few images for a validation split.
         """
         if config.data.image_size is None:
             raise UsageError("the size of an image in pixels is unknown", "--set data.image_size=PX")
@@ -105,7 +106,7 @@ class DataSize:
         return cls(
             train=images,
             test=max(1, images // 20),
-            candidates=images - round(config.data.validation_fraction * images),
+            candidates=images - count_validation(images, config.data.validation_fraction),
             classes=classes,
             span_bytes=span_bytes,
             chunk_bytes=chunk_bytes,

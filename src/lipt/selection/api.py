@@ -156,15 +156,18 @@ def select(
         initial_I=initial_I,
         seed=seed,
     )
-    picks = found.function(task, **bound)
+    with torch.autocast(candidates.labels_N.device.type, enabled=False):  # a caller's would round to bf16
+        picks = found.function(task, **bound)
     device = picks.indices_K.device
     _check_distinct(picks.indices_K, len(candidates), name)
-    weights_K = torch.ones(len(picks.indices_K), device=device) if picks.weights_K is None else picks.weights_K.float()
+    weights_K = picks.weights_K
+    if weights_K is None:
+        weights_K = torch.ones(len(picks.indices_K), device=device)
     used = needs.outputs or needs.trajectory
     unused = unused_inputs(candidates, used=used) if asked == AUTO else []
     return Selection(
         indices_K=picks.indices_K,
-        weights_K=weights_K,
+        weights_K=weights_K.to(torch.float32),
         # Of its own: the caller may write to the arrays of the candidates.
         scores_N=None if picks.scores_N is None else picks.scores_N.to(torch.float32, copy=True),
         labels_N=candidates.labels_N.clone(),

@@ -111,6 +111,36 @@ class StoredOutputs(ByContents):
     """Whether the blocks hold features."""
 
 
+def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0) -> None:
+    """
+    Args:
+        start: the number of the first of these samples.
+
+    Raises:
+        UsageError: a label is outside 0..num_classes - 1; names the first.
+    """
+    if len(labels_B) and not 0 <= int(labels_B.min()) <= int(labels_B.max()) < num_classes:
+        first = int(((labels_B < 0) | (labels_B >= num_classes)).nonzero()[0])
+        raise UsageError(
+            f"label {int(labels_B[first])} of sample {start + first} is outside 0..{num_classes - 1}",
+            "number the classes from 0, or raise num_classes",
+        )
+
+
+def _block(outputs: object) -> Sequence[Outputs]:
+    """What `StoredOutputs.read` gave.
+
+    Raises:
+        UsageError: it is no sequence of outputs.
+    """
+    if isinstance(outputs, Sequence) and all(isinstance(each, Outputs) for each in outputs):
+        return outputs
+    raise UsageError(
+        f"StoredOutputs.read gives {type(outputs).__name__}, not a list of Outputs",
+        "return one entry per model: [outputs]",
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates(ByContents):
     """The samples to choose from, with their labels, outputs and scores: `Candidates.of` and `score_dataset` make them.
@@ -143,12 +173,7 @@ class Candidates(ByContents):
                 "hand over one class number per sample: labels.long(); of one-hot labels, labels.argmax(1); "
                 "of a column, labels.flatten()",
             )
-        if len(labels_N) and not 0 <= int(labels_N.min()) <= int(labels_N.max()) < self.num_classes:
-            first = int(((labels_N < 0) | (labels_N >= self.num_classes)).nonzero()[0])
-            raise UsageError(
-                f"label {int(labels_N[first])} of sample {first} is outside 0..{self.num_classes - 1}",
-                "number the classes from 0, or raise num_classes",
-            )
+        check_labels(labels_N, self.num_classes)
         if isinstance(self.outputs, Outputs):
             raise UsageError("outputs are those of one model, not a list", "hand over one entry per model: [outputs]")
         for index, outputs in enumerate(self.outputs):
@@ -231,7 +256,7 @@ class Candidates(ByContents):
             fields["outputs"] = without(self.outputs)
         else:
             read = self.stored.read
-            fields["stored"] = replace(self.stored, read=lambda index: without(read(index)))
+            fields["stored"] = replace(self.stored, read=lambda index: without(_block(read(index))))
         return _unchecked(type(self), **fields)
 
     @classmethod

@@ -14,8 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from lipt.errors import UsageError
 from lipt.selection.arrays import Samples, length_of
-from lipt.selection.candidates import Candidates
+from lipt.selection.candidates import Candidates, check_labels
 from lipt.selection.disk import rows_in
+from lipt.selection.passes import refuse_probabilities
 from lipt.selection.samples import Transform, check_count, images_and_labels, loader_of
 
 
@@ -50,17 +51,18 @@ def score_dataset(
             write, because the models are others, are deleted at its end. None = in memory.
         device: where to compute; None = where the model is.
         classifier: dotted name of the linear layer that gives the logits; None = the model's `classifier_name`, or the
-            last linear layer that runs.
+            linear layer whose output they are. A named layer is trusted.
         num_classes: as for `Candidates.of`.
         num_workers: as for a DataLoader.
 
     Raises:
         UsageError: no models or no such device, samples of an unknown form, images of different sizes or of more than 8
-            bits per channel, no linear layer gives the logits, only some models give logits, or a loader does not give
-            every sample once and in order.
+            bits per channel, labels that are no class, probabilities in place of logits, no linear layer gives the
+            logits, only some models give logits, or a loader does not give every sample once and in order.
         RunError: `to` cannot be written.
     """
-    models = list(model) if isinstance(model, Iterable) and not isinstance(model, nn.Module) else [model]
+    one = isinstance(model, nn.Module) and not isinstance(model, nn.ModuleList)
+    models: list[nn.Module] = list(model) if isinstance(model, Iterable) and not one else [model]  # type: ignore[list-item]
     if not models:
         raise UsageError("there is no model to score with", "hand over at least one model")
     for each in models:
@@ -69,12 +71,14 @@ def score_dataset(
     _check_device(device)
     loader = loader_of(dataset, batch_size=batch_size, num_workers=num_workers, transform=transform)
     image = images_and_labels(next(iter(loader)))[0][0]
-    with rows_in(to) as rows:
+    # Hooks find the features, and compiled code does not call them.
+    with rows_in(to) as rows, torch.compiler.set_stance("force_eager"):
         labels_N = rows.new("labels", (length_of(loader.dataset),), torch.int64)
         passes = []
         for index, each in enumerate(models):
             suffix = f"-{index}" if len(models) > 1 else ""
-            passes.append(_pass(each, loader, image, device, classifier, labels_N, partial(rows.new, suffix=suffix)))
+            new = partial(rows.new, suffix=suffix)
+            passes.append(_pass(each, loader, image, device, classifier, labels_N, num_classes, new, index))
         widths = [logits_NC.shape[1] for logits_NC, _ in passes]
         if len(set(widths)) > 1:
             raise UsageError(
@@ -144,9 +148,14 @@ def _pass(
     device: torch.device | str | None,
     classifier: str | None,
     labels_N: Tensor,
+    num_classes: int | None,
     new: Callable[[str, tuple[int, ...]], Tensor],
+    index: int,
 ) -> tuple[Tensor, Tensor]:
-    """Logits (N, C) and features (N, D) of one model, in tensors of `new`; also fills in the labels."""
+    """Logits (N, C) and features (N, D) of model `index`, in tensors of `new`; also fills in the labels.
+
+    Errors of labels and logits are found at once, not at the end of a long pass.
+    """
     with _evaluating(model, device) as where:
         precision = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
 
@@ -165,6 +174,10 @@ def _pass(
             if start <= len(labels_N):
                 logits_NC[rows], features_ND[rows] = read(prepared(x))
                 labels_N[rows] = labels_B
+                if classes := num_classes or logits_NC.shape[1]:
+                    check_labels(labels_N[rows], classes, start=rows.start)
+                if rows.start == 0:
+                    refuse_probabilities(logits_NC[rows], "candidate", index)
         check_count(start, len(labels_N))
     return logits_NC, features_ND
 
@@ -216,35 +229,53 @@ def _evaluating(model: nn.Module, device: torch.device | str | None) -> Iterator
 
 
 def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> str:
-    """The layer named `wanted`, or the last linear layer that runs; its shapes are checked on a batch of one image."""
+    """The layer named `wanted`, or the linear layer whose output the logits are, found with a batch of one image."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    seen: dict[str, Tensor] = {}  # in the order in which the layers run
+    seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output, in the order in which the layers run
 
-    def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def note(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             seen.pop(name, None)
-            seen[name] = inputs[0]
+            seen[name] = inputs[0], output
 
         return note
 
-    handles = [module.register_forward_pre_hook(watch(name)) for name, module in layers.items()]
+    handles = [module.register_forward_hook(watch(name)) for name, module in layers.items()]
     try:
         logits = _logits(model(x_1))
     finally:
         for handle in handles:
             handle.remove()
     if not seen:
-        raise UsageError("the model runs no linear layer", "end it in an nn.Linear that gives the logits")
-    name = wanted or str(getattr(model, "classifier_name", list(seen)[-1]))
+        raise UsageError(
+            "the model runs no linear layer",
+            "end it in an nn.Linear that gives the logits; of a torch.jit model, hand over the module it was made from",
+        )
+    named = wanted or getattr(model, "classifier_name", None)
+    same = [name for name, (_, output) in seen.items() if _are_logits(output, logits)]
+    name = str(named or [*seen, *same][-1])
     if name not in seen:
         raise UsageError(f"classifier {name!r} is no linear layer that the model runs", f"name one of {list(seen)}")
     layer = layers[name]
-    shapes = [tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__ for each in (seen[name], logits)]
+    shapes = [
+        tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__ for each in (seen[name][0], logits)
+    ]
     expected = [(1, layer.in_features), (1, layer.out_features)]
+    remedy = "name the layer that gives the logits as classifier, or wrap the model so that it returns them"
     if shapes != expected:
         raise UsageError(
             f"for one image the linear layer {name!r} should take {expected[0]} and the model give {expected[1]}; "
             f"they take {shapes[0]} and give {shapes[1]}",
-            "name the layer that gives the logits as classifier, or wrap the model so that it returns them",
+            remedy,
         )
+    if not named and not same:
+        raise UsageError(f"the output of no linear layer is the logits; those that run: {', '.join(seen)}", remedy)
     return name
+
+
+def _are_logits(output: Tensor, logits: Any) -> bool:
+    """Whether both give the same probabilities: log_softmax shifts a row of logits."""
+    if not isinstance(logits, Tensor) or output.shape != logits.shape:
+        return False
+    ours, theirs = (each.float() - each.float().mean(1, keepdim=True) for each in (output, logits))
+    return torch.allclose(ours, theirs, rtol=1e-2, atol=1e-2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from lipt.errors import RunError
 
 #: The names that a scoring pass gives to its files.
 _OF_A_PASS = re.compile(r"labels\.npy|(logits|features)(-\d+)?\.npy")
+#: Their names until the pass has ended.
+_UNFINISHED = re.compile(r"\.(labels|logits|features)(-\d+)?\.npy\.[0-9a-f]{32}")
 
 
 class Rows:
@@ -25,7 +28,8 @@ class Rows:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.unfinished: dict[Path, np.memmap[tuple[int, ...], np.dtype[np.generic]]] = {}
-        self.temporary: list[Path] = []
+        self.temporary: dict[Path, int] = {}
+        """Each with a descriptor that holds a lock: a file without one was left by a process that was killed."""
 
     def new(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32, *, suffix: str = "") -> Tensor:
         """A tensor without contents."""
@@ -33,10 +37,11 @@ class Rows:
             return torch.empty(shape, dtype=dtype)
         path = self.folder / f"{name}{suffix}.npy"
         temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-        self.temporary.append(temporary)  # first: on a full disk, a file is created that gets no header
         kind = np.int64 if dtype == torch.int64 else np.float32
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+            self.temporary[temporary] = os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(self.temporary[temporary], fcntl.LOCK_EX)
             mapped = np.lib.format.open_memmap(temporary, mode="w+", dtype=kind, shape=shape)
             self.unfinished[path] = mapped
             if hasattr(os, "posix_fallocate"):  # writing to a page for which the disk has no room kills the process
@@ -61,16 +66,29 @@ class Rows:
 def rows_in(folder: str | os.PathLike[str] | None) -> Iterator[Rows]:
     """Rows in files of the folder, which get their names when everything is written; on an error they are deleted.
 
+    The files of a pass that was killed are deleted first.
+
     Raises:
         RunError: the folder cannot be written.
     """
     rows = Rows(None if folder is None else Path(folder))
+    if rows.folder is not None and rows.folder.is_dir():
+        _delete_leftovers(rows.folder)
     try:
         yield rows
         rows.finish()
     finally:
-        for path in rows.temporary:
+        for path, descriptor in rows.temporary.items():
+            os.close(descriptor)
             with suppress(OSError):
+                path.unlink()
+
+
+def _delete_leftovers(folder: Path) -> None:
+    for path in folder.iterdir():
+        if _UNFINISHED.fullmatch(path.name):
+            with suppress(OSError), open(path, "rb") as file:  # OSError: a process still writes it
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
 
 

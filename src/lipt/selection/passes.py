@@ -125,7 +125,7 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
         logits = outputs.logits_NC
         stored_NX = logits.log_p_NT if isinstance(logits, TopLogits) else logits
         if start == 0 and stored_NX is logits:
-            _refuse_probabilities(logits[:_FIRST], name, index)
+            refuse_probabilities(logits[:_FIRST], name, index)
         if stored_NX.numel() and not _proves_finite(stored_NX):
             _check_blocks(stored_NX, math.inf, "logits", name, start, index)
         features_ND = outputs.features_ND
@@ -137,7 +137,7 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
 _FIRST = 32
 
 
-def _refuse_probabilities(logits_BC: Tensor, name: str, model: int) -> None:
+def refuse_probabilities(logits_BC: Tensor, name: str, model: int) -> None:
     """Raise UsageError if no logit is negative and each row adds up to 1."""
     if not logits_BC.numel() or logits_BC.shape[1] < 2 or float(logits_BC.min()) < 0:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ def side_by_side(sizes: Sequence[tuple[int, int]], width: int, device: torch.dev
     batch: list[int] = []
     for index in sorted(range(len(sizes)), key=sizes.__getitem__):
         members, k = sizes[index]
-        needed = 4 * members * (width + k) + 8 * k * k
+        needed = 4 * members * (width + k) + 8 * k * (width + k)
         if batch and (len(batch) + 1) * needed > limit:
             yield batch
             batch = []
@@ -63,8 +64,9 @@ def matching_pursuit(
 
     Each step picks the candidate most correlated with the residual, argmax <g_i, b - sum_S w_s g_s>, then solves for
     all weights: minimise |sum_S w_s g_s - b|^2 + lam |w|^2 over w >= 0. O(k M (C + E) + M k^2 / 2) time, O(M k) memory
-    per group of M. Most products run in `dtype`. The goal, the weights and, every `REFRESH` steps, the residual are
-    computed from the float64 gradients. On a GPU the host waits for none of the k steps.
+    per group of M. Most products run in `dtype`. The goal, the weights, the products of the picks with each other and,
+    every `REFRESH` steps, the residual are computed from the float64 gradients. On a GPU the host waits for none of the
+    k steps.
 
     Args:
         rounds: of `GrowingNonNegativeLeastSquares.add`; if a problem needs more, all are solved again with twice as
@@ -93,6 +95,7 @@ def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Te
     like = b.to(dtype)
     b_M, base_M, correlations_M, along_M = view(b), view(like), view(like.clone()), view(torch.empty_like(like))
     rows_KM = view(large(like, k, len(b)))  # <g_s, g_i> for the picks s
+    chosen = [_Chosen.of(layer, k) for layer in layers]
     picked_K, solver = np.zeros(k, dtype=np.int64), NonNegativeLeastSquares(k, lam)
     # Correlations at the last exact weights; current ones follow from the Gram rows and the change of the weights.
     base_w_K, barred_M = np.zeros(k), np.zeros_like(base_M)  # -inf for picks
@@ -102,7 +105,7 @@ def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Te
         rows_KM[t] = 0
         for stream in streams:
             stream.add_gram_row(pick, rows_KM[t], along_M, correlations_M)
-        w_T = solver.add(rows_KM[t, picked_K[: t + 1]], float(b_M[pick]))
+        w_T = solver.add(reduce(np.add, [each.add(t, pick) for each in chosen]), float(b_M[pick]))
         if (t + 1) % REFRESH == 0:
             base_w_K[: t + 1] = w_T = solver.refine()
             picks_T, w_T1 = torch.from_numpy(picked_K[: t + 1]), torch.from_numpy(w_T)[:, None]
@@ -113,6 +116,28 @@ def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Te
         correlations_M += base_M
         correlations_M += barred_M
     return torch.from_numpy(picked_K), torch.from_numpy(solver.refine())
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The gradients of the picks, in float64: a digit less, and picks that depend on each other get huge weights."""
+
+    delta_NC: View
+    features_NE: View
+    delta_KC: View
+    features_KE: View
+
+    @classmethod
+    def of(cls, layer: LastLayer, k: int) -> _Chosen:
+        delta_NC, features_NE = view(layer.delta_NC), view(layer.features_NE)
+        return cls(delta_NC, features_NE, *(np.empty((k, each.shape[1])) for each in (delta_NC, features_NE)))
+
+    def add(self, t: int, pick: int) -> View:
+        """Add the pick of step t; its products <g_t, g_s> with the picks s up to t."""
+        self.delta_KC[t], self.features_KE[t] = self.delta_NC[pick], self.features_NE[pick]
+        product_T: View = self.delta_KC[: t + 1] @ self.delta_KC[t]
+        product_T *= self.features_KE[: t + 1] @ self.features_KE[t]
+        return product_T
 
 
 @dataclass(frozen=True)
@@ -155,6 +180,7 @@ def _side_by_side(problems: Sequence[Problem], lam: float, dtype: torch.dtype, r
     budgets_G = torch.tensor([problem.k for problem in problems], device=device)
 
     rows_GKM = like.new_empty(groups, k, members, dtype=dtype)  # <g_s, g_i> for the picks s
+    chosen = [_ChosenOfAll.of(each, k) for each in exact]
     picked_GK = torch.zeros(groups, k, dtype=torch.int64, device=device)
     solver = GrowingNonNegativeLeastSquares(groups, k, lam, device)
     # -inf for picks and for padding
@@ -168,7 +194,7 @@ def _side_by_side(problems: Sequence[Problem], lam: float, dtype: torch.dtype, r
         picked_GK[:, t : t + 1] = best_G1
         row_GM = sum_of([layer.gram_row(best_G1, each) for layer, each in zip(layers, exact, strict=True)])
         rows_GKM[:, t] = row_GM
-        gram_GT = row_GM.gather(1, picked_GK[:, : t + 1])
+        gram_GT = sum_of([each.add(t, best_G1) for each in chosen])
         w_GT = solver.add(gram_GT, b_GM.gather(1, best_G1).squeeze(1), t < budgets_G, rounds)
         if (t + 1) % REFRESH == 0:
             base_w_GK[:, : t + 1] = w_GT = solver.refine()
@@ -204,6 +230,28 @@ class _Padded:
     def samples_last(self, dtype: torch.dtype) -> _Streams:
         """A transposed, contiguous copy in `dtype`."""
         return _Streams(*(each.to(dtype).mT.contiguous() for each in (self.delta_GMC, self.features_GME)))
+
+
+@dataclass(frozen=True)
+class _ChosenOfAll:
+    """`_Chosen` of G groups."""
+
+    all: _Padded
+    delta_GKC: Tensor
+    features_GKE: Tensor
+
+    @classmethod
+    def of(cls, padded: _Padded, k: int) -> _ChosenOfAll:
+        both = (padded.delta_GMC, padded.features_GME)
+        return cls(padded, *(each.new_empty(len(each), k, each.shape[2]) for each in both))
+
+    def add(self, t: int, index_G1: Tensor) -> Tensor:
+        """Add one pick per group; its products (G, t + 1) with the picks so far, itself included."""
+        self.delta_GKC[:, t : t + 1] = _rows(self.all.delta_GMC, index_G1)
+        self.features_GKE[:, t : t + 1] = _rows(self.all.features_GME, index_G1)
+        products = (each_GKX[:, : t + 1] @ each_GKX[:, t, :, None] for each_GKX in (self.delta_GKC, self.features_GKE))
+        delta_GT1, features_GT1 = products
+        return (delta_GT1 * features_GT1).squeeze(2)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from lipt.config import override
 from lipt.data.images import image_shape
 from lipt.runtime import Artifact, Attempt, Context, Stage
-from lipt.runtime.algorithm import contestants
+from lipt.runtime.algorithm import contestants, label_with_options
 from lipt.runtime.budgets import smallest_batch, steps_of
 from lipt.runtime.dataset import images_of, open_dataset, split_positions
 from lipt.runtime.network import WEIGHTS, new_model
@@ -43,7 +43,7 @@ def race(
     settings, field = ctx.config.select.race, contestants(ctx.config)
     assert settings is not None
     number, contestant = divmod(index, len(field))
-    share, name = settings.rounds[number], field[contestant].select.algorithm
+    share, name = settings.rounds[number], label_with_options(field[contestant])
     inputs = inputs_of(dataset, subset, start, recorded)
 
     def body(attempt: Attempt) -> Summary:

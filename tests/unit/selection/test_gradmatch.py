@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,6 +32,21 @@ def test_gradmatch_equals_dense_matching_pursuit(lam: float, seed: int) -> None:
     selection = run("gradmatch", candidates, 20, lam=lam)
     assert selection.indices_K.tolist() == order
     np.testing.assert_allclose(selection.weights_K, weights, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rounds", [None, 3])  # as on a CPU, and as on a GPU
+@pytest.mark.parametrize("lam", [0.0, 1e-8])
+def test_more_picks_than_independent_gradients_get_no_huge_weights(lam: float, rounds: int | None) -> None:
+    """Features far from 0, in float32: products of the picks with an error of 1e-7 gave weights of a million."""
+    plain = one_class(400, 8, 4, dtype=torch.float32)
+    outputs = [replace(each, features_ND=each.features_ND + 5) for each in plain.outputs]
+    candidates = replace(plain, outputs=outputs)
+    layers = last_layers(candidates, torch.arange(400), torch.float64)
+    problem = Problem(layers=layers, k=150)
+    ((order, weights),) = matching_pursuit([problem], lam=lam, dtype=torch.float32, rounds=rounds)
+    dense, goal = dense_gradients(candidates), dense_gradients(candidates).sum(0)
+    assert np.linalg.norm(weights.numpy() @ dense[order.numpy()] - goal) < 1e-5 * np.linalg.norm(goal)
+    assert float(weights.sum()) < 1000
 
 
 def confident(candidates: Candidates, error: float) -> Candidates:
@@ -189,7 +205,7 @@ def test_groups_solved_side_by_side_get_what_each_gets_alone(rounds: int) -> Non
 
 
 def test_a_gpu_solves_together_what_its_memory_holds_and_a_cpu_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, sizes in ((1, [1] * 7), (10_000, [2, 2, 2, 1]), (1_000_000, [7])):
+    for limit, sizes in ((1, [1] * 7), (13_000, [2, 2, 2, 1]), (1_000_000, [7])):
         monkeypatch.setattr("lipt.selection.pursuit.GPU_BYTES", limit)
         assert [len(batch) for batch in side_by_side([(40, 8)] * 7, 20, torch.device("cuda"))] == sizes
         assert [len(batch) for batch in side_by_side([(40, 8)] * 7, 20, CPU)] == [1] * 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -264,8 +265,80 @@ def test_features_are_those_of_which_the_logits_were_made() -> None:
 
 @pytest.mark.parametrize("use", ["first", "mean"])
 def test_a_model_whose_logits_are_not_its_last_output_is_refused(use: str) -> None:
-    with pytest.raises(UsageError, match=r"runs 'network.fc' 2 times, and its last output is not the logits"):
+    with pytest.raises(UsageError, match=r"the output of no linear layer is the logits; those that run: body.1, fc"):
         score_dataset(Twice(use), TensorDataset(tensors(), torch.tensor(LABELS)))
+
+
+class Heads(nn.Module):
+    """Two linear layers of C outputs; `use` says which gives the logits."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.use = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU()), use
+        self.head, self.aux = nn.Linear(16, C), nn.Linear(192, C)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits, other = self.head(self.body(x)), self.aux(x.flatten(1))
+        if self.use == "mean":
+            return (logits + other) / 2
+        return logits.log_softmax(1) if self.use == "log_softmax" else logits
+
+
+@pytest.mark.parametrize("use", ["logits", "log_softmax"])
+def test_a_head_beside_the_classifier_is_not_taken_for_it(use: str) -> None:
+    dataset, model = TensorDataset(tensors(), torch.tensor(LABELS)), Heads(use)
+    (found,) = score_dataset(model, dataset).outputs
+    torch.testing.assert_close(found.features_ND, model.body(tensors()).detach())
+    with pytest.raises(UsageError, match=r"the logits; those that run: body.1, head, aux"):
+        score_dataset(Heads("mean"), dataset)
+    (named,) = score_dataset(Heads("mean"), dataset, classifier="head").outputs
+    torch.testing.assert_close(named.features_ND, found.features_ND)
+
+
+def test_compiled_models_and_a_module_list() -> None:
+    dataset, whole = TensorDataset(tensors(), torch.tensor(LABELS)), network()
+    expected = score_dataset(whole, dataset)
+    compiled = torch.compile(network(), backend="eager")
+    compiled(tensors())  # hooks that are added now are not called
+    equal(score_dataset(compiled, dataset), expected)
+    own = network()
+    own.compile(backend="eager")
+    equal(score_dataset(own, dataset), expected)
+    equal(score_dataset(nn.ModuleList([whole, own]), dataset), score_dataset([whole, own], dataset))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"label": C}, "label 4 of sample 1 is outside 0..3"), ({}, "model 0, are probabilities")]
+)
+def test_what_is_wrong_with_the_first_images_is_said_at_once(changes: dict[str, int], message: str) -> None:
+    """Not after hours of a pass."""
+    read = 0
+
+    class Counted(Listed):
+        def __getitem__(self, position: int) -> Any:
+            nonlocal read
+            read += 1
+            return super().__getitem__(position)
+
+    model = network() if changes else nn.Sequential(network(), nn.Softmax(1))
+    labels = [changes.get("label", 0) if i == 1 else 0 for i in range(N)]
+    with pytest.raises(UsageError, match=message):
+        score_dataset(model, Counted(list(zip(tensors(), labels, strict=True))), batch_size=4, classifier=None)
+    assert read <= 8  # a batch to look at, and the first one
+
+
+def test_files_of_a_killed_pass_are_deleted_and_those_of_another_that_runs_are_not(tmp_path: Path) -> None:
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+    dead, alive, mine = (tmp_path / f".features-0.npy.{end}" for end in ("0" * 32, "1" * 32, "mine"))
+    for path in (dead, alive, mine):
+        path.touch()
+    with alive.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        score_dataset(network(), dataset, to=tmp_path)
+        assert {path.name for path in tmp_path.glob(".*")} == {alive.name, mine.name}
+    score_dataset(network(), dataset, to=tmp_path)
+    assert {path.name for path in tmp_path.glob(".*")} == {mine.name}
 
 
 def test_a_full_disk_keeps_no_file_without_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,22 @@ def test_arrays_are_not_candidates() -> None:
         select("ccs", scores, k=1)
 
 
+@pytest.mark.parametrize("name", ["graph_cut", "craig", "gradmatch", "k_center", "prototypes", "facility_location"])
+def test_what_surrounds_a_selection_does_not_change_it(name: str) -> None:
+    """Autocast of a training loop, and another default type of torch."""
+    candidates, options = make(120, 3, dtype=torch.float32), {"fraction": 0.2, "balanced": False}
+    expected = select(name, candidates, **options)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert select(name, candidates, **options) == expected
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = select(name, candidates, **options)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found == expected
+    assert found.weights_K.dtype == torch.float32
+
+
 def test_selection_records_how_it_was_made() -> None:
     selection = select("uncertainty", make(20, 3), fraction=0.5, seed=9, balanced=False, measure="margin")
     assert (selection.algorithm, selection.options, selection.seed) == ("uncertainty", {"measure": "margin"}, 9)

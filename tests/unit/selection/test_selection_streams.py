@@ -237,3 +237,11 @@ def test_the_stage_selects_the_same_from_blocks_of_any_size(tmp_path: Path, algo
     assert picks[0].equals(picks[1])
     for ratio in read:  # labels and forgetting counts besides
         assert ratio == pytest.approx(2 if algorithm == "moderate" else 1, abs=0.1)
+
+
+def test_a_block_that_is_no_list_of_outputs_is_refused() -> None:
+    whole = make(20, 3)
+    for given in (whole.outputs[0], None, [torch.zeros(20, 3)]):
+        stored = StoredOutputs(models=1, sizes=[20], read=lambda _, given=given: given)
+        with pytest.raises(UsageError, match=r"StoredOutputs.read gives .*, not a list of Outputs"):
+            select("el2n", replace(whole, outputs=(), stored=stored), k=4)

@@ -83,7 +83,7 @@ class Cluster:
         settings = client.Configuration.get_default_copy()
         if of_person:
             kubeconfig.use_proxy(settings)
-        settings.retries = False  # `text` retries
+        settings.retries = False  # `request` retries
         self._client = client.ApiClient(settings)
         self.host = str(settings.host)
         through = getattr(self._client.rest_client.pool_manager, "proxy", None)
@@ -93,8 +93,7 @@ class Cluster:
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""
-        document: dict[str, Any] = json.loads(self.request("GET", path, query=query))
-        return document
+        return self._parsed(self.request("GET", path, query=query))
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST an object to a collection.
@@ -103,10 +102,9 @@ class Cluster:
         answer. So choose the name here (`drawn_name`). With `generateName`, a lost answer leads to a second object.
         """
         try:
-            document: dict[str, Any] = json.loads(self.request("POST", path, body=body))
+            return self._parsed(self.request("POST", path, body=body))
         except _ExistsError:
             return self.get(f"{path}/{body['metadata']['name']}")
-        return document
 
     def delete(self, path: str, **options: Any) -> None:
         """DELETE an object and, in the background, its dependents; no error if it is gone already."""
@@ -125,6 +123,15 @@ class Cluster:
         if once:
             return self._once(method, path, query or {}, body)
         return self._patience(lambda: self._once(method, path, query or {}, body))
+
+    def _parsed(self, text: str) -> dict[str, Any]:
+        try:
+            document: dict[str, Any] = json.loads(text)
+        except ValueError:  # such as the page of a login
+            raise UsageError(
+                f"{self.host} does not answer like a Kubernetes API", "check the server that your kubeconfig names"
+            ) from None
+        return document
 
     def _once(self, method: str, path: str, query: dict[str, str], body: Any) -> str:
         from kubernetes.client import ApiException
@@ -250,4 +257,9 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
         return _ExistsError(f"already in the cluster: {message}", "delete it, or choose another name")
     if error.status in (400, 422):
         return UsageError(f"the cluster rejects {method} {path}: {message}", "correct that value")
-    return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")
+    if error.status in (408, 429) or not 400 <= (error.status or 0) < 500:
+        return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")
+    return RunError(
+        f"the Kubernetes API answers {error.status} to {method} {path}: {message}",
+        "check the server that your kubeconfig names, and its version",
+    )

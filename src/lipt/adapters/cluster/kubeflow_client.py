@@ -74,13 +74,22 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Let no request wait forever: the client sets no limit, and hands none on. Its constructor sends one, too."""
+    """Let no request wait forever: the client sets no limit, and hands none on. Its constructor sends one, too.
+
+    Refuse an answer that is not JSON, such as the page of a login: the client would make an empty object of it.
+    """
     from kfp_server_api.rest import RESTClientObject
 
     unlimited = RESTClientObject.request
 
     def request(*arguments: Any, _request_timeout: Any = None, **options: Any) -> Any:
-        return unlimited(*arguments, _request_timeout=_request_timeout or (_CONNECT_S, _ANSWER_S), **options)
+        answer = unlimited(*arguments, _request_timeout=_request_timeout or (_CONNECT_S, _ANSWER_S), **options)
+        if answer.data and "json" not in (answer.getheader("Content-Type") or ""):
+            raise UsageError(
+                "Kubeflow Pipelines answers with a page in place of data, as a login does",
+                "log in again and set KFP_EXISTING_TOKEN, or correct KFP_ENDPOINT",
+            )
+        return answer
 
     RESTClientObject.request = request
     try:

@@ -29,7 +29,9 @@ PART = 512
 def herding(task: Task) -> Picks:
     """Samples whose running feature mean stays closest to the mean of their group.
 
-    Source: Welling 2009, eq. 4. Time: O(knd). Use: small budgets; representative samples.
+    Source: Rebuffi et al. 2017 (iCaRL), alg. 4. Time: O(knd). Use: small budgets; representative samples.
+
+    Welling 2009 has the name and another rule: without the length of the features.
     """
     return per_group(
         task,

@@ -106,7 +106,7 @@ def dual(
     Source: Cho et al. ICML 2025, eq. 3-6. Time: O(nRC). Use: you have a trajectory, or several models.
 
     Args:
-        window: consecutive epochs of a trajectory, or consecutive models, per score; None = all.
+        window: consecutive epochs of a trajectory, or consecutive models, per score; None = all. The paper uses 10.
         sampling: `beta` draws with probability score * Beta density of the mean prediction, easier as the fraction
             shrinks; `top` keeps the highest scores.
         c_d: larger for simpler data; the paper uses 5.5 (CIFAR-10), 4 (CIFAR-100), 11 (ImageNet).
