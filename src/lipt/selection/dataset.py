@@ -162,7 +162,7 @@ def _pass(
         def prepared(x: Tensor) -> Tensor:
             return x.to(where, precision if x.is_floating_point() else None)
 
-        read = _reader(model, prepared(image[None]), classifier)
+        read = _reader(model, prepared(image[None]), classifier, index)
         logits_1C, features_1D = read(prepared(image[None]))
         logits_NC = new("logits", (len(labels_N), logits_1C.shape[1]))
         features_ND = new("features", (len(labels_N), features_1D.shape[1]))
@@ -182,13 +182,15 @@ def _pass(
     return logits_NC, features_ND
 
 
-def _reader(model: nn.Module, x_1: Tensor, classifier: str | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+def _reader(
+    model: nn.Module, x_1: Tensor, classifier: str | None, index: int
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Gives logits (B, C) and features (B, D) of a batch; without logits C is 0."""
     if classifier is None:
         found = model(x_1)
         if isinstance(found, Mapping) and "logits" not in found:
             return lambda x: (torch.empty(len(x), 0), _embedding(model(x)))
-    return partial(logits_and_features, _Named(model, _classifier(model, x_1, classifier)))
+    return partial(logits_and_features, _Named(model, _classifier(model, x_1, classifier, index)))
 
 
 def _logits(output: Any) -> Any:
@@ -228,7 +230,7 @@ def _evaluating(model: nn.Module, device: torch.device | str | None) -> Iterator
             module.training = mode
 
 
-def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> str:
+def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None, index: int) -> str:
     """The layer named `wanted`, or the linear layer whose output the logits are, found with a batch of one image."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     seen: dict[str, tuple[Tensor, Tensor]] = {}  # input and output, in the order in which the layers run
@@ -269,6 +271,7 @@ def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None) -> str:
             remedy,
         )
     if not named and not same:
+        refuse_probabilities(logits, "candidate", index)
         raise UsageError(f"the output of no linear layer is the logits; those that run: {', '.join(seen)}", remedy)
     return name
 

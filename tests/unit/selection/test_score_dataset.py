@@ -324,8 +324,8 @@ def test_what_is_wrong_with_the_first_images_is_said_at_once(changes: dict[str, 
     model = network() if changes else nn.Sequential(network(), nn.Softmax(1))
     labels = [changes.get("label", 0) if i == 1 else 0 for i in range(N)]
     with pytest.raises(UsageError, match=message):
-        score_dataset(model, Counted(list(zip(tensors(), labels, strict=True))), batch_size=4, classifier=None)
-    assert read <= 8  # a batch to look at, and the first one
+        score_dataset(model, Counted(list(zip(tensors(), labels, strict=True))), batch_size=4)
+    assert read <= 9  # one image and a batch to look at, and the first batch
 
 
 def test_files_of_a_killed_pass_are_deleted_and_those_of_another_that_runs_are_not(tmp_path: Path) -> None:
