@@ -35,17 +35,18 @@ def test_gradmatch_equals_dense_matching_pursuit(lam: float, seed: int) -> None:
 
 
 @pytest.mark.parametrize("rounds", [None, 3])  # as on a CPU, and as on a GPU
-@pytest.mark.parametrize("lam", [0.0, 1e-8])
-def test_more_picks_than_independent_gradients_get_no_huge_weights(lam: float, rounds: int | None) -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_more_picks_than_independent_gradients_get_no_huge_weights(seed: int, rounds: int | None) -> None:
     """Features far from 0, in float32: products of the picks with an error of 1e-7 gave weights of a million."""
-    plain = one_class(400, 8, 4)
-    outputs = [Outputs(logits_NC=o.logits_NC.float(), features_ND=o.features_ND.float() + 5) for o in plain.outputs]
-    candidates = replace(plain, outputs=outputs)
-    layers = last_layers(candidates, torch.arange(400), torch.float64)
-    problem = Problem(layers=layers, k=150)
-    ((order, weights),) = matching_pursuit([problem], lam=lam, dtype=torch.float32, rounds=rounds)
-    dense = dense_gradients(candidates).double()
-    assert (weights @ dense[order] - dense.sum(0)).norm() < 1e-4 * dense.sum(0).norm()
+    n, classes, d = 600, 10, 8
+    g = torch.Generator().manual_seed(seed)
+    features, logits = torch.randn(n, d, generator=g) + 5, torch.randn(n, classes, generator=g)
+    candidates = Candidates.of(torch.randint(classes, (n,), generator=g), logits=logits, features=features)
+    (layer,) = last_layers(candidates, torch.arange(n), torch.float64)
+    problem = Problem(layers=[layer], k=200)
+    ((order, weights),) = matching_pursuit([problem], lam=0.0, dtype=torch.float32, rounds=rounds)
+    dense = (layer.delta_NC[:, :, None] * layer.features_NE[:, None]).flatten(1)
+    assert (weights @ dense[order] - dense.sum(0)).norm() < 1e-5 * dense.sum(0).norm()
     assert float(weights.sum()) < 1000
 
 
