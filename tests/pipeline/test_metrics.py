@@ -45,9 +45,24 @@ def test_tensorboard(run: Callable[..., str], tmp_path: Path) -> None:
     assert len(losses) == EPOCHS
     assert [event.step for event in losses] == [5, 10, 15, 20]
     wanted = {"initialise/loss", "pretrain/0/loss", "train ccs/images_per_s", "evaluate/accuracy", "merge/seconds"}
+    wanted |= {"stratified/train stratified/loss", "stratified/evaluate/accuracy"}
     assert wanted <= set(board.Tags()["scalars"])
     (bytes_read,) = board.Scalars("train ccs/read_bytes")
     assert bytes_read.value > 0
+
+
+def test_the_runs_of_a_comparison_are_told_apart(tmp_path: Path) -> None:
+    config = tmp_path / "tiny.yaml"
+    compare = {"variants": ["lipt", "random"], "seeds": [0, 1]}
+    config.write_text(yaml.safe_dump(TINY | {"workspace": str(tmp_path / "runs"), "compare": compare}))
+    done = lipt("compare", str(config), LIPT_METRICS=f"tensorboard:{tmp_path}/board")
+    assert done.returncode == 0, done.stderr
+    board = EventAccumulator(str(tmp_path / "board")).Reload()
+    for name in ("lipt/seed 0/train ccs", "lipt/seed 1/train ccs", "random/seed 0/train random"):
+        assert [event.step for event in board.Scalars(f"{name}/loss")] == [5, 10, 15, 20]
+    accuracies = [name for name in board.Tags()["scalars"] if name.endswith("evaluate/accuracy")]
+    assert len(accuracies) == 4
+    assert all(len(board.Scalars(name)) == 1 for name in accuracies)
 
 
 def test_mlflow(run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +120,7 @@ def test_a_run_goes_on_when_figures_cannot_be_delivered(run: Callable[..., str])
         ("tensorbord:x", "no such program", "did you mean 'tensorboard'"),
         ("tensorboard", "not of the form", "LIPT_METRICS=tensorboard:FOLDER"),
         ("prometheus:http", "not of the form", "LIPT_METRICS=prometheus:PORT"),
+        ("prometheus:70000", "not of the form", "LIPT_METRICS=prometheus:PORT"),
     ],
 )
 def test_a_wrong_value_is_refused_before_the_run(

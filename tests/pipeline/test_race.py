@@ -237,7 +237,7 @@ def test_seeds_with_different_winners_are_not_called_by_the_first(
     """The random subset wins with seed 0, ccs with seed 1: the row is neither random nor ccs."""
 
     def accuracy(ctx: Context, attempt: Attempt, _dataset: Artifact) -> float:
-        return float(("stratified" in attempt.label) == (ctx.config.seed == 0))
+        return float(("Class-balanced" in attempt.label) == (ctx.config.seed == 0))
 
     monkeypatch.setattr("lipt.stages.race._accuracy", accuracy)
     compare = {"seeds": [0, 1], "variants": ["lipt", "stratified"]}

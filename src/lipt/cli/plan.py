@@ -99,7 +99,7 @@ def plan(
     from lipt.adapters.store import MissingObjectError
     from lipt.cli.advice import show_advice
     from lipt.cli.busy import warn_if_busy
-    from lipt.config import load_config
+    from lipt.config import load_config, override
     from lipt.flow.validation import problems, raise_all
     from lipt.forecast.advice import SHARES, Limits, configured
     from lipt.forecast.calibration import measured
@@ -110,6 +110,7 @@ def plan(
     from lipt.forecast.time import breaks, forecast
     from lipt.runtime.algorithm import reason_of_auto
     from lipt.runtime.context import Context
+    from lipt.runtime.processes.parent import count_processes
     from lipt.selection.auto import AUTO
 
     start_s = time.process_time()  # this process has now imported what a run imports before its first stage
@@ -130,6 +131,9 @@ def plan(
         data = DataSize.described(config, images=images, image_kb=image_kb, classes=classes)
     if advise:  # measure the stages of a run that scores with theta_p
         ctx = replace(ctx, config=configured(config, "theta_p", SHARES[0]))
+    if engine == "local" and "gpu_tflops" not in given and config.processes == "auto":
+        config = override(config, {"processes": count_processes(ctx)})  # as a run here would start
+        ctx = replace(ctx, config=override(ctx.config, {"processes": config.processes}))
     works = work_of(ctx, data)
     if engine == "local" and "gpu_tflops" not in given:
         warn_if_busy(ctx.device)

@@ -262,6 +262,10 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
         if option.steps < worth.steps:
             why += f" (measured in {worth.steps:,} steps; this one has {option.steps:,.0f})"
         return Advice(option=option, why=why)
-    way: Way = "theta_p" if "theta_p" in ways and largest < THETA_P_PAYS_BELOW else "random"
-    why = "the largest share that fits; scores of theta_p gained 8 points at 1 %, and little or nothing from 5 % on"
-    return Advice(option=ways[way], why=why)
+    if largest >= THETA_P_PAYS_BELOW:
+        why = "the largest share that fits; scores of theta_p gained 8 points at 1 %, and little or nothing from 5 % on"
+        return Advice(option=ways["random"], why=why)
+    if "theta_p" in ways:
+        why = "the largest share that fits; at 1 % scores of theta_p gained 8 points"
+        return Advice(option=ways["theta_p"], why=why)
+    return Advice(option=ways["random"], why="the largest share that fits; scores of theta_p exceed your limits")

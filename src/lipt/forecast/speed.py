@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from lipt.config import Raptr
 from lipt.data.augmentation import Augment
 from lipt.data.chunks.images import decoding_threads
 from lipt.data.images import ResidentImages, StreamedImages, image_shape, stream
@@ -21,6 +22,7 @@ from lipt.pipeline import FORWARDING
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import crops_of
 from lipt.runtime.network import jigsaw_augment, new_model, standard_augment
+from lipt.runtime.processes.parent import count_processes
 from lipt.stages.pretrain import prune_model
 from lipt.training.batches import batch_sizes
 from lipt.training.flops import flops_per_image
@@ -83,8 +85,12 @@ class _Speeds:
         candidates, at_start = self.data.candidates, self.ctx.config.initialise.batch_size
         forward: dict[str, Callable[[], float]] = dict.fromkeys(FORWARDING, lambda: self._forward)
         measures = forward | {
-            "initialise": lambda: self._train("initialise", candidates, at_start, standard),
-            "pretrain": lambda: self._train("pretrain", shard, dispatch.batch_size, strong, self._finish_jigsaw),
+            "initialise": lambda: self._train(
+                "initialise", candidates, at_start, standard, raptr=self.ctx.config.initialise.raptr
+            ),
+            "pretrain": lambda: self._train(
+                "pretrain", shard, dispatch.batch_size, strong, finish=self._finish_jigsaw, shares=False
+            ),
             "race": lambda: self._train_on_subset,
             "train": lambda: self._train_on_subset,
             "group": lambda: self._merge("group"),
@@ -94,7 +100,8 @@ class _Speeds:
 
     @cached_property
     def _train_on_subset(self) -> float:
-        rate = self._train("train", self.sizes.drawn, self.ctx.config.train.batch_size, standard_augment(self.ctx))
+        settings, augment = self.ctx.config.train, standard_augment(self.ctx)
+        rate = self._train("train", self.sizes.drawn, settings.batch_size, augment, raptr=settings.raptr)
         if "race" in self.stages:  # the same training, only shorter; it comes first, and pays for the first set-up
             self.setups["race"] = self.setups["train"]
             self.setups["train"] = replace(self.setups["train"], first_s=0)
@@ -106,15 +113,23 @@ class _Speeds:
         per_epoch: int,
         batch_size: int,
         augment: Augment,
+        *,
+        raptr: Raptr | None = None,
         finish: Callable[[nn.Module, ResidentImages], object] | None = None,
+        shares: bool = True,
     ) -> float:
         """
         Args:
             per_epoch: images of an epoch.
+            raptr: a GPU does not replay the steps of such a training.
             finish: what a part does after its training, with the network and a batch.
+            shares: whether several processes share each batch. The speed is that of one of them; a GPU does not replay
+                these steps either.
         """
         both, clock = self.sizes.net.both, self.clock
-        batch = self._images(batch_sizes(per_epoch, batch_size)[0], both)
+        whole = batch_sizes(per_epoch, batch_size)[0]
+        processes = count_processes(self.ctx, whole) if shares else 1
+        batch = self._images(math.ceil(whole / processes), both)
         # On a GPU an epoch of one batch would measure what Python does before and after it.
         batches = 1 if self.ctx.device.type == "cpu" else _BATCHES
         epoch = batch.subset(torch.arange(len(batch)).repeat(batches))
@@ -129,6 +144,8 @@ class _Speeds:
 
         def prepared() -> Trainer:
             trainer = Trainer(self._network(), recipe, seed=0, device=self.ctx.device)
+            if raptr or processes > 1:
+                trainer.replayed = None
             flops_per_image(trainer.model, image_shape(batch))
             return trainer
 

@@ -219,17 +219,28 @@ class _Run(RunSizes):
             memory_bytes=self.memory + _SELECT_ROW * candidates + held,
         )
 
+    @property
+    def _kept_beside(self) -> list[int]:
+        """Images that the random baseline keeps; empty without one."""
+        return [kept_images(self.beside, self.data.candidates)] if self.beside else []
+
+    @property
+    def _recalibration(self) -> float:
+        """Images that are forwarded after a main training for its BatchNorm statistics: the mean of all trainings."""
+        return fmean(self.recalibrated(self.config.train.raptr, source) for source in [self.kept, *self._kept_beside])
+
     def race(self) -> Work:
         """All trainings of a race; a part is their mean. The validation images are forwarded after each."""
         race, main, counts = self.config.select.race, self.without_reselection().train(), field_sizes(self.config)
         assert race is not None
         share = sum(share * count for share, count in zip(race.rounds, counts, strict=True)) / sum(counts)
+        whole = self._recalibration * self.net.forward  # after each training, however short
         read = (share if main.streams else 1) * main.read["data"] + self.validation * self.data.span_bytes
         return replace(
             main,
             stage="race",
             parts=sum(counts),
-            flops=share * main.flops + self.validation * self.net.forward,
+            flops=share * (main.flops - whole) + whole + self.validation * self.net.forward,
             steps=share * main.steps + self.validation / FORWARD_BATCH,
             decoded=(share if main.streams or main.crops else 1) * main.decoded + self.validation,
             read={"data": read, "other": self.subset_bytes + self.first_loss_bytes, "model": self.net.file_bytes},
@@ -239,7 +250,7 @@ class _Run(RunSizes):
     def train(self) -> Work:
         settings, candidates, runs = self.config.train, self.data.candidates, 1 + self.twice
         kept, drawn = self.kept, self.drawn
-        others = [kept_images(self.beside, candidates)] if self.beside else []
+        others = self._kept_beside
         # Of the two runs only the selected one selects again, or reads trajectories; a part is the mean of both.
         # Without `steps` this is an upper bound for `draw: infobatch`, which leaves out images by their losses.
         steps, epochs = steps_of(settings, candidates, kept), epochs_of(settings, candidates, kept)
@@ -248,7 +259,7 @@ class _Run(RunSizes):
         scored = needs_of(self.config).outputs * self.scored if settings.reselect_every else 0
         again = (epochs - 1) // settings.reselect_every * scored / runs if scored else 0
         forwarded = again + again / self.scored * self.recalibrated(settings.raptr, candidates)
-        forwarded += fmean(self.recalibrated(settings.raptr, source) for source in [kept, *others])
+        forwarded += self._recalibration
         saved = self.saved_flops(
             settings.raptr,
             derive(self.config.seed, "train"),

@@ -25,16 +25,23 @@ class JsonHandler(BaseHTTPRequestHandler):
     def answer(self, document: dict[str, Any], status: int = 200) -> None:
         self.answer_text(json.dumps(document), status)
 
-    def answer_text(self, text: str, status: int = 200) -> None:
+    def answer_text(self, text: str, status: int = 200, *, kind: str = "application/json") -> None:
         body = text.encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, *_arguments: object) -> None:
         """Not on the test's output."""
+
+
+class Login(JsonHandler):
+    """Answers every question with the page of a login, as a proxy does when a session has ended."""
+
+    def do_GET(self) -> None:
+        self.answer_text("<html>Log in</html>", kind="text/html; charset=utf-8")
 
 
 @contextmanager

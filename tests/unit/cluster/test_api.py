@@ -14,10 +14,10 @@ from lipt.adapters.cluster import api, argo
 from lipt.adapters.cluster.api import PATIENCE_S, Cluster, MissingError, Patience, UnreachableError, drawn_name
 from lipt.adapters.cluster.argo import Argo
 from lipt.config import parse_config
-from lipt.errors import LiptError, RunError, TransientError
+from lipt.errors import LiptError, RunError, TransientError, UsageError
 from tests.conftest import free_port
 from tests.unit.cluster.answers import Answers
-from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
+from tests.unit.cluster.servers import JsonHandler, Login, serving, use_cluster
 
 JOBS = "/apis/batch/v1/namespaces/vision/jobs"
 WORKFLOWS = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows"
@@ -117,6 +117,22 @@ def test_an_address_that_never_answered_is_given_up_soon(tmp_path: Path, monkeyp
     with pytest.raises(TransientError, match="is unreachable"):
         Cluster().get(JOBS)
     assert time.monotonic() - started < PATIENCE_S / 4
+
+
+def test_a_server_that_is_no_kubernetes_api_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(Login):
+        def do_POST(self) -> None:
+            self.body()
+            self.answer_text("no", 405)
+
+    with serving(Other) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(UsageError, match="does not answer like a Kubernetes API"):
+            Cluster().get(JOBS)
+        started = time.monotonic()
+        with pytest.raises(RunError, match=rf"answers 405 to POST {JOBS}"):
+            Cluster(patience_s=60).create(JOBS, {"metadata": {"name": "ours"}})
+        assert time.monotonic() - started < 20
 
 
 def test_one_that_has_answered_is_given_time() -> None:

@@ -14,7 +14,7 @@ from lipt.adapters.cluster.kubeflow import Kubeflow
 from lipt.errors import LiptError, TransientError, UsageError
 from tests.conftest import free_port
 from tests.unit.cluster.answers import Answers
-from tests.unit.cluster.servers import JsonHandler, serving
+from tests.unit.cluster.servers import JsonHandler, Login, serving
 
 _API = "/apis/v2beta1"
 _WORKFLOWS = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows"
@@ -164,6 +164,19 @@ def test_a_server_that_never_answers_is_unreachable(namespace: str, monkeypatch:
                 Kubeflow(Answers(), namespace).state("ours")
         finally:
             handler.over.set()
+
+
+@pytest.mark.parametrize("namespace", ["vision", "kubeflow"])
+def test_the_page_of_a_login_is_no_run(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client makes an empty run of it, which never ends."""
+    with serving(Login) as address:
+        monkeypatch.setenv("KFP_ENDPOINT", address)
+        client = Kubeflow(Answers(), namespace)
+        with pytest.raises(UsageError, match="answers with a page in place of data") as raised:
+            client.state("ours")
+        assert "KFP_EXISTING_TOKEN" in raised.value.remedy
+        with pytest.raises(UsageError, match="answers with a page in place of data"):
+            client.parameters("lipt")
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,8 @@ def test_the_advice_keeps_to_the_limits(path: str) -> None:
     hours = {(each["way"], each["share"]): each["gpu_hours"] for each in few["options"]}
     poor = advised(path, "--storage", str(0.0123 * whole / 1e9), "--gpu-hours", str(hours["random", 0.012] * 1.01))
     assert (poor["advice"]["way"], poor["advice"]["share"]) == ("random", 0.012)
+    assert "scores of theta_p exceed your limits" in poor["why"]
+    assert "at 1 % scores of theta_p gained" in few["why"]
     cheap = advised(path, "--gpu-hours", str(hours["rs2", 0.1] * 1.01))
     assert cheap["advice"]["settings"] == settings_of("rs2", 0.1)
     nothing = advised(path, "--gpu-hours", "1e-9")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,16 @@ import yaml
 from click.testing import CliRunner
 
 from lipt.cli import cli
+from lipt.config import override
+from lipt.data.images import ImageSet
 from lipt.errors import UsageError
 from lipt.flow.address import report_folder
+from lipt.forecast.sizes import DataSize
+from lipt.forecast.speed import rates_here
 from lipt.report.document import Document
 from lipt.runtime.context import Context
+from lipt.training.graphs import Replayed
+from lipt.training.loop import Trainer
 from tests.programs import on_terminal
 from tests.tiny import TINY
 
@@ -119,6 +126,36 @@ def test_data_that_are_not_there_are_described(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "initialise" in shown.output
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [({}, 59), ({"processes": 3}, 20), ({"train": {"raptr": {}}}, 59)],
+    ids=["alone", "shared", "raptr"],
+)
+def test_a_speed_is_that_of_the_steps_of_a_run(
+    ran: Context, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], size: int
+) -> None:
+    """A process computes its part of a batch; a GPU replays the steps only of a process that trains alone."""
+    seen: set[tuple[int, bool]] = set()
+
+    class Watched(Trainer):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.replayed = Replayed()
+            self.begun = False
+
+        def run_epoch(self, images: ImageSet, **options: Any) -> None:
+            if not self.begun:
+                seen.add((self.recipe.batch_size, self.replayed is not None))
+            self.begun, self.replayed = True, None  # there is no GPU here
+            super().run_epoch(images, **options)
+
+    monkeypatch.setattr("lipt.forecast.speed.Trainer", Watched)
+    config = override(ran.config, {"train": {"batch_size": 64}, "select": {"fraction": 0.5}})
+    ctx = replace(ran, config=override(config, settings))
+    rates_here(ctx, DataSize.stored(ctx), ["train"])
+    assert seen == {(size, not settings)}
 
 
 def test_a_run_that_did_not_finish_calibrates_nothing(tmp_path: Path, ran: Context) -> None:

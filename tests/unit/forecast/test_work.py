@@ -90,6 +90,7 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         {"score": {"proxy": {"width": 2, "image_size": 16}}},
         {"score": {"proxy": {"width": 2, "image_size": 5}}, "data": {"thumbnails": 5}},
         {"initialise": {"epochs": 2, "raptr": {"keep": [0.2, 1]}}, "train": {"raptr": {"rescale": "inverse_sqrt"}}},
+        {"select": {"race": {"rounds": [0.2]}}, "train": {"raptr": {}, "steps": 40, "random_baseline": False}},
         {
             "select": {"algorithm": "glister"},
             "train": {"reselect_every": 2, "raptr": {}},
@@ -115,6 +116,7 @@ def test_bytes_are_those_that_the_store_counts(ran: Context) -> None:
         "proxy",
         "thumbnails",
         "raptr",
+        "raptr-race",
         "raptr-reselect",
     ],
 )
@@ -125,7 +127,7 @@ def test_other_configurations_too(ran: Context, changes: dict[str, Any]) -> None
     for stage, work in works.items():
         rows = costs[stage]
         if stage != "merge":
-            near = 0.02 if stage == "train" else 1e-9
+            near = 0.02 if stage in ("race", "train") else 1e-9
             if ctx.config.train.draw == "infobatch":  # its epochs end with smaller batches
                 near *= 2
             assert sum(cost.flops for cost in rows) == pytest.approx(work.flops * work.parts, rel=near), stage
