@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 import torch
 import yaml
-from PIL import Image
+from PIL import ExifTags, Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.datasets import ImageFolder
@@ -28,6 +30,9 @@ from torchvision.models import resnet18
 
 from lipt.cli import cli
 from lipt.config import load_config, load_sweep, parse_config
+from lipt.data.chunks.images import fitted
+from lipt.data.chunks.reading import Sample
+from lipt.data.decoding import image_to_store
 from lipt.selection import ALGORITHMS, Candidates, select
 from lipt.training.program import program
 from lipt.training.tensor_files import pack, state_of
@@ -202,6 +207,27 @@ def executed(page: str, folder: Path) -> dict[str, Any]:
         if block.page == page:
             exec(compile(block.code, str(block), "exec"), namespace)
     return namespace
+
+
+def test_a_photo_is_prepared_as_lipt_prepares_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace = _Namespace(tmp_path)
+    (block,) = (each for each in blocks("python", page="docs/howto/export.md") if "photo.jpg" in each.code)
+    draw = np.random.default_rng(0)
+    for number, (width, height) in enumerate([(41, 30), (40, 31), (64, 47), (27, 24), (9, 60), (5, 7), (8, 8)]):
+        photo = Image.fromarray(draw.integers(256, size=(height, width, 4), dtype=np.uint8))
+        data = io.BytesIO()
+        if number % 2:
+            photo.save(data, "PNG")  # with transparent pixels
+        else:
+            exif = Image.Exif()
+            exif[ExifTags.Base.Orientation] = 6
+            photo.convert("RGB").save(data, "JPEG", exif=exif)
+        (tmp_path / "photo.jpg").write_bytes(data.getvalue())
+        exec(compile(block.code, str(block), "exec"), namespace)
+        stored, _ = image_to_store(data.getvalue(), "photo")
+        expected = fitted(8)(Sample(position=0, label=0, image=stored, ext="png"), "photo")
+        assert torch.equal(namespace["image"], expected), (width, height)
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in blocks("python")} - set(ELSEWHERE)))

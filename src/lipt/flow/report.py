@@ -26,6 +26,7 @@ from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING, Engine
 from lipt.report import document as doc
 from lipt.report.classes import ClassAccuracy, recalls, worst
+from lipt.report.rivals import FIXED
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, reason_of_auto
 from lipt.runtime.artifact import Artifact
@@ -36,6 +37,7 @@ _ROLES: dict[str, doc.Role] = {
     "lipt": "selected",
     "random": "random",
     "stratified": "random",
+    FIXED: "random",
     LONGER: "longer",
     "full": "full",
     "classic-grand": "classic",

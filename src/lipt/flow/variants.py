@@ -6,7 +6,7 @@ from typing import Any
 
 from lipt.config import Config
 from lipt.flow.graph import needs_models, trains_models
-from lipt.report.rivals import RANDOM
+from lipt.report.rivals import FIXED, RANDOM
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
 
 #: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
@@ -78,12 +78,12 @@ def baseline_of(config: Config) -> Variant | None:
     if is_random and not (is_rs2 and is_plain):
         return variants(config)["full" if trains_on_all else "rs2"]
     found = variants(config)["stratified" if config.select.balanced else "random"]
-    label, changes = found.label, found.changes
-    if is_random:
-        label = f"{label}, the same in every epoch"
-        kept = {"fraction": settings.epoch_fraction}
-        changes = {"select": changes["select"] | kept, "train": changes["train"] | {"epoch_fraction": None}}
-    return replace(found, name="random", label=label, changes=changes)
+    if not is_random:
+        return found
+    changes = found.changes
+    kept = {"fraction": settings.epoch_fraction}
+    changes = {"select": changes["select"] | kept, "train": changes["train"] | {"epoch_fraction": None}}
+    return replace(found, name=FIXED, label=f"{found.label}, the same in every epoch", changes=changes)
 
 
 _PLAIN = {"reselect_every": 0, "first_losses": "none"}

@@ -25,6 +25,8 @@ from lipt.report.words import join, length, of_seeds, short, too_few
 
 #: The algorithms that draw at random.
 RANDOM = ("random", "stratified")
+#: The row beside a run of RS2: a random subset of the size of one epoch, the same in every epoch. No variant has it.
+FIXED = "fixed-random"
 
 
 def price_over_random(row: Row, random: Row) -> Iterator[str]:

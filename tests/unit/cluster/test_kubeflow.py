@@ -171,12 +171,9 @@ def test_the_page_of_a_login_is_no_run(namespace: str, monkeypatch: pytest.Monke
     """The client makes an empty run of it, which never ends."""
     with serving(Login) as address:
         monkeypatch.setenv("KFP_ENDPOINT", address)
-        client = Kubeflow(Answers(), namespace)
         with pytest.raises(UsageError, match="answers with a page in place of data") as raised:
-            client.state("ours")
-        assert "KFP_EXISTING_TOKEN" in raised.value.remedy
-        with pytest.raises(UsageError, match="answers with a page in place of data"):
-            client.parameters("lipt")
+            Kubeflow(Answers(), namespace).state("ours")
+        assert "KFP_EXISTING_TOKEN" in (raised.value.remedy or "")
 
 
 @pytest.mark.parametrize(

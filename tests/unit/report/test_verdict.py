@@ -223,6 +223,13 @@ def test_more_seeds_are_advised_than_show_only_large_differences():
     assert "--set 'compare.seeds=[0, 1, 2, 3, 4]'` and `--set 'compare.variants=[lipt, " in told
 
 
+def test_the_advised_comparison_has_the_row_beside_the_run() -> None:
+    """Class-balanced random, not plain random."""
+    ours = row("lipt", [0.78], "selected")
+    told = judge([ours, row("stratified", [0.76], "random")]).sentences[0]
+    assert told.endswith("`--set 'compare.variants=[lipt, stratified]'`.")
+
+
 def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():
     ours = row("a", [0.8, 0.81, 0.8], "selected", label="auto", algorithm="stratified", reason="nothing did better")
     fresh = row("rs2", [0.85, 0.86, 0.85], kept_fraction=1.0)
