@@ -207,6 +207,15 @@ def _one(kind: str) -> str:
     return re.sub("(file|link|image|tar)s", r"\1", kind, count=1)
 
 
+def split_word(name: str) -> str:
+    """The word by which a name belongs to a split, such as `validation` in `photos-validation-07.tar`, or "".
+
+    A word of the training split counts before others: `train-val` is training data.
+    """
+    words = re.findall("[a-z]+", name.lower())
+    return next((word for names in (TRAIN_NAMES, TEST_NAMES) for word in words if word in names), "")
+
+
 def check_name(name: str, where: str) -> None:
     """Check that the name of an image or class fits on one line of a text file.
 

@@ -3,7 +3,6 @@
 import glob
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,13 +12,13 @@ import numpy as np
 from lipt.data.decoding import image_to_store
 from lipt.data.sources.base import (
     TEST_NAMES,
-    TRAIN_NAMES,
     Labels,
     Source,
     check_name,
     digest_lines,
     digest_sample,
     is_folder,
+    split_word,
 )
 from lipt.data.sources.tarscan import scan
 from lipt.errors import RunError, UsageError
@@ -31,8 +30,9 @@ TAR_PREFIX = "wds:"
 class TarSource(Source, format="webdataset"):
     """Uncompressed tars with integer labels: one pass over the headers, then random access.
 
-    A tar with `test`, `val` or the like as a word of its name belongs to the test split, if there are other tars. Class
-    names come from `classes.txt` (one per line) or `classes.json` (a list) beside the tars, else they are the integers.
+    A tar with `test`, `val` or the like as a word of its name belongs to the test split, if there are other tars; if
+    its name has no word of a split, that of its folder counts. Class names come from `classes.txt` (one per line) or
+    `classes.json` (a list) beside the tars or their folders, else they are the integers.
 
     Raises:
         UsageError: nothing matches the pattern.
@@ -49,17 +49,17 @@ class TarSource(Source, format="webdataset"):
             raise UsageError(f"{pattern}: no such tar", "name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'")
         self._pattern, self._tars = pattern, tars
         folder = Path(tars[0]).parent
-        self.name = folder.resolve().name
+        top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
+        self.name = Path(top).resolve().name
         self.left_out = Counter[str]()
         self._entries = {
             split: [entry for tar in chosen for entry in scan(tar, self.left_out)]
-            for split, chosen in _by_split(tars, self.left_out).items()
+            for split, chosen in _by_split(tars, top, self.left_out).items()
         }
         self.splits = {
             split: np.array([entry.label for entry in entries], dtype=np.int64)
             for split, entries in self._entries.items()
         }
-        top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
         self.names = {
             split: [
                 f"{os.path.relpath(entry.tar, top)}/{entry.key}.{entry.suffix}".replace(os.sep, "/")
@@ -69,7 +69,7 @@ class TarSource(Source, format="webdataset"):
         }
         if not any(self._entries.values()):
             raise RunError(f"{pattern}: no images", "check that the tars hold KEY.jpg or KEY.png beside KEY.cls")
-        self.classes = _class_names(folder) or _numbers(self.splits, pattern)
+        self.classes = _class_names(Path(top)) or _class_names(folder) or _numbers(self.splits, pattern)
         _check_labels(self.splits, self.classes, pattern, folder)
 
     @classmethod
@@ -109,9 +109,9 @@ class TarSource(Source, format="webdataset"):
         )
 
 
-def _by_split(tars: list[str], left_out: Counter[str]) -> dict[str, list[str]]:
-    """The tars of each split: a tar is test data if a word of its name says so, unless all tars would be."""
-    named = {tar: _test_name(tar) for tar in tars}
+def _by_split(tars: list[str], top: str, left_out: Counter[str]) -> dict[str, list[str]]:
+    """The tars of each split: a tar is test data if its name or folder says so, unless all tars would be."""
+    named = {tar: _test_name(os.path.relpath(tar, top)) for tar in tars}
     test_names = sorted(set(named.values()) - {""}, key=TEST_NAMES.index)
     if not test_names or all(named.values()):
         return {"train": tars}
@@ -125,10 +125,13 @@ def _by_split(tars: list[str], left_out: Counter[str]) -> dict[str, list[str]]:
 
 
 def _test_name(tar: str) -> str:
-    """The word in a tar's name that makes it test data, such as `validation` in `photos-validation-07.tar`, or ""."""
-    words = re.findall("[a-z]+", os.path.basename(tar).lower())
-    found = [word for word in words if word in TEST_NAMES]
-    return found[0] if found and not set(words) & set(TRAIN_NAMES) else ""
+    """The word that makes a tar test data, or "": of its name, else of the closest folder that names a split.
+
+    Args:
+        tar: its path below the folder that holds all tars. What lies above says nothing about a single one.
+    """
+    word = next(filter(None, map(split_word, reversed(Path(tar).parts))), "")
+    return word if word in TEST_NAMES else ""
 
 
 def _numbers(splits: Mapping[str, Labels], where: str) -> list[str]:

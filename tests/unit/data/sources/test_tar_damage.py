@@ -272,6 +272,31 @@ def test_of_two_test_splits_one_is_used_and_the_other_counted(tmp_path: Path) ->
     assert source.left_out == {"tars called 'val' (those called 'test' are the test split)": 2}
 
 
+@pytest.mark.parametrize(
+    ("names", "train", "test"),
+    [
+        (["train/0", "test/0", "test/1"], 1, 2),
+        (["photos-train/0", "val2017/0"], 1, 1),
+        (["train/a/0", "val/a/0"], 1, 1),
+        (["test/train-0", "test/val-0"], 1, 1),  # the name of a tar counts first
+        (["test/train/0", "test/val/0"], 1, 1),  # all are below test/
+        (["old/0", "new/0"], 2, 0),
+    ],
+)
+def test_folders_of_tars_decide_the_split(tmp_path: Path, names: list[str], train: int, test: int) -> None:
+    """Also below a folder whose name has the word of a split."""
+    top = tmp_path / "test-data"
+    for i, name in enumerate(names):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / f"{name}.tar").write_bytes(packed(members(10 * i)))
+    (top / "classes.txt").write_text("cat\ndog\n")
+    source = open_source(f"wds:{top}/{'*/' * names[0].count('/')}*.tar")
+    counts = {split: len(labels) for split, labels in source.splits.items()}
+    assert counts == {"train": train * SAMPLES} | ({"test": test * SAMPLES} if test else {})
+    if not all(name.startswith("test/") for name in names):
+        assert (source.name, list(source.classes)) == ("test-data", ["cat", "dog"])
+
+
 def test_a_tar_whose_name_is_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "x[1].tar").write_bytes(packed(members()))
     assert len(open_source(f"{tmp_path}/x[1].tar").splits["train"]) == SAMPLES
