@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, check_name
+from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, check_name, split_word
 from lipt.errors import RunError
 
 _LONGEST_SUFFIX = 12  # of the suffixes that are counted separately
@@ -24,13 +24,15 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
     """
     names = visible_folders(folder)
     if not any(name.lower() in (*TRAIN_NAMES, *TEST_NAMES) for name in names):
+        _check_unsplit(folder, names)
         return {"train": folder}
     train = [name for name in names if name.lower() in TRAIN_NAMES]
     tests = sorted((name for name in names if name.lower() in TEST_NAMES), key=_rank)
     others = [name for name in names if name not in (*train, *tests) and has_images(folder / name)]
     splits = [name for name in (*train, *tests) if any(map(has_images, _paths(folder / name)))]
-    if not splits and (others or not train):
-        return {"train": folder}  # classes with the names of splits
+    if not splits and (others or not train):  # classes with the names of splits
+        _check_unsplit(folder, names)
+        return {"train": folder}
     if len(train) != 1 and splits:
         raise RunError(
             f"{folder}: {splits[0]}/ holds folders of images, as a split does, but {_which(train)}",
@@ -53,6 +55,35 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
         folder, [name for name in tests if name != labelled[0]], f" ({labelled[0]}/ is the test split)", left_out
     )
     return {"train": folder / train[0], "test": folder / labelled[0]}
+
+
+def _check_unsplit(folder: Path, names: list[str]) -> None:
+    """Check that the folders are classes, although none is a split: `train2017` and `val2017` are splits by a word.
+
+    A single such name proves nothing: a class may be called `train`, a folder in it `test`. So all have to agree.
+
+    Raises:
+        RunError: the folders, or those in each of them, seem to be splits.
+    """
+    like = [name for name in names if split_word(name)]
+    if len(like) > 1 and not any(has_images(folder / name) for name in names if name not in like):
+        raise RunError(
+            f"{folder}: all folders are called like splits, as {like[0]}/ and {like[1]}/: are they splits or classes?",
+            "if they are splits, call them train/ and test/, with one folder per class in each; "
+            "if they are classes, rename them",
+        )
+    inside: dict[str, str] = {}  # word -> the first folder with it
+    for name in names:
+        found = {word: f"{name}/{inner}/" for inner in visible_folders(folder / name) if (word := split_word(inner))}
+        if not found:
+            return
+        inside = found | inside
+    if len(names) > 1 and len(inside) > 1:
+        one, other, *_ = sorted(inside.values())
+        raise RunError(
+            f"{folder}: all class folders hold folders called like splits, as {one} and {other}",
+            "if they are splits, put the classes into them: train/CLASS/ and test/CLASS/; else rename them",
+        )
 
 
 class ClassFiles:

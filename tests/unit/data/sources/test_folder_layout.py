@@ -162,11 +162,12 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
     assert refused(tree(tmp_path, images("cat"))).endswith("only one class, 'cat'")
 
 
-def test_a_folder_around_the_data_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inner", [PETS, ("test", "train")])
+def test_a_folder_around_the_data_is_named(tmp_path: Path, inner: tuple[str, str]) -> None:
     """As an archive of the name `pets` is often unpacked."""
     with pytest.raises(RunError) as caught:
-        open_source(str(tree(tmp_path, images("pets/cat", "pets/dog"))))
-    assert caught.value.message.endswith("only one class, 'pets', with 2 folders of images in it: cat, dog")
+        open_source(str(tree(tmp_path, images(*(f"pets/{name}/x" for name in inner)))))
+    assert caught.value.message.endswith(f"only one class, 'pets', with 2 folders of images in it: {', '.join(inner)}")
     assert f"use {tmp_path}/pets" in caught.value.remedy
 
 
@@ -191,6 +192,38 @@ def test_a_class_may_be_called_like_a_split(tmp_path: Path, name: str) -> None:
     source = open_source(str(root))
     assert list(source.classes) == sorted(["bus", "car", name])
     assert len(source.splits["train"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("splits", "inner"),
+    [
+        (("test_set", "training_set"), ("/cat", "/dog")),
+        (("photos-test", "photos-train"), ("/cat", "/dog")),
+        (("train2017", "val2017"), ("",)),
+        (("test", "val"), ("",)),
+    ],
+)
+def test_folders_that_are_all_called_like_splits_are_ambiguous(
+    tmp_path: Path, splits: tuple[str, str], inner: tuple[str, ...]
+) -> None:
+    root = tree(tmp_path, images(*(f"{split}{name}" for split in splits for name in inner)) | {"notes/x.txt": b""})
+    assert refused(root).endswith(
+        f"all folders are called like splits, as {splits[0]}/ and {splits[1]}/: are they splits or classes?"
+    )
+    tree(tmp_path, images("bus"))  # a class that is no word of a split: they are classes too
+    (tmp_path / "notes/x.txt").rename(tmp_path / "x.txt")
+    (tmp_path / "notes").rmdir()
+    assert list(open_source(str(root)).classes) == sorted(["bus", *splits])
+
+
+def test_classes_that_hold_splits_are_refused(tmp_path: Path) -> None:
+    root = tree(tmp_path, images("cat/train", "cat/test", "dog/train-2"))
+    assert refused(root).endswith("all class folders hold folders called like splits, as cat/test/ and cat/train/")
+
+
+@pytest.mark.parametrize("folders", [("cat/train", "dog/train"), ("cat/train", "cat/test", "dog/sitting")])
+def test_folders_in_classes_that_are_no_splits(tmp_path: Path, folders: tuple[str, ...]) -> None:
+    assert counts(tree(tmp_path, images(*folders))) == {"train": 2 * len(folders)}
 
 
 def test_a_nested_class_called_train_is_ambiguous(tmp_path: Path) -> None:
