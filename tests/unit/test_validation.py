@@ -39,6 +39,13 @@ WRONG = [
     ("model.classifier=fc", UsageError, "'fc' is not a linear layer"),
     ("model={name: torchvision.resnet18, width: 3}", UsageError, "has a fixed width"),
     ("dispatch.jigsaws=1000", RunError, "1000 jigsaws of 32 images need 32,000 candidates, the data set has 1,294"),
+    ("data.crop_padding=8", UsageError, "data.crop_padding (8) is not below the 8 pixels of an image"),
+    ("data={image_size: 16, crop_padding: 16}", UsageError, "is not below the 16 pixels of an image"),
+    (
+        "{data: {crop_padding: 7}, score: {model: trajectory, proxy: {image_size: 6}}}",
+        UsageError,
+        "data.crop_padding (7) is not below the 6 pixels of an image",
+    ),
     ("data.validation_fraction=0.0001", RunError, "cannot be set aside for validation"),
     ("select.fraction=0.001", UsageError, "0.001 of 1,294 candidates are 1 image for 10 classes"),
     ("select.fraction=1e-9", UsageError, "1e-09 of 1,294 candidates are 0 images for 10 classes"),
@@ -61,9 +68,9 @@ WRONG = [
 
 
 def changed(setting: str) -> dict[str, Any]:
-    path, _, value = setting.partition("=")
+    path, _, value = setting.rpartition("=")
     nested = yaml.safe_load(value)
-    for key in reversed(path.split(".")):
+    for key in reversed(path.split(".") if path else []):
         nested = {key: nested}
     return dict(nested)
 
@@ -142,6 +149,8 @@ def test_what_is_right_passes(tmp_path: Path) -> None:
         {"score": {"model": "trajectory", "runs": 1, "epochs": 2}, "select": {"algorithm": "forgetting"}},
         {"select": {"algorithm": "random", "fraction": 1}, "train": {"epoch_fraction": 0.01}},
         {"model": {"name": "torchvision.resnet18", "width": None}},
+        {"data": {"crop_padding": 7}},
+        {"data": {"crop_padding": 16, "image_size": 8, "crop": "resized"}},
     ):
         ctx = tiny_context(tmp_path, changes)
         check_run(ctx)

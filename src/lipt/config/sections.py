@@ -42,7 +42,7 @@ class Data(Section):
     random crop of the whole image at each use (RandomResizedCrop); scoring and tests see the centre, 224 of 256 pixels.
     """
     crop_padding: int = Field(4, ge=0, le=1024)
-    """Pixels by which training images are shifted at most, with `crop: pad`; 0: no shift."""
+    """Pixels by which training images are shifted at most, with `crop: pad`; fewer than an image has; 0: no shift."""
     flip: bool = True
     """Mirror half of the training images."""
     thumbnails: int | None = Field(None, gt=0, le=8192)

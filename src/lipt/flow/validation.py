@@ -102,7 +102,8 @@ def problems(config: Config, facts: Facts | None, *, pods: int = 1) -> list[Lipt
     Args:
         pods: the number that shares each training: `train.nodes` on a cluster.
     """
-    return [*_settings_problems(config), *(_data_problems(config, facts, pods) if facts else [])]
+    found = [*_settings_problems(config), *_padding_problems(config, facts)]
+    return [*found, *(_data_problems(config, facts, pods) if facts else [])]
 
 
 def raise_all(problems: Iterable[LiptError]) -> None:
@@ -122,6 +123,19 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
         if (error := _error_of(check)) is not None:
             yield error
             return  # later checks would report the same problem again
+
+
+def _padding_problems(config: Config, facts: Facts | None) -> Iterator[LiptError]:
+    """A shift by a whole image leaves black pixels only, and training would not fail on them."""
+    native = min(facts.size) if facts and facts.size and not config.data.image_size else None
+    sides = [side for each in (config, config.of_scorer()) if (side := each.data.image_size or native)]
+    padding = config.data.crop_padding
+    if config.data.crop == "pad" and sides and padding >= min(sides):
+        yield UsageError(
+            f"data.crop_padding ({padding}) is not below the {min(sides)} pixels of an image: "
+            "training would see black images",
+            f"--set data.crop_padding={min(sides) // 8} is usual for this size",
+        )
 
 
 def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptError]:
