@@ -68,12 +68,13 @@ def write_dataset(
         get: returns the contents of a file, None if there is no such file.
         delete: removes a file.
         present: whether the location still holds a chunk that was written.
-        say: called with a message for each part of an interrupted ingest that cannot be used.
+        say: called with a message for each part of an interrupted ingest that cannot be used, and for each unreadable
+            image if there are more than an error has room for.
 
     Raises:
         UsageError: the location holds another data set, or an unfinished one with other settings.
-        RunError: images are unreadable (all are counted), or a class is too small to be divided into training and test
-            data.
+        RunError: images are unreadable (at most 1,000 are looked for), or a class is too small to be divided into
+            training and test data.
     """
     recipe, fingerprint = _recipe(source, seed, chunk_bytes, test_fraction), source.fingerprint()
     images = images_copy(Journal(put, get, delete, present, say, canonical_digest(recipe), fingerprint), recipe)
@@ -107,6 +108,9 @@ def write_dataset(
         for copy, info, parts in zip(copies, infos, zip(*written, strict=True), strict=True):
             info[split] = copy.write_index(split, parts, len(source.classes))
     if broken:
+        if len(broken) > _NAMED:
+            for error in broken:
+                say(error.message)
         raise _unreadable(broken)
     about: dict[str, Any] = {"name": source.name, "classes": tuple(source.classes), "fingerprint": fingerprint}
     manifest = Manifest(splits=infos[0], recipe=recipe, **about)

@@ -169,13 +169,25 @@ def test_all_unreadable_images_are_named_at_once(broken: dict[str, list[int]], n
     assert memory.files == whole.files
 
 
-def test_many_unreadable_images_are_counted_and_some_of_them_named() -> None:
+def test_many_unreadable_images_are_said_and_some_of_them_named_in_the_error() -> None:
+    said: list[str] = []
+
+    def try_to_write(count: int) -> None:
+        said.clear()
+        memory, source = Memory(), Broken({"train": list(range(count))})
+        write_dataset(source, memory.put, seed=0, test_fraction=0.2, say=said.append)
+
     with pytest.raises(RunError, match=r"^120 images cannot be ingested: (train/\d+ is not readable; ){5}and 115 more"):
-        write(Memory(), Broken({"train": list(range(120))}))
+        try_to_write(120)
+    assert sorted(said) == sorted(f"train/{i} is not readable" for i in range(120))
+    with pytest.raises(RunError, match=r"^5 images cannot be ingested"):
+        try_to_write(5)
+    assert said == []  # the error names them
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("lipt.data.chunks.ingest._COUNTED", 10)
         with pytest.raises(RunError, match=r"^10 or more images cannot be ingested"):
-            write(Memory(), Broken({"train": list(range(120))}))
+            try_to_write(120)
+        assert len(said) == 10
 
 
 def test_progress_is_reported(source: Noise) -> None:

@@ -35,3 +35,15 @@ def test_the_ingest_stage_says_and_keeps_what_it_leaves_out(tmp_path: Path) -> N
     artifact = ingest(Context.of(config, Reporter(said))).make()
     assert artifact.summary["left_out"] == LEFT_OUT
     assert said.getvalue().startswith(TOLD)
+
+
+def test_lipt_ingest_names_every_unreadable_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree(tmp_path / "pets", FILES | {f"cat/broken-{i}.png": b"" for i in range(12)})
+    with pytest.raises(SystemExit):
+        main(["ingest", str(tmp_path / "pets"), str(tmp_path / "store")])
+    _, *lines = capsys.readouterr().err.splitlines()
+    named = [line for line in lines if line.startswith(str(tmp_path)) and " is not a readable image: " in line]
+    assert sorted(line.partition(" ")[0] for line in named) == sorted(
+        f"{tmp_path}/pets/cat/broken-{i}.png" for i in range(12)
+    )
+    assert any("12 images cannot be ingested" in line for line in lines)
