@@ -1,6 +1,7 @@
 """Where images come from. Every file in this folder is imported, so a source registers by being defined in one."""
 
 import os
+import shlex
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -21,6 +22,9 @@ __all__ = [
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
+
+
+_GZIPPED = (".gz", ".tgz")
 
 
 def open_source(spec: str, format: str = "auto") -> Source:  # noqa: A002 - the name of the setting
@@ -70,6 +74,13 @@ def recognise(spec: str, format: str = "auto") -> type[Source]:  # noqa: A002 - 
             "copy them to this machine; if a data set was ingested there already, use it as data.source",
         )
     if not is_folder(spec):
+        if os.path.exists(spec):
+            raise UsageError(
+                f"{spec} is a file of a kind that LiPT does not read",
+                f"unpack it and name the folder; if it is a WebDataset tar, gunzip {shlex.quote(spec)} and name the tar"
+                if spec.lower().endswith(_GZIPPED)
+                else "name a folder with one sub-folder of images per class, or uncompressed tars: 'wds:FOLDER/*.tar'",
+            )
         raise UsageError(
             f"{spec}: no such folder", f"name a folder or tars, or {did_you_mean(spec, sources_without_files())}"
         )

@@ -42,6 +42,17 @@ def test_nothing_there(spec: str, kind: str, told: str) -> None:
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["photos.tar.gz", "a.TGZ", "x.parquet", "labels.csv", "plain"])
+def test_a_file_is_not_called_a_missing_folder(tmp_path: Path, name: str) -> None:
+    file = tree(tmp_path, {name: b"x"}) / name
+    with pytest.raises(UsageError) as caught:
+        open_source(str(file))
+    assert caught.value.message == f"{file} is a file of a kind that LiPT does not read"
+    gzipped = name.lower().endswith("gz")
+    assert (f"gunzip {file} and name the tar" in caught.value.remedy) == gzipped
+    assert ("name a folder with one sub-folder of images per class" in caught.value.remedy) == (not gzipped)
+
+
 # Digits
 
 
