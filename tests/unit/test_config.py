@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,7 @@ def test_an_exponent_makes_a_number_where_no_type_says_so(text: str, number: flo
 @pytest.mark.parametrize(("text", "number"), [("010", "8"), ("-0_7", "-7"), ("1:30", "90"), ("1:30.5", "90.5")])
 def test_numbers_that_yaml_reads_as_others_are_refused(text: str, number: str) -> None:
     with pytest.raises(UsageError, match=f"{text} is the number {number} in YAML"):
-        load_config(None, [f"workspace={text}"])
-    assert load_config(None, [f"workspace='{text}'"]).workspace == text
+        load_config(None, [f"select.options.beta={text}"])
     assert load_config(None, ["seed=0"]).seed == 0
 
 
@@ -129,6 +129,20 @@ def test_overrides_are_yaml_and_nest() -> None:
 def test_a_hash_in_a_name_does_not_cut_it_on_the_command_line(written: str, read: str) -> None:
     """YAML reads ` #` as the beginning of a comment: the run would go into another folder."""
     assert load_config(None, [f"workspace={written}"]).workspace == read
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2024", "010", "1:30", "no", "null", "2024-01-05", "photos: x", "*.tar", "{a,b}.tar", "@x", "[x]", "!x", "it's"
+    ],
+)  # fmt: skip
+def test_a_text_on_the_command_line_is_taken_as_it_is(written: str) -> None:
+    assert load_config(None, [f"data.source={written}"]).data.source == written
+    assert load_config(None, ["data.source='" + written.replace("'", "''") + "'"]).data.source == written
+    assert load_config(None, ["data.source=~"]).data.source == os.path.expanduser("~")
+    with pytest.raises(UsageError, match=r"data\.source is null"):
+        load_config(None, ["data.source="])
 
 
 def test_another_profile_takes_no_single_option_that_the_user_wrote() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lipt.config.base import Section
 from lipt.config.config import Config
 from lipt.config.error_messages import Places, describe
 from lipt.config.safe_yaml import MAX_CHARACTERS, MAX_DEPTH, read_yaml
@@ -64,7 +65,7 @@ def parse_config(document: dict[str, Any], *, origin: str = "configuration", pla
 
 
 def load_config(path: str | None, overrides: list[str] | None = None) -> Config:
-    """Read a YAML file (None: all defaults) and apply `a.b=value` overrides, whose values are YAML.
+    """Read a YAML file (None: all defaults) and apply `a.b=value` overrides: texts as they are, other values as YAML.
 
     Raises:
         UsageError: no such file, not YAML, not a mapping, a sweep, or an invalid setting.
@@ -184,14 +185,26 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
 
 
 def _override(text: str) -> tuple[tuple[str, ...], Any]:
-    """The path and the value of `a.b=value`. A text is taken whole: what YAML reads as a comment is part of a name."""
+    """The path and the value of `a.b=value`, which is YAML unless the setting is a text.
+
+    A text is taken as it is, if it has no quotes: what YAML reads as a number, a comment or an alias is part of a name.
+    """
     key, equals, value = text.partition("=")
-    keys = tuple(key.split("."))
+    keys, written = tuple(key.split(".")), value.strip()
     if not equals or not all(keys) or len(keys) > MAX_DEPTH:
         raise UsageError(f"--set {text[:_SHOWN]}: not of the form a.b=value", "for example --set select.fraction=0.05")
-    read, written = read_yaml(value, f"the value of --set {key}")[0], value.strip()
-    is_plain = isinstance(read, str) and read and written.startswith(read)  # without quotes
-    return keys, written if is_plain or written.startswith("#") else read
+    if written and written[0] not in "\"'" and _is_text(keys):
+        return keys, written
+    return keys, read_yaml(value, f"the value of --set {key}")[0]
+
+
+def _is_text(keys: tuple[str, ...]) -> bool:
+    """Whether a setting is a text, whatever it contains."""
+    kind: Any = Config
+    for key in keys:
+        field = kind.model_fields.get(key) if isinstance(kind, type) and issubclass(kind, Section) else None
+        kind = field and field.annotation
+    return kind is str
 
 
 def without(document: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
