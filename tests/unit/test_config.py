@@ -145,6 +145,22 @@ def test_a_text_on_the_command_line_is_taken_as_it_is(written: str) -> None:
         load_config(None, ["data.source="])
 
 
+@pytest.mark.parametrize("character", ["\u3000", "\u200d", "\xa0", "\ue000", "\U0001f408"])
+def test_a_path_may_contain_what_only_looks_blank(tmp_path: Path, character: str) -> None:
+    path = tmp_path / "run.yaml"
+    for name in (f"{tmp_path}/my{character}photos", f"my{character}photos"):
+        assert parse_config({"data": {"source": name}}).data.source == name
+        assert load_config(None, [f"data.source={name}"]).data.source == name
+        path.write_text(f"data: {{source: {name}}}", encoding="utf-8")
+        assert load_config(str(path)).data.source == name
+
+
+@pytest.mark.parametrize("character", ["\n", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\u2066", "\udce4"])
+def test_a_path_without_control_characters(character: str) -> None:
+    with pytest.raises(UsageError, match="contains a character that cannot be printed"):
+        parse_config({"data": {"source": f"my{character}photos"}})
+
+
 def test_another_profile_takes_no_single_option_that_the_user_wrote() -> None:
     """Profile `ccs` has one of these two options. They belong together."""
     options = {"score": "aum", "beta": 0.2}

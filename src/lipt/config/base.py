@@ -6,6 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
+#: Control characters, line separators, characters that turn the direction of writing, halves of a character. They could
+#: make a message show something else than the setting. Other characters that look blank occur in names of folders.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 def _expanded(place: str) -> str:
     """The home folder in place of a `~` at the beginning, or behind a format as in `wds:~/tars/*.tar`."""
@@ -30,6 +34,6 @@ class Section(BaseModel):
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, bool) and wants is not bool:
                 raise ValueError(f"{str(part).lower()} is neither a number nor a text")
-            if isinstance(part, str) and not part.isprintable():
+            if isinstance(part, str) and _UNPRINTABLE.search(part):
                 raise ValueError(f"{part[:60]!r} contains a character that cannot be printed")
         return value
