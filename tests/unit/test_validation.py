@@ -18,7 +18,7 @@ from lipt.data.sources import open_source
 from lipt.errors import LiptError, RunError, UsageError
 from lipt.flow.facts import Facts
 from lipt.flow.model_checks import check_model
-from lipt.flow.validation import check_comparison, check_from_afar, check_run, problems
+from lipt.flow.validation import _rounded_up, check_comparison, check_from_afar, check_run, problems
 from lipt.pods.boxes import dispatch_box
 from lipt.progress import Reporter
 from lipt.runtime.algorithm import algorithm_of, reason_of_auto, selecting
@@ -139,6 +139,25 @@ def test_a_remedy_beside_another_one_names_its_setting(tmp_path: Path) -> None:
         check_run(tiny_context(tmp_path, {"dispatch": {"jigsaws": 1000}, "select": {"fraction": 1e-9}}))
     assert "lower dispatch.jigsaws" in caught.value.remedy
     assert "raise select.fraction to" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("held_out", "remedy"),
+    [
+        (0.993, "raise select.fraction to 1 or more"),  # 10 candidates
+        (0.9923, "raise select.fraction to 0.91 or more"),
+        (0.995, "lower data.validation_fraction, or add images: there are fewer candidates than classes"),
+    ],
+)
+def test_the_remedy_for_too_few_candidates_is_possible(tmp_path: Path, held_out: float, remedy: str) -> None:
+    with pytest.raises(LiptError) as caught:
+        check_run(tiny_context(tmp_path, {"data": {"validation_fraction": held_out}}))
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("share", [0.001, 0.951, 0.96, 0.991, 0.9999, 1])
+def test_a_share_is_rounded_up_to_one_at_most(share: float) -> None:
+    assert share <= float(_rounded_up(share)) <= min(1, 1.1 * share)
 
 
 def test_what_is_right_passes(tmp_path: Path) -> None:

@@ -169,7 +169,9 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
             yield UsageError(
                 f"{name}: {share:g} of {candidates:,} candidates are {format_count(round(share * candidates), 'image')}"
                 + (f" for {facts.classes} classes" if least > 1 else ""),
-                f"raise {name} to {_rounded_up(least / candidates)} or more",
+                f"raise {name} to {_rounded_up(least / candidates)} or more"
+                if least <= candidates
+                else "lower data.validation_fraction, or add images: there are fewer candidates than classes",
             )
     settings = config.train
     if settings.steps is not None and settings.reselect_every:
@@ -306,6 +308,6 @@ def _error_of(check: Check) -> LiptError | None:
 
 
 def _rounded_up(share: float) -> str:
-    """`share` with two digits, rounded up."""
+    """`share` with two digits, rounded up, but not above 1."""
     text = f"{share:.1e}"
-    return f"{float(text) if float(text) >= share else float(f'{share * 1.1:.1e}'):g}"
+    return f"{float(text) if float(text) >= share else min(float(f'{share * 1.1:.1e}'), 1):g}"
