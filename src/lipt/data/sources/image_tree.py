@@ -48,8 +48,8 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
     if not classes or not tests:
         return {"train": folder / train[0]}
     if not labelled:
-        remedy = "sort its images into one folder per class, named as in train/, or remove it"
-        raise RunError(f"{folder / tests[0]}: no class folders", remedy)
+        remedy = "sort the images of one into folders, one per class, named as in train/; or remove all of them"
+        raise RunError(f"{folder}: no class folders in {' and '.join(f'{name}/' for name in tests)}", remedy)
     _count_unused(folder, others, "", left_out)
     _count_unused(
         folder, [name for name in tests if name != labelled[0]], f" ({labelled[0]}/ is the test split)", left_out

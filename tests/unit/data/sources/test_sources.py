@@ -99,7 +99,10 @@ def test_folder_with_splits(tmp_path: Path, name: str) -> None:
 def test_unlabelled_test_images_are_passed_over_for_val(tmp_path: Path) -> None:
     tree(tmp_path / "train", TWO_CLASSES)
     tree(tmp_path / "test", {"1.png": image()})
-    with pytest.raises(RunError, match=r"test: no class folders\n  -> "):
+    with pytest.raises(RunError, match=r": no class folders in test/\n  -> sort the images of one into folders"):
+        open_source(str(tmp_path))
+    tree(tmp_path / "val", {"2.png": image()})
+    with pytest.raises(RunError, match=r": no class folders in test/ and val/\n  -> "):
         open_source(str(tmp_path))
     tree(tmp_path / "val", TWO_CLASSES)
     assert open_source(str(tmp_path)).splits["test"].tolist() == [0, 0, 1]
