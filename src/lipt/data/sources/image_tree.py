@@ -11,6 +11,7 @@ from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, chec
 from lipt.errors import RunError
 
 _LONGEST_SUFFIX = 12  # of the suffixes that are counted separately
+_MADE_BY_SYSTEMS = ("@eaDir", "__MACOSX")  # thumbnails on a Synology server; what macOS adds to an archive
 
 
 def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
@@ -105,7 +106,7 @@ class ClassFiles:
             for name in os.listdir(place):
                 if is_image(name):
                     left_out["images outside of class folders"] += 1
-                elif name.startswith("."):
+                elif is_hidden(name):
                     self._pass_over(os.path.join(place, name), file_kind="")
 
     def of(self, folder: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -123,7 +124,7 @@ class ClassFiles:
             inside = os.path.relpath(current, self._top)  # takes as long as reading a small file
             for name in sorted(os.listdir(current)):
                 path = os.path.join(current, name)
-                if name.startswith("."):
+                if is_hidden(name):
                     self._pass_over(path, file_kind="hidden files")
                 elif stat.S_ISDIR((found := existing(path)).st_mode):
                     folders.append(path)
@@ -171,12 +172,12 @@ def _count_unused(folder: Path, names: list[str], why: str, left_out: Counter[st
 
 
 def visible_folders(folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted; without hidden folders.
+    """Names of the folders in a folder, sorted; without hidden folders and those that systems add.
 
     Raises:
         RunError: a link is broken: it may have led to a folder.
     """
-    names = (name for name in sorted(os.listdir(folder)) if not name.startswith("."))
+    names = (name for name in sorted(os.listdir(folder)) if not is_hidden(name))
     return [name for name in names if stat.S_ISDIR(existing(os.path.join(folder, name)).st_mode)]
 
 
@@ -195,8 +196,12 @@ def existing(path: str) -> os.stat_result:
         raise RunError(f"{path}: a broken link to {os.readlink(path)}", remedy) from error
 
 
+def is_hidden(name: str) -> bool:
+    return name.startswith(".") or name in _MADE_BY_SYSTEMS
+
+
 def is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+    return name.lower().endswith(IMAGE_SUFFIXES) and not is_hidden(name)
 
 
 def images_below(folder: Path) -> Iterator[str]:
