@@ -1,5 +1,16 @@
-"""`python -m lipt`."""
+"""`lipt`, and `python -m lipt`."""
 
-from lipt.cli import main
+from lipt.errors import end_interrupted
 
-main()
+
+def main() -> None:
+    """The command line. Ctrl-C ends it as usual also while it loads."""
+    try:
+        from lipt import cli
+    except KeyboardInterrupt:
+        end_interrupted()
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -12,12 +12,14 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from types import FrameType
+from typing import NoReturn
 
 
 class LiptError(Exception):
@@ -123,9 +125,6 @@ class Terminated(SystemExit):
     def __init__(self) -> None:
         super().__init__(143)
 
-    def __str__(self) -> str:
-        return "terminated\n  -> the same command continues where it stopped"
-
 
 def say_why(error: BaseException) -> None:
     """In a pod, write the error as its termination message, which `kubectl describe pod` and the engines show."""
@@ -150,17 +149,53 @@ _TERMINATION_LOG = "/dev/termination-log"
 _MESSAGE_BYTES = 4096
 
 
-def stop_on_sigterm() -> None:
-    """Turn SIGTERM into an exception, so that the process can release its resources; exit code 143.
+class Stop:
+    """Turns a signal into an exception, so that the process can release its resources, and remembers it.
+
+    C code that swallows the exception may leave a library half loaded, which fails later on: torch does so while it
+    loads numpy.
+    """
+
+    def __init__(self, exception: type[BaseException]) -> None:
+        self.came = False
+        self._exception = exception
+
+    def on(self, number: signal.Signals) -> "Stop":
+        """Raise the exception at this signal; threads other than the main one cannot set that up."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(number, self._note)
+        return self
+
+    def explains(self, error: BaseException) -> bool:
+        """Whether the signal came, so that this error may only follow from it.
+
+        An error that the next attempt may mend says more: a pod that lost another one sends SIGTERM to itself.
+        """
+        return self.came and not isinstance(error, TransientError)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.came = True
+        raise self._exception
+
+
+def stop_on_sigterm() -> Stop:
+    """Turn SIGTERM into an exception; exit code 143.
 
     Otherwise the first process of a container ignores the signal and is killed after the grace period.
     """
+    return Stop(Terminated).on(signal.SIGTERM)
 
-    def stop(_number: int, _frame: Any) -> None:
-        raise Terminated
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)
+def end_terminated() -> NoReturn:
+    """End as after SIGTERM."""
+    print("lipt: terminated\n  -> the same command continues where it stopped", file=sys.stderr, flush=True)
+    sys.exit(143)
+
+
+def end_interrupted() -> NoReturn:
+    """End as after Ctrl-C."""
+    print("lipt: interrupted\n  -> the same command continues where it stopped", file=sys.stderr, flush=True)
+    sys.exit(130)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

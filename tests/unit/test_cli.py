@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -178,26 +179,57 @@ def test_a_stopped_run_says_how_to_continue(config: Path, sent: signal.Signals, 
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize(("interrupted", "code"), [(True, 130), (False, 1)])
-def test_an_interrupt_that_a_library_swallows_is_one_all_the_same(interrupted: bool, code: int) -> None:
-    """torch does so while it loads numpy, and leaves it half loaded."""
-    program = f"""
-import signal, lipt.cli
+_SWALLOWING = """
+import contextlib, signal
+from lipt.errors import RunError, TransientError
 
 def swallow(**options):
-    try:
-        {"signal.raise_signal(signal.SIGINT)" if interrupted else "pass"}
-    except KeyboardInterrupt:
-        pass
-    raise AttributeError("module 'numpy' has no attribute 'matrix'")
-
-lipt.cli.cli.main = swallow
-lipt.cli.main([])
+    with contextlib.suppress(BaseException):
+        {sent}
+    raise {error}
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "import lipt.cli; lipt.cli.cli.main = swallow; lipt.cli.main([])",
+        "from lipt.pods.boxes import pod\nwith pod(): swallow()",
+    ],
+)
+@pytest.mark.parametrize(
+    ("sent", "error", "code", "said"),
+    [
+        ("pass", "AttributeError('matrix')", 1, "AttributeError: matrix\n"),
+        ("signal.raise_signal(signal.SIGTERM)", "AttributeError('matrix')", 143, "lipt: terminated\n  -> the same"),
+        ("signal.raise_signal(signal.SIGTERM)", "RunError('no model')", 143, "lipt: terminated\n  -> the same"),
+        ("signal.raise_signal(signal.SIGTERM)", "TransientError('a pod was lost')", 3, "lipt: a pod was lost\n"),
+        ("signal.raise_signal(signal.SIGINT)", "AttributeError('matrix')", 130, "lipt: interrupted\n  -> the same"),
+    ],
+)  # fmt: skip
+def test_a_signal_that_a_library_swallows_ends_the_process_all_the_same(
+    run: str, sent: str, error: str, code: int, said: str, tmp_path: Path
+) -> None:
+    """torch does so while it loads numpy, and leaves it half loaded. In a pod, exit code 1 would not be retried."""
+    if "pod" in run and code == 130:
+        pytest.skip("nobody interrupts a pod")
+    log = tmp_path / "termination-log"
+    log.touch()
+    program = (
+        _SWALLOWING.format(sent=sent, error=error) + f"import lipt.errors as e; e._TERMINATION_LOG = {str(log)!r}\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program + run], capture_output=True, text=True)
     assert ended.returncode == code, ended.stderr
-    assert ("Traceback" in ended.stderr) is not interrupted
-    assert ("lipt: interrupted\n  -> the same command continues" in ended.stderr) is interrupted
+    assert said in ended.stderr
+    assert ("Traceback" in ended.stderr) is (code == 1)
+    assert bool(log.read_text()) is (code < 100)
+
+
+def test_ctrl_c_while_the_command_line_loads_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    ended = lipt("--version", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    assert ended.returncode == 130, ended.stderr
+    assert ended.stderr == "lipt: interrupted\n  -> the same command continues where it stopped\n"
 
 
 def test_verbose_shows_the_traceback_of_a_known_error(tmp_path: Path) -> None:

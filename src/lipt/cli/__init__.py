@@ -9,9 +9,6 @@ import os
 import re
 import signal
 import sys
-import threading
-from types import FrameType
-from typing import NoReturn
 
 import click
 
@@ -19,10 +16,13 @@ from lipt.cli.verbose import GlobalOptions, complain, global_options, print_trac
 from lipt.cli.verbs import VERBS
 from lipt.errors import (
     LiptError,
+    Stop,
     Terminated,
     UnexpectedError,
     UsageError,
     did_you_mean,
+    end_interrupted,
+    end_terminated,
     of_missing_module,
     say_why,
     stop_on_sigterm,
@@ -71,8 +71,9 @@ def main(arguments: list[str] | None = None) -> None:
     # torch reads this when it loads. Waiting threads spin briefly, then sleep. Endless spinning stalls a run on shared
     # cores; without spinning, small models are three times slower on free cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
-    stop_on_sigterm()
-    interrupts = _Interrupts()
+    terminated, interrupted = stop_on_sigterm(), Stop(KeyboardInterrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores Ctrl-C
+        interrupted.on(signal.SIGINT)
     options = GlobalOptions()
     try:
         try:
@@ -80,6 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
         except ModuleNotFoundError as error:
             raise of_missing_module(error) from None
     except LiptError as error:
+        _end_if_stopped(error, terminated, interrupted)
         if options.verbose:
             print_traceback(error)
         if isinstance(error, UnexpectedError):
@@ -93,35 +95,21 @@ def main(arguments: list[str] | None = None) -> None:
             complain(f"  -> {hint}")
         sys.exit(error.exit_code if error.exit_code != 1 else 2)
     except (click.Abort, KeyboardInterrupt):
-        _end_interrupted()
-    except Terminated as stop:
-        click.echo(f"lipt: {stop}", err=True)
-        raise
+        end_interrupted()
+    except Terminated:
+        end_terminated()
     except Exception as error:
-        if interrupts.came:
-            _end_interrupted()
+        _end_if_stopped(error, terminated, interrupted)
         say_why(error)
         raise
 
 
-class _Interrupts:
-    """Remembers Ctrl-C. C code that swallows its exception may leave a library half loaded, which fails later on: torch
-    does so while it loads numpy."""
-
-    def __init__(self) -> None:
-        self.came = False
-        on_main = threading.current_thread() is threading.main_thread()
-        if on_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self.came = True
-        raise KeyboardInterrupt
-
-
-def _end_interrupted() -> NoReturn:
-    click.echo("lipt: interrupted\n  -> the same command continues where it stopped", err=True)
-    sys.exit(130)
+def _end_if_stopped(error: Exception, terminated: Stop, interrupted: Stop) -> None:
+    """End as after the signal, if one of them explains the error."""
+    if terminated.explains(error):
+        end_terminated()
+    if interrupted.explains(error):
+        end_interrupted()
 
 
 def _hint(error: click.ClickException, arguments: list[str]) -> str:

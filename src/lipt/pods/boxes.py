@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import open_store
 from lipt.config import Config
-from lipt.errors import LiptError, Terminated, UnexpectedError, say_why, stop_on_sigterm
+from lipt.errors import LiptError, Terminated, UnexpectedError, end_terminated, say_why, stop_on_sigterm
 from lipt.flow.prepared import Prepared
 from lipt.flow.runs import note_ended, note_running
 from lipt.pipeline import Engine
@@ -46,19 +46,22 @@ def pod() -> Iterator[None]:
 
     The traceback of a bug is printed too.
     """
-    stop_on_sigterm()
+    terminated = stop_on_sigterm()
     try:
         yield
     except LiptError as error:
+        if terminated.explains(error):
+            end_terminated()
         if isinstance(error, UnexpectedError):
             print(error.trace, file=sys.stderr)
         print(f"lipt: {error}", file=sys.stderr, flush=True)
         say_why(error)
         raise SystemExit(error.exit_code) from None
-    except Terminated as stop:
-        print(f"lipt: {stop}", file=sys.stderr, flush=True)
-        raise
+    except Terminated:
+        end_terminated()
     except Exception as error:
+        if terminated.explains(error):
+            end_terminated()
         say_why(error)
         raise
 
