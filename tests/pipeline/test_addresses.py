@@ -183,13 +183,13 @@ def keys(folder: Path, changes: dict[str, Any]) -> dict[str, str]:
             ("algorithm", "herding"), ("fraction", 0.2), ("balanced", False), ("options", {"score": "el2n"})
         ]),
         *(({"train": {name: value}}, "train") for name, value in [
-            ("epochs", 3), ("steps", 9), ("epoch_fraction", 0.05), ("draw", "infobatch"), ("prune_probability", 0.4),
-            ("top_share", 0.5), ("lr", 0.2), ("batch_size", 64), ("start", "continue"), ("reselect_every", 2),
-            ("raptr", {}), ("use_weights", False),
+            ("epochs", 3), ("steps", 9), ("epoch_fraction", 0.05), ("draw", "infobatch"), ("lr", 0.2),
+            ("batch_size", 64), ("start", "continue"), ("reselect_every", 2), ("raptr", {}), ("use_weights", False),
         ]),
         *((changes, "") for changes in [
             {"name": "other"}, {"processes": 2}, {"merge": {"quorum": 1.0}}, {"train": {"random_baseline": False}},
-            {"train": {"checkpoint_s": 5}}, {"train": {"nodes": 2}}, {"compare": {"seeds": [3]}},
+            {"train": {"checkpoint_s": 5}}, {"train": {"nodes": 2}}, {"train": {"prune_probability": 0.4}},
+            {"train": {"top_share": 0.5}}, {"compare": {"seeds": [3]}},
         ]),
     ],
     ids=str,
@@ -200,6 +200,52 @@ def test_a_setting_is_in_the_addresses_of_the_stages_that_it_changes(
     """Without it, a stage would be taken for finished that was made with another value. Inputs count besides."""
     before, after = keys(tmp_path, {}), keys(tmp_path, changes)
     assert {name for name in before if before[name] != after[name]} == set(stages.split())
+
+
+@pytest.mark.parametrize(
+    ("section", "always", "changed", "needs"),
+    [
+        ("train", {}, {"prune_probability": 0.4}, {"draw": "infobatch"}),
+        ("train", {"epoch_fraction": 0.05}, {"top_share": 0.5}, {"draw": "ordered"}),
+        ("pretrain", {}, {"num_ops": 2, "magnitude": 5}, {"augment": "randaugment"}),
+        ("pretrain", {"augment": "none"}, {"num_ops": 2, "magnitude": 5}, None),
+        ("pretrain", {"augment": "standard"}, {"num_ops": 2, "magnitude": 5}, None),
+        ("pretrain", {}, {"density": [0.5, 0.5], "prune_scope": "layer"}, {"prune": "random"}),
+        ("pretrain", {"prune": "none"}, {"density": [0.5, 0.5], "prune_scope": "layer"}, None),
+        ("merge", {}, {"fallback": False}, {"method": "greedy_interpolation"}),
+        ("merge", {"method": "uniform"}, {"fallback": False}, None),
+        ("merge", {"method": "best_single"}, {"search": "grid"}, {}),  # it may find another jigsaw
+    ],
+    ids=str,
+)
+def test_a_setting_counts_only_where_it_has_an_effect(
+    section: str, always: dict[str, Any], changed: dict[str, Any], needs: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    """Otherwise a sweep would repeat equal trainings.
+
+    Args:
+        needs: settings with which `changed` has an effect; None: it has none.
+    """
+    before, after = (keys(tmp_path, {section: always | (needs or {}) | each})[section] for each in ({}, changed))
+    assert (before != after) == (needs is not None)
+
+
+@pytest.mark.parametrize(
+    ("summary", "again", "same"),
+    [
+        ({"weighted": False}, 0, True),
+        ({"weighted": True}, 0, False),
+        ({"weighted": False}, 2, False),  # the second selection may give weights
+        ({}, 0, False),  # of an earlier version
+    ],
+)
+def test_weights_that_are_all_equal_count_for_no_training(
+    summary: dict[str, Any], again: int, same: bool, tmp_path: Path
+) -> None:
+    subset = replace(SUBSET, summary={"count": 10} | summary)
+    changes = [{"train": {"use_weights": use, "reselect_every": again}} for use in (True, False)]
+    with_, without = (train(tiny_context(tmp_path, each), DATASET, subset).key for each in changes)
+    assert (with_ == without) == same
 
 
 def test_a_selection_that_is_repeated_in_training_counts_for_the_training(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def _needs_more_than_theta_p(algorithm: str) -> bool:
 def test_every_algorithm_selects_its_budget(folder: Path, algorithm: str) -> None:
     outcome = run_tiny(folder, {"select": {"algorithm": algorithm}})
     assert outcome.subset.summary["count"] == pytest.approx(0.1 * 1294, abs=6)
+    assert outcome.subset.summary["weighted"] == (algorithm in ("craig", "gradmatch"))
     assert (outcome.merged is None) == (not requirements(algorithm, 0.1).outputs)
 
 

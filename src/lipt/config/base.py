@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -37,3 +37,8 @@ class Section(BaseModel):
             if isinstance(part, str) and _UNPRINTABLE.search(part):
                 raise ValueError(f"{part[:60]!r} contains a character that cannot be printed")
         return value
+
+    def with_defaults(self, *idle: str) -> Self:
+        """The section with the default of these settings, which have no effect here: in an address, it stands for any
+        value."""
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in idle})

@@ -112,7 +112,11 @@ def by_index(ingredients: Sequence[Artifact]) -> dict[int, Artifact]:
 
 
 def merge_settings(ctx: Context, **more: Any) -> dict[str, Any]:
-    settings = ctx.settings("model", "merge", view=ctx.view(), precision=ctx.config.precision, **more)
+    merge = ctx.config.merge
+    if merge.method != "greedy_interpolation":
+        merge = merge.with_defaults("fallback")
+    chosen = merge.model_dump(mode="json")
+    settings = ctx.settings("model", merge=chosen, view=ctx.view(), precision=ctx.config.precision, **more)
     for name in ("groups", "quorum"):  # the inputs already determine the one; the other decides only whether to merge
         del settings["merge"][name]
     return settings

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lipt.config import Config
+from lipt.config import Config, Pretrain
 from lipt.runtime import Artifact, Attempt, Context, Stage
 
 if TYPE_CHECKING:
@@ -63,10 +63,18 @@ def pretrain(ctx: Context, dataset: Artifact, theta: Artifact, shards: Artifact,
         return {"density": density, "steps": progress.steps, "images": progress.images, "losses": progress.loss}
 
     batch_size = ctx.config.dispatch.batch_size
-    precision = ctx.config.precision
-    chosen = ctx.settings("model", "pretrain", view=ctx.view(), precision=precision, batch_size=batch_size, index=index)
+    precision, local = ctx.config.precision, _effective(ctx.config.pretrain).model_dump(mode="json")
+    chosen = ctx.settings(
+        "model", pretrain=local, view=ctx.view(), precision=precision, batch_size=batch_size, index=index
+    )
     inputs = [dataset, theta, shards]
     return Stage(ctx=ctx, name="pretrain", settings=chosen, inputs=inputs, body=body, label=f"pretrain[{index}]")
+
+
+def _effective(settings: Pretrain) -> Pretrain:
+    """The settings, without the values of those that have no effect."""
+    augments = [] if settings.augment == "randaugment" else ["num_ops", "magnitude"]
+    return settings.with_defaults(*augments, *(["density", "prune_scope"] if settings.prune == "none" else []))
 
 
 def quorum_of(config: Config) -> int:

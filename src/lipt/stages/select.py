@@ -68,6 +68,7 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
             "count": len(selection.indices_K),
             "candidates": len(positions),
             "algorithm": selection.algorithm,
+            "weighted": len(selection.weights_K.unique()) > 1,
             "kept_per_class": kept.tolist(),
             "candidates_per_class": torch.bincount(labels_N, minlength=num_classes).tolist(),
             **({"reliability": sure.value, "halved": sure.halved} if sure else {}),

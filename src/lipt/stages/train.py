@@ -55,17 +55,25 @@ def train(
         smallest = smallest_batch(settings, count_candidates(ctx, dataset), int(subset.summary["count"]))
         return run_together(ctx, attempt, fit, inputs, batch_size=smallest)
 
-    chosen = train_settings(ctx) | {
+    chosen = train_settings(ctx, subset) | {
         "select": ctx.config.select.model_dump(mode="json") if settings.reselect_every else None
     }
     label = f"train {subset.settings['select']['algorithm']}"
     return Stage(ctx=ctx, name="train", settings=chosen, inputs=present(inputs), body=body, label=label)
 
 
-def train_settings(ctx: Context, **more: Any) -> dict[str, Any]:
+def train_settings(ctx: Context, subset: Artifact, **more: Any) -> dict[str, Any]:
     """The settings that determine a training on a subset; `more` joins them."""
+    settings = ctx.config.train
+    idle = {
+        "prune_probability": settings.draw != "infobatch",
+        "top_share": settings.draw != "ordered",
+        # A later selection may give other weights than the first. A subset of an earlier version does not say.
+        "use_weights": not settings.reselect_every and not subset.summary.get("weighted", True),
+    }
+    effective = settings.with_defaults(*(name for name, is_idle in idle.items() if is_idle))
     # These three decide what else is trained, what a lost machine costs, and where the training runs.
-    train = ctx.config.train.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"})
+    train = effective.model_dump(mode="json", exclude={"random_baseline", "checkpoint_s", "nodes"})
     return ctx.settings("model", view=ctx.view(), precision=ctx.config.precision, train=train, **more)
 
 
