@@ -16,10 +16,8 @@ from torchvision.datasets import ImageFolder
 
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.cli import main
-from lipt.config import parse_config
 from lipt.data.chunks import Dataset, Sample
 from lipt.data.sources import open_source
-from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import _write_folder, _write_tar, folder_names, safe_key, safe_name
 from tests.tiny import tiny_context
@@ -192,6 +190,20 @@ def test_images_are_not_written_among_those_of_the_source(ran: Path, capsys: pyt
     assert "lies in the source" in capsys.readouterr().err
 
 
+def test_a_workspace_that_was_copied_has_its_reports_and_is_exported(
+    ran: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ran / "runs", place / "moved")
+    export(ran, "list.txt", "--set", "workspace=moved")
+    export(ran, "same.txt")
+    assert (place / "list.txt").read_text() == (place / "same.txt").read_text()
+    main(["report", str(ran / "run.yaml"), "--set", "workspace=moved"])
+    page = Path(capsys.readouterr().out.splitlines()[-1])
+    assert page.is_relative_to(place / "moved/reports")
+    main(["run", str(ran / "run.yaml"), "--set", "workspace=moved"])  # the same report, not a second one
+    assert len(list((place / "moved/reports").iterdir())) == 1
+
+
 def test_an_empty_folder_is_taken(ran: Path, place: Path) -> None:
     (place / "out").mkdir()
     export(ran, "out")
@@ -215,8 +227,6 @@ def test_nothing_half_written_is_left(
     (store,) = (file.parent for file in broken.rglob("manifest.json"))
     last = max(chunk for chunk, _ in chunks_of(selected(ran), store))
     (store / last).write_bytes(bytes((store / last).stat().st_size))
-    config = json.loads((ran / "run.yaml").read_text())
-    copy_report(ran, broken, config)
     with pytest.raises(SystemExit) as ended:
         export(ran, target, "--set", f"workspace={broken}/runs")
     assert ended.value.code == 1
@@ -229,14 +239,6 @@ def chunks_of(chosen: dict[str, dict[str, object]], store: Path) -> list[tuple[s
     dataset = Dataset(DatasetFiles(open_store(str(store))).read)
     index, files = dataset.index("train"), dataset.manifest.splits["train"].chunks
     return [(files[index.chunk[row["position"]]].file, row["position"]) for row in chosen.values()]  # type: ignore[call-overload]
-
-
-def copy_report(ran: Path, other: Path, config: dict[str, object]) -> None:
-    """The report of the run, where that of the configuration on another workspace would lie."""
-    mine, moved = parse_config(config), parse_config(config | {"workspace": f"{other}/runs"})
-    target = other / "runs" / f"{report_folder(moved)}/report.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ran / "runs" / f"{report_folder(mine)}/report.json", target)
 
 
 def test_a_store_of_format_1_is_exported_by_position(

@@ -19,11 +19,12 @@ CONFIG = "config.yaml"
 def run_id(config: Config, *, comparison: bool = False) -> str:
     """The name of a configuration, with its digest; that of its comparison (`lipt compare`) has an ending.
 
-    Two projects with different images have different digests, even if both call their folder `images`.
+    A workspace that was moved or copied still has its reports: its place is not in the digest. Two projects with
+    different images have different digests, even if both call their folder `images`.
     """
     from lipt.data.sources import located  # Pillow takes 50 ms to import
 
-    settings = config.model_dump(mode="json")
+    settings = config.model_dump(mode="json", exclude={"workspace"})
     settings["data"]["source"] = located(config.data.source, config.data.format)
     digest = hashlib.sha256(canonical_json(settings)).hexdigest()[:8]
     return f"{config.name}-{digest}" + ("-compare" if comparison else "")
