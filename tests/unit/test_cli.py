@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from lipt.errors import UsageError
 from lipt.selection import Selection
 from tests.programs import lipt, on_terminal, run_python
 from tests.tiny import TINY
+from tests.unit.report.report_samples import document
 
 
 @pytest.fixture
@@ -230,6 +232,28 @@ def test_ctrl_c_while_the_command_line_loads_shows_no_traceback(tmp_path: Path) 
     ended = lipt("--version", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
     assert ended.returncode == 130, ended.stderr
     assert ended.stderr == "lipt: interrupted\n  -> the same command continues where it stopped\n"
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    """The command line as a shell runs it, with redirections."""
+    return subprocess.run(
+        f"{shlex.quote(sys.executable)} -m lipt {command}", shell=True, capture_output=True, text=True
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["report RUNS/reports/x-1", "report RUNS/reports/x-1 -o json", "--help"])
+def test_a_stdout_that_cannot_be_written_is_one_message(command: str, tmp_path: Path) -> None:
+    stored = tmp_path / "reports/x-1/report.json"
+    stored.parent.mkdir(parents=True)
+    stored.write_text(document().model_dump_json())
+    command = command.replace("RUNS", shlex.quote(str(tmp_path)))
+    ended = shell(f"{command} > /dev/full")
+    assert ended.returncode == 1
+    assert ended.stderr == "lipt: stdout: No space left on device\n  -> send it to a place that can be written\n"
+    for elsewhere in (">&-", "<&-", "| true"):
+        ended = shell(f"{command} {elsewhere}")
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_verbose_shows_the_traceback_of_a_known_error(tmp_path: Path) -> None:

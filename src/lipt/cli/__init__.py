@@ -16,6 +16,7 @@ from lipt.cli.verbose import GlobalOptions, complain, global_options, print_trac
 from lipt.cli.verbs import VERBS
 from lipt.errors import (
     LiptError,
+    RunError,
     Stop,
     Terminated,
     UnexpectedError,
@@ -71,6 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     # torch reads this when it loads. Waiting threads spin briefly, then sleep. Endless spinning stalls a run on shared
     # cores; without spinning, small models are three times slower on free cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
+    _open_closed_streams()
     terminated, interrupted = stop_on_sigterm(), Stop(KeyboardInterrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores Ctrl-C
         interrupted.on(signal.SIGINT)
@@ -78,6 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         try:
             cli.main(args=arguments, prog_name="lipt", standalone_mode=False, obj=options)
+            sys.stdout.flush()
         except ModuleNotFoundError as error:
             raise of_missing_module(error) from None
     except LiptError as error:
@@ -100,8 +103,30 @@ def main(arguments: list[str] | None = None) -> None:
         end_terminated()
     except Exception as error:
         _end_if_stopped(error, terminated, interrupted)
+        if isinstance(error, OSError) and not error.filename and (lost := _lost_stdout()):
+            if not isinstance(error, BrokenPipeError):  # nobody reads on, such as `head`: that is no error
+                complain(f"lipt: {lost}")
+                say_why(lost)
+            sys.exit(lost.exit_code)
         say_why(error)
         raise
+
+
+def _open_closed_streams() -> None:
+    """Open the null device in place of standard streams that the caller closed: Python has None there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _lost_stdout() -> RunError | None:
+    """The error if stdout cannot be written, as on a full disk. The interpreter then has nothing left to write."""
+    try:
+        print(flush=True)  # fails once more: what failed to be written is gone from the buffer
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return RunError(f"stdout: {error.strerror or error}", "send it to a place that can be written")
+    return None
 
 
 def _end_if_stopped(error: Exception, terminated: Stop, interrupted: Stop) -> None:
