@@ -6,8 +6,11 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -248,7 +251,13 @@ def test_gc_lists_first_and_removes_only_what_no_report_refers_to(folder: Path) 
     assert [line.split()[0] for line in listed[:-1]] == [unused]
     assert "nothing removed" in listed[-1]
     assert (runs / unused / "artifact.json").exists()
-    assert lipt("gc", str(runs), "--days", "0").returncode != 0  # nobody answers the question
+    ask = [sys.executable, "-m", "lipt", "gc", str(runs), "--days", "0"]
+    for command in (ask, ["sh", "-c", f"{shlex.join(ask)} <&-"], [*ask, "-o", "json"]):
+        ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        assert ended.returncode == 2
+        said = "-o json asks no question" if "json" in command else "no answer; nothing was removed"
+        assert ended.stderr.endswith(f"lipt: {said}\n  -> add --yes, or --dry-run\n")
+    assert subprocess.run(ask, input="n\n", text=True).returncode == 0
     assert (runs / unused / "artifact.json").exists()
     removed = lipt("gc", str(runs), "--days", "0", "--yes").stdout.splitlines()
     assert removed[0].startswith(unused)

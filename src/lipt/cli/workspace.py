@@ -76,6 +76,8 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
 
     Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.
     """
+    if output == "json" and not (yes or dry_run):
+        raise UsageError("-o json asks no question", "add --yes, or --dry-run")
     place, unused = _existing(workspace), list[Unused]()
     leftovers = list_leftovers(place)
     try:
@@ -90,7 +92,7 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     if lines and output == "text":
         click.echo("\n".join(lines))
     total = _total(unused, leftovers)
-    removed = bool(unused or leftovers) and not dry_run and (yes or click.confirm(f"Remove {total}?", err=True))
+    removed = bool(unused or leftovers) and not dry_run and (yes or _confirmed(f"Remove {total}?"))
     if removed:
         if unused and not yes:  # a run may have begun to use them while the question was open
             shown = {each.ref for each in unused}
@@ -103,6 +105,19 @@ def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> No
     else:
         nothing = f"{total}, nothing removed" if lines else f"nothing to remove that is {days:g} days old or older"
         click.echo(f"removed {total}" if removed else nothing)
+
+
+def _confirmed(question: str) -> bool:
+    """
+    Raises:
+        UsageError: nobody can answer.
+    """
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as abort:
+        if isinstance(abort.__context__, EOFError):  # and not Ctrl-C
+            raise UsageError("no answer; nothing was removed", "add --yes, or --dry-run") from None
+        raise
 
 
 def _total(unused: Sequence[Unused], leftovers: Mapping[str, int]) -> str:
