@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 import lipt.cli as lipt_cli
 from lipt.adapters.store.file import FileStore
-from lipt.cli import doctor
+from lipt.cli import doctor, main
 from lipt.config import parse_config
 from lipt.errors import UsageError
 from lipt.selection import Selection
@@ -254,6 +254,34 @@ def test_a_stdout_that_cannot_be_written_is_one_message(command: str, tmp_path: 
     for elsewhere in (">&-", "<&-", "| true"):
         ended = shell(f"{command} {elsewhere}")
         assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ls", ""), "the address of a folder or bucket is empty\n  -> name it; . is the current folder"),
+        (("ingest", "digits", ""), "the address of a folder or bucket is empty\n"),
+        (("ingest", "", "store"), "lipt ingest: data.source: String should have at least 1 character\n"),
+        (("export", "run.yaml", "--to", ""), "--to is empty\n  -> name a file or a folder"),
+        (("sweep", "sweep.yaml", "--results", ""), "--results '' is no file\n"),
+        (("reproduce", "b1", "--results", "", "--dry-run"), "--results is empty\n"),
+        (("run", "empty.yaml"), "empty.yaml, line 1: workspace: String should have at least 1 character\n"),
+    ],
+    ids=str,
+)
+def test_an_empty_place_is_not_the_current_folder(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    files = {"run": {}, "sweep": {"grid": {"train.lr": [0.1, 0.2]}}, "empty": {"workspace": ""}}
+    for name, settings in files.items():
+        Path(f"{name}.yaml").write_text(json.dumps(settings))
+    with pytest.raises(SystemExit) as end:
+        main([*arguments])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith(f"lipt: {said}")
+    assert len(list(tmp_path.iterdir())) == len(files)
 
 
 def test_verbose_shows_the_traceback_of_a_known_error(tmp_path: Path) -> None:

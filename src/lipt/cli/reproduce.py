@@ -62,6 +62,8 @@ def reproduce(
     if draw and (dry_run or overrides or place):
         excluded = "--dry-run, --set and --engine"
         raise UsageError(f"--draw draws finished results; it excludes {excluded}", "remove them")
+    if not results:
+        raise UsageError("--results is empty", "name a folder; . is the current one")
     wanted = parse_pairs("--only", only)
     paper_sweeps = {each: PaperSweep.load(each) for each in (NAMES if name == "all" else (name,))}
     # All of them are checked before the first runs.

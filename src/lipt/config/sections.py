@@ -23,7 +23,7 @@ Augmentation = Literal["randaugment", "standard", "none"]
 class Data(Section):
     """Where the images come from, and how they are resized and augmented."""
 
-    source: Place = "digits"
+    source: Place = Field("digits", min_length=1)
     """`digits`, `cifar10[:FOLDER]`, `cifar100[:FOLDER]`, an ImageFolder, WebDataset tars, or an ingested store."""
     format: str = "auto"
     """`auto`: `source` decides; `store`: an ingested store; or a format of docs/reference/sources.md."""

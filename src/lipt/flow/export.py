@@ -73,8 +73,10 @@ def kind_of(target: str) -> Kind:
     """The kind of export that the suffix of `target` asks for.
 
     Raises:
-        UsageError: `target` is not a local path, has an unknown suffix, or exists already.
+        UsageError: `target` is empty or not a local path, has an unknown suffix, or exists already.
     """
+    if not target:
+        raise UsageError("--to is empty", "name a file or a folder")
     if "://" in target:
         raise UsageError(f"--to {target}: not a local path", "export to a local path, then copy the result")
     path = Path(target)

@@ -12,8 +12,10 @@ def open_store(uri: str) -> Store:
     """The store at `uri`: a plain path, `file:///abs/path` or `s3://bucket/prefix`; nothing is contacted yet.
 
     Raises:
-        UsageError: unknown scheme, malformed location, or a variable of the S3 settings is missing.
+        UsageError: unknown scheme, empty or malformed location, or a variable of the S3 settings is missing.
     """
+    if not uri:  # FileStore would take it for the current folder
+        raise UsageError("the address of a folder or bucket is empty", "name it; . is the current folder")
     scheme, separator, rest = uri.partition("://")
     if not separator:
         return FileStore(uri)
