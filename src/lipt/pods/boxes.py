@@ -189,7 +189,7 @@ def merge_box(address: str) -> Artifact | None:
     swarm, (jigsaws, failures) = prepared.swarm, arrived(ctx, prepared)
 
     def merge_in_pods(groups: Groups) -> None:
-        if spec.pods and spec.pods.nodes != 1:
+        if spec.pods.nodes != 1:
 
             def soup(index: int) -> Stage:
                 return group(ctx, *swarm, groups[index], index=index)
@@ -204,13 +204,12 @@ def select_box(address: str, merged: str | None) -> Artifact:
     """Box 4: score the candidates and select the subset."""
     spec, ctx, prepared = open_run(address)
     from lipt.flow.graph import Scoring, score_and_select
-    from lipt.flow.race import nowhere
     from lipt.runtime.algorithm import scoring_needs
 
     theta = ctx.workspace.get(merged) if merged else None
     scoring = Scoring.of(ctx, prepared, theta)
     # One block is no more work for this box than for a pod; without a forward pass there is nothing to share.
-    if spec.pods and spec.pods.nodes > 1 and scoring.blocks > 1 and scoring_needs(ctx.config).outputs:
+    if spec.pods.nodes > 1 and scoring.blocks > 1 and scoring_needs(ctx.config).outputs:
 
         def block(index: int) -> Stage:
             return scoring.stage(ctx, index)
@@ -224,7 +223,7 @@ def select_box(address: str, merged: str | None) -> Artifact:
         for index, why in spread(spec, address, ctx, "race", indices, stage_of=training, merged=merged).items():
             ctx.reporter.say(f"training {index} of the race was lost, so the select box does it: {why}")
 
-    return score_and_select(ctx, prepared, theta, race_in_pods if spec.pods else nowhere)
+    return score_and_select(ctx, prepared, theta, race_in_pods)
 
 
 def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:

@@ -146,8 +146,8 @@ class RunSpec:
     initial: tuple[str, ...]
     shards: str | None
     engine: Engine
-    pods: Pods | None = None
-    """Resources and placement of worker pods; None if the run starts none."""
+    pods: Pods
+    """Resources and placement of worker pods."""
     failures: dict[int, str] = field(default_factory=dict)
     """Error message of each lost model of `score.runs`, by index."""
 
@@ -158,13 +158,13 @@ class RunSpec:
 
     def save(self) -> str:
         """Write it to the workspace; returns its address, `WORKSPACE/specs/KEY.json`."""
-        return save_spec(self.config["workspace"], asdict(self) | {"pods": self.pods and self.pods.model_dump()})
+        return save_spec(self.config["workspace"], asdict(self) | {"pods": self.pods.model_dump()})
 
     @classmethod
     def load(cls, address: str) -> RunSpec:
         """Read it; raises as `load_spec`."""
         document = load_spec(address)
-        pods = Pods(**document["pods"]) if document["pods"] else None
+        pods = Pods(**document["pods"])
         failures = {int(index): why for index, why in document.get("failures", {}).items()}
         return cls(**{**document, "initial": tuple(document["initial"]), "pods": pods, "failures": failures})
 

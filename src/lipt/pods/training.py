@@ -26,13 +26,13 @@ from lipt.runtime.context import Context, InPods
 _ROOM_WITHIN_S = 600
 
 
-def context(config: Config, pods: Pods | None) -> Context:
+def context(config: Config, pods: Pods) -> Context:
     """The context of a box: its trainings run in pods if `train.nodes` says so. Then it needs no GPU itself.
 
     A box calls this before it imports torch, because it sets the number of threads.
     """
     here = ThisPod.find()
-    if here is None or pods is None:
+    if here is None:
         return Context.of(config)
     use_threads(pods.cpu)
     return Context.of(config, pods=_start(here, pods), waits=pods.gpus > 0 and config.train.nodes > 1)

@@ -56,7 +56,7 @@ def worker(address: str, stage: str, items: Sequence[int], merged: str | None = 
     """
     spec, ctx, prepared = open_run(address)
     ctx = replace(ctx, pods=None, waits=False)  # a worker pod starts no others
-    if spec.pods and "JOB_COMPLETION_INDEX" in os.environ:
+    if "JOB_COMPLETION_INDEX" in os.environ:
         tell_without_gpu(ctx, spec.pods.gpus)
     theta = ctx.workspace.get(merged) if merged else None
     _, lost = _WORK[stage](ctx, prepared, items, theta)
@@ -131,7 +131,7 @@ def spread(
         ctx.reporter.say(f"{stage:<16}  up to date  {len(items):,} of {len(items):,}")
         return {}
     here = ThisPod.find()
-    if here is None or spec.pods is None:
+    if here is None:
         try:
             worker(address, stage, missing, merged)
             return {}
