@@ -29,6 +29,7 @@ from lipt.data.chunks import Dataset
 from lipt.data.cropping import Crops
 from lipt.data.images import StreamedImages, stream
 from lipt.progress import Reporter
+from lipt.runtime.dataset import open_apart
 from lipt.stages.ingest import write_chunks
 from lipt.training.batches import batch_sizes
 from lipt.training.loop import Recipe, Trainer
@@ -66,8 +67,9 @@ def show(title: str, found: dict[str, list[float]], base: str) -> None:
 def store(folder: Path, workspace: str) -> StreamedImages:
     """The training images as LiPT streams them."""
     data = parse_config({"data": {"source": str(folder)}}).data
-    write_chunks(data, open_store(workspace), Reporter(), "ingest")
-    dataset = Dataset(DatasetFiles(open_store(workspace)).read)
+    place = open_store(workspace)
+    write_chunks(data, place, Reporter(), "ingest", open_apart(data, place))
+    dataset = Dataset(DatasetFiles(place).read)
     count = dataset.manifest.splits["train"].count
     return stream(dataset, "train", np.arange(count), image_size=SIDE, crops=Crops(side=SIDE, flip=True))
 

@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lipt.config import override, parse_config
+from lipt.adapters.store import Store
+from lipt.config import Data, override, parse_config
+from lipt.data.chunks import Manifest
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
+from lipt.runtime.dataset import open_apart
 from lipt.runtime.stage import Stage
 from lipt.runtime.workspace import Workspace
+from lipt.stages.ingest import write_chunks
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -37,6 +41,11 @@ def tiny_context(workspace: Path | str, changes: dict[str, Any] | None = None) -
 def bare_context(workspace: Workspace, reporter: Reporter | None = None) -> Context:
     """For stages that look at no configuration."""
     return Context(config=parse_config(TINY), workspace=workspace, reporter=reporter or Reporter(io.StringIO()))
+
+
+def write_store(data: Data, store: Store, reporter: Reporter | None = None) -> Manifest:
+    """A chunk store of these data."""
+    return write_chunks(data, store, reporter or Reporter(), "ingest", open_apart(data, store))
 
 
 def demo_stage(

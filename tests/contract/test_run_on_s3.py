@@ -10,10 +10,8 @@ from lipt.flow.address import report_folder
 from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import export
 from lipt.flow.export_network import export_network
-from lipt.progress import Reporter
 from lipt.report.document import Document
-from lipt.stages.ingest import write_chunks
-from tests.tiny import digests, tiny_context
+from tests.tiny import digests, tiny_context, write_store
 
 
 def test_the_same_artifacts_in_a_bucket_and_in_a_folder(s3: str, tmp_path: Path) -> None:
@@ -40,7 +38,7 @@ def test_the_same_artifacts_in_a_bucket_and_in_a_folder(s3: str, tmp_path: Path)
 
 def test_a_data_set_ingested_once_serves_other_workspaces(s3: str, tmp_path: Path) -> None:
     data = parse_config({"data": {"source": "digits", "chunk_mb": 0.5, "thumbnails": 5}}).data
-    write_chunks(data, open_store(f"{s3}/digits"), Reporter(), "ingest")
+    write_store(data, open_store(f"{s3}/digits"))
     context = tiny_context(tmp_path, {"data": {"source": f"{s3}/digits"}, "train": {"epochs": 1}})
     document = run_with_baseline(context)
     assert document is not None

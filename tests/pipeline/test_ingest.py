@@ -13,11 +13,11 @@ from lipt.cli import main
 from lipt.config import Data, parse_config
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.flow.runs import list_unused, note_point, remove
-from lipt.progress import Reporter
 from lipt.runtime.context import Context
+from lipt.runtime.dataset import open_apart
 from lipt.runtime.workspace import Workspace
-from lipt.stages.ingest import ingest, write_chunks
-from tests.tiny import demo_stage
+from lipt.stages.ingest import ingest
+from tests.tiny import demo_stage, write_store
 from tests.unit.data.sources.files import image, tree
 from tests.unit.data.sources.test_names import tar
 
@@ -94,14 +94,14 @@ def test_a_share_of_test_images_counts_only_where_they_are_drawn(
 
 def test_a_chunk_store_and_the_images_it_was_made_of_are_the_same_data_set(tmp_path: Path, pets: Path) -> None:
     data = parse_config({"data": {"source": str(pets)}}).data
-    write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
+    write_store(data, open_store(f"{tmp_path}/store"))
     mine, stored = ingest(context(tmp_path, pets)).make(), ingest(context(tmp_path, tmp_path / "store")).make()
     assert mine.ref == stored.ref
 
 
 def test_a_chunk_store_that_was_moved_is_read_where_it_is_now(tmp_path: Path, pets: Path) -> None:
     data = parse_config({"data": {"source": str(pets)}}).data
-    write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
+    write_store(data, open_store(f"{tmp_path}/store"))
     before = ingest(context(tmp_path, tmp_path / "store")).make()
     made = demo_stage(context(tmp_path, tmp_path / "store").workspace, lambda _attempt: {}, inputs=[before]).make()
     shutil.move(tmp_path / "store", tmp_path / "fast")
@@ -154,13 +154,13 @@ def test_a_source_that_changed_during_an_interruption_is_ingested_anew(
     tmp_path: Path, pets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = parse_config({"data": {"source": str(pets), "chunk_mb": 0.003}}).data
-    before = write_chunks(data, open_store(f"{tmp_path}/store"), Reporter(), "ingest")
+    before = write_store(data, open_store(f"{tmp_path}/store"))
     assert len(interrupt(tmp_path, data, after=5)) == 2
     (pets / "cat/0.png").write_bytes(image(99))
     capsys.readouterr()
-    after = write_chunks(data, open_store(f"{tmp_path}/cut"), Reporter(), "ingest")
+    after = write_store(data, open_store(f"{tmp_path}/cut"))
     assert "ignored train-00000.part of an unfinished ingest: the source has changed since" in capsys.readouterr().err
-    whole = write_chunks(data, open_store(f"{tmp_path}/new"), Reporter(), "ingest")
+    whole = write_store(data, open_store(f"{tmp_path}/new"))
     assert after == whole
     assert after.digest != before.digest
     names = sorted(os.listdir(tmp_path / "new"))
@@ -182,7 +182,7 @@ def interrupt(tmp_path: Path, data: Data, *, after: int) -> list[str]:
 
     store._write = limited  # type: ignore[method-assign]
     with pytest.raises(RunError, match="full"):
-        write_chunks(data, store, Reporter(), "ingest")
+        write_store(data, store)
     return [name for name in os.listdir(tmp_path / "cut") if name.endswith(".part")]
 
 
@@ -192,7 +192,7 @@ def test_images_and_chunks_must_lie_apart(tmp_path: Path, pets: Path, place: str
     data = parse_config({"data": {"source": str(pets)}}).data
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UsageError, match=r"overlap.*\n  -> choose a destination"):
-        write_chunks(data, open_store(str(tmp_path / place)), Reporter(), "ingest")
+        open_apart(data, open_store(str(tmp_path / place)))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -203,7 +203,7 @@ def test_tars_and_chunks_must_lie_apart(tmp_path: Path, pattern: str, place: str
     (tmp_path / "link").symlink_to(tmp_path / "tars")
     data = parse_config({"data": {"source": f"{tmp_path}/tars/{pattern}"}}).data
     with pytest.raises(UsageError, match=r"overlap"):
-        write_chunks(data, open_store(str(tmp_path / "tars" / place)), Reporter(), "ingest")
+        open_apart(data, open_store(str(tmp_path / "tars" / place)))
 
 
 def test_tars_may_lie_beside_the_workspace(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.workspace import Workspace
-from lipt.stages.ingest import ingest, write_chunks
-from tests.tiny import TINY, bare_context, demo_stage, tiny_context
+from lipt.stages.ingest import ingest
+from tests.tiny import TINY, bare_context, demo_stage, tiny_context, write_store
 
 QUICK = {"initialise": {"epochs": 1}, "train": {"epochs": 1}, "dispatch": {"jigsaws": 2}}
 
@@ -113,7 +113,7 @@ def test_what_goes_missing_while_it_runs_is_found_by_its_reader(copied: Path) ->
 def test_a_chunk_that_is_missing_in_a_users_store_is_an_error_at_once(tmp_path: Path) -> None:
     data = parse_config(TINY | {"workspace": "x"}).data
     store = open_store(str(tmp_path / "mine"))
-    write_chunks(data, store, Reporter(io.StringIO()), "ingest")
+    write_store(data, store)
     whole = contents(tmp_path)
     chunk = tmp_path / "mine/train-00000.tar"
     chunk.unlink()
@@ -121,7 +121,7 @@ def test_a_chunk_that_is_missing_in_a_users_store_is_an_error_at_once(tmp_path: 
         ingest(tiny_context(tmp_path / "runs", {"data": {"source": str(tmp_path / "mine")}})).make()
     assert "lipt ingest" in caught.value.remedy
     assert not (tmp_path / "runs").exists()
-    write_chunks(data, store, Reporter(io.StringIO()), "ingest")  # what `lipt ingest` does
+    write_store(data, store)  # what `lipt ingest` does
     assert contents(tmp_path) == whole
 
 
@@ -129,13 +129,13 @@ def test_an_interrupted_ingest_that_lost_a_chunk_writes_it_again(tmp_path: Path)
     """The journal says that it was written; it is not there."""
     data = parse_config(TINY | {"workspace": "x"}).data
     straight, cut = open_store(str(tmp_path / "straight")), tmp_path / "cut"
-    write_chunks(data, straight, Reporter(io.StringIO()), "ingest")
+    write_store(data, straight)
     with pytest.raises(KeyboardInterrupt):
-        write_chunks(data, open_store(str(cut)), _Stops(cut), "ingest")
+        write_store(data, open_store(str(cut)), _Stops(cut))
     first = cut / "train-00000.tar"
     assert first.with_suffix(".part").exists()
     first.unlink()
-    write_chunks(data, open_store(str(cut)), Reporter(io.StringIO()), "ingest")
+    write_store(data, open_store(str(cut)))
     assert contents(cut) == contents(tmp_path / "straight")
 
 

@@ -20,11 +20,10 @@ from lipt.flow.facts import Facts
 from lipt.flow.graph import run
 from lipt.flow.outcome import Outcome
 from lipt.flow.runs import list_unused
-from lipt.progress import Reporter
 from lipt.runtime.context import Context
-from lipt.stages.ingest import ingest, write_chunks
+from lipt.stages.ingest import ingest
 from tests.programs import lipt
-from tests.tiny import TINY, digests, tiny_context
+from tests.tiny import TINY, digests, tiny_context, write_store
 
 #: Of digits, which have 8 x 8 pixels.
 PROXY = {"score": {"proxy": {"width": 2, "image_size": 5}}}
@@ -161,12 +160,7 @@ def test_deleted_thumbnails_are_written_again(tmp_path: Path, gone: str) -> None
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A chunk store with thumbnails of 5 pixels."""
     folder = tmp_path_factory.mktemp("ingested") / "digits"
-    write_chunks(
-        parse_config(TINY | SMALL | {"data": TINY["data"] | SMALL["data"]}).data,
-        open_store(str(folder)),
-        Reporter(),
-        "ingest",
-    )
+    write_store(parse_config(TINY | SMALL | {"data": TINY["data"] | SMALL["data"]}).data, open_store(str(folder)))
     return folder
 
 
@@ -217,7 +211,7 @@ def test_thumbnails_of_another_data_set_are_refused(tmp_path: Path, store: Path)
     for file in mixed.glob("*.*"):
         file.unlink()
     data = TINY["data"] | {"shuffle_seed": 1}
-    write_chunks(parse_config({"data": data}).data, open_store(str(mixed)), Reporter(), "ingest")
+    write_store(parse_config({"data": data}).data, open_store(str(mixed)))
     with pytest.raises(DamagedDataError, match="thumbnails-5 belong to another data set"):
         ingest(context(tmp_path / "runs", source=mixed)).make()
     (mixed / "thumbnails-5").rename(mixed / "thumbnails-6")

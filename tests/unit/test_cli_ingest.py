@@ -15,8 +15,8 @@ from lipt.adapters.store.file import FileStore
 from lipt.config import parse_config
 from lipt.errors import RunError
 from lipt.pods.boxes import ingest_box
-from lipt.progress import Reporter
 from lipt.stages.ingest import write_chunks
+from tests.tiny import write_store
 
 
 def by_command(place: str) -> None:
@@ -48,7 +48,7 @@ def test_the_traffic_of_an_ingest_is_that_of_its_files(tmp_path: Path, capsys: p
     lipt_cli.main(["ingest", "digits", str(tmp_path / "store"), "-o", "json"])
     told = json.loads(capsys.readouterr().out)["traffic"]
     alone = open_store(str(tmp_path / "alone"))
-    write_chunks(parse_config({"data": {"source": "digits"}}).data, alone, Reporter(), "ingest")
+    write_store(parse_config({"data": {"source": "digits"}}).data, alone)
     assert told == alone.traffic.as_dict()
 
 

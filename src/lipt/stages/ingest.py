@@ -25,7 +25,7 @@ from lipt.errors import DamagedDataError, RunError, UsageError
 from lipt.progress import Reporter
 from lipt.runtime import Attempt, Context, Stage
 from lipt.runtime.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
-from lipt.runtime.dataset import check_complete, listing, open_apart
+from lipt.runtime.dataset import check_complete, listing
 from lipt.runtime.lease import leased
 
 _INGEST = "ingest"
@@ -202,12 +202,12 @@ def write_apart(data: Data, store: Store, reporter: Reporter, source: Source) ->
 
 
 def write_chunks(
-    data: Data, store: Store, reporter: Reporter, label: str, source: Source | None = None, *, verify: bool = False
+    data: Data, store: Store, reporter: Reporter, label: str, source: Source, *, verify: bool = False
 ) -> Manifest:
     """Write the chunks into `store`. Continues an interrupted call and writes missing chunks again.
 
     Args:
-        source: the opened source; by default the one that `data` names.
+        source: the opened source that `data` names.
         verify: also read the existing chunks, and replace damaged ones.
     """
     files = DatasetFiles(store)
@@ -218,7 +218,6 @@ def write_chunks(
             return False
         return not verify or hashlib.sha256(files.get(chunk.file) or b"").hexdigest() == chunk.sha256
 
-    source = source or open_apart(data, store)
     if source.left_out:
         reporter.say(f"{label:<16} left out: {describe_left_out(source.left_out)}")
     return write_dataset(

@@ -15,14 +15,12 @@ from lipt.config import parse_config
 from lipt.data.chunks import Dataset, read_samples
 from lipt.data.cropping import Crops
 from lipt.data.images import ResidentImages, StreamedImages, group_size, image_shape, open_images, stream
-from lipt.progress import Reporter
 from lipt.rng import derive
 from lipt.runtime.dataset import training_images
-from lipt.stages.ingest import write_chunks
 from lipt.training.batches import batch_sizes
 from lipt.training.forward import forward_batches, outputs_of, recalibrate_batchnorm
 from lipt.training.networks import build_model
-from tests.tiny import tiny_context
+from tests.tiny import tiny_context, write_store
 from tests.unit.data.chunks.helpers import Memory, Noise, write
 from tests.unit.training.helpers import blocks
 
@@ -33,7 +31,7 @@ CROPS = Crops(side=8, flip=True)
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     store = open_store(str(tmp_path_factory.mktemp("digits")))
-    write_chunks(parse_config({"data": {"source": "digits", "chunk_mb": 0.5}}).data, store, Reporter(), "ingest")
+    write_store(parse_config({"data": {"source": "digits", "chunk_mb": 0.5}}).data, store)
     return Dataset(DatasetFiles(store).read)
 
 
