@@ -45,7 +45,7 @@ def test_only_the_main_training_lowers_its_learning_rate(ran: tuple[Any, Any, li
     assert [(recipe.schedule, recipe.lr, recipe.epochs) for recipe in recipes] == [
         ("constant", 0.1, 1), *[("constant", 0.02, 2)] * 3, ("cosine", 0.05, 4)
     ]  # fmt: skip
-    assert {(recipe.momentum, recipe.weight_decay, recipe.batch_size) for recipe in recipes} == {(0.9, 5e-4, 32)}
+    assert {recipe.batch_size for recipe in recipes} == {32}
     usual = StandardAugment(padding=1, flip=False)
     assert [recipe.augment for recipe in recipes] == [usual, *[RandAugment(num_ops=1, magnitude=9)] * 3, usual]
 

@@ -67,7 +67,7 @@ class Engine:
 def sweep(folder: Path) -> Sweep:
     """Two algorithms on the same theta_p, under two seeds."""
     base = TINY | {"workspace": str(folder), "compare": {"seeds": [0, 1]}, "train": {"steps": 3, "batch_size": 32}}
-    return make_sweep(base, {"select.algorithm": ["ccs", "grand"]}, origin="test")
+    return make_sweep(base, {"select.algorithm": ["ccs", "grand"]}, origin="test", places={})
 
 
 def runs(folder: Path, engine: Engine, *, at_once: int = 3, said: list[str] | None = None) -> SweepRuns:
@@ -287,7 +287,7 @@ def test_a_point_that_cannot_run_is_named_before_the_first_run(tmp_path: Path) -
 
 def test_rows_without_a_model_do_not_depend_on_its_settings(tmp_path: Path) -> None:
     base = TINY | {"workspace": str(tmp_path), "profile": "paper", "compare": {"seeds": [0]}}
-    points = make_sweep(base, {"dispatch.jigsaws": [2, 3], "score.runs": [1, 2]}, origin="test").points
+    points = make_sweep(base, {"dispatch.jigsaws": [2, 3], "score.runs": [1, 2]}, origin="test", places={}).points
     keys: dict[str, set[str]] = {}
     for name in ("stratified", "rs2", "lipt"):
         for point in points:

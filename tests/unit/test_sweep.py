@@ -26,7 +26,7 @@ GRID: dict[str, Any] = {
 
 
 def test_a_grid_has_all_combinations() -> None:
-    sweep = make_sweep(BASE, GRID, origin="grid.yaml")
+    sweep = make_sweep(BASE, GRID, origin="grid.yaml", places={})
     found = [(str(point), point.config.select.fraction, point.config.score.model) for point in sweep.points]
     assert found == [
         ("select.fraction=0.1, scorer=swarm", 0.1, "merged"),
@@ -39,7 +39,7 @@ def test_a_grid_has_all_combinations() -> None:
 
 
 def test_a_list_of_grids_joins_their_points() -> None:
-    sweep = make_sweep(BASE, [{"dispatch.jigsaws": [1, 2]}, {"pretrain.passes": [5]}], origin="grid.yaml")
+    sweep = make_sweep(BASE, [{"dispatch.jigsaws": [1, 2]}, {"pretrain.passes": [5]}], origin="grid.yaml", places={})
     assert [str(point) for point in sweep.points] == ["dispatch.jigsaws=1", "dispatch.jigsaws=2", "pretrain.passes=5"]
 
 
@@ -103,25 +103,25 @@ def test_a_wrong_sweep_is_one_clear_error(text: str, says: str, tmp_path: Path) 
 def test_an_axis_of_one_option_leaves_the_others() -> None:
     base = {"select": {"algorithm": "ccs", "options": {"beta": 0.2}}}
     grid = {"select.options.score": ["aum", "el2n"], "select.options.k": [50]}
-    options = [point.config.select.options for point in make_sweep(base, grid, origin="grid.yaml").points]
+    options = [point.config.select.options for point in make_sweep(base, grid, origin="grid.yaml", places={}).points]
     assert options == [{"beta": 0.2, "score": score, "k": 50} for score in ("aum", "el2n")]
 
 
 def test_axes_that_set_different_parts_of_a_section_go_together() -> None:
     grid = {"part": {"a": {"train": {"epochs": 3}}, "b": {"train.steps": 5}}, "train.lr": [0.1], "select": [{}]}
-    points = make_sweep(BASE, grid, origin="grid.yaml").points
+    points = make_sweep(BASE, grid, origin="grid.yaml", places={}).points
     assert [(point.config.train.epochs, point.config.train.steps) for point in points] == [(3, None), (200, 5)]
 
 
 @pytest.mark.parametrize(("grid", "length"), [("train.epochs", (3, None)), ("train.steps", (200, 3))])
 def test_an_axis_replaces_the_length_that_the_base_gives_in_the_other_unit(grid: str, length: tuple[int, int]) -> None:
     for base in ({"epochs": 9}, {"steps": 9}):
-        (point,) = make_sweep(BASE | {"train": base}, {grid: [3]}, origin="grid.yaml").points
+        (point,) = make_sweep(BASE | {"train": base}, {grid: [3]}, origin="grid.yaml", places={}).points
         assert (point.config.train.epochs, point.config.train.steps) == length
 
 
 def sweep() -> Sweep:
-    return make_sweep(BASE, GRID, origin="grid.yaml")
+    return make_sweep(BASE, GRID, origin="grid.yaml", places={})
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def load_sweep(path: str, overrides: Sequence[str] = ()) -> Sweep:
 
 
 def make_sweep(
-    settings: dict[str, Any], grid: Any, *, origin: str, places: Places | None = None, grid_places: Places | None = None
+    settings: dict[str, Any], grid: Any, *, origin: str, places: Places, grid_places: Places | None = None
 ) -> Sweep:
     """The points of a grid over these settings; arguments and errors as of `load_sweep`.
 
@@ -132,7 +132,7 @@ def make_sweep(
         sizes = " + ".join(" x ".join(str(len(values)) for values in each.values()) for each in grids)
         what = f"{origin}: the grid has {count:,} points ({sizes}); at most {MOST_POINTS} are allowed"
         raise UsageError(what, "leave out values, or write several files")
-    _check_overrides(grids, places or {}, origin)
+    _check_overrides(grids, places, origin)
     base = parse_config(settings, origin=origin, places=places)
     if not base.compare.variants:
         settings = overlay(settings, {"compare": {"variants": list(ROWS)}})

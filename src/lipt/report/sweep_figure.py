@@ -20,9 +20,9 @@ _STYLE: dict[Any, Any] = {"svg.hashsalt": "lipt", "text.parse_math": False, "fon
 
 def figure(
     results: Sequence[Result],
-    paper: Callable[[Mapping[str, Any]], float | str | None] = lambda _: None,
+    paper: Callable[[Mapping[str, Any]], float | str | None],
     *,
-    over: Literal["", "data_bytes"] = "",
+    over: Literal["", "data_bytes"],
 ) -> str:
     """An SVG with a panel per grid, the same bytes every time; the paper's numbers have a panel of their own.
 

@@ -115,13 +115,13 @@ def column_importance() -> list[str]:
     return sorted(headings, key=lambda heading: _FIRST.index(heading) if heading in _FIRST else len(_FIRST))
 
 
-def comparison_table(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
+def comparison_table(rows: Sequence[Row], shown: Collection[str]) -> Table:
     """One section per pair of budgets. Labels are shown literally, never as markup.
 
     Args:
-        shown: headings; None for all.
+        shown: headings of columns.
     """
-    kept = [index for index, column in enumerate(COLUMNS) if shown is None or column.heading in shown]
+    kept = [index for index, column in enumerate(COLUMNS) if column.heading in shown]
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("method")
     for index in kept:
@@ -140,13 +140,13 @@ def stage_importance(rows: Sequence[Row]) -> list[str]:
     return sorted(stage_names(rows), key=lambda stage: -max(row.stage_wall_s.get(stage) or 0.0 for row in rows))
 
 
-def stage_table(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
+def stage_table(rows: Sequence[Row], shown: Collection[str]) -> Table:
     """Wall-clock of each stage, mean over seeds.
 
     Args:
-        shown: stages; None for all.
+        shown: stages.
     """
-    stages = [stage for stage in stage_names(rows) if shown is None or stage in shown]
+    stages = [stage for stage in stage_names(rows) if stage in shown]
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("wall-clock")
     for stage in stages:
@@ -161,14 +161,14 @@ def race_importance(document: Document) -> list[str]:
     return ["result", *reversed(_rounds(document))]
 
 
-def race_table(document: Document, shown: Collection[str] | None = None) -> Table:
+def race_table(document: Document, shown: Collection[str]) -> Table:
     """Validation accuracy of each contestant after each round, and who won.
 
     Args:
-        shown: rounds and `result`; None for all.
+        shown: rounds and `result`.
     """
     rounds = _rounds(document)
-    kept = [heading for heading in (*rounds, "result") if shown is None or heading in shown]
+    kept = [heading for heading in (*rounds, "result") if heading in shown]
     table = Table(box=None, header_style="bold", pad_edge=False)
     seeds = document.rows[0].seeds
     table.add_column(f"race{f' of seed {seeds[0]}' if len(seeds) > 1 else ''}, validation accuracy")
@@ -205,13 +205,13 @@ def sweep_importance(found: TableTexts) -> list[str]:
     return [*first, *(heading for heading in found.headings if heading not in first)]
 
 
-def sweep_table(found: TableTexts, shown: Collection[str] | None = None) -> Table:
+def sweep_table(found: TableTexts, shown: Collection[str]) -> Table:
     """A line per point, its axes first.
 
     Args:
-        shown: other headings; None for all.
+        shown: other headings.
     """
-    kept = [index for index, heading in enumerate(found.headings) if shown is None or heading in shown]
+    kept = [index for index, heading in enumerate(found.headings) if heading in shown]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for axis in found.axes:
         table.add_column(Text(axis))

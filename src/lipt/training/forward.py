@@ -54,7 +54,6 @@ def predictions(
     *,
     device: torch.device,
     precision: Precision = "fp32",
-    batch_size: int | None = None,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Tensor:
     """The class that each model predicts for each image in eval mode, int64 (M, N) on the CPU.
@@ -62,13 +61,12 @@ def predictions(
     Images are read and decoded once, for all models together.
 
     Args:
-        batch_size: None = `evaluation_batch`.
         advance: called after each batch with (images done, all images).
     """
     for model in models:
         model.eval()
     predicted_MN, done = torch.empty(len(models), len(images), dtype=torch.int64, device=device), 0
-    for x, _ in forward_batches(images, batch_size or evaluation_batch(device), device):
+    for x, _ in forward_batches(images, evaluation_batch(device), device):
         with autocast(device, precision):
             predicted_MN[:, done : done + len(x)] = torch.stack([model(x).argmax(1) for model in models])
         done += len(x)
@@ -82,10 +80,9 @@ def accuracies(
     *,
     device: torch.device,
     precision: Precision = "fp32",
-    batch_size: int | None = None,
 ) -> list[float]:
     """Share of images that each model classifies correctly in eval mode."""
-    found_MN = predictions(models, images, device=device, precision=precision, batch_size=batch_size)
+    found_MN = predictions(models, images, device=device, precision=precision)
     correct_MN = found_MN == images.labels_N
     return [float(share) for share in correct_MN.float().mean(1)]
 
@@ -97,24 +94,22 @@ def outputs_of(
     *,
     device: torch.device,
     precision: Precision = "fp32",
-    batch_size: int | None = None,
     top_classes: int | None = None,
     dtype: torch.dtype = torch.float32,
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Outputs:
     """Logits (N, C) and penultimate features (N, D) on the CPU, in eval mode and without augmentation.
 
-    Apart from float32 rounding, the result does not depend on `batch_size`: nothing is averaged over a batch.
+    Apart from float32 rounding, the result does not depend on the batches: nothing is averaged over one.
 
     Args:
-        batch_size: None = `evaluation_batch`.
         top_classes: keep only the logits of the label and of this many other classes (`TopLogits`), if that is smaller.
         dtype: type of the features, and of logits that are kept whole.
         advance: called after each batch with (images done, all images).
     """
     model.eval()
     stored, num_classes, done = RowBuffer(len(images)), 0, 0
-    for x, labels_B in forward_batches(images, batch_size or evaluation_batch(device), device):
+    for x, labels_B in forward_batches(images, evaluation_batch(device), device):
         with autocast(device, precision):
             logits_BC, features_BD = (tensor_BX.float().cpu() for tensor_BX in logits_and_features(model, x))
         num_classes = logits_BC.shape[1]

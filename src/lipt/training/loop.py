@@ -33,6 +33,9 @@ from lipt.training.precision import Precision, autocast
 from lipt.training.raptr import RaptrSchedule, Subnetworks
 from lipt.training.tensor_files import State, below, state_of
 
+#: The same in every training, as in the published protocols.
+_MOMENTUM, _WEIGHT_DECAY = 0.9, 5e-4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -49,8 +52,6 @@ class Recipe:
     """Samples drawn uniformly per epoch; None = all N."""
     steps: int | None = None
     """Optimiser steps of the whole training; None = `epochs` whole epochs."""
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
     precision: Precision = "fp32"
     raptr: RaptrSchedule | None = None
     """Train random subnetworks; None = the full network."""
@@ -102,7 +103,7 @@ class Trainer:
         self.progress = TrainingProgress()
         self.advance: Callable[[int, int], None] = lambda _done, _total: None
         """Called after each batch with (images seen, images of the whole training as far as it is known)."""
-        self.optimizer = SGD(model.parameters(), momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+        self.optimizer = SGD(model.parameters(), momentum=_MOMENTUM, weight_decay=_WEIGHT_DECAY)
         alike = self.ranks.count == 1 and recipe.raptr is None and same_each_step(model)
         self.replayed = Replayed() if device.type == "cuda" and alike else None
         """Replays the steps on a GPU; None: Python launches each kernel of each step."""

@@ -17,6 +17,7 @@ from lipt.data.cropping import Crops
 from lipt.data.images import ResidentImages, StreamedImages, group_size, image_shape, open_images, stream
 from lipt.rng import derive
 from lipt.runtime.dataset import training_images
+from lipt.training import forward
 from lipt.training.batches import batch_sizes
 from lipt.training.forward import forward_batches, outputs_of, recalibrate_batchnorm
 from lipt.training.networks import build_model
@@ -163,12 +164,13 @@ def test_at_most_one_group_is_read_ahead(crops: Crops | None, group: int | None,
     assert abs(samples_read() - count) < 50
 
 
-def test_scores_do_not_depend_on_the_batch() -> None:
+def test_scores_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual defect: a mean-reduced loss scales per-sample gradients by the batch, the last batch by more."""
     images, model = blocks(n=50), build_model("resnet18", num_classes=4, seed=0, width=4)
-    whole = outputs_of(model, images, device=CPU, batch_size=50)
+    whole = outputs_of(model, images, device=CPU)
     for size in (1, 7, 32):
-        parts = outputs_of(model, images, device=CPU, batch_size=size)
+        monkeypatch.setattr(forward, "evaluation_batch", lambda _device, size=size: size)
+        parts = outputs_of(model, images, device=CPU)
         torch.testing.assert_close(parts.logits_NC, whole.logits_NC, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(parts.features_ND, whole.features_ND, rtol=1e-4, atol=1e-5)
     assert not any(parameter.grad is not None for parameter in model.parameters())

@@ -73,7 +73,7 @@ def test_the_longest_stages_stay() -> None:
 
 
 def test_the_terminal_shows_both_budgets_and_the_distance_to_random() -> None:
-    lines = printed(comparison_table(comparison()), 180)
+    lines = printed(comparison_table(comparison(), column_importance()), 180)
     (ours,) = (line for line in lines if "LiPT + CCS" in line)
     (rs2,) = (line for line in lines if "RS2" in line)
     assert "78.40 %  0.30  +1.97 ± 0.38" in ours
@@ -111,7 +111,7 @@ def test_the_claims_of_a_sweep_follow_it_in_words(capsys: pytest.CaptureFixture[
 
 def test_labels_are_not_markup() -> None:
     rows = [row("a", [0.5], "selected", label="[red]a[/red] [/nope]")]
-    assert "[red]a[/red] [/nope]" in "".join(printed(comparison_table(rows), 180))
+    assert "[red]a[/red] [/nope]" in "".join(printed(comparison_table(rows, column_importance()), 180))
 
 
 def test_the_verdict_has_a_line_per_sentence() -> None:
@@ -134,7 +134,7 @@ def test_the_sentences_of_several_runs_stand_below_the_name_of_each() -> None:
 def test_stages_stand_in_the_order_run_whatever_the_first_row_skipped() -> None:
     short = row("random", [0.5], "random", stage_wall_s={"select": 1.0, "train": 2.0})
     long = row("lipt", [0.5], "selected", stage_wall_s={"initialise": 3.0, "merge": 4.0, "select": 1.0, "train": 2.0})
-    table = stage_table([short, long])
+    table = stage_table([short, long], ["initialise", "merge", "select", "train"])
     assert [column.header for column in table.columns] == ["wall-clock", "initialise", "merge", "select", "train"]
 
 

@@ -24,6 +24,7 @@ from lipt.data.images import ResidentImages
 from lipt.errors import RunError
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.checkpoint import follow
+from lipt.training import forward
 from lipt.training.batches import batch_sizes, epoch_rows
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.forward import accuracies, recalibrate_batchnorm
@@ -252,7 +253,9 @@ def test_divergence_is_one_clear_error() -> None:
         train(trainer, fixed(blocks()))
 
 
-def test_models_are_judged_in_eval_mode_each_for_itself_on_images_that_are_read_once() -> None:
+def test_models_are_judged_in_eval_mode_each_for_itself_on_images_that_are_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Constant(nn.Module):
         def __init__(self, answer: int) -> None:
             super().__init__()
@@ -272,6 +275,7 @@ def test_models_are_judged_in_eval_mode_each_for_itself_on_images_that_are_read_
     images = blocks(n=40)
     labels_N = torch.tensor([0] * 25 + [1] * 10 + [2] * 5)
     counted = Counted(images_NCHW=images.images_NCHW, labels_N=labels_N)
-    shares = accuracies([Constant(answer) for answer in (1, 0, 3)], counted, device=CPU, batch_size=7)
+    monkeypatch.setattr(forward, "evaluation_batch", lambda _device: 7)
+    shares = accuracies([Constant(answer) for answer in (1, 0, 3)], counted, device=CPU)
     assert shares == pytest.approx([10 / 40, 25 / 40, 0])
     assert read == [40]

@@ -157,10 +157,10 @@ def job_manifest(
     arguments: Sequence[str],
     completions: int,
     may_fail: int,
-    together: bool = False,
-    user: int | None = None,
+    together: bool,
+    user: int,
 ) -> dict[str, Any]:
-    """The Job of `run_job`; `user` as in `pod_spec`."""
+    """The Job of `run_job`; `user` as in `pod_spec`, 0 for that of the image."""
     digest = hashlib.sha256(json.dumps([run, name, list(arguments), completions]).encode()).hexdigest()[:6]
     # No dot, which a workflow's name may have: Kubernetes refuses an Indexed Job whose pods' host names had one.
     job_name = f"{run[:40].replace('.', '-').rstrip('-')}-{name}-{digest}"
