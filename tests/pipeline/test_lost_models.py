@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lipt.errors import RunError
-from lipt.flow import graph
+from lipt.flow import compare, graph
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import prepare, run
 from lipt.flow.outcome import Outcome
@@ -153,7 +153,8 @@ def test_the_baseline_starts_from_the_same_model(tmp_path: Path, monkeypatch: py
         outcomes.append(train_and_evaluate(*given, **more))
         return outcomes[-1]
 
-    monkeypatch.setattr(graph, "train_and_evaluate", trained)
+    for module in (graph, compare):
+        monkeypatch.setattr(module, "train_and_evaluate", trained)
     run_with_baseline(ctx)
     selected, random = outcomes
     assert random.trained.model.inputs[-1] == selected.trained.model.inputs[-1] == selected.prepared.initial[0].ref

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lipt.flow.graph import run, trains_models, with_config
+from lipt.flow.graph import run, score_and_select, train_and_evaluate, trains_models, with_config
 from lipt.flow.outcome import Outcome
+from lipt.flow.prepared import Prepared
 from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import LONGER, Variant, baseline_of
@@ -23,13 +24,28 @@ def run_with_baseline(ctx: Context) -> Document | None:
     """
     check_run(ctx)
     selected = run(ctx)
-    beside, baseline = None, baseline_of(selected.config)
-    if baseline:
-        other = with_config(replace(ctx, config=selected.config), baseline.changes)
-        # Not prepared again: if a lost model arrived now, the baseline could start from another one.
-        with scope(ctx.reporter, baseline.name):
-            beside = baseline, run(other, selected.prepared if trains_models(other.config) else None)
+    beside = run_baseline(ctx, selected)
     return None if ctx.dry_run else write_report(ctx, run_entries(selected, beside))
+
+
+def run_baseline(ctx: Context, selected: Outcome) -> tuple[Variant, Outcome] | None:
+    """The baseline of a run (`train.random_baseline`) and its outcome; None if the run has none.
+
+    If its training needs a model, it takes that of the run. Nothing is prepared again: if a lost model or jigsaw
+    arrived now, the baseline could start from another one.
+    """
+    baseline = baseline_of(selected.config)
+    if baseline is None:
+        return None
+    other = with_config(replace(ctx, config=selected.config), baseline.changes)
+    bare = Prepared(dataset=selected.prepared.dataset)
+    with scope(ctx.reporter, baseline.name):
+        subset = score_and_select(other, bare, None)  # a random one, which needs no model
+        if not trains_models(other.config):
+            return baseline, train_and_evaluate(other, bare, subset)
+        jigsaws, failures = selected.jigsaws, selected.failures
+        prepared, merged = selected.prepared, selected.merged
+        return baseline, train_and_evaluate(other, prepared, subset, merged, jigsaws=jigsaws, failures=failures)
 
 
 def run_entries(selected: Outcome, beside: tuple[Variant, Outcome] | None) -> list[Entry]:

@@ -270,16 +270,13 @@ def train_and_evaluate(
     )
 
 
-def run(ctx: Context, prepared: Prepared | None = None) -> Outcome:
+def run(ctx: Context) -> Outcome:
     """Run all boxes of one configuration, one after the other.
-
-    Args:
-        prepared: what the first box of an earlier run made; None: run it, which tries lost models again.
 
     Raises:
         RunError: a stage failed, or fewer jigsaws or models of `score.runs` than the quorum arrived.
     """
-    prepared = prepared or prepare(ctx)
+    prepared = prepare(ctx)
     jigsaws: dict[int, Artifact] = {}
     failures: dict[int, str] = {}
     merged = None

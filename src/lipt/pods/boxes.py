@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,25 +228,15 @@ def select_box(address: str, merged: str | None) -> Artifact:
 def train_box(address: str, merged: str | None, subset: str) -> RunOutputs:
     """Box 5: train and evaluate on the subset, do the same for the baseline, write the report."""
     spec, ctx, prepared = open_run(address)
-    from lipt.flow.compare import run_entries
-    from lipt.flow.graph import score_and_select, train_and_evaluate, with_config
+    from lipt.flow.compare import run_baseline, run_entries
+    from lipt.flow.graph import train_and_evaluate
     from lipt.flow.report import write_report
-    from lipt.flow.variants import baseline_of
 
     theta = ctx.workspace.get(merged) if merged else None
     jigsaws, failures = arrived(ctx, prepared) if prepared.shards else ([], {})
     chosen = ctx.workspace.get(subset)
     selected = train_and_evaluate(ctx, prepared, chosen, theta, jigsaws=jigsaws, failures=failures)
-    baseline, beside = baseline_of(selected.config), None
-    if baseline:  # a random subset, which needs no model, unless its training starts from one
-        own = replace(ctx, config=selected.config)
-        other, bare = with_config(own, baseline.changes), Prepared(dataset=prepared.dataset)
-        random = score_and_select(other, bare, None)
-        if other.config.train.start == "continue":
-            beside = baseline, train_and_evaluate(other, prepared, random, theta, jigsaws=jigsaws)
-        else:
-            beside = baseline, train_and_evaluate(other, bare, random)
-    document = write_report(ctx, run_entries(selected, beside), engine=spec.engine, whole=False)
+    document = write_report(ctx, run_entries(selected, run_baseline(ctx, selected)), engine=spec.engine, whole=False)
     note_ended(ctx.workspace, _name(address))
     confusion = selected.trained.evaluation.summary["confusion"]
     return RunOutputs(
