@@ -1,9 +1,12 @@
 """`lipt run`: a run and its random baseline. `lipt compare`: all variants under several seeds."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from lipt.config import Train
 from lipt.flow.graph import run, score_and_select, train_and_evaluate, trains_models, with_config
 from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
@@ -84,7 +87,7 @@ def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
                 if not all(artifact.is_finished for artifact in chosen.artifacts()):
                     ctx.reporter.say(f"-- {variant.name}, seed {seed}: its number of steps is known when lipt has run")
                     continue
-                changes |= {"train": changes["train"] | {"steps": _steps_for_its_cost(ctx, chosen)}}
+                changes |= {"train": changes["train"] | {"steps": Spent.of(ctx, chosen).longer_steps}}
             ctx.reporter.say(f"-- {variant.name}, seed {seed}")
             with scope(ctx.reporter, f"{variant.name}/seed {seed}"):
                 outcomes.append(run(with_config(ctx, changes)))
@@ -103,25 +106,40 @@ def scope(reporter: Reporter, name: str) -> Iterator[None]:
         reporter.scope = outer
 
 
-def _steps_for_its_cost(ctx: Context, chosen: Outcome) -> int:
-    model, subset = chosen.trained.model, chosen.subset.summary
-    steps, images = int(model.summary["steps"]), int(model.summary["images"])
-    return longer_steps(
-        steps,
-        fuller=fuller_steps(chosen.config.train, subset["candidates"], subset["count"], images / steps),
-        choice_flops=sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice()),
-        train_flops=ctx.workspace.cost(model).flops,
-        reselection_flops=int(model.summary.get("reselection_flops", 0)),
-    )
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What a run that chose its data has taken."""
 
+    settings: Train
+    """Of its main training."""
+    steps: int
+    images: float
+    candidates: int
+    kept: int
+    choice_flops: int
+    """Of all stages before the main training."""
+    train_flops: int
+    reselection_flops: int
+    """The part of `train_flops` that selected again. It is choice, not steps."""
 
-def longer_steps(steps: int, *, fuller: float, choice_flops: int, train_flops: int, reselection_flops: int) -> int:
-    """The steps of uniform draws that take as many FLOPs as the main training and the choice.
+    @classmethod
+    def of(cls, ctx: Context, chosen: Outcome) -> Spent:
+        """From its artifacts."""
+        model, subset = chosen.trained.model, chosen.subset.summary
+        return cls(
+            settings=chosen.config.train,
+            steps=int(model.summary["steps"]),
+            images=int(model.summary["images"]),
+            candidates=subset["candidates"],
+            kept=subset["count"],
+            choice_flops=sum(ctx.workspace.cost(artifact).flops for artifact in chosen.choice()),
+            train_flops=ctx.workspace.cost(model).flops,
+            reselection_flops=int(model.summary.get("reselection_flops", 0)),
+        )
 
-    Args:
-        fuller: images in a step of the main training, per image in a step of uniform draws.
-        choice_flops: of all stages before the main training.
-        train_flops: of the main training.
-        reselection_flops: the part of `train_flops` that selected again. It is choice, not steps.
-    """
-    return round(fuller * steps * (1 + (choice_flops + reselection_flops) / (train_flops - reselection_flops)))
+    @property
+    def longer_steps(self) -> int:
+        """The steps of uniform draws that take as many FLOPs as the main training and the choice."""
+        fuller = fuller_steps(self.settings, self.candidates, self.kept, self.images / self.steps)
+        training_flops = self.train_flops - self.reselection_flops
+        return round(fuller * self.steps * (1 + (self.choice_flops + self.reselection_flops) / training_flops))

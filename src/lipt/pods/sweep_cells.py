@@ -8,14 +8,13 @@ from statistics import fmean
 from typing import Any
 
 from lipt.config import Config, Point, Train, override
-from lipt.flow.compare import longer_steps
+from lipt.flow.compare import Spent
 from lipt.flow.graph import trains_models
 from lipt.flow.race_view import reason_of_race
 from lipt.flow.report import role_of
 from lipt.flow.variants import Variant, one_or_more
 from lipt.report.document import Document, Row
 from lipt.runtime.algorithm import algorithm_label
-from lipt.runtime.budgets import fuller_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +56,20 @@ def steps_for_its_cost(chosen: Document, settings: Train) -> int:
     assert row.steps is not None
     assert row.images is not None
     assert subset is not None
-    candidates = sum(subset.candidates_per_class)
     flops = dict.fromkeys(("choice", "train", "evaluate"), 0)
     for each in chosen.ledger:
         flops[each.stage if each.stage in flops else "choice"] += each.flops
-    return longer_steps(
-        int(row.steps),
-        fuller=fuller_steps(settings, candidates, subset.count, row.images / row.steps),
+    spent = Spent(
+        settings=settings,
+        steps=int(row.steps),
+        images=row.images,
+        candidates=sum(subset.candidates_per_class),
+        kept=subset.count,
         choice_flops=flops["choice"],
         train_flops=flops["train"],
         reselection_flops=sum(each.reselection_flops for each in chosen.ledger),
     )
+    return spent.longer_steps
 
 
 #: The fields of a row that are means over seeds.
