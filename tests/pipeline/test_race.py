@@ -258,7 +258,7 @@ def test_a_sweep_on_a_cluster_joins_the_winners_of_all_seeds(tmp_path: Path) -> 
     config = context(tmp_path).config
     cell = Cell(point=Point(values={}, config=config), variant=variants(config)["lipt"], seed=0)
     fields = {"name": "lipt", "label": "", "role": "selected", "reason": "it won", "kept_fraction": 0.2, "epochs": 1}
-    fields |= {"epoch_fraction": 0.2, "accuracy": [0.5], "num_test_images": 100, "chance": 0.1}
+    fields |= {"epoch_fraction": 0.2, "accuracy": [0.5], "num_test_images": 100, "chance": 0.1, "race_flops": 9}
     won = {0: "stratified", 1: "ccs", 2: "stratified"}
     row = over_seeds(cell, [Row(**fields, seeds=[seed], algorithm=name) for seed, name in won.items()])
     assert (row.label, row.algorithm) == ("Trajectory, Class-balanced random or ccs", "stratified or ccs")

@@ -67,16 +67,7 @@ class Entry:
     @property
     def class_accuracy(self) -> list[float | None]:
         """The test accuracy of each class, mean over seeds."""
-        return recalls(self._confusions)
-
-    @property
-    def worst_class(self) -> float:
-        """The lowest accuracy of a class, whichever it is; mean over seeds."""
-        return fmean(worst(recalls([confusion])) for confusion in self._confusions)
-
-    @property
-    def _confusions(self) -> list[list[list[int]]]:
-        return [outcome.trained.evaluation.summary["confusion"] for outcome in self.outcomes]
+        return recalls([outcome.trained.evaluation.summary["confusion"] for outcome in self.outcomes])
 
 
 def write_report(
@@ -215,59 +206,78 @@ def _epoch_flops(entries: Sequence[Entry], costs: dict[str, Cost]) -> float | No
 
 
 def _row(entry: Entry, costs: dict[str, Cost], epoch_flops: float | None) -> doc.Row:
-    config = entry.outcomes[0].config
-    per_seed = [
-        [(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()] for outcome in entry.outcomes
-    ]
-    seeds = len(per_seed)
-    walls: dict[str, float] = {}
-    for stages in per_seed:
-        for stage in dict(stages):
-            walls[stage] = walls.get(stage, 0.0) + elapsed_s(cost for of, cost in stages if of == stage) / seeds
-    pretraining = sum(cost.flops for stages in per_seed for stage, cost in stages if stage in PRETRAINING) / seeds
-    total = sum((cost for stages in per_seed for _, cost in stages), Cost())
-    evaluation = entry.outcomes[0].trained.evaluation.summary
-    models = [outcome.trained.model.summary for outcome in entry.outcomes]
+    rows = [_row_of_seed(entry, outcome, costs, epoch_flops) for outcome in entry.outcomes]
+    return join_seeds(rows, name=entry.name, label=entry.label, role=entry.role)
+
+
+def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_flops: float | None) -> doc.Row:
+    config, evaluation = outcome.config, outcome.trained.evaluation.summary
+    model, confusion = outcome.trained.model.summary, evaluation["confusion"]
+    stages = [(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()]
+    pretraining, total = (
+        sum(cost.flops for of, cost in stages if of in PRETRAINING),
+        sum((c for _, c in stages), Cost()),
+    )
     return doc.Row(
         name=entry.name,
         label=entry.label,
         role=entry.role,
-        algorithm=one_or_more(outcome.algorithm or "" for outcome in entry.outcomes),
-        reason=_reason(entry.outcomes),
+        algorithm=outcome.algorithm or "",
+        reason=_reason(outcome),
         kept_fraction=1.0 if config.train.reselect_every else config.select.fraction,  # it selects from all, again
         epoch_fraction=config.train.epoch_fraction or config.select.fraction,
         draw=config.train.draw,
-        epochs=len(models[0]["losses"]),
-        steps=sum(model["steps"] for model in models) / seeds,
-        images=sum(model["images"] for model in models) / seeds,
-        seeds=[outcome.config.seed for outcome in entry.outcomes],
-        accuracy=[outcome.trained.evaluation.summary["accuracy"] for outcome in entry.outcomes],
-        worst_class=entry.worst_class,
+        epochs=len(model["losses"]),
+        steps=model["steps"],
+        images=model["images"],
+        seeds=[config.seed],
+        accuracy=[evaluation["accuracy"]],
+        worst_class=worst(recalls([confusion])),
         num_test_images=int(evaluation["images"]),
-        chance=max(map(sum, evaluation["confusion"])) / int(evaluation["images"]),
-        stage_wall_s=walls,
+        chance=max(map(sum, confusion)) / int(evaluation["images"]),
+        stage_wall_s={stage: elapsed_s(cost for of, cost in stages if of == stage) for stage in dict(stages)},
         pretrain_cost=pretraining / epoch_flops if epoch_flops else (0.0 if not pretraining else None),
-        data_bytes=total.bytes("data") / seeds,
-        model_bytes=total.bytes("model") / seeds,
-        flops=total.flops / seeds,
-        race_flops=_race_flops(entry.outcomes, costs),
+        data_bytes=total.bytes("data"),
+        model_bytes=total.bytes("model"),
+        flops=total.flops,
+        race_flops=sum(costs[each.ref].flops for each in outcome.choice()) if outcome.race else None,
     )
 
 
-def _race_flops(outcomes: Sequence[Outcome], costs: dict[str, Cost]) -> float | None:
-    """FLOPs of the race and of all that it read, mean over seeds; None without a race."""
-    if not any(outcome.race for outcome in outcomes):
-        return None
-    return sum(costs[each.ref].flops for outcome in outcomes for each in outcome.choice()) / len(outcomes)
-
-
-def _reason(outcomes: Sequence[Outcome]) -> str:
+def _reason(outcome: Outcome) -> str:
     """Why a race or `auto` chose this algorithm; empty if they did not."""
-    outcome, config = outcomes[0], outcomes[0].config
     if outcome.race:
-        return reason_of_race({each.config.seed: each.algorithm or "" for each in outcomes})
+        return reason_of_race({outcome.config.seed: outcome.algorithm or ""})
     candidates = int(outcome.subset.summary["candidates"])
-    return reason_of_auto(config, candidates) if config.select.algorithm == AUTO else ""
+    return reason_of_auto(outcome.config, candidates) if outcome.config.select.algorithm == AUTO else ""
+
+
+#: The fields of a row that are means over seeds.
+_MEANS = ("steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "race_flops")
+
+
+def join_seeds(rows: Sequence[doc.Row], *, name: str, label: str, role: doc.Role) -> doc.Row:
+    """The row of a comparison, from those of its runs, one per seed."""
+
+    def mean(name: str) -> float | None:
+        values = [getattr(row, name) for row in rows]
+        return None if None in values else fmean(values)
+
+    stages = dict.fromkeys(stage for row in rows for stage in row.stage_wall_s)
+    raced = rows[0].race_flops is not None
+    return rows[0].model_copy(
+        update={name: mean(name) for name in _MEANS}
+        | {
+            "name": name,
+            "label": label,
+            "role": role,
+            "algorithm": one_or_more(row.algorithm for row in rows),
+            "reason": reason_of_race({row.seeds[0]: row.algorithm for row in rows}) if raced else rows[0].reason,
+            "seeds": [seed for row in rows for seed in row.seeds],
+            "accuracy": [accuracy for row in rows for accuracy in row.accuracy],
+            "stage_wall_s": {stage: fmean(row.stage_wall_s.get(stage, 0) for row in rows) for stage in stages},
+        }
+    )
 
 
 def _curve(entry: Entry) -> doc.Curve:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from lipt.config import Config, Point, Train, override
 from lipt.flow.compare import Spent
 from lipt.flow.graph import trains_models
-from lipt.flow.race_view import reason_of_race
-from lipt.flow.report import role_of
-from lipt.flow.variants import Variant, one_or_more
+from lipt.flow.report import join_seeds, role_of
+from lipt.flow.variants import Variant
 from lipt.report.document import Document, Row
 from lipt.runtime.algorithm import algorithm_label
 
@@ -72,10 +70,6 @@ def steps_for_its_cost(chosen: Document, settings: Train) -> int:
     return spent.longer_steps
 
 
-#: The fields of a row that are means over seeds.
-_MEANS = ("steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "race_flops")
-
-
 def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:
     """The row of a comparison, from the rows of its runs, one per seed.
 
@@ -83,29 +77,5 @@ def over_seeds(cell: Cell, rows: Sequence[Row]) -> Row:
         cell: that of one of the seeds.
     """
     variant = cell.variant
-
-    def mean(name: str) -> float | None:
-        values = [getattr(row, name) for row in rows]
-        return None if None in values else fmean(values)
-
-    stages = dict.fromkeys(stage for row in rows for stage in row.stage_wall_s)
-    return rows[0].model_copy(
-        update={name: mean(name) for name in _MEANS}
-        | {
-            "name": variant.name,
-            "label": variant.label_with(algorithm_label(cell.point.config, row.algorithm) for row in rows),
-            "algorithm": one_or_more(row.algorithm for row in rows),
-            "reason": _reason(cell, rows),
-            "role": role_of(variant),
-            "seeds": [seed for row in rows for seed in row.seeds],
-            "accuracy": [accuracy for row in rows for accuracy in row.accuracy],
-            "stage_wall_s": {stage: fmean(row.stage_wall_s.get(stage, 0) for row in rows) for stage in stages},
-        }
-    )
-
-
-def _reason(cell: Cell, rows: Sequence[Row]) -> str:
-    """Why a race or `auto` chose the algorithm; empty if they did not."""
-    if not rows[0].reason or not cell.point.config.select.race:
-        return rows[0].reason
-    return reason_of_race({row.seeds[0]: row.algorithm for row in rows})
+    label = variant.label_with(algorithm_label(cell.point.config, row.algorithm) for row in rows)
+    return join_seeds(rows, name=variant.name, label=label, role=role_of(variant))
