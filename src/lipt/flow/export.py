@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 
-from lipt.adapters.store.base import TEMPORARY
 from lipt.data.chunks import Dataset, Sample, read_samples
 from lipt.data.chunks.members import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
+from lipt.files import TEMPORARY
 from lipt.flow.address import near_run, reports_of
 from lipt.report.document import Document
 from lipt.runtime import Attempt, Context

@@ -6,6 +6,7 @@ from torch import nn
 from lipt.config import Raptr
 from lipt.data.augmentation import Augment, StandardAugment, no_augmentation
 from lipt.data.randaugment import RandAugment
+from lipt.files import write_whole
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
@@ -43,9 +44,7 @@ def _fetch(attempt: Attempt, artifact: Artifact) -> bytes:
     path = attempt.ctx.shared / f"weights-{artifact.key}"
     with FileLock(f"{path}.lock"):
         if not path.exists():
-            fetched = path.with_suffix(".part")  # this process may be ended at any time
-            fetched.write_bytes(attempt.read(artifact, WEIGHTS, kind="model"))
-            fetched.replace(path)
+            write_whole(path, attempt.read(artifact, WEIGHTS, kind="model"))  # this process may be ended at any time
     return path.read_bytes()
 
 

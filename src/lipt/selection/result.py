@@ -8,11 +8,9 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Protocol, TypeVar, cast
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, WeightedRandomSampler
 
 from lipt.errors import RunError, UsageError
+from lipt.files import write_whole
 from lipt.parquet import parquet_source
 from lipt.selection.arrays import Samples, length_of
 from lipt.selection.options import integer
@@ -243,20 +242,11 @@ class Selection:
             RunError: the file cannot be written.
         """
         target = file_named(path)
-        temporary = target.with_name(f".{uuid4().hex}.tmp")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "xb") as file:
-                file.write(self.to_parquet())
-                file.flush()
-                os.fsync(file.fileno())  # otherwise a power loss could leave an empty file under the new name
-            os.replace(temporary, target)
+            write_whole(target, self.to_parquet())
         except OSError as error:
             why = error.strerror or error
             raise RunError(f"cannot write {path}: {why}", "free space, or write to another folder") from None
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Selection:

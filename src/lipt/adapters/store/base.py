@@ -6,6 +6,7 @@ from threading import Lock
 from typing import Literal, Self
 
 from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.files import TEMPORARY
 
 Kind = Literal["data", "model", "other"]
 """Kind of the bytes: samples, weights, everything else (manifests, scores, reports)."""
@@ -13,9 +14,6 @@ Kind = Literal["data", "model", "other"]
 Operation = Literal["read", "write", "size", "list", "delete"]
 
 Keys = list[str]  # a name, because inside `Store` its method `list` hides the type
-
-TEMPORARY = ".lipt-tmp-"
-"""Unfinished files have names with this prefix. It is never a key and never listed."""
 
 
 class MissingObjectError(RunError):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
-from uuid import uuid4
 
-from lipt.adapters.store.base import TEMPORARY, Kind, Store, StoreError, Traffic
+from lipt.adapters.store.base import Kind, Store, StoreError, Traffic
+from lipt.files import TEMPORARY, write_whole
 
 # "No such object" for the object API: also a folder of that name, or a parent that is a file.
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -53,21 +53,8 @@ class FileStore(Store):
 
     def _write(self, key: str, data: bytes) -> None:
         self.traffic.count_request("write")
-        path = self.root / key
-        temporary = path.parent / f"{TEMPORARY}{uuid4().hex}"
         with self._explained(key):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with open(temporary, "xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                with suppress(OSError):
-                    temporary.unlink()
-                raise
-            _sync_folder(path.parent)
+            write_whole(self.root / key, data)
 
     def _size(self, key: str) -> int | None:
         self.traffic.count_request("size")
@@ -126,13 +113,3 @@ class FileStore(Store):
 def _unless_absent(error: OSError) -> None:
     if not isinstance(error, _ABSENT):
         raise error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename survive a power loss, if the file system can do this."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

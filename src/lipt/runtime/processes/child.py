@@ -24,6 +24,7 @@ from lipt.adapters.store import StoreError
 from lipt.config import parse_config
 from lipt.data.images import StreamedImages
 from lipt.errors import LiptError, RunError, UnexpectedError, in_one_line
+from lipt.files import write_whole
 from lipt.progress import Reporter
 from lipt.rng import reproducible
 from lipt.runtime.artifact import Artifact
@@ -132,7 +133,7 @@ def run_rank() -> None:
             group = ProcessGroup(ranks=ranks, local_rank=local_rank, local_count=local_count, folder=folder)
             result = resolve_name(request["work"])(ctx, group, **request["options"])
         if rank == 0:
-            write_json(folder / RESULT, result)
+            write_whole(folder / RESULT, json.dumps(result).encode())
         os._exit(0)  # all is written; in an orderly exit a thread of a library may still abort the process
     except Exception as error:
         trace = traceback.format_exc()
@@ -153,7 +154,7 @@ def run_rank() -> None:
             "traceback": "" if known else trace,
             "extraInfo": {"timestamp": int(time.time())},  # torchrun's
         }
-        write_json(Path(os.environ["TORCHELASTIC_ERROR_FILE"]), {"message": told})
+        write_whole(Path(os.environ["TORCHELASTIC_ERROR_FILE"]), json.dumps({"message": told}).encode())
         os._exit(1)  # an orderly exit might wait for processes that wait for this one
 
 
@@ -182,9 +183,3 @@ class _Relay(Reporter):
 
 
 _RELAYED = ("started", "advance", "stopped", "measured", "done", "skipped", "say")
-
-
-def write_json(path: Path, document: Any) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(document), encoding="utf-8")
-    temporary.replace(path)

@@ -25,6 +25,7 @@ import torch
 
 from lipt.adapters.cluster.manifest import PROGRESS
 from lipt.errors import UsageError
+from lipt.files import write_whole
 from lipt.ledger import Cost
 from lipt.progress import Reporter
 from lipt.runtime.artifact import PODS_RESULT, File
@@ -41,7 +42,6 @@ from lipt.runtime.processes.child import (
     Summary,
     run_rank,
     run_stage,
-    write_json,
 )
 from lipt.runtime.processes.failures import Failures, first_error
 from lipt.runtime.processes.losses import is_disconnect
@@ -163,7 +163,7 @@ def launch(
             "threads": max(1, torch.get_num_threads() // processes),
             "parent": os.getpid(),
         }
-        write_json(folder / REQUEST, request)
+        write_whole(folder / REQUEST, json.dumps(request).encode())
         # A model of the user's own is found where we would find it. Of torch's warnings in C++, the one that every run
         # would show blames DistributedDataParallel's search for unused parameters, which we want.
         program = (

@@ -1,0 +1,39 @@
+"""Files that others see whole or not at all."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+TEMPORARY = ".lipt-tmp-"
+"""Unfinished files have names with this prefix."""
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, and the folders above it that are missing. An earlier file stays until the new one is on the disk.
+
+    A writer that fails leaves nothing behind, one that is killed at most a file whose name begins with `TEMPORARY`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f"{TEMPORARY}{uuid4().hex}"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # otherwise a power loss could leave an empty file under the new name
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename survive a power loss, if the file system can do this."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
