@@ -7,12 +7,10 @@ import time
 
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.errors import RunError
-from lipt.runtime.artifact import CHECKPOINT
+from lipt.runtime.artifact import CHECKPOINT, DIGEST_BYTES
 
 #: The file beside the checkpoint. The last attempt removes it.
 _ATTEMPTS = "attempts.json"
-#: A checkpoint begins with its digest.
-_DIGEST_BYTES = 32
 #: A training is hopeless after this many attempts from the same checkpoint over this many seconds. Nodes that are lost
 #: one soon after the other do not make it hopeless.
 _MOST, _WITHIN_S = 10, 4 * 3600
@@ -50,6 +48,6 @@ def forget_attempts(store: Store, ref: str) -> None:
 
 def _last_checkpoint(store: Store, ref: str) -> str:
     try:
-        return store.read(f"{ref}/{CHECKPOINT}", kind="other", length=_DIGEST_BYTES).hex()
+        return store.read(f"{ref}/{CHECKPOINT}", kind="other", length=DIGEST_BYTES).hex()
     except MissingObjectError:
         return ""

@@ -30,6 +30,8 @@ from lipt.version import __version__
 MARKER = "artifact.json"
 COST = "cost.json"
 CHECKPOINT = "checkpoint"
+#: A checkpoint begins with its digest.
+DIGEST_BYTES = 32
 #: What the pods of a training leave for the box that waits for them.
 PODS_RESULT = "result.json"
 DAMAGED = "damaged"

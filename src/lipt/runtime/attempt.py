@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from lipt.adapters.store import Kind, MissingObjectError, Store, open_store
 from lipt.errors import RunError
 from lipt.ledger import Cost, peak_memory_bytes
-from lipt.runtime.artifact import CHECKPOINT, Artifact, File, canonical_json
+from lipt.runtime.artifact import CHECKPOINT, DIGEST_BYTES, Artifact, File, canonical_json
 from lipt.runtime.context import Context
 from lipt.runtime.lease import Lease
-
-_DIGEST_BYTES = 32  # a checkpoint begins with its digest
 
 
 @dataclass(kw_only=True)
@@ -100,7 +98,7 @@ class Attempt:
             stored = self.store.read(f"{self.ref}/{CHECKPOINT}", kind="model")
         except MissingObjectError:
             return None
-        digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
+        digest, data = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
         if self._digest(data) == digest:
             return data
         self.reporter.say(f"{self.label:<16}  its checkpoint is damaged, or of other inputs: starts from its beginning")
