@@ -21,7 +21,7 @@ from lipt.cli.options import output_option, print_json, set_option
 from lipt.cli.verbose import is_verbose
 from lipt.config import Config, load_config
 from lipt.errors import LiptError, RunError, UsageError
-from lipt.flow.address import near_run, page_of, read_report, report_folder, reports_of
+from lipt.flow.address import PAGE, near_run, page_of, read_report, report_folder, reports_of
 from lipt.pods.spec import PARAMETERS, configure
 from lipt.report.costs import spent
 from lipt.report.document import Document
@@ -54,7 +54,7 @@ class Found:
         """
         from lipt.report.html_page import render
 
-        html, key = render(self.document).encode(), f"{self.folder}/report.html"
+        html, key = render(self.document).encode(), f"{self.folder}/{PAGE}"
         here = self.store.uri.startswith("file://") and not self.remote
         try:
             self.store.write(key, html, kind="other")
@@ -73,7 +73,7 @@ class Found:
             LiptError: as `rendered`.
         """
         copy = self.rendered()
-        return copy if self.remote or self.store.size(f"{self.folder}/report.html") is None else self.location
+        return copy if self.remote or self.store.size(f"{self.folder}/{PAGE}") is None else self.location
 
 
 def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found:
@@ -88,7 +88,7 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
     """
     file = run.endswith((".yaml", ".yml"))
     remote = not file and run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
-    workspace, below, name = run.rstrip("/").removesuffix("/report.html").rpartition("/reports/")
+    workspace, below, name = run.rstrip("/").removesuffix(f"/{PAGE}").rpartition("/reports/")
     state, stored = None, bool(below) and not remote and not file
     config: Config | None = None
     if overrides and (remote or stored):

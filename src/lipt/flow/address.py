@@ -12,8 +12,8 @@ from lipt.report.document import Document
 from lipt.report.side_by_side import flat_settings
 from lipt.runtime.artifact import canonical_json
 
-#: The file beside a report that holds its configuration.
-CONFIG = "config.yaml"
+#: The files of a report: the numbers, which are written last; the page; the configuration; the names of the subset.
+REPORT, PAGE, CONFIG, CHOSEN = "report.json", "report.html", "config.yaml", "chosen.txt"
 
 
 def run_id(config: Config, *, comparison: bool = False) -> str:
@@ -42,7 +42,7 @@ def folder_of(document: Document) -> str:
 
 def page_of(store: Store, folder: str) -> str:
     """Path or address of a report as an HTML page, as a person opens it."""
-    return f"{store.uri.removeprefix('file://')}/{folder}/report.html"
+    return f"{store.uri.removeprefix('file://')}/{folder}/{PAGE}"
 
 
 def reports_of(store: Store, config: Config) -> dict[str, Document]:
@@ -83,5 +83,5 @@ def read_report(store: Store, folder: str) -> Document:
         MissingObjectError: there is none.
         IntegrityError: it is damaged, or of another format.
     """
-    key = f"{folder}/report.json"
+    key = f"{folder}/{REPORT}"
     return Document.from_json(store.read(key, kind="other"), origin=f"{store.uri}/{key}")

@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from lipt.config import Config
+from lipt.flow.address import CHOSEN, CONFIG, REPORT
 from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
 from lipt.runtime import Context
@@ -21,9 +22,9 @@ MODEL_LINK = "Trained network"
 NETWORK_CODE = "network/code"
 #: Files beside the report: name, what they are, and more about it.
 _BESIDE = (
-    ("chosen.txt", "Chosen images", "the name of each in the source, one per line"),
-    ("config.yaml", "Configuration", "every setting; `lipt VERB` with it repeats the run"),
-    ("report.json", "This report for programs", "all numbers, not rounded"),
+    (CHOSEN, "Chosen images", "the name of each in the source, one per line"),
+    (CONFIG, "Configuration", "every setting; `lipt VERB` with it repeats the run"),
+    (REPORT, "This report for programs", "all numbers, not rounded"),
 )
 
 
@@ -38,7 +39,7 @@ def links_view(outcome: Outcome, folder: str, beside: Collection[str], verb: str
     found = [
         doc.Link(name=meaning, meaning=what.replace("VERB", verb), key=f"{folder}/{name}")
         for name, meaning, what in _BESIDE
-        if name in (*beside, "report.json")
+        if name in (*beside, REPORT)
     ]
     for title, artifact, what in (
         ("Subset", outcome.subset, "Parquet; for each candidate whether it was kept, its score and its weight"),

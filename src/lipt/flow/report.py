@@ -11,7 +11,7 @@ from lipt.adapters.store import MissingObjectError
 from lipt.data.sources.base import describe_left_out
 from lipt.errors import IntegrityError
 from lipt.flow.accounting_view import paper_accounting
-from lipt.flow.address import CONFIG, read_report, report_folder, run_id
+from lipt.flow.address import CHOSEN, CONFIG, PAGE, REPORT, read_report, report_folder, run_id
 from lipt.flow.certainty_view import score_check
 from lipt.flow.done_view import done_view
 from lipt.flow.graph import needs_models
@@ -103,7 +103,7 @@ def write_report(
     epoch_flops, provenance = _epoch_flops(entries, costs), provenance_view(ctx, outcomes, _seeds(entries))
     files = {CONFIG: provenance.config_yaml.encode()}
     if names := chosen_names(attempt, first.subset):
-        files["chosen.txt"] = names
+        files[CHOSEN] = names
     document = doc.Document(
         title=ctx.config.name,
         run_id=run_id(ctx.config, comparison=comparison),
@@ -129,8 +129,8 @@ def write_report(
         paper_accounting=paper_accounting(attempt, first, costs),
         provenance=provenance,
     )
-    # report.json last: it is what makes this folder a finished report.
-    files |= {"report.html": render(document).encode(), "report.json": document.model_dump_json(indent=1).encode()}
+    # REPORT last: it is what makes this folder a finished report.
+    files |= {PAGE: render(document).encode(), REPORT: document.model_dump_json(indent=1).encode()}
     for name, data in files.items():
         ctx.workspace.store.write(f"{folder}/{name}", data, kind="other")
     return document
@@ -152,7 +152,7 @@ def _stored(
 ) -> doc.Document | None:
     """The report that is stored in this folder, if it covers the same artifacts and this run made none."""
     store = ctx.workspace.store
-    if not all(row.earlier for row in ledger) or not store.size(f"{folder}/report.html"):
+    if not all(row.earlier for row in ledger) or not store.size(f"{folder}/{PAGE}"):
         return None
     try:
         found = read_report(store, folder)

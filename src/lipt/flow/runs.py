@@ -15,14 +15,13 @@ from pydantic import TypeAdapter, ValidationError
 from lipt.adapters.store import MissingObjectError
 from lipt.config import Config
 from lipt.errors import IntegrityError, RunError
-from lipt.flow.address import read_report, run_id
+from lipt.flow.address import REPORT, read_report, run_id
 from lipt.pipeline import STAGE_NAMES
 from lipt.report.document import Document
 from lipt.runtime.artifact import CHUNKS, MARKER, Artifact, canonical_json, owner_of
 from lipt.runtime.lease import find_holder
 from lipt.runtime.workspace import Workspace
 
-_REPORT = "/report.json"
 #: Folder of the lists of references that the points of sweeps leave, which have no report.
 _SWEEPS = "sweeps/"
 _REFS = TypeAdapter(list[str])
@@ -194,7 +193,8 @@ def _refs(document: Document) -> list[str]:
 
 def _folders(workspace: Workspace) -> list[str]:
     """The folders of the reports."""
-    return [key.removesuffix(_REPORT) for key in workspace.store.list("reports/") if key.endswith(_REPORT)]
+    ending = f"/{REPORT}"
+    return [key.removesuffix(ending) for key in workspace.store.list("reports/") if key.endswith(ending)]
 
 
 class _Origins:

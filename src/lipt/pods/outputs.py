@@ -56,9 +56,9 @@ class RunOutputs:
     @property
     def location(self) -> str:
         """The address of the report."""
-        from lipt.flow.address import folder_of
+        from lipt.flow.address import PAGE, folder_of
 
-        return f"{self.workspace}/{folder_of(self.document)}/report.html"
+        return f"{self.workspace}/{folder_of(self.document)}/{PAGE}"
 
     @property
     def markdown(self) -> str:
