@@ -12,6 +12,7 @@ import sys
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_urlsafe
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,11 +20,10 @@ from urllib.parse import urlsplit
 from minio import MinioAdmin
 from minio.credentials.providers import StaticProvider
 from minio.error import InvalidResponseError, MinioAdminException, MinioException, S3Error, ServerError
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
-from lipt.adapters.cluster.api import Cluster, MissingError, Objects
+from lipt.adapters.cluster.api import Cluster, MissingError, Objects, Patience
 from lipt.adapters.store.s3 import client_of, is_busy
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
@@ -118,13 +118,9 @@ def prepare(endpoint: str, *, root: Login, user: Login, bucket: str, wait_s: flo
         lambda: admin.user_add(access_key=user.user, secret_key=user.password),
         attach_policy,
     ]
+    patience = Patience(wait_s, wait_s)
     for step in steps:
-        Retrying(
-            retry=retry_if_exception_type(TransientError),
-            stop=stop_after_delay(wait_s),
-            wait=wait_exponential(multiplier=0.5, max=5),
-            reraise=True,
-        )(_explained, endpoint, step)
+        patience(partial(_explained, endpoint, step))
 
 
 def _explained(endpoint: str, step: Callable[[], T]) -> T:

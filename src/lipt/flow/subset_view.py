@@ -1,7 +1,6 @@
 """The report's section about the subset: classes, scores and example images."""
 
 import base64
-import io
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,7 @@ import pyarrow as pa
 from PIL import Image
 
 from lipt.data.chunks import Dataset, read_samples
-from lipt.data.decoding import decode_stored
+from lipt.data.decoding import decode_stored, encode_png
 from lipt.flow.outcome import Outcome
 from lipt.report import document as doc
 from lipt.runtime import Artifact, Attempt
@@ -124,6 +123,4 @@ def _examples(
 def _thumbnail(data: bytes, name: str) -> str:
     image = Image.fromarray(decode_stored(data, name))
     image.thumbnail(_THUMBNAIL)
-    sink = io.BytesIO()
-    image.save(sink, format="PNG")
-    return base64.b64encode(sink.getvalue()).decode()
+    return base64.b64encode(encode_png(image)).decode()

@@ -12,7 +12,7 @@ from lipt.report.fields import STRICT, Count, Share, require
 from lipt.report.numbers import format_percent, format_points
 
 #: More classes are not all shown, but this many of the most harmed and of the most helped.
-_MOST, _EXTREMES = 40, 10
+MOST_CLASSES, EXTREME_CLASSES = 40, 10
 
 
 class ClassAccuracy(BaseModel):
@@ -66,8 +66,8 @@ def class_lines(found: ClassAccuracy, ours: str, other: str) -> list[ClassLine]:
         if mine is not None and its is not None
     ]
     known.sort(key=lambda line: line[0])
-    if len(known) > _MOST:
-        known = known[:_EXTREMES] + known[-_EXTREMES:]
+    if len(known) > MOST_CLASSES:
+        known = known[:EXTREME_CLASSES] + known[-EXTREME_CLASSES:]
     return [
         ClassLine(name, images, format_percent(mine), format_percent(its), format_points(gain))
         for gain, name, images, mine, its in known

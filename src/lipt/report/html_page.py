@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from lipt.report import figures
 from lipt.report.accounting import Accounting, PaperAccounting
 from lipt.report.certainty import all_statements
-from lipt.report.classes import class_lines, worst_sentence
+from lipt.report.classes import EXTREME_CLASSES, MOST_CLASSES, class_lines, worst_sentence
 from lipt.report.comparison import (
     COST_COLUMNS,
     RESULT_COLUMNS,
@@ -38,8 +38,6 @@ from lipt.report.race import race_error
 from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets
 from lipt.report.verdict import judge
 
-MAX_CLASS_BARS = 40
-_EXTREME_CLASSES = 10
 _MAX_MONTAGE_BASE64 = 500_000
 """Characters per montage: two of them leave room for everything else in a page of 2 MB."""
 _TINY_PX = 64
@@ -199,7 +197,7 @@ _MEANINGS = {
 def _subset_view(subset: Subset | None) -> dict[str, Any] | None:
     if subset is None:
         return None
-    many = len(subset.class_names) > MAX_CLASS_BARS
+    many = len(subset.class_names) > MOST_CLASSES
     histogram = subset.score_histogram
     return {
         "table": subset,
@@ -232,10 +230,10 @@ def class_bars(subset: Subset) -> list[ClassBar]:
     largest = max(subset.candidates_per_class, default=0) or 1
     counts = zip(subset.class_names, subset.kept_per_class, subset.candidates_per_class, strict=True)
     bars = [ClassBar(name, kept, of, 100 * kept / largest, 100 * of / largest) for name, kept, of in counts]
-    if len(bars) <= MAX_CLASS_BARS:
+    if len(bars) <= MOST_CLASSES:
         return bars
     ranked = sorted(bars, key=lambda bar: bar.kept / max(bar.candidates, 1), reverse=True)
-    return ranked[:_EXTREME_CLASSES] + ranked[-_EXTREME_CLASSES:]
+    return ranked[:EXTREME_CLASSES] + ranked[-EXTREME_CLASSES:]
 
 
 def kept_shares(subset: Subset) -> list[float]:

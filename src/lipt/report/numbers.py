@@ -76,9 +76,10 @@ def format_points(share: float | None, digits: int = 2) -> str:
     return text.replace("-", MINUS)
 
 
-def format_interval(share: float, half_width: float | None) -> str:
+def format_interval(share: float, half_width: float | None, digits: int = 2) -> str:
     """(0.0123, 0.0045) -> "+1.23 ± 0.45"; without an interval "+1.23"."""
-    return format_points(share) if half_width is None else f"{format_points(share)} ± {100 * half_width:.2f}"
+    points = format_points(share, digits)
+    return points if half_width is None else f"{points} ± {100 * half_width:.{digits}f}"
 
 
 def format_apart(share: float) -> str:

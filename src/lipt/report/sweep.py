@@ -14,7 +14,7 @@ from lipt.errors import IntegrityError, in_one_line
 from lipt.pipeline import PRETRAINING
 from lipt.report.document import Row
 from lipt.report.fields import STRICT, require
-from lipt.report.numbers import DASH, format_flops, format_number, format_points, format_seconds, format_whole
+from lipt.report.numbers import DASH, format_flops, format_interval, format_number, format_seconds, format_whole
 from lipt.report.significance import Difference, deviation, difference, mean_accuracy
 
 #: Headings of the usual rows; other rows are called by their names.
@@ -193,9 +193,7 @@ def _budget(result: Result, name: str, headings: Mapping[str, str]) -> str:
 def _gain(gain: Difference | None) -> str:
     if gain is None:
         return DASH
-    if gain.half_width is None:
-        return format_points(gain.mean, 1)
-    text = f"{format_points(gain.mean, 1)} ± {100 * gain.half_width:.1f}"
+    text = format_interval(gain.mean, gain.half_width, 1)
     return f"**{text}**" if gain.level in ("wins", "loses") else text
 
 
