@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from io import StringIO
@@ -353,7 +354,14 @@ def test_doctor_refuses_data_that_a_run_refuses(tmp_path: Path, capsys: pytest.C
 
 def test_more_epochs_than_memory_holds_are_checked(tmp_path: Path) -> None:
     score = {"model": "trajectory", "runs": 1, "epochs": 10**12}
-    check_from_afar(tiny_context(tmp_path, {"select": {"algorithm": "dual"}, "score": score}).config)
+    config = tiny_context(tmp_path, {"select": {"algorithm": "dual"}, "score": score}).config
+    tracemalloc.start()
+    try:
+        assert check_from_afar(config) == []
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 200e6
 
 
 @pytest.mark.parametrize(("steps", "epochs"), [(10, 2), (16, 4)])
