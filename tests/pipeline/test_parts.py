@@ -28,7 +28,7 @@ from lipt.pods.workers import count_pods, open_run, raise_bug, share_of, worker
 from lipt.progress import Reporter
 from lipt.runtime.context import Context
 from lipt.runtime.processes import parts
-from lipt.runtime.processes.losses import is_loss
+from lipt.runtime.processes.lost import is_lost_part
 from lipt.stages.initialise import initialise
 from tests.pipeline import rank_work
 from tests.tiny import digests, tiny_context
@@ -183,7 +183,7 @@ def test_a_bug_in_a_worker_pod_is_no_loss(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_what_is_a_loss(error: Exception, loss: bool) -> None:
-    assert is_loss(error) == loss
+    assert is_lost_part(error) == loss
 
 
 @pytest.mark.parametrize(

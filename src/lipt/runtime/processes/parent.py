@@ -44,7 +44,7 @@ from lipt.runtime.processes.child import (
     run_stage,
 )
 from lipt.runtime.processes.failures import Failures, first_error
-from lipt.runtime.processes.losses import is_disconnect
+from lipt.runtime.processes.lost import is_disconnect
 from lipt.runtime.processes.peers import Peers
 
 

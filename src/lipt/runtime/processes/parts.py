@@ -13,7 +13,7 @@ from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.runtime.processes.child import ProcessGroup
 from lipt.runtime.processes.failures import KilledError
-from lipt.runtime.processes.losses import is_loss
+from lipt.runtime.processes.lost import is_lost_part
 from lipt.runtime.processes.parent import count_processes, launch, name_of
 from lipt.runtime.stage import Stage
 
@@ -113,7 +113,7 @@ def make_in_turn(ctx: Context, stage: Maker, parts: Mapping[int, Given], *, may_
         except RunError as error:
             failed[index] = error
         except (RuntimeError, MemoryError, OSError) as error:
-            if not is_loss(error):
+            if not is_lost_part(error):
                 raise
             failed[index] = RunError(in_one_line(error), "run again: only the missing parts are made")
     return made, failed
