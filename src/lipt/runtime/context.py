@@ -59,15 +59,23 @@ class Context:
 
     @classmethod
     def of(
-        cls, config: Config, reporter: Reporter | None = None, *, dry_run: bool = False, **on_a_cluster: Any
+        cls,
+        config: Config,
+        reporter: Reporter | None = None,
+        *,
+        dry_run: bool = False,
+        pods: InPods | None = None,
+        waits: bool = False,
     ) -> Context:
-        """A configuration on its workspace. Without a reporter, progress goes to stderr line by line.
-
-        Args:
-            on_a_cluster: the fields `pods` and `waits`.
-        """
-        workspace = Workspace(config.workspace)
-        return cls(config=config, workspace=workspace, reporter=reporter or Reporter(), dry_run=dry_run, **on_a_cluster)
+        """A configuration on its workspace. Without a reporter, progress goes to stderr line by line."""
+        return cls(
+            config=config,
+            workspace=Workspace(config.workspace),
+            reporter=reporter or Reporter(),
+            dry_run=dry_run,
+            pods=pods,
+            waits=waits,
+        )
 
     @cached_property
     def device(self) -> torch.device:
