@@ -167,7 +167,7 @@ def test_a_bug_in_a_worker_pod_is_no_loss(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("error", "loss"),
+    ("error", "lost"),
     [
         (MemoryError(), True),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
@@ -182,8 +182,8 @@ def test_a_bug_in_a_worker_pod_is_no_loss(tmp_path: Path, monkeypatch: pytest.Mo
         (FileNotFoundError(errno.ENOENT, "No such file or directory"), False),
     ],
 )
-def test_what_is_a_loss(error: Exception, loss: bool) -> None:
-    assert is_lost_part(error) == loss
+def test_what_means_that_a_part_is_lost(error: Exception, lost: bool) -> None:
+    assert is_lost_part(error) == lost
 
 
 @pytest.mark.parametrize(
