@@ -20,6 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from benchmarks.map_table import accuracies, gain
+from benchmarks.tables import markdown
 from lipt.data.shards import split
 from lipt.rng import derive
 from lipt.selection.algorithms.sampling import dual_scores
@@ -76,11 +77,7 @@ def main() -> None:
         assert seed, f"{path} names no seed"
         assert int(seed[1]) not in recorded, f"{path} is another scorer of the same seed: take one of them away"
         recorded[int(seed[1])] = Trajectory.of(tensors)
-    print(
-        "| rule | epochs | seeds | reliability | between seeds | gain in points |",
-        "|---|---|---|---|---|---|",
-        sep="\n",
-    )
+    rows = []
     for rule, score in RULES.items():
         for epochs in given.epochs:
             first = {seed: each.epochs_of(slice(epochs)) for seed, each in recorded.items()}
@@ -95,7 +92,8 @@ def main() -> None:
                 f"{between:.2f}" if between is not None else "",
             ]
             shown.append(f"{ahead[0]:+.1f} ± {ahead[1]:.1f} ({ahead[2]})" if ahead else "")
-            print(f"| {rule} | {epochs} | {len(first)} | {' | '.join(shown)} |")
+            rows.append([rule, str(epochs), str(len(first)), *shown])
+    print(markdown(["rule", "epochs", "seeds", "reliability", "between seeds", "gain in points"], rows))
 
 
 if __name__ == "__main__":

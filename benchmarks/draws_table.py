@@ -13,7 +13,8 @@ import json
 import statistics
 from pathlib import Path
 
-from benchmarks.map_table import paired, signed, with_scorer
+from benchmarks.map_table import with_scorer
+from benchmarks.tables import difference, markdown, paired
 
 #: (steps, share of an epoch, pool, rule that chose the pool)
 Images = tuple[int, float, float, str]
@@ -51,14 +52,7 @@ def _difference(ours: dict[int, float], others: dict[int, float]) -> str:
     if compared is None:
         return ""
     mean, half, _ = compared
-    text = signed(f"{mean:+.1f} ± {half:.1f}")
-    return f"**{text}**" if abs(mean) > half else text
-
-
-def _print(*lines: list[str]) -> None:
-    for number, cells in enumerate(lines):
-        print(f"| {' | '.join(cells)} |" + ("|---" * len(cells)).join(["\n", "|"]) * (number == 0))
-    print()
+    return difference(mean, half)
 
 
 def main() -> None:
@@ -80,22 +74,22 @@ def main() -> None:
         )
         accuracies, differences = [], []
         for row in rows:
-            accuracy, difference = [_ROWS[row]], [_ROWS[row]]
+            accuracy, gain = [_ROWS[row]], [_ROWS[row]]
             for images in columns:
                 ours, others = found.get((images, row), {}), found.get((_compared(images, given.pool), given.over), {})
                 sd = statistics.stdev(ours.values()) if ours else 0.0
                 accuracy.append(f"{statistics.mean(ours.values()):.1f} ± {sd:.1f}" if ours else "")
                 itself = (images, row) == (_compared(images, given.pool), given.over)
-                difference.append(_difference(ours, others) if ours and not itself else "")
+                gain.append(_difference(ours, others) if ours and not itself else "")
             accuracies.append(accuracy)
-            differences.append(difference)
+            differences.append(gain)
         heads = [f"draw, {steps:,} steps", *map(_heading, columns)]
         if len(columns) == 1:
-            both = [[*accuracy, difference[1]] for accuracy, difference in zip(accuracies, differences, strict=True)]
-            _print([*heads, f"against {given.over}"], *both)
+            both = [[*accuracy, gain[1]] for accuracy, gain in zip(accuracies, differences, strict=True)]
+            print(markdown([*heads, f"against {given.over}"], both), end="\n\n")
         else:
-            _print(heads, *accuracies)
-            _print([f"{heads[0]}, against {given.over}", *heads[1:]], *differences)
+            print(markdown(heads, accuracies), end="\n\n")
+            print(markdown([f"{heads[0]}, against {given.over}", *heads[1:]], differences), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -24,13 +24,11 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from scipy.stats import t
-
+from benchmarks.tables import difference, markdown, paired, signed
 from lipt.report.numbers import format_count
 
-K = TypeVar("K")
 #: (steps, kept share, rule, epochs of the scorer)
 Cell = tuple[int, float, str, int]
 #: (seed, type of processor). Differences are taken between trainings on one type: another rounds differently, which
@@ -83,22 +81,6 @@ def gain(
     return paired(found[cell], found.get((random_steps or steps, fraction, "random", 0), {}))
 
 
-def paired(ours: Mapping[K, float], others: Mapping[K, float]) -> tuple[float, float, int] | None:
-    """Mean difference over the common seeds, half its 95 % interval, seeds; None with fewer than two seeds.
-
-    A seed that was measured on two types of processor counts once.
-    """
-    by_seed: dict[object, list[float]] = {}
-    for key, value in ours.items():
-        if key in others:
-            by_seed.setdefault(key[0] if isinstance(key, tuple) else key, []).append(value - others[key])
-    pairs = [statistics.mean(found) for found in by_seed.values()]
-    if len(pairs) < 2:
-        return None
-    half = t.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / len(pairs) ** 0.5
-    return statistics.mean(pairs), float(half), len(pairs)
-
-
 def label(rule: str) -> str:
     """A rule as docs/results names it."""
     name, comma, scorer = rule.partition(", ")
@@ -116,13 +98,13 @@ def tables(found: Mapping[Cell, object], entry: Callable[[Cell], Entry | None], 
         usual = _usual(entries)
         fractions = sorted({cell[1] for cell in entries})
         head = [f"{steps:,} steps", *(f"{_percent(fraction)} kept" for fraction in fractions)]
-        lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        rows = []
         for rule, epochs in sorted({cell[2:] for cell in entries}, key=_place):
             cells = [entries.get((steps, fraction, rule, epochs)) for fraction in fractions]
             texts = [_with_seeds(each, usual) if each else "" for each in cells]
             scorer = f", {format_count(epochs, 'epoch')}" if several and epochs else ""
-            lines.append(f"| {label(rule)}{scorer} | {' | '.join(texts)} |")
-        printed.append("\n".join([*lines, "", _caption(entries)]))
+            rows.append([f"{label(rule)}{scorer}", *texts])
+        printed.append(f"{markdown(head, rows)}\n\n{_caption(entries)}")
     return "\n\n".join(printed)
 
 
@@ -158,16 +140,14 @@ def by_passes(
     entries = {cell: made for cell in found if (made := entry(cell)) and made[1] >= least}
     rules = sorted({cell[2:] for cell in entries}, key=_place)
     usual = _usual(entries)
-    lines = [
-        f"| passes | kept | steps | {' | '.join(label(rule) for rule, _ in rules)} |",
-        "|---" * (3 + len(rules)) + "|",
-    ]
+    rows = []
     for seen, steps, fraction in sorted({(passes[cell], *cell[:2]) for cell in entries}):
         cells = [entries.get((steps, fraction, *rule)) for rule in rules]
         texts = [_with_seeds(each, usual) if each else "" for each in cells]
         count = f"{seen:.1f}" if seen < 10 else f"{seen:,.0f}"
-        lines.append(f"| {count} | {_percent(fraction)} | {steps:,} | {' | '.join(texts)} |")
-    return "\n".join([*lines, "", _caption(entries)])
+        rows.append([count, _percent(fraction), f"{steps:,}", *texts])
+    head = ["passes", "kept", "steps", *(label(rule) for rule, _ in rules)]
+    return f"{markdown(head, rows)}\n\n{_caption(entries)}"
 
 
 def passes_by_cell(lines: Iterable[str]) -> dict[Cell, float]:
@@ -179,19 +159,13 @@ def passes_by_cell(lines: Iterable[str]) -> dict[Cell, float]:
     }
 
 
-def signed(text: str) -> str:
-    """Numbers with a minus sign, as the pages write it."""
-    return text.replace("-", "−")
-
-
 def _difference(ours: Mapping[Pair, float], others: Mapping[Pair, float]) -> Entry | None:
     measured = paired(ours, others)
     if measured is None:
         alone = [value - others[seed] for seed, value in ours.items() if seed in others]
         return (signed(f"{alone[0]:+.1f}"), 1) if alone else None
     mean, half, seeds = measured
-    text = signed(f"{mean:+.1f} ± {half:.1f}")
-    return (f"**{text}**" if abs(mean) > half else text), seeds
+    return difference(mean, half), seeds
 
 
 def _usual(entries: Mapping[Cell, Entry]) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.map_table import paired
+from benchmarks.tables import paired
 from lipt.config import load_config
 from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws, with_config
 from lipt.runtime import Context

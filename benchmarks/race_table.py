@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import spearmanr, t
+from scipy.stats import spearmanr
 
-from benchmarks.map_table import Pair, label, signed, with_scorer
+from benchmarks.map_table import Pair, label, with_scorer
+from benchmarks.tables import difference, interval, markdown, signed
 from lipt.flow.race import ahead
 
 RANDOM = "random"
@@ -115,17 +116,8 @@ def winner(rules: Sequence[str], rounds: Sequence[Mapping[str, float]]) -> str:
     return field[0]
 
 
-def interval(values: Sequence[float], *, bold: bool = True) -> str:
-    if len(values) < 2:
-        return "one seed"
-    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
-    mean = statistics.mean(values)
-    text = signed(f"{mean:+.1f} ± {half:.1f}")
-    return f"**{text}**" if bold and abs(mean) > half else text
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(each)} |" for each in [head, *rows]).replace("\n", f"\n{'|---' * len(head)}|\n", 1)
+def gain(values: Sequence[float], *, bold: bool = True) -> str:
+    return difference(*interval(values), bold=bold) if len(values) > 1 else "one seed"
 
 
 def main() -> None:
@@ -144,16 +136,16 @@ def main() -> None:
         races = [each for rounds in given.rounds if (each := raced(trainings, fraction, rounds, given.steps))]
         if len(races) < len(given.rounds):
             continue
-        alone = [interval(races[0].gains(dict.fromkeys(races[0].final, rule))) for rule in given.alone]
-        won = [interval(race.gains(race.winners)) for race in races]
+        alone = [gain(races[0].gains(dict.fromkeys(races[0].final, rule))) for rule in given.alone]
+        won = [gain(race.gains(race.winners)) for race in races]
         kept = f"{100 * fraction:g} %"
-        gains.append([kept, *won, interval(races[0].gains(races[0].best), bold=False), *alone])
+        gains.append([kept, *won, gain(races[0].gains(races[0].best), bold=False), *alone])
         courses.append([kept, *map(_course, races)])
         all_races.append(races)
     names = [" and ".join(f"{steps:,}" for steps in rounds) for rounds in given.rounds]
     races_of = [f"rounds of {name} steps" if "and" in name else f"round of {name} steps" for name in names]
-    print(table(["kept", *races_of, "best of each seed", *map(label, given.alone)], gains))
-    print(f"\n{table(['kept', *races_of], courses)}")
+    print(markdown(["kept", *races_of, "best of each seed", *map(label, given.alone)], gains))
+    print(f"\n{markdown(['kept', *races_of], courses)}")
     for name, same in zip(races_of, zip(*all_races, strict=True), strict=True):
         outcomes = [(race, seed) for race in same for seed in race.final]
         below = sum(race.final[seed][race.winners[seed]] < race.final[seed][RANDOM] for race, seed in outcomes)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.map_table import paired
+from benchmarks.tables import paired
 from lipt.config import load_config
 from lipt.data.images import ResidentImages, image_shape
 from lipt.runtime import Context

@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.journal import Journal, common, contexts, parser
 from benchmarks.map import Problem, accuracies_after, problem_of, theta_p
-from benchmarks.map_table import paired
+from benchmarks.tables import markdown, paired
 from lipt.rng import derive
 from lipt.selection import Candidates, select
 from lipt.training.tensor_files import State
@@ -77,15 +77,13 @@ def table(results: Path) -> str:
     for line in map(json.loads, results.read_text(encoding="utf-8").splitlines()):
         cell = line["steps"], line["images"], line["fraction"], line["row"]
         found.setdefault(cell, {})[line["seed"]] = 100 * line["accuracy"]
-    lines = ["| steps | images | share | row | accuracy | `continue` minus this |", "|---|---|---|---|---|---|"]
+    rows = []
     for cell, accuracy in sorted(found.items()):
         ahead = paired(found.get((*cell[:3], "continue"), {}), accuracy) if cell[3] != "continue" else None
         shown = f"{ahead[0]:+.1f} ± {ahead[1]:.1f} ({ahead[2]} seeds)" if ahead else ""
         steps, images, share, row = cell
-        lines.append(
-            f"| {steps:,} | {images} | {share:.0%} | {row} | {statistics.mean(accuracy.values()):.1f} | {shown} |"
-        )
-    return "\n".join(lines)
+        rows.append([f"{steps:,}", images, f"{share:.0%}", row, f"{statistics.mean(accuracy.values()):.1f}", shown])
+    return markdown(["steps", "images", "share", "row", "accuracy", "`continue` minus this"], rows)
 
 
 if __name__ == "__main__":
