@@ -62,11 +62,17 @@ def main() -> None:
     parser.add_argument("--pool", default="all", help="its images: all, same, or the rule of a pool")
     given = parser.parse_args()
     found: dict[tuple[Images, str], dict[int, float]] = {}
+    names, order = dict[str, str](), dict[str, int]()
     for line in map(json.loads, given.results.read_text().splitlines()):
         images = line["steps"], line["fraction"], line["pool"], line["pool_by"]
-        found.setdefault((images, with_scorer(line["row"], line)), {})[line["seed"]] = 100 * line["accuracy"]
+        name = with_scorer(line["row"], line)
+        row = f"{name}, {line['variant']}" if "variant" in line else name
+        names[row], order[row] = _ROWS[name] + row.removeprefix(name), list(_ROWS).index(name)
+        found.setdefault((images, row), {})[line["seed"]] = 100 * line["accuracy"]
     found = {key: runs for key, runs in found.items() if len(runs) > 1}
-    rows = sorted({row for _, row in found}, key=list(_ROWS).index)
+    rows = sorted({row for _, row in found}, key=lambda row: (order[row], row))
+    if given.over not in rows:
+        parser.error(f"--over {given.over}: no such row; choose from: {'; '.join(rows)}")
     for steps in sorted({images[0] for images, _ in found}):
         columns = sorted(
             {images for images, _ in found if images[0] == steps},
@@ -74,7 +80,7 @@ def main() -> None:
         )
         accuracies, differences = [], []
         for row in rows:
-            accuracy, gain = [_ROWS[row]], [_ROWS[row]]
+            accuracy, gain = [names[row]], [names[row]]
             for images in columns:
                 ours, others = found.get((images, row), {}), found.get((_compared(images, given.pool), given.over), {})
                 sd = statistics.stdev(ours.values()) if ours else 0.0
