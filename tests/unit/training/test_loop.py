@@ -30,7 +30,7 @@ from lipt.training.dynamics import Dynamics, observe
 from lipt.training.forward import accuracies, recalibrate_batchnorm
 from lipt.training.graphs import Replayed
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
-from lipt.training.networks import build_model
+from lipt.training.networks import build_model, on_device
 from lipt.training.pruning import prune
 from lipt.training.tensor_files import State, pack, state_of, unpack
 from tests.tiny import tiny_context
@@ -138,7 +138,8 @@ def test_one_step_equals_the_textbook() -> None:
     """SGD with Nesterov momentum and weight decay on the mean loss of one batch, written out."""
     images = blocks(n=8)
     trainer = make_trainer(epochs=1, batch_size=8, schedule="constant", augment=no_augmentation)
-    reference = build_model("resnet18", num_classes=4, seed=0, width=4)
+    # Without the guard of training/onednn.py, torch's library can end the process.
+    reference = on_device(build_model("resnet18", num_classes=4, seed=0, width=4), torch.device("cpu"))
     reference.train()
     order = epoch_rows(8, None, trainer.seed, 0)
     F.cross_entropy(reference(normalise(images.images_NCHW[order])), images.labels_N[order]).backward()
