@@ -126,8 +126,9 @@ def test_the_last_box_shows_the_report_the_figures_and_the_confusion_matrix(fini
     _, figures = finished.run.artifact("train", "metrics")
     selected, random = document.rows
     assert figures["accuracy"] == selected.accuracy[0]
-    assert figures["random_accuracy"] == random.accuracy[0]
-    assert figures["gain_over_random"] == pytest.approx(selected.accuracy[0] - random.accuracy[0])
+    assert random.name == "stratified"
+    assert figures["stratified_accuracy"] == random.accuracy[0]
+    assert figures["gain_over_stratified"] == pytest.approx(selected.accuracy[0] - random.accuracy[0])
     budgets = PARAMETERS["fraction"], PARAMETERS["epoch_fraction"]
     assert (figures["kept_fraction"], figures["epoch_fraction"]) == budgets
     assert budgets[0] != budgets[1]

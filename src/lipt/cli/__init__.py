@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         _end_if_stopped(error, terminated, interrupted)
         if isinstance(error, OSError) and not error.filename and (lost := _lost_stdout()):
-            if not isinstance(error, BrokenPipeError):  # nobody reads on, such as `head`: that is no error
+            if not isinstance(error, BrokenPipeError):  # nobody reads on, such as `head`: there is nothing to say
                 complain(f"lipt: {lost}")
                 say_why(lost)
             sys.exit(lost.exit_code)

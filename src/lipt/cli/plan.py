@@ -131,7 +131,7 @@ def plan(
         data = DataSize.described(config, images=images, image_kb=image_kb, classes=classes)
     if advise:  # measure the stages of a run that scores with theta_p
         ctx = replace(ctx, config=configured(config, "theta_p", SHARES[0]))
-    if engine == "local" and "gpu_tflops" not in given and config.processes == "auto":
+    if engine == "local" and not runs and "gpu_tflops" not in given and config.processes == "auto":
         config = override(config, {"processes": count_processes(ctx)})  # as a run here would start
         ctx = replace(ctx, config=override(ctx.config, {"processes": config.processes}))
     works = work_of(ctx, data)

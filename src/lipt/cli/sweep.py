@@ -47,7 +47,8 @@ def sweep(
     With --engine, each row of each point is a run on a cluster. The command starts the runs that are missing, waits for
     them and collects the results. If you stop it, the runs in progress go on.
     """
-    found, target = load_sweep(sweep_path, overrides), f"{Path(sweep_path).stem}.jsonl" if results is None else results
+    found = load_sweep(sweep_path, overrides)
+    target = f"{Path(sweep_path).stem}.jsonl" if results is None else results
     check_target("--results", target, found.files)
     path = Path(target)
     if dry_run:

@@ -39,6 +39,6 @@ class Section(BaseModel):
         return value
 
     def with_defaults(self, *idle: str) -> Self:
-        """The section with the default of these settings, which have no effect here: in an address, it stands for any
-        value."""
+        """The section with the defaults of these settings, which have no effect here. Then the address of a stage does
+        not depend on their values."""
         return self.model_copy(update={name: type(self).model_fields[name].default for name in idle})

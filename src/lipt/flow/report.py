@@ -214,10 +214,8 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
     config, evaluation = outcome.config, outcome.trained.evaluation.summary
     model, confusion = outcome.trained.model.summary, evaluation["confusion"]
     stages = [(artifact.stage, costs[artifact.ref]) for artifact in outcome.artifacts()]
-    pretraining, total = (
-        sum(cost.flops for of, cost in stages if of in PRETRAINING),
-        sum((c for _, c in stages), Cost()),
-    )
+    pretraining = sum(cost.flops for stage, cost in stages if stage in PRETRAINING)
+    total = sum((cost for _, cost in stages), Cost())
     return doc.Row(
         name=entry.name,
         label=entry.label,

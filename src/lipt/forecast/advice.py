@@ -253,8 +253,8 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
     passes = next(each.passes for each in ways.values())
-    worth = worth_its_cost(largest, passes, proxy="proxy" in ways)
-    if worth and (option := ways.get(worth.scorer)):
+    if worth := worth_its_cost(largest, passes, ways):
+        option = ways[worth.scorer]
         why = (
             f"the largest share that fits; the training sees each image {passes:,.0f} times, and in such a training "
             "these scores were worth more than their FLOPs as more steps"

@@ -22,7 +22,6 @@ from lipt.pipeline import FORWARDING
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import crops_of
 from lipt.runtime.network import jigsaw_augment, new_model, standard_augment
-from lipt.runtime.processes.parent import count_processes
 from lipt.stages.pretrain import prune_model
 from lipt.training.batches import batch_sizes
 from lipt.training.flops import flops_per_image
@@ -128,7 +127,8 @@ class _Speeds:
         """
         both, clock = self.sizes.net.both, self.clock
         whole = batch_sizes(per_epoch, batch_size)[0]
-        processes = count_processes(self.ctx, whole) if shares else 1
+        asked = self.ctx.config.processes
+        processes = min(whole, asked) if shares and isinstance(asked, int) else 1
         batch = self._images(math.ceil(whole / processes), both)
         # On a GPU an epoch of one batch would measure what Python does before and after it.
         batches = 1 if self.ctx.device.type == "cpu" else _BATCHES

@@ -41,7 +41,8 @@ class Rows:
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self.temporary[temporary] = os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666)
-            fcntl.flock(self.temporary[temporary], fcntl.LOCK_EX)
+            with suppress(OSError):  # a file system without locks: then leftovers stay, too
+                fcntl.flock(self.temporary[temporary], fcntl.LOCK_EX)
             mapped = np.lib.format.open_memmap(temporary, mode="w+", dtype=kind, shape=shape)
             self.unfinished[path] = mapped
             if hasattr(os, "posix_fallocate"):  # writing to a page for which the disk has no room kills the process
@@ -73,7 +74,8 @@ def rows_in(folder: str | os.PathLike[str] | None) -> Iterator[Rows]:
     """
     rows = Rows(None if folder is None else Path(folder))
     if rows.folder is not None and rows.folder.is_dir():
-        _delete_leftovers(rows.folder)
+        with _writing(rows.folder):
+            _delete_leftovers(rows.folder)
     try:
         yield rows
         rows.finish()

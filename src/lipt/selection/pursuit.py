@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import torch
@@ -105,7 +104,7 @@ def _alone(problem: Problem, lam: float, dtype: torch.dtype) -> tuple[Tensor, Te
         rows_KM[t] = 0
         for stream in streams:
             stream.add_gram_row(pick, rows_KM[t], along_M, correlations_M)
-        w_T = solver.add(reduce(np.add, [each.add(t, pick) for each in chosen]), float(b_M[pick]))
+        w_T = solver.add(np.sum([each.add(t, pick) for each in chosen], axis=0), float(b_M[pick]))
         if (t + 1) % REFRESH == 0:
             base_w_K[: t + 1] = w_T = solver.refine()
             picks_T, w_T1 = torch.from_numpy(picked_K[: t + 1]), torch.from_numpy(w_T)[:, None]

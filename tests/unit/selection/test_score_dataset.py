@@ -296,6 +296,29 @@ def test_a_head_beside_the_classifier_is_not_taken_for_it(use: str) -> None:
     torch.testing.assert_close(named.features_ND, found.features_ND)
 
 
+def test_what_a_probe_of_one_image_shows_is_said(tmp_path: Path) -> None:
+    dataset = TensorDataset(tensors(), torch.tensor(LABELS))
+
+    class Squeezed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(192, C)
+
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.fc(x.flatten(1).squeeze())  # of one image it has no axis of images
+            return logits
+
+    with pytest.raises(UsageError, match=r"for one image the linear layer 'fc' should take \(1, 192\)"):
+        score_dataset(Squeezed(), dataset)
+    broken = network()
+    nn.init.constant_(broken.get_parameter("3.bias"), torch.nan)
+    with pytest.raises(RunError, match="logits of candidate sample 0"):
+        select("el2n", score_dataset(broken, dataset), k=3)
+    for wrong in ("5", -1, True):
+        with pytest.raises(UsageError, match="num_classes"):
+            score_dataset(network(), dataset, num_classes=wrong)  # type: ignore[arg-type]
+
+
 def test_compiled_models_and_a_module_list() -> None:
     dataset, whole = TensorDataset(tensors(), torch.tensor(LABELS)), network()
     expected = score_dataset(whole, dataset)

@@ -101,7 +101,7 @@ def test_auto_says_that_it_did_not_look() -> None:
 def test_auto_says_what_its_choice_gained(fraction: float, epochs: int, passes: float, said: str) -> None:
     reason = auto_reason(fraction, balanced=True, epochs=epochs, passes=passes, steps=8000)
     assert said in reason
-    worth = not epochs and (passes >= 100 or (fraction == 0.1 and passes >= 25))
+    worth = not epochs and (passes >= 100 or (fraction == 0.1 and passes == 25))
     assert ("more than their cost" in reason) == worth
     assert ("half its width" in reason) == (worth and (fraction == 0.05 or passes < 100))
     assert ("over dual along a trajectory" in reason) == (epochs > 0 and passes >= 25)

@@ -257,7 +257,7 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
         return _ExistsError(f"already in the cluster: {message}", "delete it, or choose another name")
     if error.status in (400, 422):
         return UsageError(f"the cluster rejects {method} {path}: {message}", "correct that value")
-    if error.status in (408, 429) or not 400 <= (error.status or 0) < 500:
+    if error.status in (408, 429) or not 300 <= (error.status or 0) < 500:
         return TransientError(f"the Kubernetes API answers {error.status}: {message}", "try again")
     return RunError(
         f"the Kubernetes API answers {error.status} to {method} {path}: {message}",

@@ -67,7 +67,8 @@ def _check_unsplit(folder: Path, names: list[str]) -> None:
         RunError: the folders, or those in each of them, seem to be splits.
     """
     like = [name for name in names if split_word(name)]
-    if len(like) > 1 and not any(has_images(folder / name) for name in names if name not in like):
+    words = {split_word(name) for name in like}
+    if len(words) > 1 and not any(has_images(folder / name) for name in names if name not in like):
         raise RunError(
             f"{folder}: all folders are called like splits, as {like[0]}/ and {like[1]}/: are they splits or classes?",
             "if they are splits, call them train/ and test/, with one folder per class in each; "

@@ -272,3 +272,8 @@ def test_unlabelled_test_images_beside_val_are_counted(tmp_path: Path) -> None:
 
 def test_splits_without_class_folders_are_refused(tmp_path: Path) -> None:
     assert refused(tree(tmp_path, images("train", "test"))).endswith("train: no class folders")
+
+
+def test_folders_with_the_same_word_of_a_split_are_classes(tmp_path: Path) -> None:
+    root = tree(tmp_path, images("test_negative", "test_positive"))
+    assert list(open_source(str(root)).classes) == ["test_negative", "test_positive"]
