@@ -84,7 +84,7 @@ def _limited() -> Iterator[None]:
 
     def request(*arguments: Any, _request_timeout: Any = None, **options: Any) -> Any:
         answer = unlimited(*arguments, _request_timeout=_request_timeout or (_CONNECT_S, _ANSWER_S), **options)
-        if answer.data and "json" not in (answer.getheader("Content-Type") or ""):
+        if answer.data and not answer.data.lstrip().startswith((b"{", b"[")):
             raise UsageError(
                 "Kubeflow Pipelines answers with a page in place of data, as a login does",
                 "log in again and set KFP_EXISTING_TOKEN, or correct KFP_ENDPOINT",
