@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lipt.data.augmentation import Augment, StandardAugment, no_augmentation, normalise
 from lipt.data.randaugment import RandAugment, operations_at
 from lipt.stages.pretrain import _batch_loss
-from lipt.training.networks import build_model
+from lipt.training.networks import build_model, on_device
 from lipt.training.pruning import PruningMethod, draw_density, prunable, prune
 from tests.tiny import tiny_context
 from tests.unit.training.helpers import blocks
@@ -107,10 +107,15 @@ def test_normalise_is_channelwise() -> None:
     torch.testing.assert_close(x[0, :, 0, 0], torch.tensor(expected))
 
 
+def guarded() -> nn.Module:
+    """A network as trainings have it. Without the guard of training/onednn.py, torch's library can end the process."""
+    return on_device(build_model("resnet18", num_classes=4, seed=0, width=4), torch.device("cpu"))
+
+
 @pytest.mark.parametrize("method", ["magnitude", "random", "snip"])
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_density_is_exact_and_only_weights_are_touched(method: PruningMethod, scope: str) -> None:
-    model, images = build_model("resnet18", num_classes=4, seed=0, width=4), blocks()
+    model, images = guarded(), blocks()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     x, y = normalise(images.images_NCHW), images.labels_N
     reached = prune(model, method, 0.8, seed=1, scope=scope, loss=lambda: F.cross_entropy(model.eval()(x), y))  # type: ignore[arg-type]
@@ -170,7 +175,7 @@ def test_weights_of_a_users_network(method: PruningMethod) -> None:
 
 def test_snip_leaves_the_batchnorm_statistics() -> None:
     """Its forward pass is one of the training, which would move them."""
-    model, images = build_model("resnet18", num_classes=4, seed=0, width=4).train(), blocks()
+    model, images = guarded().train(), blocks()
     before = [buffer.clone() for buffer in model.buffers()]
     x, y = normalise(images.images_NCHW), images.labels_N
     prune(model, "snip", 0.8, seed=0, loss=lambda: F.cross_entropy(model(x), y))
