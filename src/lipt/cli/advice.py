@@ -29,8 +29,8 @@ _NOTES = (
     "in steps: how many the training had in which that gain was measured; yours may have fewer or more. Do not compare "
     "gains in different numbers of steps: with more steps fresh draws gain more.",
     "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
-    "image of the subset often enough: 100 times at 5 and 10 %; at 10 % "
-    "with half the width also about 28 times. Otherwise spend them on more steps.",
+    "image of the subset often enough: 100 times at 5 and 10 %, or about 28 times at 10 % if half the width "
+    "scores. Otherwise spend them on more steps.",
 )
 #: Columns, the most important first.
 _IMPORTANCE = ("gain", "in steps", "GPU hours", "stored", "steps", "read", "of them scoring")

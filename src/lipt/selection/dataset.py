@@ -59,12 +59,13 @@ def score_dataset(
 
     Raises:
         UsageError: no models or no such device, samples of an unknown form, images of different sizes or of more than 8
-            bits per channel, labels that are no class, probabilities in place of logits, no linear layer gives the
+            bits per channel, labels outside of the classes, probabilities in place of logits, no linear layer gives the
             logits, only some models give logits, or a loader does not give every sample once and in order.
         RunError: `to` cannot be written.
     """
-    one = isinstance(model, nn.Module) and not isinstance(model, nn.ModuleList)
-    models: list[nn.Module] = list(model) if isinstance(model, Iterable) and not one else [model]  # type: ignore[list-item]
+    given: Any = model
+    one = isinstance(given, nn.Module) and not isinstance(given, nn.ModuleList)
+    models = list(given) if isinstance(given, Iterable) and not one else [given]
     if not models:
         raise UsageError("there is no model to score with", "hand over at least one model")
     for each in models:
