@@ -167,7 +167,7 @@ class Stop:
         return self
 
     def explains(self, error: BaseException) -> bool:
-        """Whether the signal came, so that this error may only follow from it.
+        """Whether the signal came: then this error is taken for its consequence.
 
         An error that the next attempt may mend says more: a pod that lost another one sends SIGTERM to itself.
         """
