@@ -1,10 +1,11 @@
 """Does the reliability of scores order them as their accuracy does?
 
-    python -m benchmarks.certainty SCORERS RESULTS.jsonl
+    python -m benchmarks.certainty CONFIG SCORERS RESULTS.jsonl
 
-SCORERS is the folder of scorers that `benchmarks.map` left, RESULTS.jsonl its results. For each rule and each prefix of
-the scorer's epochs: the split-half reliability (even against odd epochs), the rank correlation of the scores of two
-seeds on the candidates that both have (mean over all pairs), and the gain over class-balanced random.
+CONFIG is that of `benchmarks.map`, SCORERS the folder of scorers that it left, RESULTS.jsonl its results. For each rule
+and each prefix of the scorer's epochs: the split-half reliability (even against odd epochs), the rank correlation of
+the scores of two seeds on the candidates that both have (mean over all pairs), and the gain over class-balanced random.
+Correlations are within classes, as the selections are balanced.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from benchmarks.map_table import accuracies, gain
 from benchmarks.tables import markdown
-from lipt.data.shards import split
-from lipt.rng import derive
+from lipt.config import load_config
+from lipt.data.shards import Positions
+from lipt.runtime import Attempt, Context
+from lipt.runtime.dataset import open_dataset, split_positions
 from lipt.selection.algorithms.sampling import dual_scores
-from lipt.selection.reliability import rank_correlation, spearman_brown
+from lipt.selection.reliability import class_correlation, spearman_brown
 from lipt.selection.trajectory import DIFFICULTIES, Trajectory
+from lipt.stages.ingest import ingest
 from lipt.training.tensor_files import unpack
 
 
@@ -40,33 +45,31 @@ RULES: dict[str, Callable[[Trajectory], Tensor]] = {
 }
 
 
-def halved(score: Callable[[Trajectory], Tensor], trajectory: Trajectory) -> float | None:
+def halved(score: Callable[[Trajectory], Tensor], trajectory: Trajectory, labels_N: Tensor) -> float | None:
     """The split-half reliability; None if half of the epochs are too few for the rule."""
     even, odd = (trajectory.epochs_of(slice(start, trajectory.epochs // 2 * 2, 2)) for start in (0, 1))
     if score is dual and even.epochs < 2:
         return None
-    return spearman_brown(rank_correlation(score(even), score(odd)))
+    return spearman_brown(class_correlation(score(even), score(odd), labels_N))
 
 
-def across_seeds(scores: dict[int, Tensor], images: int, validation: float) -> float | None:
-    """Mean rank correlation of two seeds on their common candidates; None with one seed."""
-    positions = {seed: split(images, validation, seed=derive(seed, "split"))[1] for seed in scores}
+def across_seeds(scores: dict[int, Tensor], positions: dict[int, Positions], labels: Tensor) -> float | None:
+    """Mean correlation of two seeds on their common candidates; None with one seed."""
     found = []
     for one, other in combinations(scores, 2):
-        _, rows, others = np.intersect1d(positions[one], positions[other], return_indices=True)
-        found.append(rank_correlation(scores[one][rows], scores[other][others]))
+        common, rows, others = np.intersect1d(positions[one], positions[other], return_indices=True)
+        found.append(class_correlation(scores[one][rows], scores[other][others], labels[common]))
     return statistics.mean(found) if found else None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config")
     parser.add_argument("scorers", type=Path)
     parser.add_argument("results", type=Path)
     parser.add_argument("--fraction", type=float, default=0.1)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--epochs", type=int, nargs="+", default=[2, 5, 10])
-    parser.add_argument("--images", type=int, default=50_000, help="training images, validation included")
-    parser.add_argument("--validation-fraction", type=float, default=0.1)
     given = parser.parse_args()
     measured = accuracies(given.results.read_text(encoding="utf-8").splitlines())
     recorded = {}
@@ -77,18 +80,21 @@ def main() -> None:
         assert seed, f"{path} names no seed"
         assert int(seed[1]) not in recorded, f"{path} is another scorer of the same seed: take one of them away"
         recorded[int(seed[1])] = Trajectory.of(tensors)
+    positions = {}
+    for seed in recorded:
+        ctx = Context.of(load_config(given.config, [f"seed={seed}"]))
+        dataset = open_dataset(Attempt(ctx=ctx, ref="map/0", label="map"), ingest(ctx).make())
+        positions[seed], labels = split_positions(ctx, dataset)[1], torch.from_numpy(dataset.index("train").label)
     rows = []
     for rule, score in RULES.items():
         for epochs in given.epochs:
             first = {seed: each.epochs_of(slice(epochs)) for seed, each in recorded.items()}
-            halves = [value for each in first.values() if (value := halved(score, each)) is not None]
-            between = across_seeds(
-                {seed: score(each) for seed, each in first.items()}, given.images, given.validation_fraction
-            )
+            halves = [halved(score, each, labels[positions[seed]]) for seed, each in first.items()]
+            between = across_seeds({seed: score(each) for seed, each in first.items()}, positions, labels)
             cell = given.steps, given.fraction, rule, epochs
             ahead = gain(measured, cell) if cell in measured else None
             shown = [
-                f"{statistics.mean(halves):.2f}" if halves else "",
+                "" if None in halves else f"{statistics.mean(halves):.2f}",
                 f"{between:.2f}" if between is not None else "",
             ]
             shown.append(f"{ahead[0]:+.1f} ± {ahead[1]:.1f} ({ahead[2]})" if ahead else "")

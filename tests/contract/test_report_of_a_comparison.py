@@ -1,4 +1,4 @@
-"""`lipt report HANDLE` of a run of the pipeline `lipt-compare`: it shows the comparison, not a run beside it."""
+"""`lipt report|export HANDLE` of a run of the pipeline `lipt-compare`: of the comparison, not of a run beside it."""
 
 from __future__ import annotations
 
@@ -56,6 +56,11 @@ def test_the_handle_of_a_comparison_shows_the_comparison(
         monkeypatch.setenv("KFP_ENDPOINT", address)
         capsys.readouterr()
         main(["report", "kubeflow/vision/ours", "-o", "json"])
-    shown = json.loads(capsys.readouterr().out)
+        shown = json.loads(capsys.readouterr().out)
+        main(["export", "kubeflow/vision/ours", "--to", "list.txt"])
+    told = capsys.readouterr().err
+    assert "config.yaml beside its report with --set seed=1, then export that run" in told
+    (chosen,) = (tmp_path / "runs/reports").glob("*-compare/chosen.txt")
+    assert Path("list.txt").read_text() == chosen.read_text()
     assert [row["seeds"] for row in shown["rows"]] == [[0, 1], [0, 1]]
     assert [path.name for path in tmp_path.glob("*-compare.html")] == [shown["report"]]

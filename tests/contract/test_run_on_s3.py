@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import parse_config
@@ -11,6 +14,8 @@ from lipt.flow.compare import run_with_baseline
 from lipt.flow.export import export
 from lipt.flow.export_network import export_network
 from lipt.report.document import Document
+from lipt.runtime.context import Cache
+from lipt.runtime.workspace import Workspace
 from tests.tiny import digests, tiny_context, write_store
 
 
@@ -28,9 +33,9 @@ def test_the_same_artifacts_in_a_bucket_and_in_a_folder(s3: str, tmp_path: Path)
     exported, networks = {}, []
     for ctx in (resumed, in_folder):  # the selected images and the network, fetched from the bucket
         target = tmp_path / f"{len(exported)}.tar"
-        assert export(ctx, str(target), "tar").count == document.subset.count  # type: ignore[union-attr]
+        assert export(ctx, document, str(target), "tar").count == document.subset.count  # type: ignore[union-attr]
         exported[target.name] = target.read_bytes()
-        networks.append(export_network(ctx, str(target.with_suffix(".pt2"))))
+        networks.append(export_network(ctx, document, str(target.with_suffix(".pt2"))))
     assert exported["0.tar"] == exported["1.tar"] != b""
     assert networks[0] == networks[1]
     assert networks[0].test_accuracy == document.rows[0].accuracy[0]
@@ -52,3 +57,19 @@ def test_a_data_set_ingested_once_serves_other_workspaces(s3: str, tmp_path: Pat
     small = next(row for row in document.ledger if row.stage == "pretrain")
     assert 0 < small.data_read < worker.data_read / 10  # thumbnails
     assert DatasetFiles(open_store(f"{s3}/digits")).get("manifest.json") is not None
+
+
+def test_a_cluster_s_run_is_exported_without_credentials_in_the_environment(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lipt export HANDLE` has them from the cluster, for the workspace. The data set may lie in another prefix."""
+    data = parse_config({"data": {"source": "digits", "chunk_mb": 0.5}}).data
+    write_store(data, open_store(f"{s3}/digits"))
+    changes = {"data": {"source": f"{s3}/digits"}, "select": {"algorithm": "random"}, "train": {"epochs": 1}}
+    ctx = tiny_context(f"{s3}/exported", changes)
+    document = run_with_baseline(ctx)
+    assert document is not None
+    reader = replace(ctx, workspace=Workspace(open_store(f"{s3}/exported")), cache=Cache())
+    for name in ("LIPT_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert export(reader, document, str(tmp_path / "images.tar"), "tar").count == document.subset.count  # type: ignore[union-attr]

@@ -8,6 +8,8 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests.docs.pages import script
 from tests.e2e.cluster import BUCKET, NAMESPACE, ROOT, STORE, Run, kubectl, shell
 
@@ -36,7 +38,11 @@ def test_a_run_from_a_file_that_computes_nothing_again(
     assert "train ccs         up to date" in run.logs()
     assert any(line.startswith("select ") and "up to date" in line for line in told)
     (page,) = tmp_path.glob("*.html")
-    assert page.name == told[-2]
+    assert (page.name, told[-2]) == (told[-3], "net.pt2")
+    files = {"lipt.json": ""}
+    network = torch.export.load(tmp_path / "net.pt2", extra_files=files).module()
+    shape = json.loads(files["lipt.json"])["shape"]
+    assert network(torch.zeros(1, *shape, dtype=torch.uint8)).shape == (1, 10)
 
 
 def test_doctor(reference: tuple[Run, dict[str, bytes]]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from torchvision.datasets import ImageFolder
 
 from lipt.adapters.store import DatasetFiles, open_store
@@ -204,6 +205,27 @@ def test_a_workspace_that_was_copied_has_its_reports_and_is_exported(
     assert len(list((place / "moved/reports").iterdir())) == 1
 
 
+@pytest.mark.parametrize("place_of_the_report", ["", "/report.html", "/"])
+def test_a_run_is_exported_by_the_place_of_its_report(
+    ran: Path, place: Path, place_of_the_report: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has only the workspace needs no configuration. The run may have had a GPU, or lain elsewhere."""
+    shutil.copytree(ran / "runs", place / "moved")
+    (report,) = (place / "moved/reports").iterdir()
+    main(["export", f"moved/reports/{report.name}{place_of_the_report}", "--to", "list.txt"])
+    main(["export", f"moved/reports/{report.name}", "--to", "net.pt2"])
+    export(ran, "same.txt")
+    export(ran, "same.pt2")
+    assert (place / "list.txt").read_text() == (place / "same.txt").read_text()
+    image = torch.zeros(1, 3, 4, 4, dtype=torch.uint8)
+    one, other = (torch.export.load(place / name).module()(image) for name in ("net.pt2", "same.pt2"))
+    assert torch.equal(one, other)
+    with pytest.raises(SystemExit) as ended:
+        main(["export", f"moved/reports/{report.name}", "--set", "seed=4", "--to", "other.txt"])
+    assert ended.value.code == 2
+    assert "--set cannot change a finished run" in capsys.readouterr().err
+
+
 def test_an_empty_folder_is_taken(ran: Path, place: Path) -> None:
     (place / "out").mkdir()
     export(ran, "out")
@@ -214,7 +236,7 @@ def test_a_run_that_is_not_there(ran: Path, place: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         export(ran, "list.txt", "--set", "seed=7")
     assert ended.value.code == 1
-    assert "has no subset of this configuration\n  -> finish the run first: lipt run CONFIG" in capsys.readouterr().err
+    assert f"runs has no report of {ran / 'run.yaml'}\n  -> run it first: lipt run" in capsys.readouterr().err
     assert os.listdir(place) == []
 
 

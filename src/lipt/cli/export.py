@@ -1,19 +1,22 @@
 """`lipt export`."""
 
+from contextlib import ExitStack
 from dataclasses import asdict
 from shlex import quote
 
 import click
 
-from lipt.cli.options import config_options, open_context, output_option, print_json
+from lipt.cli.options import output_option, print_json, set_option
+from lipt.cli.verbose import is_quiet
 from lipt.report.numbers import format_percent
 
 
 @click.command()
-@config_options
+@click.argument("run", metavar="CONFIG")
+@set_option
 @click.option("--to", required=True, metavar="TARGET", help="list.txt, FILE.csv, FILE.tar, FILE.pt2 or a new folder.")
 @output_option
-def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -> None:
+def export(run: str, overrides: tuple[str, ...], to: str, output: str) -> None:
     """Write what a finished run of CONFIG made, for other programs: the images that it selected, or its network.
 
     \b
@@ -24,15 +27,26 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
     FILE.pt2   the trained network, as torch.export.load reads it
 
     It writes everything or nothing, and never replaces a file. Of a comparison it writes what the first seed made.
+    CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs).
     """
-    with open_context(config_path, overrides) as ctx:
-        from lipt.flow.export import export as export_images
-        from lipt.flow.export import kind_of
-        from lipt.flow.export_network import export_network
+    from lipt.cli.finished import find_report
+    from lipt.flow.export import export as export_images
+    from lipt.flow.export import kind_of
+    from lipt.flow.export_network import export_network
+    from lipt.progress import make_reporter
 
-        kind = kind_of(to)
-        ctx.reporter.started("export")
-        written = export_network(ctx, to) if kind == "network" else export_images(ctx, to, kind)
+    kind = kind_of(to)
+    with ExitStack() as stack:
+        found = find_report(run, overrides, stack)
+        reporter = make_reporter(quiet=is_quiet())
+        stack.callback(reporter.close)
+        ctx = found.context(reporter)
+        reporter.started("export")
+        written = (
+            export_network(ctx, found.document, to)
+            if kind == "network"
+            else export_images(ctx, found.document, to, kind)
+        )
     if written.kind != "network" and not written.named:
         click.echo(
             "lipt: the data set was ingested without image names (format 1); positions are written instead\n"
@@ -41,12 +55,11 @@ def export(config_path: str, overrides: tuple[str, ...], to: str, output: str) -
         )
     if len(written.seeds) > 1:
         first, *others = written.seeds
-        run = " ".join(["lipt run", quote(config_path), *(f"--set {quote(each)}" for each in overrides)])
-        click.echo(
-            f"lipt: this is what seed {first} of the comparison made\n"
-            f"  -> of another seed: {run} --set seed={others[0]}, then lipt export with the same --set",
-            err=True,
-        )
+        again = f"run the config.yaml beside its report with --set seed={others[0]}, then export that run"
+        if found.of_config:
+            command = " ".join(["lipt run", quote(run), *(f"--set {quote(each)}" for each in overrides)])
+            again = f"{command} --set seed={others[0]}, then lipt export with the same --set"
+        click.echo(f"lipt: this is what seed {first} of the comparison made\n  -> of another seed: {again}", err=True)
     if output == "json":
         print_json({"to": to, **asdict(written)})
         return

@@ -18,7 +18,7 @@ def open_report(run: str, overrides: tuple[str, ...]) -> None:
     CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs). A report
     that lies in an object store is first written into the current folder.
     """
-    from lipt.cli.report import find_report
+    from lipt.cli.finished import find_report
 
     with ExitStack() as stack:
         path = find_report(run, overrides, stack).rendered()

@@ -22,7 +22,6 @@ from lipt.data.chunks import Dataset, Sample, read_samples
 from lipt.data.chunks.members import END_OF_TAR, pack_sample
 from lipt.errors import RunError, UsageError
 from lipt.files import TEMPORARY
-from lipt.flow.address import near_run, reports_of
 from lipt.report.document import Document
 from lipt.runtime import Attempt, Context
 from lipt.runtime.dataset import open_dataset
@@ -92,15 +91,17 @@ def kind_of(target: str) -> Kind:
     return kind
 
 
-def export(ctx: Context, target: str, kind: ImagesKind) -> Exported:
+def export(ctx: Context, document: Document, target: str, kind: ImagesKind) -> Exported:
     """Write the subset of a finished run to `target`. If that fails, nothing is left at `target`.
+
+    Args:
+        document: the run's report.
 
     Raises:
         UsageError: `target` lies in the source.
-        RunError: the run has no subset yet, an image is damaged, or `target` cannot be written.
+        RunError: an image is damaged, or `target` cannot be written.
     """
     _check_apart(ctx, target, kind)
-    document = finished_report(ctx)
     assert document.subset is not None
     subset = ctx.workspace.get(document.subset.ref)
     attempt = Attempt(ctx=ctx, ref="exports", label="export")
@@ -130,17 +131,6 @@ def _check_apart(ctx: Context, target: str, kind: ImagesKind) -> None:
     source = Path(ctx.config.data.source)
     if kind in ("tar", "folder") and source.is_dir() and Path(target).resolve().is_relative_to(source.resolve()):
         raise UsageError(f"--to {target}: lies in the source {source}", "choose a path outside of that folder")
-
-
-def finished_report(ctx: Context) -> Document:
-    """The run's report, which names its subset and its network."""
-    store = ctx.workspace.store
-    if found := reports_of(store, ctx.config):
-        return next(iter(found.values()))
-    raise RunError(
-        f"{store.uri} has no subset of this configuration",
-        f"finish the run first: lipt run CONFIG{near_run(store, ctx.config)}",
-    )
 
 
 def _columns(kept: pa.Table, classes: list[str]) -> pa.Table:

@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 
 from lipt.data.images import image_shape
-from lipt.flow.export import finished_report, whole
+from lipt.flow.export import whole
 from lipt.flow.provenance_view import MODEL_LINK
+from lipt.report.document import Document
 from lipt.runtime import Attempt, Context
 from lipt.runtime.dataset import images_of, open_dataset
 from lipt.runtime.network import new_model, read_weights
@@ -42,13 +43,15 @@ class ExportedNetwork:
     lipt: str = __version__
 
 
-def export_network(ctx: Context, target: str) -> ExportedNetwork:
+def export_network(ctx: Context, document: Document, target: str) -> ExportedNetwork:
     """Write the trained network of a finished run to `target` (`program`). If that fails, nothing is left there.
 
+    Args:
+        document: the run's report.
+
     Raises:
-        RunError: the run has not finished, PyTorch cannot export the network, or `target` cannot be written.
+        RunError: PyTorch cannot export the network, or `target` cannot be written.
     """
-    document = finished_report(ctx)
     (link,) = (link for link in document.links if link.name == MODEL_LINK)
     model = ctx.workspace.get(link.key.rpartition("/")[0])
     attempt = Attempt(ctx=ctx, ref="exports", label="export")

@@ -44,7 +44,7 @@ class Attempt:
         """The store at `uri`, an address or a path in the workspace. Its traffic counts for this attempt."""
         if "://" not in uri and not uri.startswith("/"):
             return self.store.at(uri)
-        store = open_store(uri)
+        store = open_store(uri, like=self.store)
         self.stores.append(store)
         return store
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 
 from pydantic import TypeAdapter, ValidationError
 
-from lipt.adapters.store import MissingObjectError, open_store
+from lipt.adapters.store import MissingObjectError, Store, open_store
 from lipt.errors import DamagedDataError, IntegrityError, UsageError
 from lipt.ledger import Cost
 from lipt.runtime.artifact import COST, DAMAGED, MARKER, Artifact, owner_of
@@ -16,8 +16,12 @@ _COST = TypeAdapter(Cost)
 class Workspace:
     """Artifacts and data sets below one location."""
 
-    def __init__(self, uri: str) -> None:
-        self.store = open_store(uri)
+    def __init__(self, location: str | Store) -> None:
+        """
+        Args:
+            location: an address, or a store that is open already.
+        """
+        self.store = open_store(location) if isinstance(location, str) else location
         self.reused: set[str] = set()
         """References found finished that this process did not make."""
         self._made: set[str] = set()

@@ -2,7 +2,9 @@
 
 Two halves of the scorers (models of an ensemble, or epochs of one trajectory) score the same samples. The rank
 correlation r of the two scores (Spearman 1904: Pearson's correlation of the ranks) is the reliability of half as many
-scorers. That of all of them is 2 r / (1 + r) (Spearman 1910; Brown 1910).
+scorers. That of all of them is 2 r / (1 + r) (Spearman 1910; Brown 1910). A balanced selection compares samples within
+their class only. So r is then the mean over the classes: if all scores of one class are higher than those of another,
+halves agree on that, but it decides nothing.
 
 Models of an ensemble are independent trainings or jigsaws. The epochs of one trajectory are not. In our measurements
 two seeds agree about as well as the reliability says, and with `dual` on few epochs better (docs/results).
@@ -36,7 +38,11 @@ class Reliability:
 
 
 def reliability(
-    candidates: Candidates, needs: Requirements, score: Callable[[Candidates], Tensor | None]
+    candidates: Candidates,
+    needs: Requirements,
+    score: Callable[[Candidates], Tensor | None],
+    *,
+    balanced: bool,
 ) -> Reliability | None:
     """The split-half reliability of the scores that `score` gives; None if the scorers cannot be halved.
 
@@ -46,18 +52,20 @@ def reliability(
     Args:
         needs: the algorithm's requirements; they say whether it reads trajectories or outputs.
         score: scores (N,) of candidates; None, or a UsageError, if half of the scorers are too few for it.
+        balanced: whether samples are compared within their class only.
     """
     parts = _halves(candidates, needs)
     if parts is None:
         return None
-    *both, halved = parts
+    first, second, halved = parts
     try:
-        first_N, second_N = (score(half) for half in both)
+        first_N, second_N = score(first), score(second)
     except UsageError:
         return None
     if first_N is None or second_N is None:
         return None
-    return Reliability(value=spearman_brown(rank_correlation(first_N, second_N)), halved=halved)
+    r = class_correlation(first_N, second_N, first.labels_N) if balanced else rank_correlation(first_N, second_N)
+    return Reliability(value=spearman_brown(r), halved=halved)
 
 
 def _halves(
@@ -97,6 +105,18 @@ def rank_correlation(a_N: Tensor, b_N: Tensor) -> float:
     a, b = (ranks - ranks.mean() for ranks in map(_ranks, (a_N, b_N)))
     lengths = a.square().sum().sqrt() * b.square().sum().sqrt()
     return float((a * b).sum() / lengths) if lengths > 0 else 0.0
+
+
+def class_correlation(a_N: Tensor, b_N: Tensor, labels_N: Tensor) -> float:
+    """The mean over the samples of the rank correlation within their class. A class of one sample, which has no order,
+    is left out; 0 if there is no other."""
+    sizes = labels_N.unique(return_counts=True)[1].tolist()
+    found = [
+        (len(rows_M), rank_correlation(a_N[rows_M], b_N[rows_M]))
+        for rows_M in labels_N.argsort().split(sizes)
+        if len(rows_M) > 1
+    ]
+    return sum(size * r for size, r in found) / max(1, sum(size for size, _ in found))
 
 
 def _ranks(x_N: Tensor) -> Tensor:

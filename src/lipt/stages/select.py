@@ -105,7 +105,7 @@ def _reliability(
     def score(half: Candidates) -> Tensor | None:
         return apply(settings, half, None, seed=selection.seed).scores_N
 
-    return reliability(candidates, needs, score)
+    return reliability(candidates, needs, score, balanced=settings.balanced)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lipt.config import Select
 from lipt.selection import Candidates, StoredOutputs, Trajectory, requirements, select
-from lipt.selection.reliability import overlap, rank_correlation, reliability, spearman_brown
+from lipt.selection.reliability import class_correlation, overlap, rank_correlation, reliability, spearman_brown
 from lipt.stages.select import _reliability, apply
 
 N = 200
@@ -62,8 +62,10 @@ def scores_of(algorithm: str, candidates: Candidates) -> Tensor | None:
     return select(algorithm, candidates, fraction=0.1).scores_N
 
 
-def found(algorithm: str, candidates: Candidates) -> tuple[float, str] | None:
-    sure = reliability(candidates, requirements(algorithm, 0.1), lambda half: scores_of(algorithm, half))
+def found(algorithm: str, candidates: Candidates, *, balanced: bool = False) -> tuple[float, str] | None:
+    sure = reliability(
+        candidates, requirements(algorithm, 0.1), lambda half: scores_of(algorithm, half), balanced=balanced
+    )
     return (sure.value, sure.halved) if sure else None
 
 
@@ -75,6 +77,33 @@ def test_a_trajectory_is_halved_into_even_and_odd_epochs(epochs: int) -> None:
     r = statistics.correlation(naive_ranks(even), naive_ranks(odd))
     assert found("el2n", candidates) == (pytest.approx(2 * r / (1 + r), abs=1e-5), "epochs")
     assert 0.5 < 2 * r / (1 + r) < 0.99
+
+
+def test_a_balanced_selection_is_as_sure_as_its_order_within_classes() -> None:
+    """Classes of different difficulty, noise within each: halves agree on the classes, which decides nothing."""
+    g = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(N) % 4
+    error_NT = 0.2 * labels_N[:, None] + 0.1 * torch.rand(N, 8, generator=g)
+    trajectory = Trajectory(p_NT=1 - error_NT, error_NT=error_NT, margin_NT=-error_NT)
+    candidates = Candidates(labels_N=labels_N, num_classes=4, trajectories=[trajectory])
+    pooled, within = found("el2n", candidates), found("el2n", candidates, balanced=True)
+    assert pooled is not None
+    assert within is not None
+    assert pooled[0] > 0.9
+    even, odd = (error_NT[:, start::2].mean(1) for start in (0, 1))
+    naive = statistics.fmean(
+        statistics.correlation(naive_ranks(even[rows].tolist()), naive_ranks(odd[rows].tolist()))
+        for rows in (labels_N == label for label in range(4))
+    )
+    assert within[0] == pytest.approx(max(0, 2 * naive / (1 + naive)), abs=1e-5)
+    assert within[0] < 0.5
+
+
+def test_classes_count_by_their_samples_and_single_samples_do_not() -> None:
+    a, b = torch.tensor([1.0, 2, 3, 4, 5, 6, 7]), torch.tensor([1.0, 2, 3, 4, 6, 5, 0])
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2])
+    assert class_correlation(a, b, labels) == pytest.approx((4 * 1 + 2 * -1) / 6)
+    assert class_correlation(a[:1], b[:1], labels[:1]) == 0
 
 
 def test_more_epochs_and_less_noise_are_more_reliable() -> None:

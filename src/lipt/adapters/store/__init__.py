@@ -8,8 +8,12 @@ from lipt.errors import UsageError, did_you_mean
 __all__ = ["DatasetFiles", "Kind", "MissingObjectError", "Store", "StoreError", "Traffic", "open_store"]
 
 
-def open_store(uri: str) -> Store:
+def open_store(uri: str, *, like: Store | None = None) -> Store:
     """The store at `uri`: a plain path, `file:///abs/path` or `s3://bucket/prefix`; nothing is contacted yet.
+
+    Args:
+        like: a store whose connection is used if both are buckets. Without it the environment names the endpoint and
+            the credentials.
 
     Raises:
         UsageError: unknown scheme, empty or malformed location, or a variable of the S3 settings is missing.
@@ -26,5 +30,5 @@ def open_store(uri: str) -> Store:
     if scheme == "s3":
         from lipt.adapters.store.s3 import S3Store  # minio takes 100 ms to import
 
-        return S3Store.from_environment(rest)
+        return like.elsewhere(rest) if isinstance(like, S3Store) else S3Store.from_environment(rest)
     raise UsageError(f"{uri}: unknown scheme {scheme!r}", did_you_mean(scheme, ("file", "s3")))

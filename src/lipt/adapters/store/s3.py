@@ -69,6 +69,15 @@ class S3Store(Store):
         check_location(location)
         return cls(location, _connect(), Traffic())
 
+    def elsewhere(self, location: str) -> Self:
+        """The store at `bucket/prefix`, with the endpoint and the credentials of this one, and its own ledger.
+
+        Raises:
+            UsageError: the location names no bucket.
+        """
+        check_location(location)
+        return type(self)(location, self._connection, Traffic())
+
     def _read(self, key: str, kind: Kind, start: int, length: int | None) -> bytes:
         if length == 0:  # the protocol has no empty ranges
             if self._size(key) is None:

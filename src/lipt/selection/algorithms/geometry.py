@@ -31,6 +31,7 @@ def herding(task: Task) -> Picks:
 
     Source: Rebuffi et al. 2017 (iCaRL), alg. 4. Time: O(knd). Use: small budgets; representative samples.
 
+    iCaRL scales features to length 1 first; here they are taken as they are. To do as iCaRL, hand over scaled ones.
     Welling 2009 has the name and another rule: without the length of the features.
     """
     return per_group(
@@ -71,7 +72,8 @@ def moderate(task: Task, *, variant: Literal["class", "authors"] = "class") -> P
         variant: `class` is ours. The centre is the class mean; the samples closest to the median distance of their
             class are kept. It reads the features twice, block by block. `authors` is the published code
             (tmllab/2023_ICLR_Moderate-DS). The centre is the coordinate-wise median of the class; the middle of the
-            ranking by distance is kept, from rank (n - k) / 2 on. The ranking is within each class; with
+            ranking by distance is kept, from rank (n - k) / 2 on (the code keeps a sample more or less where n - k is
+            odd). The ranking is within each class; with
             `balanced=False`, as in the published code, over all classes. It holds all features in memory.
     """
     if variant == "authors":

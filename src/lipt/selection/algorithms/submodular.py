@@ -63,7 +63,8 @@ def craig(task: Task, *, greedy: Greedy = "auto", epsilon: float = 0.01, neighbo
         epsilon: expected relative loss of value of the stochastic greedy.
         neighbours: of the sparse greedy.
 
-    Initial samples represent the samples closest to them, and get no weight.
+    The distance is that of whole last-layer gradients. The authors' code for networks compares p - onehot(y) alone;
+    features of zeros give that. Initial samples represent the samples closest to them, and get no weight.
     """
 
     def pick(group: Group) -> tuple[Tensor, Tensor]:

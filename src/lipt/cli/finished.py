@@ -1,0 +1,168 @@
+"""Find the report of a finished run, by its configuration, its handle or its place."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+import click
+
+from lipt.adapters.cluster.api import Cluster
+from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE, RunState
+from lipt.adapters.cluster.manifest import Pods
+from lipt.adapters.cluster.runs import Handle
+from lipt.adapters.cluster.runs_store import open_store_of_runs
+from lipt.adapters.store import MissingObjectError, Store, open_store
+from lipt.adapters.store.file import FileStore
+from lipt.config import Config, load_config, override, parse_config, read_yaml
+from lipt.errors import RunError, UsageError
+from lipt.flow.address import PAGE, near_run, page_of, read_report, report_folder, reports_of
+from lipt.pods.spec import PARAMETERS, configure
+from lipt.progress import Reporter
+from lipt.report.document import Document
+from lipt.runtime.context import Context
+from lipt.runtime.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished run's report, in a store."""
+
+    document: Document
+    store: Store
+    folder: str
+    """Key of the folder of the report."""
+    remote: bool
+    """Whether a person needs a copy in the current folder."""
+    of_config: bool
+    """Whether a configuration named it."""
+
+    @property
+    def location(self) -> str:
+        """Path or address of the page, as a person opens it."""
+        return page_of(self.store, self.folder)
+
+    def context(self, reporter: Reporter) -> Context:
+        """The run as stages see it, to read its artifacts on this machine, which needs no GPU for that."""
+        settings, _ = read_yaml(self.document.provenance.config_yaml, "the configuration in the report")
+        config = override(parse_config(settings), {"device": "cpu"})
+        return Context(config=config, workspace=Workspace(self.store), reporter=reporter)
+
+    def rendered(self) -> str:
+        """Render the page again; returns the path of a copy that a browser can open.
+
+        If it cannot be written, the page that is there already, or the copy, is enough.
+
+        Raises:
+            LiptError: there is no page, and none can be written.
+        """
+        from lipt.report.html_page import render
+
+        html, key = render(self.document).encode(), f"{self.folder}/{PAGE}"
+        here = self.store.uri.startswith("file://") and not self.remote
+        try:
+            self.store.write(key, html, kind="other")
+        except (RunError, UsageError) as error:  # a read-only folder or bucket, a full disk
+            if here and self.store.size(key) is None:
+                raise
+            click.echo(f"lipt: the page is not written again: {error.message}", err=True)
+        if here:
+            return self.location
+        return write_here(f"{self.folder.rpartition('/')[2]}.html", html)
+
+    def shown(self) -> str:
+        """Render the page again; returns its location, or that of the copy if a person needs one.
+
+        Raises:
+            LiptError: as `rendered`.
+        """
+        copy = self.rendered()
+        return copy if self.remote or self.store.size(f"{self.folder}/{PAGE}") is None else self.location
+
+
+def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found:
+    """The report of a configuration, of a handle, or of WORKSPACE/reports/RUN.
+
+    Args:
+        stack: closes the way to the store of a cluster.
+
+    Raises:
+        RunError: there is none.
+        UsageError: --set for a handle or WORKSPACE/reports/RUN, or a wrong configuration.
+    """
+    file = run.endswith((".yaml", ".yml"))
+    remote = not file and run.startswith(tuple(f"{engine}/" for engine in DEFAULT_NAMESPACE))
+    workspace, below, name = run.rstrip("/").removesuffix(f"/{PAGE}").rpartition("/reports/")
+    state, stored = None, bool(below) and not remote and not file
+    config: Config | None = None
+    if overrides and (remote or stored):
+        raise UsageError("--set cannot change a finished run", "remove --set")
+    if stored:
+        store, folder = open_store(workspace), f"reports/{name}"
+    elif remote:
+        state, store, folder = _report_of_handle(run, stack)
+    else:
+        if not file and not Path(run).is_file():
+            near = f"{Config.model_fields['workspace'].default}/reports/{run}"
+            known = "WORKSPACE/reports/RUN (lipt ls lists the runs), or the handle of a run on a cluster"
+            raise UsageError(
+                f"{run}: neither a configuration nor a run",
+                f"did you mean {near}?" if Path(near).is_dir() else f"name a YAML file, {known}",
+            )
+        config = load_config(run, list(overrides))
+        store, folder = open_store(config.workspace), report_folder(config)
+        if found := reports_of(store, config):
+            folder = max(found, key=lambda each: found[each].created)
+    try:
+        return Found(read_report(store, folder), store, folder, remote, of_config=config is not None)
+    except MissingObjectError:
+        if state:
+            raise _without_report(run, state, store) from None
+        near = near_run(store, config) if config else ""
+        raise RunError(
+            f"{store.uri} has no report of {run}",
+            f"run it first: lipt run; lipt ls {quote(store.uri.removeprefix('file://'))} lists the finished runs{near}",
+        ) from None
+
+
+def write_here(name: str, html: bytes) -> str:
+    """Write a page into the current folder; returns its name.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    FileStore(".").write(name, html, kind="other")
+    return name
+
+
+def _report_of_handle(handle: str, stack: ExitStack) -> tuple[RunState, Store, str]:
+    """The state of a run on a cluster, its store, and the folder of its report."""
+    address = Handle.parse(handle)
+    cluster = Cluster()
+    state = address.client(cluster).state(address.run)
+    parameters = state.parameters
+    if "workspace" not in parameters:
+        raise RunError(
+            f"{handle} writes no report: it is no run of the pipelines lipt or lipt-compare",
+            f"name such a run; `lipt status {handle}` shows this one",
+        )
+    settings = {name: value for name, value in parameters.items() if name in PARAMETERS}
+    config = configure(str(parameters.get("config") or ""), **settings)
+    s3 = str(parameters.get("s3") or Pods.model_fields["s3"].default)
+    opened = open_store_of_runs(cluster, address.namespace, s3, config.workspace)
+    comparison = any(box.name == "compare" for box in state.boxes)
+    return state, stack.enter_context(opened), report_folder(config, comparison=comparison)
+
+
+def _without_report(handle: str, state: RunState, store: Store) -> RunError:
+    """Why a run on a cluster has no report in the store of its workspace."""
+    if not state.over:
+        return RunError(f"{handle} has no report yet: it has not ended", f"wait for it: lipt status {handle} --wait")
+    if state.phase == "Failed":
+        return RunError(f"{handle} failed before it wrote a report", f"lipt status {handle} gives the reason")
+    return RunError(
+        f"{handle} has succeeded, but {store.uri} has no report of it",
+        "it was removed, LIPT_S3_ENDPOINT leads to another store, or the run used another version of lipt",
+    )
