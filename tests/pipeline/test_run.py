@@ -220,6 +220,8 @@ def test_auto_pays_for_no_model_where_none_pays(tmp_path: Path) -> None:
         ({"algorithm": "random", "fraction": 1.0}, {"epoch_fraction": 0.2, "draw": "ordered"}, "rs2", 1.0, 0.2),
         ({"algorithm": "random", "fraction": 1.0}, {"draw": "infobatch"}, "full", 1.0, None),
         ({"algorithm": "ccs", "fraction": 0.3}, {"epoch_fraction": 0.2, "draw": "ordered"}, "stratified", 0.3, 0.2),
+        ({"algorithm": "stratified"}, {"draw": "infobatch"}, "stratified", 0.1, None),
+        ({"algorithm": "random", "fraction": 0.3}, {"epoch_fraction": 0.2, "draw": "ordered"}, "random", 0.3, 0.2),
         ({"algorithm": "ccs"}, {"reselect_every": 2}, "rs2", 1.0, 0.1),
     ],
 )

@@ -34,6 +34,12 @@ WRONG = [
     ("select.options={beta: high}", UsageError, "'high' is not a finite number or null"),
     ("select.algorithm=dual", UsageError, "dual needs the outputs of 2 models or more, but there is only 1"),
     ("select={algorithm: ccs, options: {score: forgetting}}", LiptError, "needs scores from each epoch"),
+    ("select={fraction: 1, race: {rounds: [0.5]}}", UsageError, "all contestants keep the same images"),
+    (
+        "{data: {validation_fraction: 0.001}, select: {race: {rounds: [0.5]}}}",
+        UsageError,
+        "select.race: 1 validation image for 10 classes cannot rank",
+    ),
     ("select.algorithm=forgetting", UsageError, "needs scores from each epoch"),
     ("data.format=imagefoldr", UsageError, "data.format: no format 'imagefoldr'"),
     ("model.name=resnet81", UsageError, "no model 'resnet81'"),

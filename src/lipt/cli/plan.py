@@ -100,6 +100,7 @@ def plan(
     from lipt.cli.advice import show_advice
     from lipt.cli.busy import warn_if_busy
     from lipt.config import load_config, override
+    from lipt.flow.facts import Facts
     from lipt.flow.validation import problems, raise_all
     from lipt.forecast.advice import SHARES, Limits, configured
     from lipt.forecast.calibration import measured
@@ -129,6 +130,10 @@ def plan(
             costs = measured(ctx)
     else:
         data = DataSize.described(config, images=images, image_kb=image_kb, classes=classes)
+    if not advise:  # what the run would refuse
+        size = (data.side, data.side) if config.data.image_size else None
+        facts = Facts(train=data.train, classes=data.classes, size=size)
+        raise_all(problems(config, facts, pods=1 if engine == "local" else config.train.nodes))
     if advise:  # measure the stages of a run that scores with theta_p
         ctx = replace(ctx, config=configured(config, "theta_p", SHARES[0]))
     if engine == "local" and not runs and "gpu_tflops" not in given and config.processes == "auto":

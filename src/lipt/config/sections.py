@@ -272,7 +272,7 @@ class Train(Section):
     """Multiply the loss of each sample by its weight from the selection (normalised to mean 1)."""
     random_baseline: bool = True
     """Also train on a random subset with the same start, the same two budgets and uniform draws. If the subset itself
-    is random, train on fresh draws from all data (RS2) instead, from random weights."""
+    is random, and so are the draws, train on fresh draws from all data (RS2) instead, from random weights."""
     checkpoint_s: float = Field(30.0, ge=0)
     """Seconds between checkpoints; does not change the result."""
 

@@ -238,6 +238,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         data_bytes=total.bytes("data"),
         model_bytes=total.bytes("model"),
         flops=total.flops,
+        train_flops=costs[outcome.trained.model.ref].flops - int(model.get("reselection_flops", 0)),
         race_flops=sum(costs[each.ref].flops for each in outcome.choice()) if outcome.race else None,
     )
 
@@ -251,7 +252,7 @@ def _reason(outcome: Outcome) -> str:
 
 
 #: The fields of a row that are means over seeds.
-_MEANS = ("steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "race_flops")
+_MEANS = ("steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "train_flops", "race_flops")
 
 
 def join_seeds(rows: Sequence[doc.Row], *, name: str, label: str, role: doc.Role) -> doc.Row:

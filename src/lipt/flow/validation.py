@@ -147,6 +147,13 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
     except LiptError as error:
         yield error
         return
+    held_out = facts.train - candidates
+    if config.select.race and held_out < facts.classes:
+        yield UsageError(
+            f"select.race: {format_count(held_out, 'validation image')} for {facts.classes} classes cannot rank "
+            "selections",
+            "raise data.validation_fraction",
+        )
     scoring, batch_size = config.score, config.initialise.batch_size
     if scoring.disjoint and candidates < scoring.runs * batch_size:
         yield RunError(
@@ -228,9 +235,14 @@ def _variant_problems(ctx: Context, name: str, changes: dict[str, Any], facts: F
 def _check_race(config: Config) -> None:
     """
     Raises:
-        UsageError: a race with a single contestant.
+        UsageError: a race with a single contestant, or whose contestants all keep the same images.
     """
     field = contestants(config)
+    if config.select.race and config.select.fraction == 1:
+        raise UsageError(
+            "select.race: with select.fraction: 1 all contestants keep the same images",
+            "lower select.fraction, or set select.race: null",
+        )
     if config.select.race and len(field) == 1:
         name, runs = config.select.algorithm, field[0].select.algorithm
         why = f"; select.algorithm: {name} is {runs} here" if name != runs else ""

@@ -64,8 +64,9 @@ def baseline_of(config: Config) -> Variant | None:
 
     If the selection is itself random, or is repeated during the training (so that all data are kept), the baseline is
     RS2 with the same trained budget. If the run is RS2, the baseline is a fixed random subset. Draws that are led by
-    losses from all data, and a start from theta_p, are compared with uniform draws from random weights (RS2, or all
-    data). None if it is switched off, or the run trains on all data.
+    losses are compared with uniform draws from the same random subset; such draws from all data, and a start from
+    theta_p, with uniform draws from random weights (RS2, or all data). None if it is switched off, or the run trains on
+    all data.
     """
     settings = config.train
     is_random = algorithm_of(config) in RANDOM
@@ -75,6 +76,8 @@ def baseline_of(config: Config) -> Variant | None:
         return None
     if settings.reselect_every:
         return variants(config)["rs2"]
+    if is_random and config.select.fraction < 1 and settings.draw != "uniform":
+        return variants(config)[algorithm_of(config)]
     if is_random and not (is_rs2 and is_plain):
         return variants(config)["full" if trains_on_all else "rs2"]
     found = variants(config)["stratified" if config.select.balanced else "random"]

@@ -61,7 +61,7 @@ RESULT_COLUMNS = (
     ),
     Column("data kept", "share of the candidates that must be stored: the first budget"),
     Column("per epoch", "share of the candidates that one epoch trains on: the second budget"),
-    Column("epochs", "passes over what one epoch trains on"),
+    Column("epochs", "epochs that the training began; the last one may be short"),
 )
 COST_COLUMNS = (
     Column("steps", "updates of the weights (optimiser steps) in the main training"),

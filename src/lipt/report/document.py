@@ -69,6 +69,8 @@ class Row(_Model):
     """Bytes of training data read and written, mean over seeds; likewise for the weights."""
     model_bytes: Amount | None = None
     flops: Amount | None = None
+    train_flops: Amount | None = None
+    """FLOPs of the main training, without evaluation and re-selection."""
     race_flops: Amount | None = None
     """FLOPs of the race and of all that it read; None without a race."""
 

@@ -42,8 +42,9 @@ def against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str
     Without that row: how many FLOPs the choice takes, and which row tells whether they are worth it.
     """
     longer_rows = [other for other in others if other.role == "longer" and _spends_as_much(other, row, random)]
-    if not longer_rows and row.flops and random.flops and row.flops > random.flops and not random.pretrain_cost:
-        share = format_budget((row.flops - random.flops) / random.flops)
+    chose = (row.flops or 0) - (random.flops or 0)
+    if not longer_rows and random.flops and random.train_flops and chose > 0 and not random.pretrain_cost:
+        share = format_budget(chose / random.train_flops)
         yield (
             f"The choice took {share} of the FLOPs of the training. The row `random-longer` of `lipt compare` shows "
             "whether more steps on a random subset gain more."

@@ -138,8 +138,8 @@ def _why(row: Row) -> Iterator[str]:
 
 def _price_of_race(row: Row) -> Iterator[str]:
     """The cost of a race that a random subset won: without the race that subset costs nothing."""
-    if row.race_flops and row.flops:
-        multiple = format_multiple(row.race_flops / (row.flops - row.race_flops))
+    if row.race_flops and row.train_flops:
+        multiple = format_multiple(row.race_flops / row.train_flops)
         yield (
             f"The race and its scores took {multiple} the FLOPs of the training, and chose a random subset, which "
             "alone costs nothing."

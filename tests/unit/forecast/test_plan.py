@@ -62,17 +62,31 @@ def test_a_terminal_breaks_lines_between_words(ran: Context, tmp_path: Path, opt
 
 
 @pytest.mark.parametrize(
-    ("select", "message"),
+    ("changes", "message"),
     [
-        ({"algorithm": "facility_location", "options": {"neighbours": -3}}, "neighbours must be at least 1, not -3"),
-        ({"algorithm": "gradmatch", "options": {"batch_size": 0}}, "gradmatch: batch_size must be at least 1, not 0"),
+        (
+            {"select": {"algorithm": "facility_location", "options": {"neighbours": -3}}},
+            "neighbours must be at least 1, not -3",
+        ),
+        (
+            {"select": {"algorithm": "gradmatch", "options": {"batch_size": 0}}},
+            "gradmatch: batch_size must be at least 1, not 0",
+        ),
+        (
+            {"select": {"algorithm": "ccs", "fraction": 0.005}},
+            "select.fraction: 0.005 of 1,294 candidates are 6 images for 10 classes",
+        ),
+        (
+            {"train": {"steps": 3, "raptr": {}}},
+            "train.raptr.keep: 4 stages need as many steps or more; the training has 3",
+        ),
     ],
 )
-def test_a_plan_refuses_the_options_that_a_run_would(
-    ran: Context, tmp_path: Path, select: dict[str, Any], message: str
+def test_a_plan_refuses_what_a_run_would(
+    ran: Context, tmp_path: Path, changes: dict[str, dict[str, Any]], message: str
 ) -> None:
     for verb in ("plan", "run"):
-        refused = CliRunner().invoke(cli, [verb, configured(ran, tmp_path, select=select)]).exception
+        refused = CliRunner().invoke(cli, [verb, configured(ran, tmp_path, **changes)]).exception
         assert isinstance(refused, UsageError)
         assert refused.message == message
 
@@ -212,7 +226,17 @@ def test_large_images_are_timed_in_a_smaller_batch(tmp_path: Path) -> None:
 def test_a_bound_is_said_to_be_one(tmp_path: Path) -> None:
     """How much InfoBatch leaves out depends on losses that nobody knows yet; a budget of steps does not."""
     (tmp_path / "run.yaml").write_text(f"workspace: {tmp_path}/runs\ntrain: {{draw: infobatch}}\n")
-    size = [str(tmp_path / "run.yaml"), "--images", "10000", "--engine", "argo", "--set", "data.image_size=32"]
+    size = [
+        str(tmp_path / "run.yaml"),
+        "--images",
+        "10000",
+        "--classes",
+        "10",
+        "--engine",
+        "argo",
+        "--set",
+        "data.image_size=32",
+    ]
     bound = "train: an upper bound, because draw: infobatch"
     assert bound in CliRunner().invoke(cli, ["plan", *size]).output
     assert bound not in CliRunner().invoke(cli, ["plan", *size, "--set", "train.steps=100"]).output

@@ -246,10 +246,10 @@ def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():
 
 def test_where_the_random_subset_won_a_race_its_price_is_told():
     fields = {"label": "Class-balanced random", "algorithm": "stratified", "reason": "it won the race"}
-    ours = row("lipt", [0.78], "selected", flops=2.8e12, race_flops=1.8e12, **fields)
+    ours = row("lipt", [0.78], "selected", flops=2.8e12, train_flops=0.9e12, race_flops=1.8e12, **fields)
     verdict = judge([ours])
     assert verdict.headline.endswith("it won a race of selections.")
-    price = "The race and its scores took 1.8x the FLOPs of the training, and chose a random subset"
+    price = "The race and its scores took 2x the FLOPs of the training, and chose a random subset"
     assert verdict.sentences[1].startswith(price)
 
 
