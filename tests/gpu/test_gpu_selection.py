@@ -45,3 +45,16 @@ def test_the_subset_does_not_depend_on_the_device(algorithm: str, balanced: bool
     on_gpu, on_cpu = (chosen(algorithm, device, balanced=balanced) for device in ("cuda", "cpu"))
     assert sorted(on_gpu.indices_K.tolist()) == sorted(on_cpu.indices_K.tolist())
     torch.testing.assert_close(on_gpu.weights_K.cpu(), on_cpu.weights_K, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+@pytest.mark.parametrize("per", ["class", "class_gradient", "batch"])
+def test_gradmatch_runs_on_the_cpu_and_gives_picks_and_weights_back(per: str, balanced: bool) -> None:
+    on_gpu, on_cpu = (
+        select("gradmatch", candidates(device), k=60, balanced=balanced, per=per, batch_size=7)
+        for device in ("cuda", "cpu")
+    )
+    assert on_gpu.indices_K.is_cuda
+    assert on_gpu.weights_K.is_cuda
+    assert on_gpu.indices_K.tolist() == on_cpu.indices_K.tolist()
+    assert on_gpu.weights_K.tolist() == on_cpu.weights_K.tolist()

@@ -128,18 +128,20 @@ def with_bias(features_ND: Tensor) -> Tensor:
     return torch.cat([features_ND, features_ND.new_ones(len(features_ND), 1)], dim=1)
 
 
-def last_layers(candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | None = None) -> list[LastLayer]:
+def last_layers(
+    candidates: Candidates, rows_M: Tensor, dtype: torch.dtype | None = None, device: torch.device | None = None
+) -> list[LastLayer]:
     """Gradients of the samples `rows_M`, one entry per model, divided by sqrt(R): together one long gradient.
 
-    Computed in `dtype`; None = the `precision` of the outputs.
+    Computed in `dtype`, on `device`; None = the `precision` of the outputs, and their device.
     """
-    dtype = dtype or precision(candidates.outputs)
-    labels_M = candidates.labels_N[rows_M]
+    dtype, device = dtype or precision(candidates.outputs), device or candidates.labels_N.device
+    labels_M = candidates.labels_N[rows_M].to(device)
     scale = len(candidates.outputs) ** -0.5
     layers = [
         LastLayer(
-            error_vectors(each.logits(rows_M).to(dtype), labels_M).contiguous(),
-            with_bias(each.features_ND[rows_M].to(dtype)),
+            error_vectors(each.logits(rows_M).to(device).to(dtype), labels_M).contiguous(),
+            with_bias(each.features_ND[rows_M].to(device).to(dtype)),
         )
         for each in candidates.outputs
     ]

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import torch
-
 #: Memory limits of the container in cgroups v2 and v1.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def memory_bytes(device: torch.device) -> int:
-    """The total memory of the device; for a CPU that of the machine, or the container's limit if lower."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
+def memory_bytes() -> int:
+    """The total memory of the machine, or the container's limit if lower."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for name in _LIMITS:
         try:

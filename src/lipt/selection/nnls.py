@@ -1,4 +1,4 @@
-"""Non-negative least squares to which variables are added one at a time: one problem, or many on a GPU."""
+"""Non-negative least squares to which variables are added one at a time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 Array: TypeAlias = npt.NDArray[np.floating]
 
@@ -151,124 +149,3 @@ class NonNegativeLeastSquares:
         inverse_PP[place], self._goal_P[place] = inverse_PP[last], self._goal_P[last]
         inverse_PP[:, place] = inverse_PP[:, last]
         self._which_P[place], self._count = self._which_P[last], last
-
-
-class GrowingNonNegativeLeastSquares:
-    """The same for G problems in parallel, in float64 on a GPU.
-
-    It uses the tableau of the sweep operator (Beaton 1964; Goodnight 1979). With P the positive variables and b as row
-    and column 0, the tableau holds -inv(A_PP), the solution inv(A_PP) b_P, the slopes b_j - A_jP inv(A_PP) b_P and the
-    Schur complement of the others. A variable enters and leaves by the same rank-one update, O(t^2). So no step needs a
-    decision of the host, which would have to wait for the GPU.
-
-    Args:
-        groups: G.
-        capacity: the number of variables that will be added.
-        lam: ridge.
-        device: of all tensors.
-    """
-
-    def __init__(self, groups: int, capacity: int, lam: float, device: torch.device) -> None:
-        self.lam = lam
-        self.size = 0
-        self.w_GK = torch.zeros(groups, capacity, dtype=torch.float64, device=device)
-        self.unsettled_G = torch.zeros(groups, dtype=torch.bool, device=device)
-        """Problems that needed more rounds than `add` allowed, at least once."""
-        self._tableau_GXX = self.w_GK.new_zeros(groups, capacity + 1, capacity + 1)
-        self._positive_GX = torch.zeros(groups, capacity + 1, dtype=torch.bool, device=device)
-        self._system_GXX = torch.zeros_like(self._tableau_GXX)  # A + lam I and b, not swept
-        self._norm_GX = self.w_GK.new_zeros(groups, capacity + 1)  # its diagonal
-        self._scale_G = self.w_GK.new_zeros(groups)
-        self._group_G = torch.arange(groups, device=device)
-
-    def add(self, gram_GT: Tensor, b_G: Tensor, live_G: Tensor, rounds: int) -> Tensor:
-        """Add one variable to each problem and solve again.
-
-        Args:
-            gram_GT: inner products of the new variable with all earlier ones and, last, with itself.
-            b_G: right-hand side of the new variable.
-            live_G: bool; the other problems keep their weights from now on.
-            rounds: the largest number of variables that enter or leave. A problem that needs more is marked in
-                `unsettled_G`.
-
-        Returns:
-            All weights so far (G, T), valid until the next call.
-        """
-        self._border(gram_GT, b_G)
-        tolerance_G = self._scale_G * FLAT
-        # The earlier variables are solved: the active set is unchanged when the new variable enters.
-        pivot_G = torch.full_like(self._group_G, self.size)
-        last_G2 = self._tableau_GXX[:, self.size, [0, self.size]]
-        needed_G = live_G & (last_G2[:, 0] > tolerance_G)
-        needed_G &= last_G2[:, 1] > self._norm_GX[:, self.size] * DEPENDENT
-        for _ in range(rounds):
-            self._sweep(pivot_G, needed_G)
-            pivot_G, needed_G = self._next_pivot(live_G, tolerance_G)
-        self.unsettled_G |= needed_G
-        return self.w_GK[:, : self.size]
-
-    def refine(self) -> Tensor:
-        """Correct the weights (G, T) for the rounding errors of the tableau."""
-        end = self.size + 1
-        positive_GT = self._positive_GX[:, 1:end]
-        system_GXX = self._system_GXX[:, 1:end]
-        for _ in range(2):
-            rest_GT = system_GXX[:, :, 0] - _product(system_GXX[:, :, 1:end], self.w_GK[:, : self.size])
-            change_GT = -_product(self._tableau_GXX[:, 1:end, 1:end], rest_GT.where(positive_GT, 0.0))
-            self.w_GK[:, : self.size] += change_GT.where(positive_GT, 0.0)
-        return self.w_GK[:, : self.size].clamp_(min=0)
-
-    def _border(self, gram_GT: Tensor, b_G: Tensor) -> None:
-        """Add the row and column of a new variable, with all earlier sweeps applied."""
-        self.size += 1
-        last = self.size
-        column_GX = torch.cat([b_G[:, None], gram_GT], dim=1).double()
-        column_GX[:, last] += self.lam
-        self._system_GXX[:, last, : last + 1] = self._system_GXX[:, : last + 1, last] = column_GX
-        self._norm_GX[:, last] = column_GX[:, last]
-        self._scale_G = torch.maximum(self._scale_G, column_GX[:, 0].abs())
-        positive_GX = self._positive_GX[:, : last + 1]
-        known_GX = column_GX * positive_GX
-        swept_GX = _product(self._tableau_GXX[:, : last + 1, :last], known_GX[:, :last])
-        border_GX = torch.addcmul(-swept_GX, column_GX, ~positive_GX)
-        border_GX[:, last] -= (known_GX * border_GX).sum(1)
-        self._tableau_GXX[:, last, : last + 1] = self._tableau_GXX[:, : last + 1, last] = border_GX
-
-    def _next_pivot(self, live_G: Tensor, tolerance_G: Tensor) -> tuple[Tensor, Tensor]:
-        """Move while weights stay positive. Return the variable that must leave or enter next, and whether one must."""
-        end = self.size + 1
-        positive_GT, w_GT = self._positive_GX[:, 1:end], self.w_GK[:, : self.size]
-        # The optimum of positive variables, the slope of the others.
-        column_GT = self._tableau_GXX[:, 1:end, 0]
-        goal_GT = column_GT * positive_GT
-        blocking_GT = positive_GT & (goal_GT <= 0)
-        ratio_GT = (w_GT / (w_GT - goal_GT).clamp_min(1e-300)).where(blocking_GT, torch.inf)
-        reach_G, leaving_G = ratio_GT.min(1)
-        w_GT.lerp_(goal_GT, (reach_G.clamp(max=1.0) * live_G)[:, None]).clamp_min_(0)
-        blocked_G = reach_G.isfinite()
-        # Squared distance to the span of the positive variables, ridge included.
-        distance_GT = self._tableau_GXX.diagonal(dim1=1, dim2=2)[:, 1:end]
-        open_GT = (distance_GT > self._norm_GX[:, 1:end] * DEPENDENT) & ~positive_GT
-        slope_G, entering_G = column_GT.where(open_GT, -torch.inf).max(1)
-        pivot_G = 1 + torch.where(blocked_G, leaving_G, entering_G)
-        return pivot_G, live_G & (blocked_G | (slope_G > tolerance_G))
-
-    def _sweep(self, pivot_G: Tensor, needed_G: Tensor) -> None:
-        """Add the variable `pivot_G`, or remove it if it is positive, in the problems of `needed_G`."""
-        end = self.size + 1
-        tableau_GXX = self._tableau_GXX[:, :end, :end]
-        row_GX = tableau_GXX[self._group_G, pivot_G]
-        positive_G = self._positive_GX[self._group_G, pivot_G]
-        inverse_G = (1 / row_GX[self._group_G, pivot_G]).where(needed_G, 0.0)
-        scaled_GX = row_GX * inverse_G[:, None]
-        tableau_GXX.baddbmm_(row_GX[:, :, None], scaled_GX[:, None, :], alpha=-1)
-        new_GX = scaled_GX.where(~positive_G[:, None], -scaled_GX)
-        new_GX[self._group_G, pivot_G] = -inverse_G
-        new_GX = new_GX.where(needed_G[:, None], row_GX)
-        tableau_GXX[self._group_G, pivot_G] = new_GX
-        tableau_GXX[self._group_G, :, pivot_G] = new_GX
-        self._positive_GX[self._group_G, pivot_G] = positive_G ^ needed_G
-
-
-def _product(matrix_GXY: Tensor, vector_GY: Tensor) -> Tensor:
-    return torch.bmm(matrix_GXY, vector_GY[:, :, None]).squeeze(2)

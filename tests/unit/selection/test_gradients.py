@@ -30,6 +30,13 @@ def test_gradients_of_several_models_are_stacked() -> None:
     torch.testing.assert_close(sum(layer.gram_BN(everyone(candidates)) for layer in layers), dense @ dense.T)
 
 
+def test_gradients_can_be_computed_on_another_device() -> None:
+    """The second device that every machine has is "meta"."""
+    candidates, there = make(9, 3, 4, models=2), torch.device("meta")
+    for layer in last_layers(candidates, everyone(candidates), device=there):
+        assert layer.delta_NC.device == layer.features_NE.device == there
+
+
 def test_error_of_confident_samples_keeps_its_digits() -> None:
     logits = torch.tensor([[20.0, 0.0], [25.0, 0.0]])  # 1 - p_y is 2e-9 and 1.4e-11, below the float32 spacing at 1
     candidates = Candidates(

@@ -17,33 +17,29 @@ from lipt.errors import UsageError
 from lipt.selection import Candidates, Outputs, select
 from lipt.selection.algorithms.gradmatch import LAM
 from lipt.selection.gradients import last_layers
-from lipt.selection.pursuit import Problem, matching_pursuit, side_by_side
-
-CPU = torch.device("cpu")
+from lipt.selection.pursuit import matching_pursuit
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.5, 20.0])
+@pytest.mark.parametrize(("lam", "k"), [(0.0, 20), (0.5, 20), (20.0, 20), (20.0, 60)])
 @pytest.mark.parametrize("seed", range(3))
-def test_gradmatch_equals_dense_matching_pursuit(lam: float, seed: int) -> None:
+def test_gradmatch_equals_dense_matching_pursuit(lam: float, k: int, seed: int) -> None:
     candidates = one_class(60, 8, 5, seed=seed)
     dense = dense_gradients(candidates)
-    order, weights = omp(dense, 20, lam, dense.sum(0))
-    selection = run("gradmatch", candidates, 20, lam=lam)
+    order, weights = omp(dense, k, lam, dense.sum(0))
+    selection = run("gradmatch", candidates, k, lam=lam)
     assert selection.indices_K.tolist() == order
     np.testing.assert_allclose(selection.weights_K, weights, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rounds", [None, 3])  # as on a CPU, and as on a GPU
 @pytest.mark.parametrize("seed", range(2))
-def test_more_picks_than_independent_gradients_get_no_huge_weights(seed: int, rounds: int | None) -> None:
+def test_more_picks_than_independent_gradients_get_no_huge_weights(seed: int) -> None:
     """Features far from 0, in float32: products of the picks with an error of 1e-7 gave weights of a million."""
     n, classes, d = 600, 10, 8
     g = torch.Generator().manual_seed(seed)
     features, logits = torch.randn(n, d, generator=g) + 5, torch.randn(n, classes, generator=g)
     candidates = Candidates.of(torch.randint(classes, (n,), generator=g), logits=logits, features=features)
     (layer,) = last_layers(candidates, torch.arange(n), torch.float64)
-    problem = Problem(layers=[layer], k=200)
-    ((order, weights),) = matching_pursuit([problem], lam=0.0, dtype=torch.float32, rounds=rounds)
+    order, weights = matching_pursuit([layer], 200, lam=0.0, dtype=torch.float32)
     dense = (layer.delta_NC[:, :, None] * layer.features_NE[:, None]).flatten(1)
     assert (weights @ dense[order] - dense.sum(0)).norm() < 1e-5 * dense.sum(0).norm()
     assert float(weights.sum()) < 1000
@@ -175,40 +171,6 @@ def test_gradmatch_without_any_gradient_gives_equal_weights() -> None:
     selection = run("gradmatch", candidates, 3, lam=0.0)
     assert selection.indices_K.tolist() == [0, 1, 2]
     assert selection.weights_K.tolist() == [1, 1, 1]
-
-
-def clustered(n: int, d: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and logits as after a ReLU network, of one class."""
-    g = torch.Generator().manual_seed(seed)
-    clusters = torch.randn(6, d, generator=g)[torch.randint(6, (n,), generator=g)] * 0.6
-    features = (clusters + torch.randn(n, d, generator=g) * 0.5).relu()
-    logits = features @ torch.randn(d, 10, generator=g) * 2 / d**0.5
-    logits[:, 0] += 1.5
-    return features, logits
-
-
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_groups_solved_side_by_side_get_what_each_gets_alone(rounds: int) -> None:
-    candidates = one_class(351, 20, 4)
-    problems = [
-        Problem(layers=last_layers(candidates, rows, torch.float64), k=k)
-        for rows, k in zip(torch.arange(351).split([60, 200, 1, 90]), (20, 60, 1, 90), strict=True)
-    ]
-    alone = [matching_pursuit([problem], lam=1e-3, dtype=torch.float64)[0] for problem in problems]
-    assert any((weights == 0).any() for _, weights in alone)  # variables had to leave
-    # This is how a GPU works, which never asks in between: with too few rounds a batch is solved again with more.
-    together = matching_pursuit(problems, lam=1e-3, dtype=torch.float64, rounds=rounds)
-    for (order, weights), (expected, expected_weights), problem in zip(together, alone, problems, strict=True):
-        assert len(order) == problem.k == len(order.unique())
-        assert order.tolist() == expected.tolist()
-        torch.testing.assert_close(weights, expected_weights, rtol=1e-6, atol=1e-9)
-
-
-def test_a_gpu_solves_together_what_its_memory_holds_and_a_cpu_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, sizes in ((1, [1] * 7), (13_000, [2, 2, 2, 1]), (1_000_000, [7])):
-        monkeypatch.setattr("lipt.selection.pursuit.GPU_BYTES", limit)
-        assert [len(batch) for batch in side_by_side([(40, 8)] * 7, 20, torch.device("cuda"))] == sizes
-        assert [len(batch) for batch in side_by_side([(40, 8)] * 7, 20, CPU)] == [1] * 7
 
 
 def test_class_by_class_is_the_dense_pursuit_of_each_class() -> None:

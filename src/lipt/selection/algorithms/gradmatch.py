@@ -13,9 +13,8 @@ from lipt.selection.candidates import Candidates
 from lipt.selection.gradients import LastLayer, last_layers, precision
 from lipt.selection.memory import memory_bytes
 from lipt.selection.norms import sum_of
-from lipt.selection.pursuit import Problem, matching_pursuit, side_by_side
-from lipt.selection.registry import Group, Picks, Task, register, require
-from lipt.selection.ties import lowest_first
+from lipt.selection.pursuit import matching_pursuit
+from lipt.selection.registry import Group, Picks, Task, per_group, register, require
 
 #: The default ridge, relative to the squared gradients. The published code's absolute .5 is about this share for an
 #: untrained model. For a trained model, whose gradients are small, .5 would dominate the problem.
@@ -41,6 +40,7 @@ def gradmatch(
     Greedily minimises |sum_S w_i g_i - b|^2 + lam u |w|^2 over w >= 0, where u is the mean |g_i|^2 of the group, so
     picks and weights do not depend on the gradients' scale. There are always k distinct samples: one whose best weight
     is zero stays chosen with weight 0. A group whose weights are all zero (no gradient at all) gets weights 1.
+    It runs on the CPU, to which outputs on a GPU are copied one group at a time.
 
     Args:
         lam: ridge on the weights, relative to the mean squared norm of the gradients g_i that `per` names.
@@ -55,50 +55,42 @@ def gradmatch(
     """
     require(lam >= 0, f"gradmatch: lam must not be negative, not {lam}", "pass 0 or more")
     require(batch_size >= 1, f"gradmatch: batch_size must be at least 1, not {batch_size}", "pass 1 or more")
-    outputs = task.candidates.outputs
-    parts = [_mini_batches(task, group, batch_size) if per == "batch" else None for group in task.groups]
-    sizes = [_size(group, own) for group, own in zip(task.groups, parts, strict=True)]
+    batch, outputs = batch_size if per == "batch" else None, task.candidates.outputs
     width = sum(1 + each.num_features + (each.num_classes if per == "class" else 1) for each in outputs)
-    _check_memory(sizes, width, task.candidates.labels_N.device)
-    solved: dict[int, tuple[Tensor, Tensor]] = {}
-    for chosen in side_by_side(sizes, width, task.candidates.labels_N.device):
-        problems = [
-            Problem(
-                layers=_atoms(task.candidates, task.groups[index], parts[index], own_row=per == "class_gradient"),
-                k=sizes[index][1],
-                goal_scale=1.0 if target == "sum" else 1 / len(task.groups[index].members_M),
-            )
-            for index in chosen
-        ]
-        solved.update(zip(chosen, matching_pursuit(problems, lam=lam, dtype=precision(outputs)), strict=True))
-    indices, weights = [], []
-    for index, (group, own) in enumerate(zip(task.groups, parts, strict=True)):
-        order_T, w_T = solved[index]
-        if own is None:
-            order_T = lowest_first(task.candidates, group.members_M, order_T, gradients=True)
+    _check_memory([_size(group, batch) for group in task.groups], width)
+
+    def pick(group: Group) -> tuple[Tensor, Tensor]:
+        atoms, k = _size(group, batch)
+        parts = None if batch is None else _mini_batches(task, group, atoms)
+        order_T, w_T = matching_pursuit(
+            _atoms(task.candidates, group, parts, own_row=per == "class_gradient"),
+            k,
+            goal_scale=1.0 if target == "sum" else 1 / len(group.members_M),
+            lam=lam,
+            dtype=precision(outputs),
+        )
         w_T = w_T.float()
         if not bool(w_T.any()):
             w_T = torch.ones_like(w_T)
-        if own is not None:
-            w_T = torch.cat([w.expand(len(own[t])) for t, w in zip(order_T.tolist(), w_T, strict=True)])
-            order_T = torch.cat([own[t] for t in order_T.tolist()])
-        indices.append(group.members_M[order_T[: group.budget]])
-        weights.append(w_T[: group.budget])
-    return Picks(indices_K=torch.cat(indices), weights_K=torch.cat(weights))
+        if parts is not None:
+            w_T = torch.cat([w.expand(len(parts[t])) for t, w in zip(order_T.tolist(), w_T, strict=True)])
+            order_T = torch.cat([parts[t] for t in order_T.tolist()])
+        device = group.members_M.device
+        return order_T[: group.budget].to(device), w_T[: group.budget].to(device)
+
+    return per_group(task, pick, compares="gradients" if batch is None else None)
 
 
-def _mini_batches(task: Task, group: Group, batch_size: int) -> Sequence[Tensor]:
+def _mini_batches(task: Task, group: Group, batches: int) -> Sequence[Tensor]:
     """Random batches of positions in the group. Sizes differ by at most 1, larger ones first."""
-    n = len(group.members_M)
-    order_M = torch.randperm(n, generator=task.generator).to(group.members_M.device)
-    return order_M.tensor_split(max(1, round(n / batch_size)))
+    return torch.randperm(len(group.members_M), generator=task.generator).tensor_split(batches)
 
 
-def _check_memory(sizes: Sequence[tuple[int, int]], width: int, device: torch.device) -> None:
+def _check_memory(sizes: Sequence[tuple[int, int]], width: int) -> None:
     """Raise UsageError if the largest problem cannot fit."""
     # Gradients in float64 and float32; a Gram row per pick; the least squares of all picks, twice.
     needed, (n, k) = max((12 * n * width + 4 * n * k + 16 * k * k, (n, k)) for n, k in sizes)
-    has = memory_bytes(device)
+    has = memory_bytes()
     if needed > has:
         raise UsageError(
             f"gradmatch: {k:,} picks out of {n:,} as one problem take about {needed / 2**30:,.0f} GiB, there are "
@@ -107,19 +99,22 @@ def _check_memory(sizes: Sequence[tuple[int, int]], width: int, device: torch.de
         )
 
 
-def _size(group: Group, parts: Sequence[Tensor] | None) -> tuple[int, int]:
-    """The number of samples (or batches) to choose from, and the number of picks that always fills the budget."""
-    if parts is None:
-        return len(group.members_M), group.budget
-    return len(parts), min(len(parts), -(-group.budget // len(parts[-1])))
+def _size(group: Group, batch: int | None) -> tuple[int, int]:
+    """The number of samples (or batches of about `batch` samples) to choose from, and the number of picks that always
+    fills the budget."""
+    n = len(group.members_M)
+    if batch is None:
+        return n, group.budget
+    batches = max(1, round(n / batch))
+    return batches, min(batches, -(-group.budget // (n // batches)))
 
 
 def _atoms(candidates: Candidates, group: Group, parts: Sequence[Tensor] | None, *, own_row: bool) -> list[LastLayer]:
-    """The gradients to choose from: of samples, of their classifier row, or of batches. Float64, scaled to mean squared
-    norm 1."""
-    layers = last_layers(candidates, group.members_M, torch.float64)
+    """The gradients to choose from: of samples, of their classifier row, or of batches. Float64, on a CPU, scaled to
+    mean squared norm 1."""
+    layers = last_layers(candidates, group.members_M, torch.float64, torch.device("cpu"))
     if own_row:
-        own_M1 = candidates.labels_N[group.members_M][:, None]
+        own_M1 = candidates.labels_N[group.members_M][:, None].cpu()
         return _of_norm_1([LastLayer(layer.delta_NC.gather(1, own_M1), layer.features_NE) for layer in layers])
     if parts is None:
         return _of_norm_1(layers)
