@@ -252,7 +252,9 @@ def _reason(outcome: Outcome) -> str:
 
 
 #: The fields of a row that are means over seeds.
-_MEANS = ("steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "train_flops", "race_flops")
+_MEANS = (
+    "steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "train_flops", "race_flops",
+)  # fmt: skip
 
 
 def join_seeds(rows: Sequence[doc.Row], *, name: str, label: str, role: doc.Role) -> doc.Row:
