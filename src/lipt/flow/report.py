@@ -253,7 +253,8 @@ def _reason(outcome: Outcome) -> str:
 
 #: The fields of a row that are means over seeds.
 _MEANS = (
-    "steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "train_flops", "race_flops",
+    "steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "train_flops",
+    "race_flops",
 )  # fmt: skip
 
 
