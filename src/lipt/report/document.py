@@ -44,6 +44,8 @@ class Row(_Model):
     recipe: str = ""
     """Names how the run trains, apart from the budgets; rows of one run have the same. A selection is compared with
     random baselines of its own recipe."""
+    runs: list[str] = []
+    """Side by side: the names of the runs that have this row. Empty in the report of one run."""
     kept_fraction: Share
     epoch_fraction: Share
     draw: str = "uniform"

@@ -44,17 +44,19 @@ def side_by_side(runs: Mapping[str, Document]) -> Document:
     """
     names, documents = list(runs), list(runs.values())
     data = [document.provenance.digests.get("dataset", name) for name, document in runs.items()]
-    rows, seen = list[Row](), set[tuple[object, ...]]()
+    rows, seen = list[Row](), dict[tuple[object, ...], Row]()
     for name, digest, document in zip(names, data, documents, strict=True):
         task = f"{digest} {document.done.get('Network')} {_images(document)}"
         recipe = _recipe(document)
         for row in document.rows:
             budgets = (row.kept_fraction, row.epochs, row.steps)
-            same = (task, recipe, row.name, row.label, *budgets, *row.seeds, *row.accuracy)
+            same = (task, recipe, row.name, row.label, *budgets, *row.seeds, *row.accuracy, *row.stage_wall_s.items())
             if row.role == "selected" or same not in seen:
-                changes = {"label": f"{row.label} [{name}]", "data": task, "recipe": recipe}
+                changes = {"label": f"{row.label} [{name}]", "data": task, "recipe": recipe, "runs": [name]}
                 rows.append(row.model_copy(update=changes))
-            seen.add(same)
+                seen[same] = rows[-1]
+            else:
+                seen[same].runs.append(name)
     return Document(
         title=f"{len(documents)} runs side by side",
         run_id=f"side-by-side-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:8]}",

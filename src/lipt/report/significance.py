@@ -153,13 +153,17 @@ def same_budgets(row: Row, other: Row) -> bool:
 def strongest_random(row: Row, rows: Sequence[Row]) -> Row | None:
     """The best random baseline at the budgets of `row`: a subset, or RS2 for a selected row.
 
-    A method must beat this one, not only a weaker one. Of runs side by side, those with the same recipe count, and of
-    these, those with the most common seeds.
+    A method must beat this one, not only a weaker one. Of runs side by side, those with the same recipe count. A row of
+    the same run comes first, so that the run has the same numbers as in its own report; then the most common seeds.
     """
     fresh = "rs2" if row.role == "selected" else ""
     rivals = [other for other in rows if other.role == "random" or other.name == fresh]
     candidates = [other for other in rivals if other.recipe == row.recipe and same_budgets(row, other)]
-    return max(candidates, key=lambda other: (len(_pairs(row, other)), mean_accuracy(other)), default=None)
+
+    def rank(other: Row) -> tuple[bool, int, float]:
+        return not set(row.runs).isdisjoint(other.runs), len(_pairs(row, other)), mean_accuracy(other)
+
+    return max(candidates, key=rank, default=None)
 
 
 def in_groups(rows: Sequence[Row]) -> list[Row]:

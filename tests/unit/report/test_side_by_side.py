@@ -3,6 +3,7 @@
 import pytest
 from report_samples import document, row
 
+from lipt.report.comparison import comparison_groups
 from lipt.report.document import Document, Provenance
 from lipt.report.side_by_side import side_by_side
 from lipt.report.verdict import judge
@@ -12,6 +13,11 @@ def run(setting: str, ours: float, random: float) -> Document:
     """A run with the setting; its choice and its random subset, by accuracy."""
     rows = [row("lipt", [ours] * 3, "selected"), row("stratified", [random] * 3, "random", label="Random")]
     return document(rows=rows, provenance=Provenance(config_yaml=setting, digests={"dataset": "1" * 64}))
+
+
+def vs_random(document: Document) -> dict[str, str]:
+    """Label -> the difference from random in the comparison."""
+    return {line.label: line.results[2].text for group in comparison_groups(document.rows) for line in group}
 
 
 @pytest.mark.parametrize("setting", ["train: {lr: %s}", "train: {batch_size: %s}", "data: {flip: %s}"])
@@ -24,11 +30,54 @@ def test_a_choice_is_compared_with_random_of_its_own_training(setting: str) -> N
     assert "lipt [b] does not beat Random [b]: it is worse, −10.00 points" in told["b"][0]
 
 
-@pytest.mark.parametrize("setting", ["train: {steps: %s}", "train: {checkpoint_s: %s}", "select: {algorithm: %s}"])
-def test_runs_that_train_alike_share_the_best_random_subset(setting: str) -> None:
-    both = side_by_side({"a": run(setting % 1, 0.5, 0.4), "b": run(setting % 2, 0.8, 0.9)})
+#: Settings of which different values leave the training the same.
+TRAINED_ALIKE = ["train: {steps: %s}", "train: {checkpoint_s: %s}", "select: {algorithm: %s}"]
+
+
+@pytest.mark.parametrize("setting", TRAINED_ALIKE)
+def test_a_run_has_the_numbers_of_its_own_report(setting: str) -> None:
+    """The random subset of the other run is better, but this run was not compared with it."""
+    runs = {"a": run(setting % 1, 0.5, 0.4), "b": run(setting % 2, 0.8, 0.9)}
+    both = side_by_side(runs)
     assert both.done["Comparable"] == "Yes: the data, the test images and the network are the same."
+    told = judge(both.rows).runs
+    assert "lipt [a] beats Random [a], +10.00 points" in told["a"][0]
+    assert "lipt [b] does not beat Random [b]: it is worse, −10.00 points" in told["b"][0]
+    shown = vs_random(both)
+    assert shown["Random [a]"] == shown["Random [b]"] == "reference"
+    for name, alone in runs.items():
+        assert shown[f"lipt [{name}]"] == vs_random(alone)["lipt"]
+
+
+@pytest.mark.parametrize("setting", TRAINED_ALIKE)
+def test_a_run_without_a_random_subset_is_compared_with_that_of_another(setting: str) -> None:
+    alone = run(setting % 1, 0.5, 0.4)
+    both = side_by_side({"a": alone.model_copy(update={"rows": alone.rows[:1]}), "b": run(setting % 2, 0.8, 0.9)})
     assert "lipt [a] does not beat Random [b]: it is worse, −40.00 points" in judge(both.rows).runs["a"][0]
+
+
+def test_a_random_subset_that_two_runs_share_is_shown_once_and_is_that_of_both() -> None:
+    """A third run has a better one."""
+    shares = {"a": run("train: {steps: 1}", 0.5, 0.4), "b": run("train: {steps: 1}", 0.6, 0.4)}
+    three = side_by_side(shares | {"c": run("train: {steps: 1}", 0.8, 0.9)})
+    assert [(each.label, each.runs) for each in three.rows if each.role == "random"] == [
+        ("Random [a]", ["a", "b"]),
+        ("Random [c]", ["c"]),
+    ]
+    assert "lipt [b] beats Random [a], +20.00 points" in judge(three.rows).runs["b"][0]
+
+
+def test_a_random_subset_that_took_another_time_is_another_row() -> None:
+    """On another machine: each run is compared with the time that it measured itself."""
+    runs = {}
+    for name, wall_s in (("a", 1.0), ("b", 4.0)):
+        each = run("train: {steps: 1}", 0.5, 0.4)
+        times = [{"stage_wall_s": {"train": 8.0}}, {"stage_wall_s": {"train": wall_s}}]
+        rows = [of.model_copy(update=changes) for of, changes in zip(each.rows, times, strict=True)]
+        runs[name] = each.model_copy(update={"rows": rows})
+    told = judge(side_by_side(runs).rows).runs
+    assert any("takes 8x the wall-clock (8 s against 1 s)" in text for text in told["a"])
+    assert any("takes 2x the wall-clock (8 s against 4 s)" in text for text in told["b"])
 
 
 @pytest.mark.parametrize("setting", ["data: {image_size: %s}", "data: {validation_fraction: %s}"])
