@@ -1,12 +1,14 @@
 """Several runs in one document: their rows side by side."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from lipt.report.document import Differences, Document, Row
+from lipt.report.words import join
 
 #: Settings of `data` that change the images which the network sees, although the files are the same.
 _IMAGES = ("image_size", "crop", "validation_fraction")
@@ -74,14 +76,16 @@ def side_by_side(runs: Mapping[str, Document]) -> Document:
 
 
 def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]:
-    """What was done. What is the same in all runs is said once."""
+    """What was done. A sentence that is the same in all runs is said once, and so is a text of some of them."""
     told = {}
     for topic in ("Data", "Network", "Choice", "Training"):
-        each = [document.done.get(topic, "") for document in documents]
-        if len(set(each)) == 1:
-            told[topic] = each[0]
-        else:
-            told |= {f"{topic}, {name}": text for name, text in zip(names, each, strict=True)}
+        each = [re.split(r"(?<=\.) ", document.done.get(topic, "")) for document in documents]
+        common = [sentence for sentence in each[0] if all(sentence in other for other in each)]
+        told[topic if each[0] == common else f"{topic} (all runs)"] = " ".join(common)
+        own: dict[str, list[str]] = {}
+        for name, sentences in zip(names, each, strict=True):
+            own.setdefault(" ".join(text for text in sentences if text not in common), []).append(name)
+        told |= {f"{topic}, {join(of)}": text for text, of in own.items()}
     return {topic: text for topic, text in told.items() if text}
 
 

@@ -38,7 +38,7 @@ def print_report(document: Document, verdict: Verdict, *, whole: bool) -> None:
         whole: as for `print_table`.
     """
     rows = document.rows
-    print_table(lambda shown: comparison_table(rows, shown), column_importance(), whole=whole)
+    print_table(lambda shown: comparison_table(rows, shown), column_importance(rows), whole=whole)
     print()
     print_table(lambda shown: stage_table(rows, shown), stage_importance(rows), whole=whole)
     print()
@@ -109,10 +109,26 @@ def _widths(table: Table) -> Measurement:
     return Measurement.get(console, console.options, table)
 
 
-def column_importance() -> list[str]:
-    """The headings of the comparison, the most important first."""
-    headings = [column.heading for column in COLUMNS]
-    return sorted(headings, key=lambda heading: _FIRST.index(heading) if heading in _FIRST else len(_FIRST))
+def column_importance(rows: Sequence[Row]) -> list[str]:
+    """The headings of the comparison, the most important first.
+
+    A budget that differs comes before the difference from random, which holds only at its own budget. A column that
+    has one value in all rows tells nothing about them, and comes last.
+    """
+    lines = [[*line.results, *line.costs] for group in comparison_groups(rows) for line in group]
+    values = {column.heading: [line[index].text for line in lines] for index, column in enumerate(COLUMNS)}
+    differ = {heading for heading, texts in values.items() if len(set(texts)) > 1}
+    order = list(_FIRST)
+    if values["per epoch"] != values["data kept"]:  # else they are one budget
+        order.insert(1, "per epoch")
+    order.insert(1, "data kept")
+    fixed = ("accuracy", "vs random")
+
+    def rank(heading: str) -> tuple[bool, int]:
+        place = order.index(heading) if heading in order else len(order)
+        return len(rows) > 1 and heading not in (*differ, *fixed), place
+
+    return sorted(values, key=rank)
 
 
 def comparison_table(rows: Sequence[Row], shown: Collection[str]) -> Table:

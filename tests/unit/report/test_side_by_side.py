@@ -95,3 +95,22 @@ def test_a_section_that_one_run_does_not_set_is_no_row_of_its_own():
     differences = side_by_side(runs).differences
     assert differences is not None
     assert differences.settings == {"score.proxy.width": ["–", "4"]}
+
+
+def test_what_runs_have_in_common_is_said_once() -> None:
+    """A sentence of all runs stands alone, and runs with one text share it."""
+    rule, ends = "It keeps hard images. It looks at one model.", "in 2 epochs."
+    runs = {
+        name: document(done={"Data": "d: 9 images.", "Choice": f"{count} of 9. {rule}", "Training": f"{steps} {ends}"})
+        for name, count, steps in (("a", 5, 30), ("b", 2, 10), ("c", 2, 30))
+    }
+    told = side_by_side(runs).done
+    del told["Comparable"]
+    assert told == {
+        "Data": "d: 9 images.",
+        "Choice (all runs)": rule,
+        "Choice, a": "5 of 9.",
+        "Choice, b and c": "2 of 9.",
+        "Training, a and c": f"30 {ends}",
+        "Training, b": f"10 {ends}",
+    }

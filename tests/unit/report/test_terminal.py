@@ -41,7 +41,7 @@ def printed(table: object, width: int) -> list[str]:
 @pytest.mark.parametrize("width", [80, 100, 140, 250])
 def test_every_figure_that_is_shown_is_whole(width: int) -> None:
     rows = comparison()
-    table, left_out = fitted(lambda shown: comparison_table(rows, shown), column_importance(), width)
+    table, left_out = fitted(lambda shown: comparison_table(rows, shown), column_importance(rows), width)
     lines = printed(table, width)
     assert all(len(line) <= width for line in lines)
     assert "…" not in "".join(lines)
@@ -56,8 +56,31 @@ def test_every_figure_that_is_shown_is_whole(width: int) -> None:
 
 def test_without_a_width_nothing_is_left_out() -> None:
     rows = comparison()
-    assert fitted(lambda shown: comparison_table(rows, shown), column_importance(), None)[1] == []
-    assert sorted(column_importance()) == sorted(column.heading for column in COLUMNS)
+    assert fitted(lambda shown: comparison_table(rows, shown), column_importance(rows), None)[1] == []
+    assert sorted(column_importance(rows)) == sorted(column.heading for column in COLUMNS)
+
+
+def test_at_80_columns_the_budget_that_differs_stays_and_what_is_equal_goes_first() -> None:
+    """Two runs that differ in nothing but how much they keep, as side by side."""
+    rows = [
+        row(name, [accuracy], role, label=f"{label} [quickstart-{share}]", kept_fraction=share, epoch_fraction=share)
+        for share in (0.05, 0.02)
+        for name, label, role, accuracy in (
+            ("lipt", "LiPT, auto (ccs)", "selected", 0.8 + share),
+            ("stratified", "Class-balanced random", "random", 0.7 + share),
+        )
+    ]
+    importance = column_importance(rows)
+    assert importance[:3] == ["accuracy", "data kept", "vs random"]
+    table, left_out = fitted(lambda shown: comparison_table(rows, shown), importance, 80)
+    assert {"5 %", "2 %"} <= set("  ".join(printed(table, 80)).split("  "))
+    assert "data kept" not in left_out
+    equal = {"sd", "worst class", "epochs", "steps", "images", "wall-clock", "pre-training", "data", "models", "FLOPs"}
+    assert set(importance[-len(equal) :]) == equal
+    same = [each.model_copy(update={"kept_fraction": 0.1, "epoch_fraction": 0.1}) for each in rows]
+    assert column_importance(same)[:2] == ["accuracy", "vs random"]
+    pool = [same[0], same[1].model_copy(update={"epoch_fraction": 0.05})]
+    assert column_importance(pool)[:3] == ["accuracy", "per epoch", "vs random"]
 
 
 def test_the_longest_stages_stay() -> None:
@@ -73,7 +96,7 @@ def test_the_longest_stages_stay() -> None:
 
 
 def test_the_terminal_shows_both_budgets_and_the_distance_to_random() -> None:
-    lines = printed(comparison_table(comparison(), column_importance()), 180)
+    lines = printed(comparison_table(comparison(), column_importance(comparison())), 180)
     (ours,) = (line for line in lines if "LiPT + CCS" in line)
     (rs2,) = (line for line in lines if "RS2" in line)
     assert "78.40 %  0.30  +1.97 ± 0.38" in ours
@@ -111,7 +134,7 @@ def test_the_claims_of_a_sweep_follow_it_in_words(capsys: pytest.CaptureFixture[
 
 def test_labels_are_not_markup() -> None:
     rows = [row("a", [0.5], "selected", label="[red]a[/red] [/nope]")]
-    assert "[red]a[/red] [/nope]" in "".join(printed(comparison_table(rows, column_importance()), 180))
+    assert "[red]a[/red] [/nope]" in "".join(printed(comparison_table(rows, column_importance(rows)), 180))
 
 
 def test_the_verdict_has_a_line_per_sentence() -> None:
@@ -185,7 +208,7 @@ def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> 
     assert max(map(len, (line.rstrip() for line in narrow))) <= 80
     assert "…" not in "".join(narrow)
     (hint, _) = [line for line in narrow if line.startswith("-v shows ")]
-    assert "epochs" in hint
+    assert "steps" in hint
     verdict = "\n".join(line.rstrip() for line in narrow[narrow.index(hint) :])
     sentences = [line for line in verdict.splitlines() if line.startswith("  ") and not line.startswith("    ")]
     assert len(sentences) == len(judge(document().rows).common)
