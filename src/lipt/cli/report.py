@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 
@@ -14,6 +14,7 @@ from lipt.cli.verbose import is_verbose
 from lipt.errors import LiptError
 from lipt.report.costs import spent
 from lipt.report.document import Document
+from lipt.report.next_step import PLACEHOLDER
 from lipt.report.verdict import judge
 
 
@@ -33,7 +34,8 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
         reports = [find_report(run, overrides, stack) for run in runs]
         found = list({each.location: each for each in reports}.values())  # a run that is named twice counts once
         if len(found) == 1:
-            show_with_page(found[0].document, found[0].shown, output)
+            config = runs[0] if found[0].of_config else PLACEHOLDER
+            show_with_page(found[0].document, found[0].shown, output, config, overrides)
             return
     from lipt.report.html_page import render
     from lipt.report.side_by_side import distinct_names, side_by_side
@@ -46,11 +48,18 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     )
 
 
-def show_with_page(document: Document, write: Callable[[], str], output: str) -> None:
+def show_with_page(
+    document: Document,
+    write: Callable[[], str],
+    output: str,
+    config: str = PLACEHOLDER,
+    overrides: Sequence[str] = (),
+) -> None:
     """Write the page and show the report, also if the page cannot be written.
 
     Args:
         write: writes the page and returns its location.
+        config: as for `show_report`, and so are the overrides.
 
     Raises:
         LiptError: the error of `write`, once the report is shown.
@@ -60,13 +69,24 @@ def show_with_page(document: Document, write: Callable[[], str], output: str) ->
         page = write()
     except LiptError as error:
         failure = error
-    show_report(document, page, output)
+    show_report(document, page, output, config, overrides)
     if failure:
         raise failure
 
 
-def show_report(document: Document, location: str | None, output: str) -> None:
-    """Verdict and table; the last line on stdout is the report's location, if it has a page."""
+def show_report(
+    document: Document,
+    location: str | None,
+    output: str,
+    config: str = PLACEHOLDER,
+    overrides: Sequence[str] = (),
+) -> None:
+    """Verdict and table; the last line on stdout is the report's location, if it has a page.
+
+    Args:
+        config: path of the configuration, for the command that the report ends with.
+        overrides: the values of `--set`.
+    """
     verdict = judge(document.rows)
     if output == "json":
         rows = [row.model_dump(mode="json") for row in document.rows]
@@ -83,6 +103,6 @@ def show_report(document: Document, location: str | None, output: str) -> None:
         return
     from lipt.report.terminal import print_report
 
-    print_report(document, verdict, whole=is_verbose())
+    print_report(document, verdict, whole=is_verbose(), config=config, overrides=overrides)
     if location:
         click.echo(f"\n{location}")

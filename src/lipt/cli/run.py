@@ -25,7 +25,7 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 
         document = run_with_baseline(ctx)
     if document is not None:
-        show_report(document, page_of(ctx.workspace.store, folder_of(document)), output)
+        show_report(document, page_of(ctx.workspace.store, folder_of(document)), output, config_path, overrides)
 
 
 @click.command()
@@ -42,4 +42,4 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
 
         document = run_comparison(ctx)
     if document is not None:
-        show_report(document, page_of(ctx.workspace.store, folder_of(document)), output)
+        show_report(document, page_of(ctx.workspace.store, folder_of(document)), output, config_path, overrides)

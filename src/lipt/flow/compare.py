@@ -12,10 +12,11 @@ from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
 from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
-from lipt.flow.variants import LONGER, Variant, baseline_of
+from lipt.flow.variants import Variant, baseline_of
 from lipt.pipeline import Engine
 from lipt.progress import Reporter
 from lipt.report.document import Document
+from lipt.report.rivals import LONGER
 from lipt.runtime.budgets import fuller_steps
 from lipt.runtime.context import Context
 

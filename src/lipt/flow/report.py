@@ -21,12 +21,12 @@ from lipt.flow.outcome import Outcome
 from lipt.flow.provenance_view import links_view, provenance_view
 from lipt.flow.race_view import race_rows, reason_of_race
 from lipt.flow.subset_view import chosen_names, subset_view
-from lipt.flow.variants import LONGER, Variant, one_or_more, origin_of, scorer_of
+from lipt.flow.variants import Variant, one_or_more, origin_of, scorer_of
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING, Engine
 from lipt.report import document as doc
 from lipt.report.classes import ClassAccuracy, recalls, worst
-from lipt.report.rivals import FIXED
+from lipt.report.rivals import FIXED, LONGER
 from lipt.runtime import Attempt, Context
 from lipt.runtime.algorithm import algorithm_label, reason_of_auto
 from lipt.runtime.artifact import Artifact

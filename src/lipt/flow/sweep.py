@@ -10,8 +10,8 @@ from lipt.flow.compare import run_variants, scope
 from lipt.flow.report import all_artifacts, rows_of
 from lipt.flow.runs import note_point
 from lipt.flow.validation import check_comparison
-from lipt.flow.variants import LONGER
 from lipt.progress import Reporter
+from lipt.report.rivals import LONGER
 from lipt.report.sweep import Result
 from lipt.runtime.context import Context
 

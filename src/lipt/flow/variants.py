@@ -6,11 +6,9 @@ from typing import Any
 
 from lipt.config import Config
 from lipt.flow.graph import needs_models, trains_models
-from lipt.report.rivals import FIXED, RANDOM
+from lipt.report.rivals import FIXED, LONGER, RANDOM
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
 
-#: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
-LONGER = "random-longer"
 #: The variants that change only `merge.method`, to this.
 _MERGES = {"theta-star": "none", "best-single": "best_single"}
 _ORIGIN = {

@@ -62,11 +62,13 @@ class RunOutputs:
 
     @property
     def markdown(self) -> str:
-        """The verdict and the address of the report."""
+        """The verdict, its next step and the address of the report."""
         verdict = judge(self.document.rows)
         # Paragraphs that begin with a bullet: Kubeflow's UI shows the items of a list without one.
         sentences = "".join(f"• {sentence}\n\n" for sentence in verdict.sentences)
-        return f"**{verdict.headline}**\n\n{sentences}Report: `{self.location}`\n"
+        step = verdict.next_step
+        command = f"{step.sentence}\n\n```bash\n{step.command()}\n```\n\n" if step else ""
+        return f"**{verdict.headline}**\n\n{sentences}{command}Report: `{self.location}`\n"
 
     @property
     def classes(self) -> list[str]:

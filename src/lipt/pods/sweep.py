@@ -19,9 +19,10 @@ from lipt.config import Config, Point
 from lipt.errors import LiptError, RunError, TransientError
 from lipt.flow.address import read_report, run_id
 from lipt.flow.provenance_view import NETWORK_CODE, digest_of_network
-from lipt.flow.variants import LONGER, variants
+from lipt.flow.variants import variants
 from lipt.pods.sweep_cells import Cell, over_seeds, steps_for_its_cost
 from lipt.report.document import Document, Row
+from lipt.report.rivals import LONGER
 from lipt.report.sweep import Result
 from lipt.version import __version__
 

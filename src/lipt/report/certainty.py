@@ -1,5 +1,6 @@
 """How sure the scores of a row are: within a run, and over the seeds of a comparison."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,6 +11,8 @@ from lipt.report.numbers import format_percent
 
 #: A reliability below this is warned of: more than half of the variance of the ranks is chance.
 WEAK = 0.5
+#: Subsets overlap like random ones if the shared and the other part of a subset are both within this of a draw's.
+_ALIKE = 0.1
 _HALVES = {"models": "two halves of the models", "epochs": "even against odd epochs"}
 
 
@@ -39,9 +42,14 @@ def statements(check: ScoreCheck) -> list[str]:
     if check.reliability is not None and check.halved:
         found.append(f"{check.label}: reliability of the scores {check.reliability:.2f} ({_HALVES[check.halved]}).")
     if check.shared is not None and check.by_chance is not None:
+        like_random = all(
+            math.isclose(ours, theirs, rel_tol=_ALIKE)
+            for ours, theirs in ((check.shared, check.by_chance), (1 - check.shared, 1 - check.by_chance))
+        )
+        so = " So the choice depends on the seed about as much as a random draw does." if like_random else ""
         found.append(
             f"{check.label}: {format_percent(check.shared)} of a subset are also in the subset of another seed. Of "
-            f"random subsets it would be {format_percent(check.by_chance)}."
+            f"random subsets it would be {format_percent(check.by_chance)}.{so}"
         )
     return found
 

@@ -27,6 +27,8 @@ from lipt.report.words import join, length, of_seeds, short, too_few
 RANDOM = ("random", "stratified")
 #: The row beside a run of RS2: a random subset of the size of one epoch, the same in every epoch. No variant has it.
 FIXED = "fixed-random"
+#: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
+LONGER = "random-longer"
 
 
 def price_over_random(row: Row, random: Row) -> Iterator[str]:
@@ -36,18 +38,24 @@ def price_over_random(row: Row, random: Row) -> Iterator[str]:
         yield f"Compared with {short(random)}, {row.label} takes {join(ratios)}."
 
 
+def price_of_choice(row: Row, random: Row) -> float | None:
+    """FLOPs of the choice, as a share of those of the training; None if it took none, or both trainings need it."""
+    chose = (row.flops or 0) - (random.flops or 0)
+    if not (random.flops and random.train_flops) or chose <= 0 or random.pretrain_cost:
+        return None
+    return chose / random.train_flops
+
+
 def against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
     """Whether the choice is worth its FLOPs: compared with random that spends them on more steps.
 
     Without that row: how many FLOPs the choice takes, and which row tells whether they are worth it.
     """
     longer_rows = [other for other in others if other.role == "longer" and _spends_as_much(other, row, random)]
-    chose = (row.flops or 0) - (random.flops or 0)
-    if not longer_rows and random.flops and random.train_flops and chose > 0 and not random.pretrain_cost:
-        share = format_budget(chose / random.train_flops)
+    if not longer_rows and (price := price_of_choice(row, random)):
         yield (
-            f"The choice took {share} of the FLOPs of the training. The row `random-longer` of `lipt compare` shows "
-            "whether more steps on a random subset gain more."
+            f"The choice took {format_budget(price)} of the FLOPs of the training. Add `{LONGER}` to "
+            "`compare.variants` of `lipt compare` to see whether more steps on a random subset gain more."
         )
     for longer in longer_rows:
         delta = difference(row, longer)

@@ -13,6 +13,7 @@ from lipt.report.certainty import all_statements
 from lipt.report.comparison import COLUMNS, comparison_groups, stage_names
 from lipt.report.costs import spent_sentence
 from lipt.report.document import Document, Row
+from lipt.report.next_step import PLACEHOLDER
 from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
 from lipt.report.race import race_error
 from lipt.report.significance import in_groups
@@ -31,11 +32,19 @@ _FIRST = ("accuracy", "vs random", "data kept", "steps", "wall-clock", "per epoc
 Build = Callable[[Collection[str]], Table]
 
 
-def print_report(document: Document, verdict: Verdict, *, whole: bool) -> None:
-    """Print the comparison, the wall-clock of each stage, the race and the verdict on stdout.
+def print_report(
+    document: Document,
+    verdict: Verdict,
+    *,
+    whole: bool,
+    config: str = PLACEHOLDER,
+    overrides: Sequence[str] = (),
+) -> None:
+    """Print the comparison, the wall-clock of each stage, the race, the verdict and the next step on stdout.
 
     Args:
         whole: as for `print_table`.
+        config: as for `NextStep.command`, and so are the overrides.
     """
     rows = document.rows
     print_table(lambda shown: comparison_table(rows, shown), column_importance(rows), whole=whole)
@@ -52,6 +61,9 @@ def print_report(document: Document, verdict: Verdict, *, whole: bool) -> None:
     print_text(verdict_text(verdict))
     for sentence in all_statements(document.score_checks):
         print_text(Text(sentence, style="yellow" if sentence.startswith("Warning") else ""))
+    if verdict.next_step:
+        print_text(f"\n{verdict.next_step.sentence}\n")
+        print(verdict.next_step.command(config, overrides))  # a terminal may break it, but no line of it changes
 
 
 def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None:

@@ -7,7 +7,7 @@ import html
 import pytest
 from report_samples import document
 
-from lipt.report.certainty import ScoreCheck
+from lipt.report.certainty import ScoreCheck, statements
 from lipt.report.html_page import render
 from lipt.report.terminal import print_report
 from lipt.report.verdict import judge
@@ -39,3 +39,13 @@ def test_page_and_terminal_say_the_same(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_nothing_measured_is_nothing_said() -> None:
     assert "certainty" not in render(document())
+
+
+@pytest.mark.parametrize(
+    ("shared", "by_chance", "alike"),
+    [(0.0526, 0.0489, True), (0.0460, 0.0489, True), (0.3, 0.1, False), (0.99, 0.91, False), (0.06, 0.05, False)],
+)
+def test_an_overlap_like_that_of_random_subsets_is_called_so(shared: float, by_chance: float, alike: bool) -> None:
+    """Of subsets that keep nearly all, what they leave out tells: 1 % instead of 9 % is no chance."""
+    (told,) = statements(ScoreCheck(label="LiPT, ccs", shared=shared, by_chance=by_chance))
+    assert told.endswith("So the choice depends on the seed about as much as a random draw does.") == alike

@@ -218,3 +218,22 @@ def test_the_command_line_at_80_columns_in_a_pipe_and_with_v(tmp_path: Path) -> 
     for text in (wide, piped):
         assert "-v shows" not in text
         assert all(column.heading in text for column in COLUMNS)
+
+
+def test_the_report_ends_with_a_command_that_a_narrow_terminal_leaves_whole(tmp_path: Path) -> None:
+    """It names the configuration and the options that were typed."""
+    config, option = tmp_path / "tiny.yaml", "select.fraction=0.1"
+    config.write_text(f"name: tiny\nworkspace: {tmp_path}\n")
+    settings = {"name": "tiny", "workspace": str(tmp_path), "select": {"fraction": 0.1}}
+    stored = tmp_path / f"{report_folder(parse_config(settings))}/report.json"
+    stored.parent.mkdir(parents=True)
+    rows = [row("selected", [0.8], "selected"), row("stratified", [0.7], "random")]
+    stored.write_text(document(rows=rows).model_dump_json())
+    lines = [
+        line.rstrip() for line in on_terminal(80, "-m", "lipt", "report", str(config), "--set", option).splitlines()
+    ]
+    step = judge(rows).next_step
+    assert step is not None
+    command = step.command(str(config), [option]).splitlines()
+    assert lines[-len(command) - 4 : -2] == [step.sentence, "", *command]
+    assert f"  --set {option} \\" in command

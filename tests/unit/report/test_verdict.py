@@ -1,5 +1,7 @@
 """The verdict says what the numbers say, and no more than the seeds can carry."""
 
+import re
+
 import pytest
 from report_samples import comparison, row
 
@@ -26,9 +28,29 @@ def test_a_loss_is_said_plainly():
 
 
 def test_a_gain_within_the_noise_is_a_tie_and_not_called_a_win():
-    verdict = _judge([0.78, 0.74, 0.77], [0.75, 0.76, 0.76])
+    verdict = _judge([0.78, 0.77, 0.77], [0.765, 0.77, 0.775])
     assert verdict.level == "tie"
     assert "does not measurably beat random" in verdict.headline
+    assert verdict.next_step is None
+
+
+@pytest.mark.parametrize(
+    ("seeds", "more", "advised"),
+    [(3, "five or more", (0, 1, 2, 3, 4)), (4, "five or more", (0, 1, 2, 3, 4)), (6, "more", tuple(range(12)))],
+)
+def test_an_interval_that_is_too_wide_is_no_result(seeds, more, advised):
+    """It holds a gain as well as a loss of the size that choices have."""
+    ours = [0.70, 0.84, 0.60, 0.90, 0.66, 0.80][:seeds]
+    verdict = _judge(ours, [0.76] * seeds)
+    assert verdict.level == "tie"
+    assert verdict.headline.startswith(
+        f"lipt against random at 10 % of the data: {seeds} seeds cannot tell; the difference"
+    )
+    assert verdict.headline.endswith(f" points. Run {more}.")
+    low, high = re.findall(r"[+−][\d.]+", verdict.headline)
+    assert f"95 % interval {low} to {high} ({seeds} seeds" in verdict.sentences[0]
+    assert verdict.next_step is not None
+    assert verdict.next_step.seeds == advised
 
 
 @pytest.mark.parametrize(
@@ -39,7 +61,7 @@ def test_fewer_than_three_seeds_settle_nothing_however_large_the_difference(ours
     verdict = _judge(ours, random)
     assert verdict.level == "unknown"
     assert f"{said} not enough to tell which is better." in verdict.headline
-    assert "lipt compare" in verdict.sentences[0]
+    assert verdict.next_step is not None
     text = " ".join((verdict.headline, *verdict.sentences))
     assert not any(claim in text for claim in ("beat", "worse", "(better", "wins", "loses"))
 
@@ -218,16 +240,47 @@ def test_a_method_that_keeps_more_is_named_without_its_explanation_but_with_its_
     assert any(sentence.startswith("RS2 [digits-1a2b] keeps 100 % of") for sentence in judge([ours, fresh]).sentences)
 
 
-def test_more_seeds_are_advised_than_show_only_large_differences():
-    told = _judge([0.78], [0.76]).sentences[0]
-    assert "--set 'compare.seeds=[0, 1, 2, 3, 4]'` and `--set 'compare.variants=[lipt, " in told
+def test_the_advised_comparison_has_the_row_beside_the_run_and_the_price_of_the_choice() -> None:
+    """Class-balanced random, not plain random; the FLOPs of the choice as more steps, if it took any."""
+    ours, random = row("selected", [0.78], "selected", flops=3e12), row("stratified", [0.76], "random", flops=1e12)
+    verdict = judge([ours, random])
+    assert verdict.next_step is not None
+    assert verdict.next_step.command() == (
+        "lipt compare CONFIG \\\n"
+        "  --set 'compare.seeds=[0,1,2,3,4]' \\\n"
+        "  --set 'compare.variants=[lipt,stratified,random-longer]'"
+    )
+    assert str(verdict).endswith(f"{verdict.next_step.sentence}\n{verdict.next_step.command()}")
+    free = judge([ours.model_copy(update={"flops": 1e12}), random]).next_step
+    assert free is not None
+    assert free.variants == ("lipt", "stratified")
 
 
-def test_the_advised_comparison_has_the_row_beside_the_run() -> None:
-    """Class-balanced random, not plain random."""
-    ours = row("lipt", [0.78], "selected")
-    told = judge([ours, row("stratified", [0.76], "random")]).sentences[0]
-    assert told.endswith("`--set 'compare.variants=[lipt, stratified]'`.")
+def test_the_command_keeps_the_options_and_the_seed_of_the_run() -> None:
+    ours, random = row("selected", [0.78], "selected", seeds=[7]), row("stratified", [0.76], "random", seeds=[7])
+    step = judge([ours, random]).next_step
+    assert step is not None
+    options = ["seed=7", "select.fraction=0.02", "data.source=my photos", "compare.seeds=[7]"]
+    assert step.command("my photos.yaml", options).splitlines() == [
+        "lipt compare 'my photos.yaml' \\",
+        "  --set seed=7 \\",
+        "  --set select.fraction=0.02 \\",
+        "  --set 'data.source=my photos' \\",
+        "  --set 'compare.seeds=[0,1,2,3,7]' \\",
+        "  --set 'compare.variants=[lipt,stratified]'",
+    ]
+
+
+def test_side_by_side_one_comparison_is_advised_for_all_runs() -> None:
+    rows = [
+        row("selected", [0.78], "selected", label="LiPT [a]", seeds=[7], runs=["a"]),
+        row("stratified", [0.7], "random", label="Random [a]", seeds=[7], runs=["a"]),
+        row("selected", [0.8], "selected", label="LiPT [b]", runs=["b"]),
+        row("random", [0.7], "random", label="Random [b]", runs=["b"]),
+    ]
+    step = judge(rows).next_step
+    assert step is not None
+    assert (step.seeds, step.variants) == ((0, 1, 2, 3, 4, 7), ("lipt", "stratified", "random"))
 
 
 def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():

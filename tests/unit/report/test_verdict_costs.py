@@ -65,6 +65,6 @@ def test_a_plain_run_says_what_its_choice_cost():
     ours = row("lipt", [0.78], "selected", flops=3.1e12)
     random = row("random", [0.75], "random", flops=1e12, train_flops=0.7e12)
     text = " ".join(judge([ours, random]).sentences)
-    assert "The choice took 300 % of the FLOPs of the training. The row `random-longer` of `lipt compare` shows" in text
+    assert "The choice took 300 % of the FLOPs of the training. Add `random-longer` to `compare.variants` of" in text
     for other in (random.model_copy(update={"pretrain_cost": 1.3}), random.model_copy(update={"flops": 3.1e12})):
         assert "random-longer" not in " ".join(judge([ours, other]).sentences)
