@@ -1,7 +1,7 @@
 """The comparison as lines of cells. The page and the terminal share it, so they cannot disagree."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from lipt.report.document import Row
 from lipt.report.numbers import (
@@ -78,6 +78,26 @@ COLUMNS = RESULT_COLUMNS + COST_COLUMNS
 def comparison_groups(rows: Sequence[Row]) -> list[list[Line]]:
     """Lines grouped by equal budgets: only lines of one group may be ranked."""
     return [[_line(row, rows) for row in group] for group in group_by_budgets(rows)]
+
+
+def filled(lines: Iterable[Sequence[Cell]]) -> list[int]:
+    """The indexes of the columns that have a value in some line."""
+    columns = enumerate(zip(*lines, strict=True))
+    return [index for index, cells in columns if any(cell.text not in ("", DASH) for cell in cells)]
+
+
+def without_empty(groups: Sequence[Sequence[Line]]) -> tuple[list[Column], list[Column], list[list[Line]]]:
+    """The columns of results and those of costs that have a value in some line, and the lines with only these."""
+    lines = [line for group in groups for line in group]
+    results, costs = filled(line.results for line in lines), filled(line.costs for line in lines)
+    shown = [
+        [
+            replace(line, results=[line.results[at] for at in results], costs=[line.costs[at] for at in costs])
+            for line in group
+        ]
+        for group in groups
+    ]
+    return [RESULT_COLUMNS[at] for at in results], [COST_COLUMNS[at] for at in costs], shown
 
 
 def _line(row: Row, rows: Sequence[Row]) -> Line:

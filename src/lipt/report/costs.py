@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lipt.ledger import Cost, elapsed_s
-from lipt.report.comparison import Cell
+from lipt.report.comparison import Cell, filled
 from lipt.report.document import LedgerRow
 from lipt.report.numbers import DASH, format_bytes, format_flops, format_seconds, format_whole
 
@@ -65,6 +65,13 @@ def worker_ledger(ledger: Sequence[LedgerRow]) -> list[CostLine]:
         for row in ledger
         if row.worker is not None
     ]
+
+
+def without_empty(lines: Sequence[CostLine]) -> tuple[list[str], list[CostLine]]:
+    """The headings of the columns that have a value in some line, and the lines with only these columns."""
+    shown = filled(line.cells for line in lines)
+    kept = [replace(line, cells=[line.cells[at] for at in shown]) for line in lines]
+    return [LEDGER_COLUMNS[at] for at in shown], kept
 
 
 def _worker_name(row: LedgerRow) -> str:

@@ -12,27 +12,19 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lipt.report import figures
+from lipt.report import comparison, costs, figures
 from lipt.report.accounting import Accounting, PaperAccounting
 from lipt.report.certainty import all_statements
 from lipt.report.classes import EXTREME_CLASSES, MOST_CLASSES, class_lines, worst_sentence
-from lipt.report.comparison import (
-    COST_COLUMNS,
-    RESULT_COLUMNS,
-    comparison_groups,
-    seed_accuracies,
-    stage_cells,
-    stage_names,
-)
-from lipt.report.costs import LEDGER_COLUMNS, spent_sentence, stage_ledger, worker_ledger
+from lipt.report.comparison import comparison_groups, seed_accuracies, stage_cells, stage_names
+from lipt.report.costs import spent_sentence, stage_ledger, worker_ledger
 from lipt.report.document import (
     Document,
     Example,
-    JigsawRow,
-    MergeTable,
     Provenance,
     Subset,
 )
+from lipt.report.merge_table import merge_view
 from lipt.report.numbers import DASH, format_percent
 from lipt.report.race import race_error
 from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets
@@ -53,6 +45,7 @@ def render(document: Document, *, framed: bool = False, pages: Mapping[str, str]
     """
     rows = in_groups(document.rows)
     seeds, by_seed = seed_accuracies(rows)
+    result_columns, cost_columns, groups = comparison.without_empty(comparison_groups(document.rows))
     context = {
         "document": document,
         "rows": rows,
@@ -60,27 +53,27 @@ def render(document: Document, *, framed: bool = False, pages: Mapping[str, str]
         "pages": {run: (page, _link(page)) for run, page in (pages or {}).items()},
         "contents": dict(_contents(document)),
         "date": _date(document.created),
+        "summary": _summary(document.done),
         "local": document.workspace.startswith("file://"),
         "verdict": judge(document.rows),
-        "result_columns": RESULT_COLUMNS,
-        "cost_columns": COST_COLUMNS,
+        "result_columns": result_columns,
+        "cost_columns": cost_columns,
         "seed_names": [f"seed {seed}" for seed in seeds],
         "by_seed": by_seed,
-        "groups": comparison_groups(document.rows),
+        "groups": groups,
         "accuracy_figure": Markup(figures.accuracy_figure(document.rows)) if len(document.rows) > 1 else None,
         "interval_of": _interval_of(document),
         "first_seed": _first_seed(document),
         "stages": stage_names(document.rows),
         "classes": _classes_view(document),
-        "merge": _merge_view(document.merge),
+        "merge": merge_view(document.merge),
         "score_statements": all_statements(document.score_checks),
         "race_error": race_error(document),
         "subset": _subset_view(document.subset),
         "training_figures": [Markup(svg) for svg in figures.training_figures(document.curves)],
-        "ledger_columns": LEDGER_COLUMNS,
-        "stage_ledger": stage_ledger(document.ledger) if document.ledger else [],
+        "stage_ledger": costs.without_empty(stage_ledger(document.ledger)) if document.ledger else None,
         "spent": spent_sentence(document.ledger),
-        "worker_ledger": worker_ledger(document.ledger),
+        "worker_ledger": costs.without_empty(worker_ledger(document.ledger)),
         "accounting": accounting_lines(document.paper_accounting) if document.paper_accounting else [],
     }
     return _environment().get_template("report.html").render(context)
@@ -98,7 +91,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {"percent": format_percent, "prose": _prose}
-    environment.globals |= {"stage_cells": stage_cells, "jigsaw_state": jigsaw_state}
+    environment.globals |= {"stage_cells": stage_cells}
     return environment
 
 
@@ -111,8 +104,8 @@ def _prose(text: Any) -> Markup:
 def _contents(document: Document) -> list[tuple[str, str]]:
     """(id, heading) of each section of the page, in their order."""
     parts = (
-        ("done", "What was done", document.done),
         ("verdict", "Verdict", True),
+        ("done", "What was done", document.done),
         ("cost", "What it cost", True),
         ("comparison", "Comparison of the methods", True),
         ("classes", "Accuracy of each class", _classes_view(document)),
@@ -138,6 +131,12 @@ def _date(created: str) -> str:
     """2026-11-23T04:33:55+00:00 -> "23 November 2026, 04:33 UTC"."""
     moment = datetime.fromisoformat(created)
     return f"{moment.day} {moment:%B %Y, %H:%M} {moment.tzname() or ''}".rstrip()
+
+
+def _summary(done: Mapping[str, str]) -> str:
+    """One line above the verdict: the images, the network and the choice, each in its first clause."""
+    texts = [done[topic] for topic in ("Data", "Network", "Choice") if topic in done]
+    return "; ".join(re.split(r"; |\. |\.$", text)[0] for text in texts) + ("." if texts else "")
 
 
 def _interval_of(document: Document) -> str:
@@ -167,22 +166,6 @@ def _classes_view(document: Document) -> dict[str, Any] | None:
         "lines": class_lines(document.classes, ours.name, other.name),
         "number": len(document.classes.names),
         "worst": worst_sentence(document.classes, {row.name: row.label for row in (ours, other)}),
-    }
-
-
-def _merge_view(merge: MergeTable | None) -> dict[str, Any] | None:
-    if merge is None:
-        return None
-    figure = figures.soup_figure(merge)
-    return {
-        "table": merge,
-        "figure": Markup(figure) if figure else None,
-        "references": [
-            ("theta_* (before the swarm)", merge.theta_star_accuracy),
-            ("best group" if merge.groups else "best single jigsaw", merge.best_single_accuracy),
-            ("uniform average of the groups" if merge.groups else "uniform average", merge.uniform_accuracy),
-            ("theta_p (the result)", merge.soup_accuracy),
-        ],
     }
 
 
@@ -256,13 +239,6 @@ def montage(examples: Sequence[Example]) -> list[tuple[Example, bool]]:
 def _png_width(png_base64: str) -> int:
     """Width in pixels from the header: 8 bytes of signature, then the length and name of the first chunk."""
     return int.from_bytes(base64.b64decode(png_base64[:32])[16:20], "big")
-
-
-def jigsaw_state(step: JigsawRow) -> str:
-    """The result of the merge for one jigsaw or group."""
-    if step.missing:
-        return "missing"
-    return "kept" if step.kept else "not kept"
 
 
 def accounting_lines(accounting: PaperAccounting) -> list[tuple[str, str, str]]:

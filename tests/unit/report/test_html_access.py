@@ -104,7 +104,7 @@ def test_the_page_is_no_wider_than_a_phone(tmp_path: Path) -> None:
     ours, *others = comparison()
     examples = [Example(png_base64=png(8, 8), label=long, source=f"train/{long}.jpeg")]
     shown = document(
-        rows=[ours.model_copy(update={"label": long}), *others],
+        rows=[ours.model_copy(update={"label": long, "reason": f"`{long}`"}), *others],
         score_checks=[ScoreCheck(label=long, reliability=0.4, halved="epochs")],
         subset=subset([long, "b"]).model_copy(update={"kept_examples": examples, "dropped_examples": examples}),
         left_out=long,

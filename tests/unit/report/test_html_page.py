@@ -12,11 +12,12 @@ from lipt.report.figures import _plot_curves, accuracy_figure, accuracy_limits, 
 from lipt.report.html_page import render
 from lipt.report.significance import accuracy_interval
 from lipt.report.svg import draw
+from lipt.report.verdict import judge
 
 # What matplotlib or the colours could choke on comes first, because figures shorten names.
 HOSTILE = '$\\frac{1$ #010299 <script>alert(1)</script>"><img src=x onerror=alert(2)> ]]> --> {{ 7*7 }} \x07'
 SECTIONS = [
-    *("done", "verdict", "cost", "comparison", "classes", "subset", "certainty", "race", "merge"),
+    *("verdict", "done", "cost", "comparison", "classes", "subset", "certainty", "race", "merge"),
     *("training", "ledger", "accounting", "files", "provenance"),
 ]
 
@@ -27,20 +28,64 @@ def page() -> str:
 
 
 def test_sections_come_in_order_and_the_contents_list_names_each(page):
-    """First what was done, then the verdict, then the costs, then the evidence."""
+    """First the verdict, then what was done, then the costs, then the evidence."""
     parsed = Page(page)
     there = [value for value in parsed.values("id") if value in SECTIONS]
     assert there == [name for name in SECTIONS if name not in ("certainty", "race")]
     assert [target for target in parsed.values("href") if target.startswith("#")] == [f"#{name}" for name in there]
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert re.findall(r'<li><a href="#\w+">(.*?)</a>', page) == headings
-    assert headings[:3] == ["What was done", "Verdict", "What it cost"]
+    assert headings[:3] == ["Verdict", "What was done", "What it cost"]
 
 
 def test_what_was_done_is_told_with_its_date(page):
     text = " ".join("".join(Page(page).text).split())
     assert "Report of LiPT, 14 March 2025, 09:26 UTC." in text
-    assert "CIFAR-10: 60,000 images of 10 classes." in text.partition("Verdict LiPT")[0]
+    assert "CIFAR-10: 60,000 images of 10 classes." in text.partition("What was done Data")[2]
+
+
+def test_a_line_above_the_verdict_names_images_network_and_choice():
+    done = {
+        "Question": "How good?",
+        "Data": "digits: 1,797 images of 10 classes. 1,294 are candidates.",
+        "Network": "resnet18 of width 16; its weights take 2.83 MB.",
+        "Choice": "65 of the 1,294 candidates (5 %), by the algorithm ccs. It leaves out the hardest images.",
+    }
+    choice = "65 of the 1,294 candidates (5\u00a0%), by the algorithm ccs"
+    told = f"digits: 1,797 images of 10 classes; resnet18 of width 16; {choice}."
+    assert f"</h1>\n<p>{told}</p>" in render(document(done=done))
+    both = {"Data": done["Data"], "Choice, a": done["Choice"]}  # side by side
+    assert "</h1>\n<p>digits: 1,797 images of 10 classes.</p>" in render(document(done=both))
+
+
+def test_the_page_ends_its_verdict_with_a_command():
+    rows = [row("lipt", [0.8], "selected"), row("stratified", [0.7], "random")]
+    section = re.search(r'<section class="verdict.*?</section>', render(document(rows=rows)), re.DOTALL)
+    assert section is not None
+    told = section[0].replace("&#39;", "'")
+    assert told.endswith(f'<pre tabindex="0">{judge(rows).next_step.command()}</pre>\n</section>')
+    settled = [row("lipt", [0.8] * 3, "selected"), row("stratified", [0.7] * 3, "random")]
+    assert "lipt compare" not in render(document(rows=settled, provenance=Provenance()))
+
+
+def test_a_column_without_any_value_is_left_out():
+    """With one seed there is no deviation, and of a merge that went well nothing to note."""
+    rows = [row("lipt", [0.8], "selected", flops=1e12), row("stratified", [0.7], "random")]
+    steps = [step.model_copy(update={"batchnorm": None}) for step in merge(3, missing=0).steps]
+    work = [each.model_copy(update={"peak_bytes": 0}) for each in ledger()]
+    page = render(document(rows=rows, ledger=work, merge=merge(3, missing=0).model_copy(update={"steps": steps})))
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    for table in tables:
+        lines = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]]
+        assert all(set(cells) - {"", "–"} for cells in zip(*lines, strict=True)), table
+        heads = re.findall(r'<th scope="col">(.*?)</th>', table)
+        assert all(len(cells) == len(heads) - 1 for cells in lines), table
+    assert "standard deviation of the accuracy" not in page  # nor is it explained
+    for heading in ("sd", "batch norm", "note", "peak memory"):
+        column = f'<th scope="col">{heading}</th>'
+        assert column not in page
+        assert column in render(document())
+    assert '<th scope="col">FLOPs</th>' in page  # one of two rows has a value
 
 
 def test_files_are_links_beside_the_workspace_and_keys_elsewhere(page):
