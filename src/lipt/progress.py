@@ -1,9 +1,10 @@
 """Progress of running stages on stderr: bars on a terminal, lines elsewhere."""
 
+import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
@@ -12,6 +13,17 @@ from lipt.errors import in_one_line
 
 #: Seconds between two progress lines of a running stage.
 _EVERY_S = 30.0
+#: Width of the column of labels: `select stratified` fits.
+_LABEL = 18
+#: Facts of a summary, in the order in which a line shows them; all others follow. A stored summary has another order.
+_FACTS = (
+    "train", "test", "jigsaws", "accuracy", "theta_star_accuracy", "density", "models", "epochs", "steps", "images",
+    "kept", "count", "candidates", "share", "classes",
+)  # fmt: skip
+#: Names of facts in a line, where the key is not one for readers.
+_NAMES = {"theta_star_accuracy": "theta_*"}
+#: Facts that only -v shows.
+_MORE = frozenset({"best_single", "best_single_accuracy", "uniform_accuracy"})
 
 
 @dataclass(kw_only=True)
@@ -50,11 +62,34 @@ class Standing:
         return "  ".join(filter(None, parts))
 
 
-class Reporter:
-    """One aligned line per finished stage, and one every 30 s per running stage, so that a pod's log shows progress."""
+@dataclass
+class _Alike:
+    """Parts of a stage with the same state, in a row: `pretrain[0]`, `pretrain[1]` … become one line."""
 
-    def __init__(self, stream: TextIO | None = None, *, every_s: float = _EVERY_S) -> None:
+    name: str
+    state: str
+    indices: list[int]
+    facts: str
+    """Of the first part; shown only if it is the only one."""
+
+    def line(self) -> str:
+        """`pretrain[0-9]       up to date`; indices that do not follow each other are `0-3,5`."""
+        alone = len(self.indices) == 1
+        return _line(f"{self.name}[{_ranges(self.indices)}]", self.state + (f"  {self.facts}" if alone else ""))
+
+
+class Reporter:
+    """One aligned line per finished stage, and one every 30 s per running stage, so that a pod's log shows progress.
+
+    Parts of a stage that are up to date, or that a dry run lists, share a line. It is printed before the next line of
+    another kind, or by `close`.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, every_s: float = _EVERY_S, verbose: bool = False) -> None:
         self.stream = stream or sys.stderr
+        self._verbose = verbose
+        self._alike: _Alike | None = None
+        self._warned: set[str] = set()
         self.scope = ""
         """The run among several of one command, such as `random/seed 1`. Figures are told apart by it."""
         self.running: dict[str, Standing] = {}
@@ -65,6 +100,7 @@ class Reporter:
 
     def started(self, label: str) -> None:
         """A stage begins."""
+        self._flush()
         with self._lock:
             self.running[label] = Standing()
             if len(self.running) == 1:
@@ -102,51 +138,92 @@ class Reporter:
     def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
         """A stage finished."""
         self.stopped(label)
-        self.say(f"{label:<16} {wall_s:8.1f} s  {_brief(summary)}")
+        self.note(label, f"{wall_s:8.1f} s  {self._brief(summary)}")
 
     def skipped(self, label: str, summary: dict[str, Any]) -> None:
         """A stage was already finished."""
-        self.say(f"{label:<16}  up to date  {_brief(summary)}")
+        self._state(label, "up to date", self._brief(summary))
 
     def planned(self, label: str) -> None:
         """A stage would run."""
-        self.say(f"{label:<16}   would run")
+        self._state(label, " would run")
+
+    def note(self, label: str, text: str) -> None:
+        """A line about a stage."""
+        self.say(_line(label, text))
+
+    def warn(self, text: str) -> None:
+        """A warning, once: the runs of a comparison may give the same one."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.say(f"warning: {text}")
 
     def say(self, text: str) -> None:
-        print(text.rstrip(), file=self.stream, flush=True)
+        """A line. Parts of a stage that wait for a common line come first."""
+        self._flush()
+        self._print(text.rstrip())
 
     def close(self) -> None:
         """Stop reporting; release the terminal."""
+        self._flush()
         with self._lock:
             self.running.clear()
             self._idle.set()
 
+    def _print(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+    def _state(self, label: str, state: str, facts: str = "") -> None:
+        part = _PART.fullmatch(label)
+        if part is None:
+            self.note(label, f"{state}  {facts}")
+            return
+        name, index = part[1], int(part[2])
+        with self._lock:
+            if self._alike and (self._alike.name, self._alike.state) == (name, state):
+                self._alike.indices.append(index)
+                return
+        self._flush()
+        self._alike = _Alike(name, state, [index], facts)
+
+    def _flush(self) -> None:
+        with self._lock:
+            alike, self._alike = self._alike, None
+        if alike:
+            self._print(alike.line().rstrip())
+
+    def _brief(self, summary: Mapping[str, Any]) -> str:
+        """The main figures of a summary: only scalars, shares in per cent."""
+        keys = [key for key in (*_FACTS, *sorted({*summary} - {*_FACTS})) if key in summary]
+        shown = [key for key in keys if self._verbose or key not in _MORE]
+        return "  ".join(filter(None, (_fact(key, summary[key]) for key in shown)))
+
     def _watch(self, idle: threading.Event) -> None:
         while not idle.wait(self._every_s):
             with self._lock:
-                lines = [f"{label:<16}  {standing.line()}" for label, standing in self.running.items()]
-            for line in lines:
-                self.say(line)
+                lines = [(label, standing.line()) for label, standing in self.running.items()]
+            for label, line in lines:
+                self.note(label, line)
 
 
 class QuietReporter(Reporter):
     """No line at all."""
 
-    def say(self, text: str) -> None:
-        """Say nothing."""
+    def _print(self, text: str) -> None:
+        """Print nothing."""
 
 
 class TerminalReporter(Reporter):
     """A live bar for each running stage, below the lines of finished stages."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, verbose: bool = False) -> None:
+        super().__init__(verbose=verbose)
         from rich.console import Console  # takes 60 ms to import; only for a terminal
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.table import Column
 
         self.bars = Progress(
-            TextColumn("{task.description:<16}", markup=False),
+            TextColumn(f"{{task.description:<{_LABEL}}}", markup=False),
             BarColumn(bar_width=10),
             TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True, overflow="crop")),
             TimeElapsedColumn(),
@@ -158,6 +235,7 @@ class TerminalReporter(Reporter):
         self.bars.start()
 
     def started(self, label: str) -> None:
+        self._flush()
         self.running[label] = Standing()
         self.tasks[label] = self.bars.add_task(label, total=None, text="")
 
@@ -176,22 +254,23 @@ class TerminalReporter(Reporter):
         if label in self.tasks:
             self.bars.remove_task(self.tasks.pop(label))
 
-    def say(self, text: str) -> None:
-        self.bars.console.print(text.rstrip(), highlight=False, markup=False)
+    def _print(self, text: str) -> None:
+        self.bars.console.print(text, highlight=False, markup=False)
 
     def close(self) -> None:
+        self._flush()
         self.bars.stop()
 
 
 #: Width of the bar, the label and the times.
-_BESIDES = 46
+_BESIDES = _LABEL + 30
 
 
-def make_reporter(*, quiet: bool = False) -> Reporter:
-    """Bars if stderr is a terminal, else lines; nothing if `quiet`."""
+def make_reporter(*, quiet: bool = False, verbose: bool = False) -> Reporter:
+    """Bars if stderr is a terminal, else lines; nothing if `quiet`, every fact of a stage if `verbose`."""
     if quiet:
         return QuietReporter()
-    return TerminalReporter() if sys.stderr.isatty() else Reporter()
+    return TerminalReporter(verbose=verbose) if sys.stderr.isatty() else Reporter(verbose=verbose)
 
 
 def _duration(seconds: float) -> str:
@@ -200,17 +279,30 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _brief(summary: dict[str, Any]) -> str:
-    """The main figures of a summary: only scalars, shares in per cent."""
-    parts = []
-    for key, value in summary.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        parts.append(
-            f"{key} {value:.2%}"
-            if key.endswith(("accuracy", "density", "saved"))
-            else f"{key} {value:,}"
-            if isinstance(value, int)
-            else f"{key} {value:.4g}"
-        )
-    return "  ".join(parts)
+def _line(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}  {text}"
+
+
+#: The label of a part, such as `pretrain[3]`.
+_PART = re.compile(r"(.+)\[(\d+)\]")
+
+
+def _ranges(indices: Sequence[int]) -> str:
+    """`0-3,5`."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _fact(key: str, value: Any) -> str:
+    """`density 94.51 %`; empty if the value is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    name = _NAMES.get(key, key)
+    if key.endswith(("accuracy", "density", "saved")):
+        return f"{name} {100 * value:.2f} %"
+    return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:.4g}"

@@ -115,4 +115,4 @@ def test_a_worker_out_of_memory(tmp_path: Path) -> None:
     assert "out of memory (OOMKilled): raise `memory`" in message
     again = Run(tmp_path, "memory", big, memory="4Gi")
     again.succeeds()
-    assert "initialise        up to date" in again.logs()
+    assert "initialise          up to date" in again.logs()

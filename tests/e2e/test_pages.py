@@ -35,7 +35,7 @@ def test_a_run_from_a_file_that_computes_nothing_again(
     run.handle = told[-1]
     same(run)
     assert run.workers() == []
-    assert "train ccs         up to date" in run.logs()
+    assert "train ccs           up to date" in run.logs()
     assert any(line.startswith("select ") and "up to date" in line for line in told)
     (page,) = tmp_path.glob("*.html")
     assert (page.name, told[-2]) == (told[-3], "net.pt2")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +12,11 @@ import pytest
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.flow.compare import run_comparison, run_with_baseline
+from lipt.flow.graph import run, with_config
 from lipt.flow.validation import check_comparison
 from lipt.flow.variants import variants as variants_of
 from lipt.pods.sweep_cells import steps_for_its_cost
+from lipt.progress import Reporter
 from lipt.report.verdict import judge
 from lipt.runtime.workspace import Workspace
 from tests.tiny import TINY, digests, tiny_context
@@ -131,3 +135,22 @@ def test_a_dry_run_does_not_count_the_steps_of_a_longer_training(
     ctx = tiny_context(tmp_path, {"compare": {"seeds": [0]}, "select": {"algorithm": "ccs"}})
     assert run_comparison(replace(ctx, dry_run=True)) is None
     assert "random-longer, seed 0: its number of steps is known when lipt has run" in capsys.readouterr().err
+
+
+def test_a_dry_run_begins_with_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ctx = tiny_context(tmp_path, {"compare": {"seeds": [0, 1], "variants": ["lipt", "stratified"]}})
+    run(with_config(ctx, {"seed": 0}))
+    made = len(list(tmp_path.rglob("artifact.json")))
+    ctx = replace(ctx, reporter=Reporter(stream := io.StringIO()), dry_run=True)
+    run_comparison(ctx)
+    first, *rest = stream.getvalue().splitlines()
+    counted = re.fullmatch(r"(\d+) runs, (\d+) stages to do, (\d+) up to date; runs share stages", first)
+    assert counted
+    runs, to_do, finished = map(int, counted.groups())
+    assert runs == 4
+    assert finished == made - 1  # `chunks` and `ingest` are one stage
+    assert to_do > 0
+    assert [line for line in rest if line.startswith("--")] == [
+        f"-- {variant}, seed {seed}" for variant in ("lipt", "stratified") for seed in (0, 1)
+    ]
+    assert any(line.startswith("pretrain[0-") and "would run" in line for line in rest)

@@ -233,8 +233,8 @@ def test_race(start: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) 
     path = start("race")
     assert run(path, ["model.width=4", "score.epochs=2", "train.steps=20"]) == ["run", "plan"]
     shown = capsys.readouterr()
-    assert "race, 10% of the steps, validation accuracy: Class-balanced random" in shown.err
-    assert "race, 30% of the steps, validation accuracy:" in shown.err
+    assert "race, 10 % of the steps, validation accuracy: Class-balanced random" in shown.err
+    assert "race, 30 % of the steps, validation accuracy:" in shown.err
     assert re.search(r"^race ", shown.out, re.MULTILINE), shown.out
 
 

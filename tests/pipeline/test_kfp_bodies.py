@@ -133,7 +133,7 @@ def test_a_box_without_work_says_so(tmp_path: Path, capsys: pytest.CaptureFixtur
     bodies.pretrain()
     capsys.readouterr()
     bodies.pretrain()
-    assert capsys.readouterr().err.splitlines()[-1] == "pretrain          up to date  3 of 3"
+    assert capsys.readouterr().err.splitlines()[-1] == "pretrain            up to date  3 of 3"
     bodies = Bodies(tmp_path, str(tmp_path / "workspace"), algorithm="random", random_baseline=False)
     bodies.pretrain()
     bodies.merge()

@@ -90,13 +90,73 @@ def test_figures_are_whole_on_a_terminal(columns: int) -> None:
     assert any("23,000,000 of 115,000,000" in frame for frame in frames)
     assert any("12 models" in frame for frame in frames)
     assert ("epoch 3 of 12, loss 0.512" in shown) == (columns == 120)
-    assert "initialise            1.0 s  accuracy 50.00%" in shown
+    assert "initialise               1.0 s  accuracy 50.00 %" in shown
 
 
 def test_a_pipe_gets_lines(tmp_path: Path) -> None:
     with open(tmp_path / "log", "w") as log:
         subprocess.run([sys.executable, "-c", _STAGES], stderr=log, check=True)
     assert (tmp_path / "log").read_text().splitlines() == [
-        "initialise            1.0 s  accuracy 50.00%",
-        "merge                 1.0 s",
+        "initialise               1.0 s  accuracy 50.00 %",
+        "merge                    1.0 s",
     ]
+
+
+_MERGED = {
+    "best_single": 2,
+    "best_single_accuracy": 0.7,
+    "accuracy": 0.7847,
+    "theta_star_accuracy": 0.25,
+    "uniform_accuracy": 0.76,
+}
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_merge_shows_internal_facts_only_with_v(verbose: bool) -> None:
+    reporter = Reporter(stream := io.StringIO(), verbose=verbose)
+    reporter.done("merge", 1.0, _MERGED)
+    line = stream.getvalue().rstrip()
+    assert "accuracy 78.47 %  theta_* 25.00 %" in line
+    assert ("uniform_accuracy 76.00 %" in line) == verbose
+    assert verbose or len(line) <= 80
+
+
+def test_facts_keep_their_order_in_whatever_order_a_summary_is_stored() -> None:
+    reporter = Reporter(stream := io.StringIO())
+    summary = {"train": 1438, "zeal": 2, "test": 359}
+    reporter.done("ingest", 1.0, summary)
+    reporter.skipped("ingest", dict(sorted(summary.items())))
+    assert [line[32:] for line in stream.getvalue().splitlines()] == 2 * ["train 1,438  test 359  zeal 2"]
+
+
+def test_the_longest_label_of_a_baseline_does_not_shift_its_line() -> None:
+    reporter = Reporter(stream := io.StringIO())
+    for label in ("merge", "select stratified"):
+        reporter.done(label, 1.0, {"images": 2})
+        reporter.skipped(label, {"images": 2})
+    assert {line.index("images") for line in stream.getvalue().splitlines()} == {32}
+
+
+def test_parts_that_are_up_to_date_share_a_line() -> None:
+    reporter = Reporter(stream := io.StringIO())
+    for index in (*range(4), 5):
+        reporter.skipped(f"pretrain[{index}]", {"density": 0.9})
+    for index in range(2):
+        reporter.planned(f"pretrain[{6 + index}]")
+    reporter.skipped("merge", {})
+    reporter.skipped("score[0]", {"models": 1})
+    reporter.close()
+    assert stream.getvalue().splitlines() == [
+        "pretrain[0-3,5]     up to date",
+        "pretrain[6-7]        would run",
+        "merge               up to date",
+        "score[0]            up to date  models 1",
+    ]
+
+
+def test_parts_do_not_wait_for_a_stage_to_finish() -> None:
+    reporter = Reporter(stream := io.StringIO(), every_s=60)
+    reporter.skipped("pretrain[0]", {})
+    reporter.started("merge")
+    assert stream.getvalue() == "pretrain[0]         up to date\n"
+    reporter.close()

@@ -167,8 +167,8 @@ def test_the_reporter_says_one_line_per_stage() -> None:
     reporter.done("merge", 1.25, {"accuracy": 0.5, "kept": 1200, "chosen": "soup", "steps": [1]})
     reporter.skipped("score", {"models": 1})
     assert stream.getvalue().splitlines() == [
-        "merge                 1.2 s  accuracy 50.00%  kept 1,200",
-        "score             up to date  models 1",
+        "merge                    1.2 s  accuracy 50.00 %  kept 1,200",
+        "score               up to date  models 1",
     ]
 
 

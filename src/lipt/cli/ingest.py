@@ -3,7 +3,7 @@
 import click
 
 from lipt.cli.options import output_option, print_json
-from lipt.cli.verbose import is_quiet
+from lipt.cli.verbose import is_quiet, is_verbose
 
 
 @click.command()
@@ -53,7 +53,7 @@ def ingest(
     data = parse_config({"data": {"source": source, "format": kind, **layout}}, origin="lipt ingest").data
     if "://" not in source and is_chunk_store(data):
         data = data.model_copy(update={"format": "store"})  # to be told what it is, and not that no class is there
-    store, reporter = open_store(destination), make_reporter(quiet=is_quiet())
+    store, reporter = open_store(destination), make_reporter(quiet=is_quiet(), verbose=is_verbose())
     reporter.started("ingest")
     try:
         images = open_apart(data, store)

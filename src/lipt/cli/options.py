@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lipt.cli.suggestions import settings
-from lipt.cli.verbose import is_quiet
+from lipt.cli.verbose import is_quiet, is_verbose
 from lipt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def open_context(config_path: str, overrides: tuple[str, ...], *, dry_run: bool 
     from lipt.progress import make_reporter
     from lipt.runtime.context import Context
 
-    config, reporter = load_config(config_path, list(overrides)), make_reporter(quiet=is_quiet())
+    config = load_config(config_path, list(overrides))
+    reporter = make_reporter(quiet=is_quiet(), verbose=is_verbose())
     try:
         yield Context.of(config, reporter, dry_run=dry_run)
     finally:

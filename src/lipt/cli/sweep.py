@@ -70,7 +70,7 @@ def sweep(
 @contextmanager
 def context_of(found: Sweep) -> Iterator[Context]:
     """The context of a sweep's base; always releases the terminal."""
-    reporter = make_reporter(quiet=is_quiet())
+    reporter = make_reporter(quiet=is_quiet(), verbose=is_verbose())
     try:
         yield Context.of(found.base, reporter)
     finally:
@@ -156,7 +156,7 @@ def runs_of(found: Sweep, place: Place) -> Iterator[SweepRuns]:
     def opened() -> AbstractContextManager[Store]:
         return open_store_of_runs(cluster, place.namespace, str(parameters["s3"]), found.base.workspace)
 
-    reporter = make_reporter(quiet=is_quiet())
+    reporter = make_reporter(quiet=is_quiet(), verbose=is_verbose())
     try:
         runs = SweepRuns(
             found.points,

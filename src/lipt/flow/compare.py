@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from lipt.config import Train
 from lipt.flow.graph import run, score_and_select, train_and_evaluate, trains_models, with_config
 from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
-from lipt.flow.report import Entry, label_of, write_report
+from lipt.flow.report import Entry, all_artifacts, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import Variant, baseline_of
 from lipt.pipeline import Engine
@@ -69,8 +70,24 @@ def run_comparison(ctx: Context, *, engine: Engine = "local") -> Document | None
     Raises:
         LiptError: a variant is unknown or invalid; see `check_comparison`.
     """
-    entries = run_variants(ctx, check_comparison(ctx))
-    return None if ctx.dry_run else write_report(ctx, entries, engine=engine, comparison=True)
+    variants = check_comparison(ctx)
+    if ctx.dry_run:
+        _list_stages(ctx, variants)
+        return None
+    return write_report(ctx, run_variants(ctx, variants), engine=engine, comparison=True)
+
+
+def _list_stages(ctx: Context, variants: Sequence[Variant]) -> None:
+    """List the stages of a comparison. A count comes first, because the list is long."""
+    listed = io.StringIO()
+    reporter = Reporter(listed)
+    entries = run_variants(replace(ctx, reporter=reporter), variants)
+    reporter.close()
+    runs = len(variants) * len(ctx.config.compare.seeds)
+    finished = [artifact.is_finished for artifact in all_artifacts(entries)]
+    to_do = f"{runs:,} runs, {finished.count(False):,} stages to do, {finished.count(True):,} up to date"
+    ctx.reporter.say(f"{to_do}; runs share stages")
+    ctx.reporter.say(listed.getvalue())
 
 
 def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:

@@ -91,10 +91,9 @@ class Race:
                 raise error
             if all(artifact.is_finished for artifact in made.values()):  # on a dry run they may be only planned
                 reached = [float(made[index].summary["accuracy"]) for index in indices]
-                shown = ", ".join(
-                    f"{labels[contestant]} {accuracy:.1%}" for contestant, accuracy in zip(field, reached, strict=True)
-                )
-                self.ctx.reporter.say(f"race, {share:.0%} of the steps, validation accuracy: {shown}")
+                pairs = zip(field, reached, strict=True)
+                shown = ", ".join(f"{labels[contestant]} {100 * accuracy:.1f} %" for contestant, accuracy in pairs)
+                self.ctx.reporter.say(f"race, {100 * share:.0f} % of the steps, validation accuracy: {shown}")
                 field = ahead(field, reached)
         return self.subsets[field[0]]
 

@@ -128,7 +128,7 @@ def spread(
     """
     missing = [item for item in items if stage_of(item).find() is None]
     if not missing:
-        ctx.reporter.say(f"{stage:<16}  up to date  {len(items):,} of {len(items):,}")
+        ctx.reporter.note(stage, f"up to date  {len(items):,} of {len(items):,}")
         return {}
     here = ThisPod.find()
     if here is None:

@@ -101,7 +101,7 @@ class Attempt:
         digest, data = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
         if self._digest(data) == digest:
             return data
-        self.reporter.say(f"{self.label:<16}  its checkpoint is damaged, or of other inputs: starts from its beginning")
+        self.reporter.note(self.label, "its checkpoint is damaged, or of other inputs: starts from its beginning")
         return None
 
     def _digest(self, checkpoint: bytes) -> bytes:

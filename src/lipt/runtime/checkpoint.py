@@ -48,7 +48,7 @@ def resumable(
             done, recipe = trainer.progress, trainer.recipe
             steps = "" if _knows_epochs(attempt, trainer) else f" ({done.steps:,} of {recipe.steps:,} steps)"
             after = f"{_epoch(attempt, trainer, done.epoch)}{steps}"
-            attempt.reporter.say(f"{attempt.label:<16}  continues after {after}, from its checkpoint")
+            attempt.reporter.note(attempt.label, f"continues after {after}, from its checkpoint")
     if os.environ.get("LOCAL_RANK", "0") == "0":  # in each pod: its progress shows that it does not hang
         follow(attempt, trainer)
     last, measure = time.monotonic(), measures(attempt, trainer)

@@ -59,13 +59,13 @@ class Stage:
                 try:
                     finished = self._finished() or self._make(lease)  # another process may have made it meanwhile
                 except LostLeaseError:
-                    self.ctx.reporter.say(f"{self.label:<16}  another process has taken over")
+                    self.ctx.reporter.note(self.label, "another process has taken over")
         return finished
 
     def leased(self, name: str = "lease") -> AbstractContextManager[Lease]:
         """Hold a lease on this stage, or on something else that is done for it; waits for another holder."""
-        say = self.ctx.reporter.say
-        return leased(self.ctx.workspace.store, f"{self.ref}/{name}", lambda text: say(f"{self.label:<16}  {text}"))
+        note = self.ctx.reporter.note
+        return leased(self.ctx.workspace.store, f"{self.ref}/{name}", lambda text: note(self.label, text))
 
     def _finished(self) -> Artifact | None:
         """The finished artifact, noted and reported."""

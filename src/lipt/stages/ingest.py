@@ -194,7 +194,7 @@ def write_apart(data: Data, store: Store, reporter: Reporter, source: Source) ->
     Args:
         source: the opened source that `data` names.
     """
-    claim = leased(store.metered(), "lease", lambda text: reporter.say(f"{_INGEST:<16}  {text}"))
+    claim = leased(store.metered(), "lease", lambda text: reporter.note(_INGEST, text))
     with ExitStack() as stack:
         with suppress(RunError, UsageError):  # who may not write reads a finished store, or fails below
             stack.enter_context(claim)
@@ -219,7 +219,7 @@ def write_chunks(
         return not verify or hashlib.sha256(files.get(chunk.file) or b"").hexdigest() == chunk.sha256
 
     if source.left_out:
-        reporter.say(f"{label:<16} left out: {describe_left_out(source.left_out)}")
+        reporter.note(label, f"left out: {describe_left_out(source.left_out)}")
     return write_dataset(
         source,
         files.put,
