@@ -143,10 +143,10 @@ def test_outputs_that_are_not_used_and_classes_that_get_none_are_said(
     assert ended.returncode == 0
     (remark,) = json.loads(ended.stdout)["remarks"]
     assert "the outputs of the models were not used" in remark
-    assert ended.stderr == f"lipt: {remark}\n"
+    assert ended.stderr == f"lipt: warning: {remark}\n"
     ended = lipt("select", *options, "--k", "3", "--to", to)
     assert ended.stderr.splitlines() == [
-        "lipt: 1 of 4 classes get none of the 3 samples: class 3; raise the budget to train on them",
+        "lipt: warning: 1 of 4 classes get none of the 3 samples: class 3; raise the budget to train on them",
         "lipt: 3 of 100 samples, by ccs",
     ]
     assert len(Selection.load(to).indices_K) == 3

@@ -246,7 +246,14 @@ def _selection(config: Config, facts: Facts | None) -> str:
     raise_all(problems(config, facts))
     kept, per_epoch = config.select.fraction, config.train.epoch_fraction or config.select.fraction
     drawn = "" if config.train.draw == "uniform" else f" ({config.train.draw})"
-    return f"{algorithm_label(config)}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}"
+    lost = facts.class_without_images(config) if facts else None
+    warning = (
+        f"; warning: class {lost[0]} gets no image at {format_budget(kept)}: select.fraction={lost[1]:g} keeps one"
+        if lost
+        else ""
+    )
+    label = algorithm_label(config)
+    return f"{label}, {format_budget(kept)} kept, {format_budget(per_epoch)} per epoch{drawn}{warning}"
 
 
 def _comparison(config: Config) -> str:

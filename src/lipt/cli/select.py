@@ -131,7 +131,7 @@ def select(
         **chosen,
     )
     for remark in selection.remarks:
-        click.echo(f"lipt: {remark}", err=True)
+        click.echo(f"lipt: warning: {remark}", err=True)
     if "://" in to:
         from lipt.adapters.store import open_store
 

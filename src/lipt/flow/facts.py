@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lipt.adapters.store import DatasetFiles, open_store
-from lipt.config import Data
+from lipt.config import Config, Data
 from lipt.data.chunks import Dataset, num_test_samples
 from lipt.data.shards import count_validation
 from lipt.data.sources import Listing, open_source, recognise
+from lipt.selection.registry import shares
 from lipt.stages.ingest import find_thumbnails, is_chunk_store
 
 
@@ -22,6 +24,8 @@ class Facts:
     classes: int
     size: tuple[int, int] | None = None
     """Height and width in pixels; None if unknown."""
+    per_class: Mapping[str, int] | None = None
+    """Images of each class, by its name; None if unknown."""
 
     @classmethod
     def of(cls, data: Data, listing: Callable[[], Listing] | None = None) -> Facts:
@@ -43,7 +47,10 @@ class Facts:
         found = recognise(data.source, data.format).published
         if found is None:
             found = listing() if listing else Listing.of(open_source(data.source, data.format))
-        return cls(train=_train(data, found), classes=len(found.classes), size=side or found.size)
+        per_class = _train(data, found)
+        return cls(
+            train=sum(per_class.values()), classes=len(found.classes), size=side or found.size, per_class=per_class
+        )
 
     def candidates(self, data: Data) -> int:
         """Number of training images that are not held out for validation.
@@ -53,13 +60,30 @@ class Facts:
         """
         return self.train - count_validation(self.train, data.validation_fraction)
 
+    def class_without_images(self, config: Config) -> tuple[str, float] | None:
+        """The smallest class if a balanced selection keeps no image of it, and a share that keeps one.
 
-def _train(data: Data, listing: Listing) -> int:
-    counts = listing.counts["train"]
+        Both are estimates: the exact candidates of a class are known only after ingestion. None if there is no such
+        class, or if the numbers are unknown.
+        """
+        settings = config.select
+        balanced = settings.algorithm == "stratified" or (settings.balanced and settings.algorithm != "random")
+        if not self.per_class or not balanced:
+            return None
+        # Each class loses its share to validation, but keeps at least one candidate.
+        sizes = [max(1, round(count * (1 - config.data.validation_fraction))) for count in self.per_class.values()]
+        if all(shares(max(1, round(settings.fraction * sum(sizes))), sizes)):
+            return None
+        name, count = min(zip(self.per_class, sizes, strict=True), key=lambda each: each[1])
+        return name, math.ceil(100 / count) / 100
+
+
+def _train(data: Data, listing: Listing) -> dict[str, int]:
+    """Training images of each class, without those that ingestion sets aside for the test."""
+    counts = dict(zip(listing.classes, listing.counts["train"], strict=True))
     if "test" in listing.counts:
-        return sum(counts)
-    return sum(
-        count - num_test_samples(count, data.test_fraction, name)
-        for name, count in zip(listing.classes, counts, strict=True)
-        if count
-    )
+        return counts
+    return {
+        name: count - num_test_samples(count, data.test_fraction, name) if count else 0
+        for name, count in counts.items()
+    }

@@ -14,6 +14,7 @@ from lipt.selection import registry
 from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
 from lipt.selection.auto import AUTO, auto_rule, epochs_of, unused_inputs
 from lipt.selection.candidates import Candidates
+from lipt.selection.lost import remark_on_lost
 from lipt.selection.needs import Requirements
 from lipt.selection.options import bind_options, plain
 from lipt.selection.passes import in_memory
@@ -265,15 +266,8 @@ def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -
     labels = candidates.labels_N.numpy(force=True)
     taken_K = torch.cat([indices_K, initial_I]) if initial_I.numel() else indices_K
     taken_C = np.bincount(labels.take(taken_K.numpy(force=True)), minlength=candidates.num_classes).tolist()
-    if all(taken_C):
-        return []
-    sizes_C = candidates.class_sizes
-    lost = [label for label, (size, taken) in enumerate(zip(sizes_C, taken_C, strict=True)) if size and not taken]
-    if not lost:
-        return []
-    named = ", ".join(map(str, lost[:5])) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
-    share = f"{len(lost)} of {sum(map(bool, sizes_C))} classes get none of the {len(indices_K)} samples"
-    return [f"{share}: {'class' if len(lost) == 1 else 'classes'} {named}; raise the budget to train on them"]
+    remark = remark_on_lost(candidates.class_sizes, taken_C, len(indices_K))
+    return [remark] if remark else []
 
 
 def _judges(candidates: Candidates, validation: Candidates) -> Candidates:

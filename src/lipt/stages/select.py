@@ -18,6 +18,7 @@ from lipt.runtime.dataset import count_candidates, open_dataset, split_positions
 from lipt.selection import Candidates, Requirements, Selection
 from lipt.selection import select as run_selection
 from lipt.selection.api import checked
+from lipt.selection.lost import remark_on_lost
 from lipt.selection.reliability import Reliability, reliability
 from lipt.stages.score import read_scores
 
@@ -59,18 +60,22 @@ def select(ctx: Context, dataset: Artifact, scores: Sequence[Artifact]) -> Stage
             sources_N=None if (names := data.names("train")) is None else names.take(pa.array(positions)),
             notes=notes,
         )
-        for remark in selection.remarks:
-            attempt.reporter.say(remark)
+        kept_C = torch.bincount(labels_N[selection.indices_K], minlength=num_classes).tolist()
+        sizes_C = torch.bincount(labels_N, minlength=num_classes).tolist()
+        numbered, named = (
+            remark_on_lost(sizes_C, kept_C, len(selection), names) for names in (None, data.manifest.classes)
+        )
+        for remark in selection.remarks:  # the selection itself knows only numbers of classes
+            attempt.reporter.warn(named if remark == numbered else remark)
         attempt.put(SUBSET, selection.to_parquet(), kind="other")
         sure = _reliability(settings, selection, candidates, needs)
-        kept = torch.bincount(labels_N[selection.indices_K], minlength=num_classes)
         return {
             "count": len(selection.indices_K),
             "candidates": len(positions),
             "algorithm": selection.algorithm,
             "weighted": len(selection.weights_K.unique()) > 1,
-            "kept_per_class": kept.tolist(),
-            "candidates_per_class": torch.bincount(labels_N, minlength=num_classes).tolist(),
+            "kept_per_class": kept_C,
+            "candidates_per_class": sizes_C,
             **({"reliability": sure.value, "halved": sure.halved} if sure else {}),
         }
 
