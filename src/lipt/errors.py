@@ -31,6 +31,8 @@ class LiptError(Exception):
     """
 
     exit_code = 1
+    heading = "several problems:"
+    """Stands above `problems`."""
     problems: "Sequence[LiptError]" = ()
     """If it stands for several errors: these. `message` has them in one line, `str` one below the other."""
 
@@ -43,7 +45,7 @@ class LiptError(Exception):
         if self.problems:
             common = len({each.remedy for each in self.problems}) == 1
             lines = [indent(f"- {each.message if common else each}", "  ") for each in self.problems]
-            text = "\n".join(["several problems:", *lines])
+            text = "\n".join([self.heading, *lines])
         return f"{text}\n  -> {self.remedy}" if self.remedy and common else text
 
 
