@@ -61,6 +61,21 @@ class FolderSource(Source, format="imagefolder"):
             there = f" (left out: {describe_left_out(self.left_out)})" if self.left_out else ""
             remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"
             raise RunError(f"{folder}: no images{there}", remedy)
+        if roots["train"] == folder:  # the user knows of no split
+            self._check_each_class()
+
+    def _check_each_class(self) -> None:
+        """
+        Raises:
+            RunError: a class folder holds no image.
+        """
+        counts_C = np.bincount(self.splits["train"], minlength=len(self.classes))
+        empty = [str(self._folder / self.classes[label]) for label in np.flatnonzero(counts_C == 0)]
+        if empty:
+            there = f" (left out: {describe_left_out(self.left_out)})" if self.left_out else ""
+            more = f" and {len(empty) - 1:,} more class folders" if len(empty) > 1 else ""
+            verb = "hold" if more else "holds"
+            raise RunError(f"{empty[0]}{more} {verb} no image{there}", "delete the folder, or put images into it")
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         path = self._folder / self._files[split][i][0]
