@@ -147,3 +147,15 @@ def test_a_release_names_its_image_in_pipelines_and_manifests(tmp_path: Path) ->
     assert {first or second for first, second in images} == {published}
     again = subprocess.run([script, published], cwd=tmp_path, check=False)
     assert again.returncode == 1  # there is no local image left to name
+
+
+def test_the_next_command_of_a_folder_is_said_and_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["init", "your-model"])
+    told = capsys.readouterr()
+    assert told.out == "05-your-model\n"
+    assert told.err == "lipt: next: cd 05-your-model && lipt doctor run.yaml\n"
+    monkeypatch.chdir(tmp_path / "05-your-model")
+    assert Path("run.yaml").is_file()

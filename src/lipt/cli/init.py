@@ -24,6 +24,8 @@ def init(example: str | None) -> None:
         source = examples[str(example)]
         copy_out(source, Path(source.name))
         click.echo(source.name)
+        if source.is_dir():  # the configuration names files beside it
+            click.echo(f"lipt: next: cd {source.name} && lipt doctor run.yaml", err=True)
 
 
 def _first_sentence(path: Path) -> str:
