@@ -261,14 +261,13 @@ def _unreadable(broken: Sequence[RunError]) -> RunError:
     if len(broken) == 1:
         return broken[0]
     most = " or more" if len(broken) >= _COUNTED else ""
-    heading = f"{len(broken):,}{most} images cannot be ingested:"
-    problems = list(broken[:_NAMED])
-    if len(broken) > _NAMED:
-        problems.append(RunError(f"and {len(broken) - _NAMED:,} more", broken[0].remedy))
-    named = "; ".join(error.message for error in problems)
-    error = RunError(f"{heading} {named}", broken[0].remedy.replace("the file", "these files"))
-    error.heading, error.problems = heading, problems
-    return error
+    named = "; ".join(error.message for error in broken[:_NAMED])
+    more = f"; and {len(broken) - _NAMED:,} more" if len(broken) > _NAMED else ""
+    found = RunError(f"{len(broken):,}{most} images cannot be ingested: {named}{more}", broken[0].remedy)
+    found.remedy = found.remedy.replace("the file", "these files")
+    first = f"; the first {_NAMED}" if more else ""
+    found.heading, found.problems = f"{len(broken):,}{most} images cannot be ingested{first}:", broken[:_NAMED]
+    return found
 
 
 def _counted(packed: Iterator[T], done: int, progress: Callable[[int], None]) -> Iterator[T]:

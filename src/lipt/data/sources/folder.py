@@ -70,12 +70,11 @@ class FolderSource(Source, format="imagefolder"):
             RunError: a class folder holds no image.
         """
         counts_C = np.bincount(self.splits["train"], minlength=len(self.classes))
-        empty = [str(self._folder / self.classes[label]) for label in np.flatnonzero(counts_C == 0)]
+        empty = [str(self._folder / self.classes[int(label)]) for label in np.flatnonzero(counts_C == 0)]
         if empty:
             there = f" (left out: {describe_left_out(self.left_out)})" if self.left_out else ""
-            more = f" and {len(empty) - 1:,} more class folders" if len(empty) > 1 else ""
-            verb = "hold" if more else "holds"
-            raise RunError(f"{empty[0]}{more} {verb} no image{there}", "delete the folder, or put images into it")
+            also = f"; {len(empty) - 1:,} more class folders hold none" if len(empty) > 1 else ""
+            raise RunError(f"{empty[0]} holds no image{there}{also}", "delete the folder, or put images into it")
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         path = self._folder / self._files[split][i][0]

@@ -272,3 +272,14 @@ def test_image_in_a_tar_is_checked(tmp_path: Path) -> None:
     make_tar(tmp_path / "x.tar", {**PAIRS, "a.png": image()[:40]})
     with pytest.raises(RunError, match=r"x.tar: a is not a readable image"):
         open_source(f"{tmp_path}/x.tar").read("train", 0)
+
+
+def test_several_unreadable_images_are_listed_one_a_line(tmp_path: Path) -> None:
+    broken = {f"dog/broken{number}.png": b"no image" for number in range(2)}
+    tree(tmp_path, TWO_CLASSES | {"cat/3.png": image(), "dog/3.png": image()} | broken)
+    with pytest.raises(RunError) as caught:
+        write_dataset(open_source(str(tmp_path)), lambda _name, _data: None, seed=0, test_fraction=0.2)
+    first, *listed, remedy = str(caught.value).splitlines()
+    assert first == "2 images cannot be ingested:"
+    assert sorted(line.split(" is not")[0] for line in listed) == [f"  - {tmp_path / name}" for name in sorted(broken)]
+    assert remedy == "  -> remove or replace these files, then ingest again"
