@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 
@@ -10,8 +11,9 @@ import yaml
 from rich.table import Column, Table
 
 from lipt.cli.options import print_json
+from lipt.cli.verbose import is_verbose
 from lipt.config import Config
-from lipt.forecast.advice import LABELS, SHARES, Advice, Limits, Option, advise, configured, options
+from lipt.forecast.advice import LABELS, SHARES, Advice, Limits, Option, advise, configured, nearest_measured, options
 from lipt.forecast.machine import Machine
 from lipt.forecast.sizes import DataSize
 from lipt.forecast.speed import rates_here
@@ -21,22 +23,24 @@ from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.report.terminal import print_table, print_text
 from lipt.runtime.algorithm import proxy_width
+from lipt.runtime.budgets import passes_of
 from lipt.runtime.context import Context
 
 _NOTES = (
     "gain: points above a class-balanced random subset of the same size, on CIFAR-10 with small networks; docs/results "
     "has the tables. Measure on your data with `lipt compare`.",
-    "in steps: how many the training had in which that gain was measured; yours may have fewer or more. Do not compare "
-    "gains in different numbers of steps: with more steps fresh draws gain more.",
+    "in steps: how many the training had in which that gain was measured. Compare only rows with the same number: with "
+    "more steps fresh draws gain more.",
     "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
     "image of the subset often enough: 100 times at 5 and 10 %, or about 28 times at 10 % if half the width "
     "scores. Otherwise spend them on more steps.",
 )
 #: Columns, the most important first.
-_IMPORTANCE = ("gain", "in steps", "GPU hours", "stored", "steps", "read", "of them scoring")
+_IMPORTANCE = ("gain", "GPU hours", "in steps", "stored", "steps", "read", "of them scoring")
 
 
 def show_advice(
+    path: str,
     config: Config,
     ctx: Context,
     data: DataSize,
@@ -47,6 +51,7 @@ def show_advice(
     """Print the options of a configuration, and the advice.
 
     Args:
+        path: of the configuration, for the command that the last line names.
         ctx: of the configuration or of one like it: its workspace and device count.
         machine: with the speeds of all stages.
     """
@@ -65,12 +70,23 @@ def show_advice(
         chosen = {"way": best.way, "share": best.share, "settings": best.settings} if best else None
         print_json({"options": listed, "advice": chosen, "why": advice.why})
         return
-    print_table(lambda shown: _table(found, advice, shown), _IMPORTANCE, whole=False)
+    print_text(_training(config, ctx, data))
+    listed_options = found if is_verbose() else [each for each in found if _is_listed(each, advice)]
+    ordered = sorted(listed_options, key=lambda each: (each.gain_steps or 0, each.share))
+    print_table(lambda shown: _table(ordered, advice, shown), _IMPORTANCE, whole=is_verbose())
+    if len(ordered) < len(found):
+        print_text("-v also shows options without a measured gain")
     if few := [share for share in SHARES if share not in {each.share for each in found}]:
         print_text(f"left out, because there are more classes than images: {', '.join(map(format_budget, few))}")
-    named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
-    for line in (*_NOTES, f"\nAdvice: {named}."):
+    for line in _NOTES:
         print_text(line)
+    if limits == Limits():
+        tenth = 0.1 * max(each.stored_bytes for each in found) / 1e9
+        command = f"lipt plan {shlex.quote(path)} --advise --storage {tenth:.2g}"
+        print_text(f"\nFor one recommendation, give a limit: `{command}`")
+        return
+    named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
+    print_text(f"\nAdvice: {named}.")
     if advice.option:
         click.echo(yaml.safe_dump(advice.option.settings, sort_keys=False, default_flow_style=None), nl=False)
 
@@ -82,6 +98,23 @@ def _machine_of_proxy(ctx: Context, data: DataSize, machine: Machine) -> Machine
         return machine
     rates, setups = rates_here(replace(ctx, config=configured(ctx.config, "proxy", SHARES[0])), data, stages)
     return replace(machine, rates={**machine.rates, **rates}, setups={**machine.setups, **setups})
+
+
+def _training(config: Config, ctx: Context, data: DataSize) -> str:
+    """How long the configured training is, and which measurement is nearest."""
+    steps = next(work.steps for work in work_of(replace(ctx, config=config), data) if work.stage == "train")
+    passes = passes_of(config, data.candidates)
+    times = f"{passes:,.0f} times" if passes >= 2 else "about once" if passes >= 0.5 else "at most once"
+    nearest = nearest_measured(steps)
+    return (
+        f"Your configuration trains {steps:,.0f} steps, and sees each kept image {times}. "
+        f"The nearest measurement has {nearest:,} steps.\n"
+    )
+
+
+def _is_listed(option: Option, advice: Advice) -> bool:
+    """Whether an option is shown without -v: it has a measured gain, is a reference for the gains, or is advised."""
+    return bool(option.gain) or option.way in ("random", "all") or option is advice.option
 
 
 def _named(option: Option) -> str:

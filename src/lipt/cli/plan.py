@@ -158,7 +158,7 @@ def plan(
             transfer_bytes=None if transfer is None else 1e9 * transfer,
             gpu_hours=gpu_hours,
         )
-        show_advice(config, ctx, data, machine, limits, output)
+        show_advice(config_path, config, ctx, data, machine, limits, output)
         return
     stages = forecast(works, machine, config, data.side)
     notes = assumptions(machine, given, len(runs), name_of_device(ctx))

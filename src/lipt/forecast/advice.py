@@ -32,7 +32,7 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
     "theta_p": "scores of theta_p (ccs)",
-    "proxy": "10 epochs, half width (auto)",
+    "proxy": "10 epochs, half width",
     "trajectory": "10 epochs (auto)",
     "rs2": "fresh draws (RS2)",
     "all": "no choice",
@@ -142,6 +142,12 @@ class Advice:
 
     option: Option | None
     why: str
+
+
+def nearest_measured(steps: float) -> int:
+    """The number of steps, among those in which gains were measured, whose ratio to `steps` is nearest to 1."""
+    measured = {each for by_steps in GAINS.values() for each in by_steps}
+    return min(measured, key=lambda each: abs(math.log(each / steps)))
 
 
 def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lipt.selection.auto import (
     WORTH,
     rule_by_passes,
 )
+from tests.programs import on_terminal
 from tests.tiny import TINY
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -92,6 +94,39 @@ def test_without_limits_there_is_no_advice(path: str) -> None:
     without = advised(path)
     assert without["advice"] is None
     assert "--storage GB" in without["why"]
+
+
+def test_the_table_fits_80_columns_and_groups_what_can_be_compared(path: str) -> None:
+    lines = on_terminal(80, "-m", "lipt", "plan", path, "--calibrate", path, "--advise").splitlines()
+    assert re.match(r"Your configuration trains \d+ steps, and sees each kept image 4 times", lines[0])
+    assert "The nearest measurement has 500 steps." in " ".join(lines[:2])
+    (heading,) = (line for line in lines if line.startswith("keep "))
+    for column in ("GPU hours", "gain", "in steps"):
+        assert column in heading
+    rows = [line for line in lines if re.search(r"%.*(RS2|theta_p|10 epochs|random).* ", line) and "points" not in line]
+    measured = [int(row.split()[-1].replace(",", "")) for row in rows if "±" in row]
+    assert measured == sorted(measured)
+    assert len(measured) > 10
+
+
+def test_without_limits_the_last_line_is_a_command_that_gives_one_recommendation(path: str) -> None:
+    said = re.search(r"give a limit: `lipt (.*)`\s*$", shown(path))
+    assert said
+    found = CliRunner().invoke(cli, [*shlex.split(said[1]), "--calibrate", path])
+    assert found.exit_code == 0, found.output
+    assert "Advice: keep " in found.stdout
+
+
+def test_rows_without_a_gain_need_v(path: str) -> None:
+    without = [each for each in advised(path)["options"] if each["way"] == "proxy" and not each["gain"]]
+    assert without
+    few, all_ = (
+        sum(
+            "half width" in line and "%" in line and "scores" not in line for line in shown(path, *options).splitlines()
+        )
+        for options in ((), ("-v",))
+    )
+    assert all_ - few == len(without)
 
 
 def test_if_all_images_fit_they_are_kept(path: str) -> None:
