@@ -96,13 +96,15 @@ def test_a_lost_worker_leaves_a_run_that_says_so(s3: str, tmp_path: Path) -> Non
     assert (bodies.metrics.metadata["jigsaws_arrived"], bodies.metrics.metadata["jigsaws_missing"]) == (2, 1)
     assert bodies.train()["kept_fraction"] == 0.05
     assert "shard-00001.json is damaged" in Path(bodies.report.path).read_text()
-    headline, *sentences, step, command, report = (tmp_path / "verdict").read_text().split("\n\n")
+    headline, *sentences, report = (tmp_path / "verdict").read_text().split("\n\n")
     assert headline.startswith("**")
+    if "both at chance" not in headline:  # which differs from processor to processor
+        *sentences, step, command = sentences
+        assert step.startswith("To find out, compare over 5 seeds")
+        assert command.startswith("```bash\nlipt compare CONFIG \\\n  --set 'compare.seeds=[0,1,2,3,4]' \\\n")
+        assert command.endswith("\n```")
     assert sentences
     assert all(sentence.startswith("• ") for sentence in sentences)
-    assert step.startswith("To find out, compare over 5 seeds")
-    assert command.startswith("```bash\nlipt compare CONFIG \\\n  --set 'compare.seeds=[0,1,2,3,4]' \\\n")
-    assert command.endswith("\n```")
     assert report.startswith("Report: `s3://")
 
 

@@ -54,7 +54,9 @@ def test_a_table_has_one_kind_of_plus_minus(page):
 def test_explanations_are_visible_text(page):
     assert Page(page).values("title") == []
     text = " ".join("".join(Page(page).text).split())
-    assert all(f"{column.heading}{column.meaning}." in text for column in COLUMNS)
+    shown = [column for column in COLUMNS if column.heading in page.partition("</thead>")[0]]
+    assert len(shown) > len(COLUMNS) / 2  # those without a value are left out
+    assert all(f"{column.heading}{column.meaning}." in text for column in shown)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

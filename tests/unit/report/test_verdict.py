@@ -242,7 +242,8 @@ def test_a_method_that_keeps_more_is_named_without_its_explanation_but_with_its_
 
 def test_the_advised_comparison_has_the_row_beside_the_run_and_the_price_of_the_choice() -> None:
     """Class-balanced random, not plain random; the FLOPs of the choice as more steps, if it took any."""
-    ours, random = row("selected", [0.78], "selected", flops=3e12), row("stratified", [0.76], "random", flops=1e12)
+    ours = row("selected", [0.78], "selected", flops=3e12)
+    random = row("stratified", [0.76], "random", flops=1e12, train_flops=0.9e12)
     verdict = judge([ours, random])
     assert verdict.next_step is not None
     assert verdict.next_step.command() == (
