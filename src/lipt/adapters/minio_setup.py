@@ -24,7 +24,8 @@ from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from lipt.adapters.cluster.api import Cluster, MissingError, Objects, Patience
-from lipt.adapters.store.s3 import client_of, is_busy
+from lipt.adapters.store.s3 import client_of
+from lipt.adapters.store.s3_errors import is_busy
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 T = TypeVar("T")

@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 
 from minio import Minio
 from minio.credentials.providers import StaticProvider
-from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from minio.error import MinioException, S3Error
 from minio.helpers import check_bucket_name
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
 from urllib3 import PoolManager, Timeout
-from urllib3.exceptions import HTTPError, SSLError
+from urllib3.exceptions import HTTPError
 
-from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, StoreError, Traffic
+from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Traffic
+from lipt.adapters.store.s3_errors import explained, no_bucket
 from lipt.errors import LiptError, TransientError, UsageError
 
 T = TypeVar("T")
@@ -26,13 +27,6 @@ _BLOCK_BYTES = 2**20  # the counters advance by this much
 _MAX_PAUSE_S = 5.0  # between two attempts
 _CONNECT_S = 5.0
 _SILENCE_S = 30.0  # longest wait for the next byte of an answer
-
-_REFUSED = {
-    "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken",
-    "InvalidAccessKeyId", "InvalidToken", "InvalidTokenId", "SignatureDoesNotMatch",
-}  # fmt: skip
-_BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # whatever the status
-_FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 
 
 @dataclass
@@ -141,7 +135,7 @@ class S3Store(Store):
 
         if self._bucket not in self._connection.seen_buckets:
             if not self._call("size", "", attempt):
-                raise self._no_bucket()
+                raise no_bucket(self._bucket)
             self._connection.seen_buckets.add(self._bucket)
 
     def _sizes(self, prefix: str) -> dict[str, int]:
@@ -183,56 +177,15 @@ class S3Store(Store):
         )(counted)
 
     def _explain(self, key: str, error: Exception) -> LiptError:
-        """The error for a user. It never contains the request, which is signed with the credentials."""
-        where = self._uri_of(key)
-        if isinstance(error, SSLError):
-            return UsageError(
-                f"{where}: no TLS connection to {self._connection.endpoint}: {error}",
-                "check http:// or https:// in LIPT_S3_ENDPOINT, or the certificate (docs/howto/cluster-install.md)",
-            )
-        if isinstance(error, HTTPError):
-            return self._transient(where, type(error).__name__)
-        if isinstance(error, S3Error):
-            return self._explain_answer(key, error)
-        status = error.status_code if isinstance(error, ServerError) else 0
-        if isinstance(error, InvalidResponseError):  # for example the HTML page of a proxy
-            status = error._code  # no public name
-        if is_busy(status):
-            return self._transient(where, f"HTTP {status}")
-        return UsageError(
-            f"{where}: {self._connection.endpoint} does not answer like an S3 store (HTTP {status})",
-            "check LIPT_S3_ENDPOINT (the S3 port, not the console's), AWS_REGION and the credentials",
-        )
-
-    def _explain_answer(self, key: str, error: S3Error) -> LiptError:
-        where, code = self._uri_of(key), error.code or "unknown error"
-        if code == "NoSuchKey":
+        if isinstance(error, S3Error) and error.code == "NoSuchKey":
             return self._missing(key)
-        if code == "NoSuchBucket":
-            return self._no_bucket()
-        if code == "RequestTimeTooSkewed":
-            return UsageError(
-                f"{where}: the clock of this machine differs from that of {self._connection.endpoint} ({code})",
-                "set both clocks, for example with NTP; in a pod the clock is that of its node",
-            )
-        if code in _REFUSED:
-            return UsageError(
-                f"{where}: {self._connection.endpoint} refuses the credentials ({code})",
-                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",
-            )
-        if code in _FULL:
-            return StoreError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
-        if code in _BUSY or is_busy(error.response.status):
-            return self._transient(where, code)
-        return StoreError(f"{where}: the store answers {code}: {error.message}", "see the store's log for this request")
-
-    def _no_bucket(self) -> UsageError:
-        return UsageError(f"s3://{self._bucket}: no such bucket", "create the bucket, or correct the location")
-
-    def _transient(self, where: str, reason: str) -> TransientError:
-        return TransientError(
-            f"{where}: {self._connection.endpoint} was unreachable for {self._connection.retry_s:g} s ({reason})",
-            "check that the store runs and that LIPT_S3_ENDPOINT is correct, then run the same command again",
+        connection = self._connection
+        return explained(
+            error,
+            where=self._uri_of(key),
+            bucket=self._bucket,
+            endpoint=connection.endpoint,
+            retry_s=connection.retry_s,
         )
 
 
@@ -248,11 +201,6 @@ def check_location(location: str) -> None:
             f"s3://{location}: {error}",
             "write s3://bucket/prefix; the name of a bucket has 3 to 63 lower-case letters, digits, dots and hyphens",
         ) from None
-
-
-def is_busy(status: int) -> bool:
-    """Whether a later request may succeed."""
-    return status >= 500 or status == 429
 
 
 def _connect() -> _Connection:

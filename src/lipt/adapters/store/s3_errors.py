@@ -1,0 +1,95 @@
+"""Errors of an S3 store, as errors of lipt."""
+
+from __future__ import annotations
+
+from minio.error import InvalidResponseError, S3Error, ServerError
+from urllib3.exceptions import HTTPError, ProtocolError, SSLError
+
+from lipt.adapters.store.base import StoreError
+from lipt.errors import LiptError, TransientError, UsageError
+
+_REFUSED = {
+    "AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken",
+    "InvalidTokenId", "SignatureDoesNotMatch",
+}  # fmt: skip
+#: AWS answers so if the bucket is in another region than the endpoint or the signature; `BadRequest` where the answer
+#: has no body.
+_ELSEWHERE = {
+    "AuthorizationHeaderMalformed", "BadRequest", "IllegalLocationConstraintException", "PermanentRedirect",
+    "Redirect", "TemporaryRedirect",
+}  # fmt: skip
+_BUSY = {"OperationAborted", "RequestTimeout", "SlowDown"}  # whatever the status
+_FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+
+
+def is_busy(status: int) -> bool:
+    """Whether a later request may succeed."""
+    return status >= 500 or status == 429
+
+
+def no_bucket(bucket: str) -> UsageError:
+    return UsageError(f"s3://{bucket}: no such bucket", "create the bucket, or correct the location")
+
+
+def explained(error: Exception, *, where: str, bucket: str, endpoint: str, retry_s: float) -> LiptError:
+    """The error for a user. It never contains the request, which is signed with the credentials.
+
+    Args:
+        error: of minio or urllib3.
+        where: the object, as the user writes it.
+        retry_s: seconds for which the request was, or will be, repeated.
+    """
+
+    def transient(reason: str, also: str = "") -> TransientError:
+        return TransientError(
+            f"{where}: {endpoint} was unreachable for {retry_s:g} s ({reason})",
+            f"check that the store runs and that LIPT_S3_ENDPOINT is correct{also}, then run the same command again",
+        )
+
+    if isinstance(error, SSLError):
+        return UsageError(
+            f"{where}: no TLS connection to {endpoint}: {error}",
+            "check http:// or https:// in LIPT_S3_ENDPOINT, or the certificate (docs/howto/cluster-install.md)",
+        )
+    if isinstance(error, HTTPError):
+        # A store that restarts breaks connections, too; a port for TLS does so with each one in plain HTTP.
+        plain = isinstance(error, ProtocolError) and endpoint.startswith("http://")
+        return transient(type(error).__name__, " (or use https://)" if plain else "")
+    if isinstance(error, S3Error):
+        code = error.code or "unknown error"
+        if code in _BUSY or (code not in _FULL and is_busy(error.response.status)):
+            return transient(code)
+        return _explained_answer(error, code, where=where, bucket=bucket, endpoint=endpoint)
+    status = error.status_code if isinstance(error, ServerError) else 0
+    if isinstance(error, InvalidResponseError):  # for example the HTML page of a proxy
+        status = error._code  # no public name
+    if is_busy(status):
+        return transient(f"HTTP {status}")
+    return UsageError(
+        f"{where}: {endpoint} does not answer like an S3 store (HTTP {status})",
+        "check LIPT_S3_ENDPOINT (the S3 port, not the console's), AWS_REGION and the credentials",
+    )
+
+
+def _explained_answer(error: S3Error, code: str, *, where: str, bucket: str, endpoint: str) -> LiptError:
+    if code == "NoSuchBucket":
+        return no_bucket(bucket)
+    if code == "RequestTimeTooSkewed":
+        return UsageError(
+            f"{where}: the clock of this machine differs from that of {endpoint} ({code})",
+            "set both clocks, for example with NTP; in a pod the clock is that of its node",
+        )
+    if code in _REFUSED:
+        return UsageError(
+            f"{where}: {endpoint} refuses the credentials ({code})",
+            "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",
+        )
+    if code in _ELSEWHERE:
+        return UsageError(
+            f"{where}: {endpoint} answers {code}: {error.message}",
+            "if the bucket is in another region: set AWS_REGION to it, and LIPT_S3_ENDPOINT to an address of it; on a "
+            "cluster these are `region` and `endpoint` in ConfigMap lipt-s3",
+        )
+    if code in _FULL:
+        return StoreError(f"{where}: the store is full ({code})", "free space or raise the quota, then run again")
+    return StoreError(f"{where}: the store answers {code}: {error.message}", "see the store's log for this request")
