@@ -12,7 +12,7 @@ import click
 from lipt.adapters.cluster.engine import DEFAULT_NAMESPACE
 from lipt.cli.options import F, parse_pairs
 from lipt.config import Config
-from lipt.errors import RunError, UsageError
+from lipt.errors import LiptError, RunError, UsageError
 from lipt.pipeline import ClusterEngine
 
 #: The most runs of a sweep in progress at a time, unless the user gives another number.
@@ -138,7 +138,7 @@ def warn(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mappin
         click.echo(f"not as asked: {queueless}", err=True)
 
 
-def no_node(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> RunError | None:
+def no_node(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> LiptError | None:
     """Why no node takes the pods of a run, and the remedy, as `lipt doctor` finds them.
 
     None if a node does, or if you may not see the nodes.
@@ -148,7 +148,7 @@ def no_node(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Map
     return _problem(preflight.CHECKS["nodes"], cluster, engine, namespace, parameters)
 
 
-def no_queue(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> RunError | None:
+def no_queue(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]) -> LiptError | None:
     """Why the queue of a run has no effect, or would keep its pods forever. None if it is fine, or there is none."""
     from lipt.adapters.cluster import preflight
 
@@ -157,7 +157,7 @@ def no_queue(cluster: Any, engine: ClusterEngine, namespace: str, parameters: Ma
 
 def _problem(
     check: Callable[[Any], str], cluster: Any, engine: ClusterEngine, namespace: str, parameters: Mapping[str, Any]
-) -> RunError | None:
+) -> LiptError | None:
     from lipt.adapters.cluster import preflight
     from lipt.adapters.cluster.manifest import Pods
 
@@ -165,6 +165,8 @@ def _problem(
     pods = Pods.parse({"image": "lipt"} | known)  # a run of another pipeline has no image
     try:
         check(preflight.Site(cluster=cluster, engine=engine, namespace=namespace, pods=pods))
+    except preflight.AbsentError as error:
+        return error
     except preflight.UnknownError:
         return None
     except RunError as error:

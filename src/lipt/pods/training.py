@@ -22,8 +22,9 @@ from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.artifact import PODS_RESULT
 from lipt.runtime.context import Context, InPods
 
-#: Time to start a node, or for an earlier pod to end. Then one pod trains alone, or the box.
-_ROOM_WITHIN_S = 600
+#: Time for an autoscaler to start GPU nodes with their drivers, or for an earlier pod to end. Then one pod trains
+#: alone, or the box.
+_ROOM_WITHIN_S = 1200
 
 
 def context(config: Config, pods: Pods) -> Context:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lipt.adapters.cluster.preflight import UnknownError, scheduling
+from lipt.cli.submission import no_node
 from lipt.errors import RunError
 from tests.unit.cluster.answers import Answers, site
 
@@ -68,12 +69,6 @@ def test_a_node_in_trouble_is_named_and_not_tolerated() -> None:
     [
         ({"gpus": 1}, GPU_NODES, "taints keep it away: nvidia.com/gpu=present:NoSchedule", json.dumps([TOLERATION])),
         ({"gpus": 16}, GPU_NODES, "none has 16 allocatable nvidia.com/gpu", "-p gpus="),
-        (
-            {"gpus": 1, "gpu_resource": "amd.com/gpu"},
-            GPU_NODES,
-            "none has 1 allocatable amd.com/gpu",
-            "-p gpu_resource=",
-        ),
         ({"node_selector": {"pool": "x"}}, GPU_NODES, 'has the labels {"pool": "x"}', "-p node_selector="),
         ({"memory": "16Gi"}, SMALL, "none of them has 1 CPU and 16Gi of memory", "-p memory="),
         ({"cpu": "4001m"}, SMALL, "none of them has 4001m CPU and 2Gi of memory", "-p cpu="),
@@ -86,6 +81,16 @@ def test_why_no_node_takes_the_pods(pods: dict[str, Any], found: Any, message: s
         scheduling.nodes(site(with_nodes(*found), **pods))
     assert message in error.value.message
     assert remedy in error.value.remedy
+
+
+def test_gpus_that_no_node_has_may_come_with_an_autoscaler() -> None:
+    """`lipt doctor` does not fail, `lipt submit` says it."""
+    cluster, amd = with_nodes(*GPU_NODES), {"gpus": 1, "gpu_resource": "amd.com/gpu"}
+    with pytest.raises(
+        UnknownError, match=r"no node of 3 has amd.com/gpu\n  -> nothing, if an autoscaler .* -p gpu_res"
+    ):
+        scheduling.nodes(site(cluster, **amd))
+    assert "has amd.com/gpu" in str(no_node(cluster, "argo", "vision", amd))
 
 
 def test_a_node_that_is_just_large_enough_takes_the_pods() -> None:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from lipt.adapters.cluster.api import RefusedError
-from lipt.adapters.cluster.preflight.site import Site, UnknownError
+from lipt.adapters.cluster.preflight.site import AbsentError, Site, UnknownError
 from lipt.adapters.cluster.values import amount
 from lipt.errors import RunError
 
@@ -25,6 +25,11 @@ def nodes(site: Site) -> str:
     able = [node for node in ready if not _refused_by(node, pods.tolerations)]
     what = f"a pod with {pods.gpus} {'GPU' if pods.gpus == 1 else 'GPUs'}" if pods.gpus else "a pod without GPU"
     troubles = "".join(f"; {_name(node)}: {', '.join(_troubles(node))}" for node in found if _troubles(node))
+    if pods.gpus and not with_gpus:
+        raise AbsentError(
+            f"no node of {len(found)} has {pods.gpu_resource}{troubles}",
+            f"nothing, if an autoscaler adds such nodes; else {_NO_GPUS}",
+        )
     if not able:
         tolerate = _tolerating(ready, pods.tolerations)
         for left, why, remedy in (

@@ -18,6 +18,10 @@ class UnknownError(LiptError):
     """Could not be checked; not counted as a failure."""
 
 
+class AbsentError(UnknownError):
+    """The cluster does not have it now; an autoscaler may add it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """The place of a run, and its pods."""
