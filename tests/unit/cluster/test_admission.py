@@ -139,10 +139,10 @@ def test_status_tells_that_the_node_of_a_box_is_lost() -> None:
 class Refusing(JsonHandler):
     """Refuses every POST with `message`."""
 
-    message = ""
+    message, status = "", 403
 
     def do_POST(self) -> None:
-        self.answer({"message": self.message}, 403)
+        self.answer({"message": self.message}, self.status)
 
 
 def test_a_quota_is_not_taken_for_a_missing_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +156,15 @@ def test_a_quota_is_not_taken_for_a_missing_right(tmp_path: Path, monkeypatch: p
         Refusing.message = 'pods is forbidden: User "me" cannot create resource "pods" in API group ""'
         with pytest.raises(RefusedError, match="cannot create"):
             Cluster().create(path, {"metadata": {"name": "x"}})
+
+
+def test_a_policy_refuses_with_another_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = "ValidatingAdmissionPolicy 'cost' with binding 'cost' denied request: pods need a cost-center"
+    handler = type("Handler", (Refusing,), {"message": f'pods "x" is forbidden: {denied}', "status": 422})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        with pytest.raises(NotAdmittedError, match=f"vision does not admit it: {denied}\n  -> if it wants labels"):
+            Cluster().create("/api/v1/namespaces/vision/pods", {"metadata": {"name": "x"}})
 
 
 def test_doctor_asks_for_a_pod_of_the_size_of_a_worker_and_creates_none() -> None:

@@ -110,6 +110,14 @@ def test_the_last_attempt_of_a_box_has_the_reason() -> None:
     assert state.over
 
 
+def test_a_box_of_a_run_that_was_terminated_no_longer_runs() -> None:
+    """Argo leaves its node as it was."""
+    nodes = {"0": {"displayName": "merge", "type": "Retry", "phase": "Running"}}
+    workflow = {"status": {"phase": "Failed", "nodes": nodes}, "spec": {"shutdown": "Terminate"}}
+    state = Argo(Answers({f"{WORKFLOWS}/tiny": workflow}), "vision").state("tiny")
+    assert [box.phase for box in state.boxes] == ["Skipped", "Skipped", "Failed", "Skipped", "Skipped"]
+
+
 def test_an_address_that_never_answered_is_given_up_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "FIRST_ANSWER_S", 0.1)
     use_cluster(f"http://127.0.0.1:{free_port()}", tmp_path, monkeypatch)

@@ -10,6 +10,7 @@ import pytest
 from lipt.adapters.cluster.job_status import indexes, note
 from lipt.adapters.cluster.manifest import Pods, job_manifest
 from lipt.adapters.cluster.runs import Handle, _box_of
+from lipt.adapters.cluster.shared_metadata import SharedMetadata
 from lipt.errors import UsageError
 
 PODS = Pods(image="lipt:1", gpus=1, tolerations=[{"key": "gpu"}], node_selector={"pool": "a"})
@@ -19,6 +20,7 @@ def job(pods: Pods = PODS, **changes: Any) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         "run": "digits-x",
         "owner": None,
+        "shared": SharedMetadata(),
         "name": "pretrain",
         "arguments": ["box", "worker"],
         "completions": 4,
@@ -140,8 +142,8 @@ def test_a_queued_job_starts_with_fewer_workers_but_a_training_needs_all() -> No
         assert one["spec"]["template"]["spec"]["priorityClassName"] == "low"
     least = int(swarm["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"])
     assert 0 < least < swarm["spec"]["parallelism"]
-    assert "annotations" not in training["metadata"]
-    assert "annotations" not in job(pods, completions=1)["metadata"]
+    assert training["metadata"]["annotations"] == {}
+    assert job(pods, completions=1)["metadata"]["annotations"] == {}
     assert "kueue.x-k8s.io/queue-name" not in job()["metadata"]["labels"]
     assert "priorityClassName" not in job()["spec"]["template"]["spec"]
 

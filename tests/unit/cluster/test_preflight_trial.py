@@ -52,6 +52,20 @@ def test_a_pod_tells_how_the_store_looks_from_inside_and_is_deleted() -> None:
     assert cluster.deleted == [POD]
 
 
+def test_the_pod_has_the_labels_that_the_template_gives_boxes() -> None:
+    """Else a rule of the cluster that demands them would refuse this pod alone."""
+    labels = {"example.com/cost-center": "vision", "example.com/run": "{{workflow.name}}"}
+    spec = {"podMetadata": {"labels": labels, "annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+    cluster = ended(findings())
+    cluster.documents["/apis/argoproj.io/v1alpha1/namespaces/vision/workflowtemplates/lipt"] = {"spec": spec}
+    trial.pod(site(cluster), workspace="s3://b/x", data="digits")
+    metadata = cluster.created[0]["metadata"]
+    assert metadata["labels"]["example.com/cost-center"] == "vision"
+    assert "example.com/run" not in metadata["labels"]  # only a workflow has a name
+    assert metadata["labels"]["app.kubernetes.io/component"] == "doctor"
+    assert metadata["annotations"] == {"karpenter.sh/do-not-disrupt": "true", "sidecar.istio.io/inject": "false"}
+
+
 @pytest.mark.parametrize(
     ("log", "message", "remedy"),
     [

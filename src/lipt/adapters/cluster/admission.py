@@ -21,6 +21,8 @@ _REMEDIES = {
     "must be less than or equal to cpu limit": "the LimitRange of {namespace} has a smaller default limit: lower -p "
     "cpu, or raise `default.cpu` there",
     "admission webhook": "ask the administrators of that webhook",
+    "ValidatingAdmissionPolicy": "if it wants labels or annotations, add them to all pods of runs "
+    "(docs/howto/cluster-install.md, Labels that your cluster demands); else ask its administrators",
 }
 _NEAREST = "`kubectl -n {namespace} get events` has the whole message; an administrator of {namespace} can help"
 

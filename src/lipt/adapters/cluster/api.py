@@ -240,7 +240,9 @@ def _translated(error: Any, method: str, path: str) -> LiptError:
         message = f"{error.status} {error.reason}"
     if error.status == 404:
         return MissingError(f"not in the cluster: {path} ({message})", "check the name and the namespace")
-    if error.status == 403 and method == "POST" and "is forbidden: User " not in message:
+    refused = error.status == 403 and "is forbidden: User " not in message
+    refused |= error.status == 422 and " is forbidden: " in message  # by a ValidatingAdmissionPolicy
+    if refused and method == "POST":
         namespace = path.partition("/namespaces/")[2].partition("/")[0]
         why = reason_of(message)
         return NotAdmittedError(f"{namespace} does not admit it: {why}", remedy_of(why, namespace))

@@ -9,6 +9,7 @@ from typing import Any
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.manifest import labels_of
+from lipt.adapters.cluster.shared_metadata import SharedMetadata, of_template
 from lipt.errors import RunError, UsageError
 from lipt.pipeline import BOXES
 
@@ -36,6 +37,10 @@ class Argo:
         found = template["metadata"].get("labels", {}).get("app.kubernetes.io/version", "")
         check_version(found, what=f"the WorkflowTemplate lipt in {self.namespace}", remedy=_INSTALL)
         return _values(template["spec"]["arguments"]["parameters"])
+
+    def shared_metadata(self) -> SharedMetadata:
+        """What the installed pipeline gives all pods of a run."""
+        return of_template(self.cluster.get(f"{self._path}/workflowtemplates/lipt")["spec"])
 
     def _check_installed(self) -> None:
         """Raises UsageError if the cluster has no Argo Workflows. (Argo CD has the same API group.)"""
@@ -87,6 +92,8 @@ class Argo:
             told.sort(key=lambda node: (node["type"] == "Pod", node.get("startedAt") or ""))
             message = told[-1]["message"] if told else ""
             reached = _phase(whole.get("phase", "")) if whole else unreached
+            if phase in ("Succeeded", "Failed") and reached in ("Pending", "Running"):
+                reached = "Failed"  # Argo does not complete the nodes of a run that was terminated
             started, finished = whole.get("startedAt"), whole.get("finishedAt")
             boxes.append(BoxState(name=box, phase=reached, started=started, finished=finished, message=message))
         template = status.get("storedWorkflowTemplateSpec", {}).get("arguments", {}).get("parameters", [])

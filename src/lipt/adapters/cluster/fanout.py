@@ -19,6 +19,7 @@ from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.api import Cluster, MissingError, drawn_name
 from lipt.adapters.cluster.job_watch import JobWatch
 from lipt.adapters.cluster.manifest import RUN_LABEL, Pods, job_manifest
+from lipt.adapters.cluster.own_run import OwnRun
 from lipt.errors import LiptError, RunError
 
 #: Seconds for which a Job goes on whose box was stopped or has failed. A box that is drained comes back within a
@@ -70,8 +71,10 @@ def run_job(
 
     A caller that is started again takes over the Job that it started before. The Job of a caller that was stopped, or
     has failed, goes on for ten minutes; then Kubernetes ends it, unless the caller is back. One that waits in its queue
-    goes on for a minute from its admission on. If the caller had no time to say so, a training goes on for half an
-    hour, other Jobs until their deadline.
+    goes on for a minute from its admission on. If somebody has ended the whole run, its Job is deleted at once. If the
+    caller had no time for any of this, a training goes on for half an hour, other Jobs until their deadline.
+
+    The pods get the labels and annotations that the workflow gives all boxes.
 
     Args:
         name: part of the names of Job and pods.
@@ -90,11 +93,12 @@ def run_job(
     """
     cluster = Cluster(patience_s=_OUTAGE_S)
     jobs = f"/apis/batch/v1/namespaces/{here.namespace}/jobs"
-    run, owner = _owner(cluster, here)
+    run = OwnRun.find(cluster, namespace=here.namespace, pod=here.pod)
     job = job_manifest(
         pods,
-        run=run,
-        owner=owner,
+        run=run.name,
+        owner=run.owner,
+        shared=run.shared_metadata(cluster),
         name=name,
         arguments=arguments,
         completions=completions,
@@ -102,7 +106,7 @@ def run_job(
         together=together,
         user=os.getuid(),  # OpenShift gives each namespace users of its own, and the box has one of them
     )
-    job["metadata"].setdefault("annotations", {})[_BOX] = here.pod
+    job["metadata"]["annotations"][_BOX] = here.pod
     path = f"{jobs}/{job['metadata']['name']}"
     watch = JobWatch(
         cluster=cluster,
@@ -120,11 +124,11 @@ def run_job(
         if not watch.ended:
             cluster.delete(path)
         if lost:
-            _record(cluster, here.namespace, owner, name, lost)
+            _record(cluster, here.namespace, run.owner, name, lost)
         return lost
     except BaseException:
         with suppress(LiptError):  # the first error says more; without the API there is nothing to do
-            _orphan(cluster, path, here.pod)
+            _orphan(cluster, path, here.pod, run)
         raise
 
 
@@ -150,8 +154,8 @@ def _start(
 def running_arguments(here: ThisPod, name: str) -> list[list[str]]:
     """The arguments of the Jobs that an earlier attempt of this box has started under this name, and that still run."""
     cluster = Cluster()
-    run, _ = _owner(cluster, here)
-    selected = f"{RUN_LABEL}={run},app.kubernetes.io/component={name}"
+    run = OwnRun.find(cluster, namespace=here.namespace, pod=here.pod)
+    selected = f"{RUN_LABEL}={run.name},app.kubernetes.io/component={name}"
     jobs = cluster.get(f"/apis/batch/v1/namespaces/{here.namespace}/jobs", labelSelector=selected)["items"]
     return [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in jobs if not job_status.is_over(job)]
 
@@ -174,8 +178,8 @@ def _record(cluster: Cluster, namespace: str, owner: dict[str, Any], name: str, 
         cluster.create(f"/api/v1/namespaces/{namespace}/events", event)
 
 
-def _orphan(cluster: Cluster, path: str, box: str) -> None:
-    """Let the Job end after `_ORPHAN_S`; deleting the workflow still deletes it at once.
+def _orphan(cluster: Cluster, path: str, box: str, run: OwnRun) -> None:
+    """Let the Job end after `_ORPHAN_S`, or delete it if the whole run was ended: then no box comes back to it.
 
     A box on a node that was cut off may fail long after another one has taken over its Job, which is left alone.
     """
@@ -183,18 +187,11 @@ def _orphan(cluster: Cluster, path: str, box: str) -> None:
         job = cluster.get(path)
         if job["metadata"].get("annotations", {}).get(_BOX) != box:
             return
+        if run.is_stopped(cluster):
+            cluster.delete(path)
+            return
         until = _LATE_ORPHAN_S if job_status.is_suspended(job) else job_status.age_s(job) + _ORPHAN_S
         cluster.patch(path, {"spec": {"activeDeadlineSeconds": min(until, job["spec"]["activeDeadlineSeconds"])}})
-
-
-def _owner(cluster: Cluster, here: ThisPod) -> tuple[str, dict[str, Any]]:
-    """The run's name, and the owner of its objects: the workflow, so that deleting it deletes everything."""
-    pod = cluster.get(f"/api/v1/namespaces/{here.namespace}/pods/{here.pod}")["metadata"]
-    run = pod.get("labels", {}).get("workflows.argoproj.io/workflow", here.pod)
-    for reference in pod.get("ownerReferences", []):
-        owner = {key: reference[key] for key in ("apiVersion", "kind", "name", "uid")}
-        return run, owner
-    return run, {"apiVersion": "v1", "kind": "Pod", "name": here.pod, "uid": pod["uid"]}
 
 
 def _until_gone(cluster: Cluster, path: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
+from lipt.adapters.cluster.shared_metadata import SharedMetadata
 from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName, amount
 from lipt.errors import UsageError, did_you_mean
 from lipt.metrics import VARIABLE
@@ -153,6 +154,7 @@ def job_manifest(
     *,
     run: str,
     owner: dict[str, Any] | None,
+    shared: SharedMetadata,
     name: str,
     arguments: Sequence[str],
     completions: int,
@@ -160,20 +162,26 @@ def job_manifest(
     together: bool,
     user: int,
 ) -> dict[str, Any]:
-    """The Job of `run_job`; `user` as in `pod_spec`, 0 for that of the image."""
+    """The Job of `run_job`.
+
+    Args:
+        shared: what Job and pods have in common with the boxes of the run.
+        user: as in `pod_spec`; 0 for that of the image.
+    """
     digest = hashlib.sha256(json.dumps([run, name, list(arguments), completions]).encode()).hexdigest()[:6]
     # No dot, which a workflow's name may have: Kubernetes refuses an Indexed Job whose pods' host names had one.
     job_name = f"{run[:40].replace('.', '-').rstrip('-')}-{name}-{digest}"
-    labels = labels_of(name) | {RUN_LABEL: run, JOB_LABEL: job_name}
+    labels = shared.labels | labels_of(name) | {RUN_LABEL: run, JOB_LABEL: job_name}
+    annotations = shared.annotations | {"sidecar.istio.io/inject": "false"}  # a sidecar would outlive the worker
     if together:
         labels[SERVICE_LABEL] = SERVICE
-    metadata: dict[str, Any] = {"name": job_name, "labels": dict(labels)}
+    metadata: dict[str, Any] = {"name": job_name, "labels": dict(labels), "annotations": dict(shared.annotations)}
     if owner:
         metadata["ownerReferences"] = [owner]
     if pods.queue:
         metadata["labels"]["kueue.x-k8s.io/queue-name"] = pods.queue
         if completions > 1 and not together:  # Kueue may start with fewer pods
-            metadata["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+            metadata["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = "1"
     # Kubernetes stops this clock while the Job is suspended.
     limit = LEASE_S if together else pods.deadline * 60
     spec = pod_spec(pods, job=job_name, arguments=arguments, user=user, together=together)
@@ -208,10 +216,7 @@ def job_manifest(
                     {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [1, 2]}},
                 ]
             },
-            "template": {
-                "metadata": {"labels": labels, "annotations": {"sidecar.istio.io/inject": "false"}},
-                "spec": spec,
-            },
+            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
         },
     }
 

@@ -12,6 +12,7 @@ _ACCOUNT = (
     ("batch", "jobs", ("create", "get", "list", "patch", "delete")),
     ("", "pods", ("get", "list", "patch", "delete")),
     ("", "events", ("list", "create")),
+    ("argoproj.io", "workflows", ("get",)),
 )
 _ARGO_ACCOUNT = (("argoproj.io", "workflowtaskresults", ("create", "patch")),)
 #: Permissions that a user needs for `lipt submit`, `status`, `logs` and `cancel`.

@@ -2,14 +2,17 @@
 
 import json
 import time
+from contextlib import suppress
 from typing import Any
 
 from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.api import drawn_name
-from lipt.adapters.cluster.manifest import JOB_LABEL, Pods, labels_of, pod_spec
+from lipt.adapters.cluster.argo import Argo
+from lipt.adapters.cluster.manifest import JOB_LABEL, labels_of, pod_spec
 from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
 from lipt.adapters.cluster.preflight.site import Site, UnknownError
-from lipt.errors import RunError
+from lipt.adapters.cluster.shared_metadata import SharedMetadata
+from lipt.errors import LiptError, RunError
 from lipt.version import __version__
 
 _PATIENCE_S = 60.0
@@ -28,7 +31,7 @@ def pod(site: Site, *, workspace: str, data: str) -> str:
     settings = {"workspace": workspace, "device": "cpu"} | ({"data.source": data} if "://" in data else {})
     arguments = [text for key, value in settings.items() for text in ("--set", f"{key}={json.dumps(value)}")]
     started = time.monotonic()
-    made = site.cluster.create(path, _pod_manifest(site.pods, ["doctor", "/dev/null", "-o", "json", *arguments]))
+    made = site.cluster.create(path, _small_pod(site, ["doctor", "/dev/null", "-o", "json", *arguments]))
     path = f"{path}/{made['metadata']['name']}"
     try:
         ended = _until_over(site, path)
@@ -54,30 +57,34 @@ def admission(site: Site) -> str:
     if missing_rights(site, [("", "pods", ("create",))]):
         raise UnknownError(f"you may not start a pod in {site.namespace}", GRANT.format(namespace=site.namespace))
     pods = site.pods
-    body = _pod("lipt-worker", pod_spec(pods, job="", arguments=[]))
+    body = _pod(site, "lipt-worker", pod_spec(pods, job="", arguments=[]))
     site.cluster.request("POST", f"/api/v1/namespaces/{site.namespace}/pods", query={"dryRun": "All"}, body=body)
     gpus = f", {pods.gpus} {'GPU' if pods.gpus == 1 else 'GPUs'}" if pods.gpus else ""
     return f"quota, limits and Pod Security admit a worker pod: {pods.cpu} CPU, {pods.memory}{gpus}"
 
 
-def _pod_manifest(pods: Pods, arguments: list[str]) -> dict[str, Any]:
-    small = pods.model_copy(update={"gpus": 0, "cpu": "50m", "memory": "1Gi"})
+def _small_pod(site: Site, arguments: list[str]) -> dict[str, Any]:
+    small = site.pods.model_copy(update={"gpus": 0, "cpu": "50m", "memory": "1Gi"})
     spec = pod_spec(small, job="", arguments=arguments)
     del spec["affinity"]
     spec["activeDeadlineSeconds"] = 2 * int(_PATIENCE_S)
     spec["containers"][0]["env"].append({"name": "LIPT_S3_RETRY_S", "value": "10"})
-    return _pod("lipt-doctor", spec)
+    return _pod(site, "lipt-doctor", spec)
 
 
-def _pod(name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    name = drawn_name(name)
+def _pod(site: Site, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    name, shared = drawn_name(name), SharedMetadata()
+    if site.engine == "argo":
+        with suppress(LiptError):  # the check `pipeline` says so
+            shared = Argo(site.cluster, site.namespace).shared_metadata()
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": name,
-            "labels": labels_of("doctor") | {JOB_LABEL: name},  # the network rules know a worker by it
-            "annotations": {"sidecar.istio.io/inject": "false"},
+            # The network rules know a worker by its job.
+            "labels": shared.labels | labels_of("doctor") | {JOB_LABEL: name},
+            "annotations": shared.annotations | {"sidecar.istio.io/inject": "false"},
         },
         "spec": spec,
     }
