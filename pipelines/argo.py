@@ -77,6 +77,9 @@ def workflow_template() -> dict[str, Any]:
                     "containers": [{"name": "wait", **_EXECUTOR}],
                 }
             ),
+            # Otherwise a controller that archives logs wants the Secret of its store in the namespace of the runs, and
+            # each box waits for it without end. Boxes have no artifacts of Argo's.
+            "artifactRepositoryRef": {"configMap": "lipt-artifacts", "key": "none"},
             "ttlStrategy": {"secondsAfterCompletion": 7 * 24 * _HOUR},
             "arguments": {"parameters": [_argument(name, parameters[name]) for name in sorted(parameters)]},
             "volumes": volumes(SCRATCH),

@@ -55,6 +55,8 @@ def test_labels_logs_and_owners(reference: tuple[Run, dict[str, bytes]]) -> None
         (pod,) = run.pods(box)
         labels = pod["metadata"]["labels"]
         assert (labels["app.kubernetes.io/name"], labels["app.kubernetes.io/part-of"]) == ("lipt", "lipt")
+        assert labels["example.com/cost-center"] == "e2e"
+    assert {pod["metadata"]["labels"]["example.com/cost-center"] for pod in run.workers()} == {"e2e"}
     logs = run.logs()
     assert all(f"pretrain[{index}] " in logs for index in range(4))
     assert "4 of 4" in logs

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lipt import __version__
 from lipt.adapters.cluster.manifest import FIRST_POD, SERVICE
@@ -87,6 +88,15 @@ def test_runs_in_another_namespace(tmp_path: Path) -> None:
     namespaces = kinds(built(tmp_path / "overlays" / "kind"), "Namespace")
     assert namespaces["vision"]["metadata"]["labels"]["lipt.dev/runs"] == "true"
     assert set(namespaces) == {"vision", "lipt-store"}
+
+
+def test_argo_archives_nothing_of_a_run() -> None:
+    """A controller that archives logs would want a Secret in this namespace, and each box would wait for it."""
+    objects = built(MANIFESTS / "overlays" / "kind")
+    reference = kinds(objects, "WorkflowTemplate")["lipt"]["spec"]["artifactRepositoryRef"]
+    repository = kinds(objects, "ConfigMap")[reference["configMap"]]
+    assert repository["metadata"]["namespace"] == "lipt"
+    assert yaml.safe_load(repository["data"][reference["key"]]) == {"archiveLogs": False}
 
 
 def test_the_quota_is_that_of_the_runs(components: Path) -> None:
