@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
+from decimal import Decimal
 
 import click
 import yaml
@@ -82,7 +83,8 @@ def show_advice(
         print_text(line)
     if limits == Limits():
         tenth = 0.1 * max(each.stored_bytes for each in found) / 1e9
-        command = f"lipt plan {shlex.quote(path)} --advise --storage {tenth:.2g}"
+        storage = format(Decimal(f"{tenth:.2g}"), "f")  # without an exponent
+        command = f"lipt plan {shlex.quote(path)} --advise --storage {storage}"
         print_text(f"\nFor one recommendation, give a limit: `{command}`")
         return
     named = f"{_named(advice.option)} ({advice.why})" if advice.option else advice.why
