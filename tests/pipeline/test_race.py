@@ -248,7 +248,7 @@ def test_seeds_with_different_winners_are_not_called_by_the_first(
     assert row.algorithm == "stratified or ccs"
     assert row.reason.endswith("it was won by stratified with seed 0, ccs with seed 1")
     assert "no model chose it" not in verdict.headline
-    assert "points against Class-balanced random" in verdict.headline
+    assert "points against class-balanced random" in verdict.headline
     assert not Result(point={}, rows=document.rows).is_random
     assert document.done["Choice"].startswith("With seed 0: ")
     assert "This section shows the run with seed 0." in render(document)

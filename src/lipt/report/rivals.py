@@ -21,7 +21,7 @@ from lipt.report.significance import (
     same_budgets,
     same_epoch_budget,
 )
-from lipt.report.words import join, length, of_seeds, short, too_few
+from lipt.report.words import inside, join, length, of_seeds, short, too_few
 
 #: The algorithms that draw at random.
 RANDOM = ("random", "stratified")
@@ -35,7 +35,7 @@ def price_over_random(row: Row, random: Row) -> Iterator[str]:
     """The cost of the selection, compared with random, which costs nothing."""
     ratios = list(_ratios(row, random))
     if ratios:
-        yield f"Compared with {short(random)}, {row.label} takes {join(ratios)}."
+        yield f"Compared with {inside(random)}, {row.label} takes {join(ratios)}."
 
 
 def price_of_choice(row: Row, random: Row) -> float | None:

@@ -30,7 +30,7 @@ from lipt.report.significance import (
     same_epoch_budget,
     strongest_random,
 )
-from lipt.report.words import length, of_seeds, run_of, shares, short, too_few
+from lipt.report.words import inside, length, of_seeds, run_of, shares, too_few
 
 #: A wider interval that contains 0 tells nothing. Most choices that beat random on docs/results do so by 2 to 10
 #: points, in intervals of ±0.3 to ±3: one that is wider cannot tell such a gain from a loss.
@@ -119,23 +119,23 @@ def _open(delta: Difference) -> bool:
 def _headline(row: Row, random: Row, delta: Difference) -> str:
     points, budgets = format_points(delta.mean), shares(row)
     if delta.at_chance:
-        return f"{row.label} and {short(random)} are both at chance at {budgets}: the comparison says nothing."
+        return f"{row.label} and {inside(random)} are both at chance at {budgets}: the comparison says nothing."
     if delta.level == "unknown":
         return (
-            f"{row.label}: {points} points against {short(random)} at {budgets}; "
+            f"{row.label}: {points} points against {inside(random)} at {budgets}; "
             f"{too_few(delta)} not enough to tell which is better."
         )
     if delta.half_width is not None and _open(delta):
         low, high = _interval(delta, delta.half_width)
         more = "five or more" if delta.num_seeds < ENOUGH_SEEDS else "more"
         return (
-            f"{row.label} against {short(random)} at {budgets}: {delta.num_seeds} seeds cannot tell; the difference "
+            f"{row.label} against {inside(random)} at {budgets}: {delta.num_seeds} seeds cannot tell; the difference "
             f"lies between {low} and {high} points. Run {more}."
         )
     claim = {
-        "wins": f"{row.label} beats {short(random)}",
-        "loses": f"{row.label} does not beat {short(random)}: it is worse",
-        "tie": f"{row.label} does not measurably beat {short(random)}",
+        "wins": f"{row.label} beats {inside(random)}",
+        "loses": f"{row.label} does not beat {inside(random)}: it is worse",
+        "tie": f"{row.label} does not measurably beat {inside(random)}",
     }[delta.level]
     return f"{claim}, {points} points at {budgets}."
 

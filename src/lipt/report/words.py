@@ -13,6 +13,12 @@ def short(row: Row) -> str:
     return label.partition(":")[0] + bracket + run
 
 
+def inside(row: Row) -> str:
+    """The name of a random row inside a sentence, as a common noun: `class-balanced random`."""
+    name = short(row)
+    return name[:1].lower() + name[1:] if name[1:2].islower() else name  # not of RS2
+
+
 def run_of(row: Row) -> str:
     """The name of the run in a label, `RUN` of `LiPT [RUN]`; without one, the label."""
     return row.label.partition(" [")[2].removesuffix("]") or row.label
