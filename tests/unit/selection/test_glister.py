@@ -149,3 +149,12 @@ def test_glister_does_not_depend_on_the_scale_of_the_features() -> None:
         outputs=[Outputs(logits_NC=o.logits_NC, features_ND=o.features_ND * 1e6)],
     )
     assert run("glister", scaled, 15).indices_K.tolist() == run("glister", huge, 15).indices_K.tolist()
+
+
+@pytest.mark.parametrize("eta", [0.05, None])
+@pytest.mark.parametrize("seed", range(4))
+def test_two_equal_models_pick_what_one_picks(seed: int, eta: float | None) -> None:
+    one = one_class(40, seed=seed)
+    two = Candidates(labels_N=one.labels_N, num_classes=4, outputs=[*one.outputs, *one.outputs])
+    picked = [run("glister", each, 15, eta=eta).indices_K.tolist() for each in (one, two)]
+    assert picked[0] == picked[1]

@@ -108,6 +108,13 @@ def test_ccs_gives_what_small_strata_lack_to_large_ones_and_never_runs_short() -
     assert len(run("ccs", candidates, 18, score="forgetting", beta=0.9).indices_K.unique()) == 18
 
 
+def test_ccs_rounds_the_number_of_samples_that_it_drops() -> None:
+    scores_N = torch.linspace(0, 1, 10)
+    candidates = Candidates(labels_N=torch.zeros(10, dtype=torch.int64), num_classes=1, scores_N=scores_N)
+    picked = run("ccs", candidates, 7, score="scores", beta=0.26).indices_K  # 2.6 of 10
+    assert sorted(picked.tolist()) == list(range(7))
+
+
 def test_ccs_takes_never_learned_samples_as_the_hardest() -> None:
     candidates = make(40, 2)
     picked = run("ccs", candidates, 10, score="forgetting", beta=0.5).indices_K

@@ -36,15 +36,16 @@ def candidates(*trajectories: Trajectory) -> Candidates:
 
 
 def test_forgetting_events() -> None:
-    """Sample 0: right, wrong, right, wrong = 2 events; 1: always right; 2: never right = inf; 3: right at last = 0."""
-    margin_NT = torch.tensor([[1.0, -1, 1, -1], [1, 1, 1, 1], [-1, -1, -1, -1], [-1, -1, -1, 1]])
-    same = torch.full((4, 4), 0.5)
-    four = Candidates(
-        labels_N=torch.zeros(4, dtype=torch.int64),
+    """Sample 0: right, wrong, right, wrong = 2 events; 1: always right; 2: never right = inf; 3: right at last = 0; 4:
+    equal logits are not right = 1."""
+    margin_NT = torch.tensor([[1.0, -1, 1, -1], [1, 1, 1, 1], [-1, -1, -1, -1], [-1, -1, -1, 1], [1, 0, 1, 1]])
+    same = torch.full((5, 4), 0.5)
+    five = Candidates(
+        labels_N=torch.zeros(5, dtype=torch.int64),
         num_classes=2,
         trajectories=[Trajectory(p_NT=same, error_NT=same, margin_NT=margin_NT)],
     )
-    assert difficulty(four, "forgetting").tolist() == [2, 0, math.inf, 0]
+    assert difficulty(five, "forgetting").tolist() == [2, 0, math.inf, 0, 1]
 
 
 def test_difficulties_are_means_over_epochs_and_models() -> None:
@@ -57,6 +58,13 @@ def test_difficulties_are_means_over_epochs_and_models() -> None:
     ):
         expected = [(of_sample(one, i) + of_sample(other, i)) / 2 for i in range(N)]
         assert difficulty(both, name).tolist() == pytest.approx(expected)  # type: ignore[arg-type]
+
+
+def test_two_equal_trajectories_have_the_scores_of_one_in_dyn_unc() -> None:
+    one, two = (select("dyn_unc", candidates(*[trajectory()] * count), k=9) for count in (1, 2))
+    assert one.scores_N is not None
+    assert two.scores_N is not None
+    torch.testing.assert_close(two.scores_N, one.scores_N)
 
 
 @pytest.mark.parametrize("window", [2, 4, EPOCHS])
@@ -209,6 +217,31 @@ def test_dual_draws_at_random_and_top_does_not() -> None:
     assert len(drawn) == 4
     top = {tuple(select("dyn_unc", candidates(), k=12, seed=seed).indices_K.tolist()) for seed in range(4)}
     assert len(top) == 1
+
+
+def drawn_by_dual(p_PT: Tensor) -> Tensor:
+    """How often `dual` draws each of these samples (P,). Each of 1,500 classes has the same samples; one is drawn."""
+    kinds, classes = len(p_PT), 1500
+    p_NT = p_PT.repeat(classes, 1)
+    recorded = Trajectory(p_NT=p_NT, error_NT=p_NT, margin_NT=p_NT)
+    labels_N = torch.arange(classes).repeat_interleave(kinds)
+    picked_K = select("dual", Candidates.of(labels_N, trajectories=recorded), k=classes, balanced=True).indices_K
+    return torch.bincount(picked_K % kinds, minlength=kinds) / classes
+
+
+def test_dual_draws_in_proportion_to_the_spread_where_the_means_are_equal() -> None:
+    spread_P = torch.tensor([8, 4, 2, 2, 1], dtype=torch.float64) / 100
+    found_P = drawn_by_dual(torch.stack([0.5 - spread_P, 0.5 + spread_P], 1))
+    torch.testing.assert_close(found_P, (spread_P / spread_P.sum()).float(), atol=0.03, rtol=0)
+
+
+def test_the_density_of_dual_is_that_of_the_ten_highest_scores() -> None:
+    """They have mean .5; the lower scores have mean .7."""
+    mean_P, spread_P = (torch.tensor(values, dtype=torch.float64) for values in ([0.5, 0.7], [0.1, 0.05]))
+    found_P = drawn_by_dual(torch.stack([mean_P - spread_P, mean_P + spread_P], 1))
+    b = 15 * (1 - 0.5) * (1 - 0.5**4)
+    density_P = (1 - mean_P) * spread_P * mean_P ** (15 - b) * (1 - mean_P) ** (b - 1)
+    torch.testing.assert_close(found_P, (density_P / density_P.sum()).float(), atol=0.03, rtol=0)
 
 
 def test_trajectories_that_do_not_fit_are_refused() -> None:

@@ -54,6 +54,14 @@ def test_infobatch_is_a_plain_loop() -> None:
         assert factors_N.tolist() == pytest.approx([1 / (1 - r) if low else 1 for low in below])
 
 
+def test_infobatch_compares_a_loss_with_the_mean_of_the_whole_set() -> None:
+    """One hard sample is not drawn, but it raises the mean: all samples that are drawn lie below."""
+    loss_N = torch.tensor([1.0, 2, 3] * 10 + [1000])
+    _, factors_N = InfoBatch(loss_N, probability=0.5).of_epoch(torch.arange(30), done=0, seed=1, epoch=0)
+    assert factors_N is not None
+    assert factors_N.tolist() == [2] * 30 + [1]
+
+
 def test_infobatch_leaves_out_nothing_that_it_has_not_seen_and_nothing_at_the_end() -> None:
     rows_S = epoch_rows(40, None, 1, 0)
     cold = InfoBatch(torch.full((40,), torch.nan), probability=0.9)
