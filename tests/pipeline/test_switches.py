@@ -13,7 +13,11 @@ from torch import nn
 from lipt.errors import UsageError
 from lipt.flow.graph import run
 from lipt.flow.outcome import Outcome
-from lipt.selection import ALGORITHMS, requirements
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.dataset import open_dataset, split_positions
+from lipt.selection import ALGORITHMS, requirements, select
+from lipt.stages.score import read_scores
+from lipt.stages.select import read_subset
 from tests.tiny import file_digest, tiny_context
 
 
@@ -38,6 +42,31 @@ def test_every_algorithm_selects_its_budget(folder: Path, algorithm: str) -> Non
     assert outcome.subset.summary["count"] == pytest.approx(0.1 * 1294, abs=6)
     assert outcome.subset.summary["weighted"] == (algorithm in ("craig", "gradmatch"))
     assert (outcome.merged is None) == (not requirements(algorithm, 0.1).outputs)
+
+
+def test_glister_is_led_by_the_validation_images(folder: Path) -> None:
+    """They are 144 images, in two blocks."""
+    ctx = tiny_context(
+        folder, {"train": {"epochs": 1}, "select": {"algorithm": "glister"}, "score": {"block_images": 140}}
+    )
+    outcome, attempt = run(ctx), Attempt(ctx=ctx, ref="test/0", label="test")
+    data = open_dataset(attempt, outcome.prepared.dataset)
+    held_out, offered = split_positions(ctx, data)
+    candidates, validation = (read_scores(attempt, outcome.scores, of) for of in ("candidates", "validation"))
+    assert validation.labels_N.tolist() == data.index("train").label[held_out].tolist()
+    led, alone = (
+        select(
+            "glister",
+            candidates,
+            fraction=0.1,
+            balanced=ctx.config.select.balanced,
+            seed=ctx.seed("select"),
+            validation=each,
+        ).ascending()[0]
+        for each in (validation, None)
+    )
+    assert read_subset(attempt, outcome.subset).positions_K.tolist() == sorted(offered[led.numpy()].tolist())
+    assert led.tolist() != alone.tolist()
 
 
 TRAJECTORY = {"model": "trajectory", "runs": 2, "epochs": 3}

@@ -159,6 +159,14 @@ def test_theta_star_is_the_fallback() -> None:
     assert run(make_ingredients(), star, fallback=False).accuracy < 1
 
 
+def test_theta_star_comes_first_if_it_is_as_good_as_the_best_ingredient() -> None:
+    """Both are equally far from TARGET, which lies half-way between them."""
+    soup = run({0: state(1, -2, 1.5)}, state(1, -2, -0.5), fallback=True)
+    assert soup.theta_star_accuracy == soup.best_single_accuracy
+    assert soup.chosen == "soup"
+    assert torch.equal(soup.state["weight"], TARGET)
+
+
 def test_pruned_zeros_take_part_and_counters_do_not() -> None:
     merged = interpolate(
         {"w": torch.tensor([0.0, 2.0]), "n": torch.tensor(3)},
