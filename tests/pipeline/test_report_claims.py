@@ -35,6 +35,15 @@ def test_the_first_of_several_models_is_a_worker_too(document: Document) -> None
     assert "2 workers" in notes["initialise"]
 
 
+def test_chance_is_the_share_of_the_most_frequent_class_and_not_of_the_most_frequent_prediction(
+    document: Document,
+) -> None:
+    """After 8 steps the network predicts one class far too often."""
+    assert document.classes is not None
+    for row in document.rows:
+        assert row.chance == max(document.classes.images) / row.num_test_images < 0.15
+
+
 def test_the_papers_arithmetic_counts_the_steps_that_were_made(document: Document, tmp_path: Path) -> None:
     """And the images of theta_*, of this run's own swarm (three jigsaws of 32 images, twice), and of its race."""
     assert document.paper_accounting is None  # without a swarm

@@ -220,6 +220,15 @@ def test_pods_that_share_a_training_gain_as_far_as_their_network_allows() -> Non
     assert "train.nodes: 9 pods and the box that waits for them need 10 nodes, there are 9" in said
 
 
+@pytest.mark.parametrize(("nodes", "seconds"), [(2, 8), (4, 12)])
+def test_each_of_n_pods_sends_and_receives_its_gradients_but_for_an_nth_part(nodes: int, seconds: float) -> None:
+    """Ten times 1 GB in both directions over 10 Gbit/s take 16 s."""
+    config = override(parse_config(BIG), {"train": {"nodes": nodes}})
+    works = [Work(stage="train", steps=10, gradient_bytes=1e9, member_bytes=1)]
+    (stage,) = forecast(works, Machine(engine="argo", nodes=nodes, node_gbps=10), config, 32)
+    assert stage.wall_s - stage.start_s == pytest.approx(seconds)
+
+
 def test_groups_divide_time_and_memory_of_a_merge() -> None:
     """Linear in n in one pod; with the square root in groups, their merge and the last one are alike."""
     changes = {"dispatch": {"jigsaws": 1024}, "data": {"validation_fraction": 0.001}}  # of the search
@@ -325,11 +334,12 @@ def test_two_sizes_tell_steps_from_flops() -> None:
 
 def test_one_size_gives_seconds_per_flop_and_the_first_part() -> None:
     runs = made([1e9], 50, 4, [2.0])
-    first = runs[0][1]["pretrain"][0]
-    first.wall_s = 5.0
-    assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=2e-9)  # each in a pod of its own: one was slow
-    first.read["model"] = 100  # all in one process: the first warms up
-    assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=2e-9, first_s=3.0)
+    parts = runs[0][1]["pretrain"]
+    for part, wall_s in zip(parts, [9.0, 2.0, 3.0, 4.0], strict=True):
+        part.wall_s = wall_s
+    assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=3.5e-9)  # each in a pod of its own: one was slow
+    parts[0].read["model"] = 100  # all in one process: the first warms up
+    assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=3e-9, first_s=6.0)
 
 
 def test_boxes_without_work_start_too() -> None:

@@ -66,3 +66,15 @@ def test_seeds_that_agree_exactly_do_not_make_one_image_significant():
     delta = difference(row("a", [0.7601] * 3), row("b", [0.76] * 3))
     assert delta.half_width > 0
     assert delta.level == "tie"
+
+
+@pytest.mark.parametrize(
+    ("budget", "same", "other", "rounded"),
+    [("kept_fraction", 0.3, 0.32, 0.302), ("epoch_fraction", 0.3, 0.32, 0.302), ("steps", 1000, 1020, 1005)],
+)
+def test_only_rows_of_equal_budgets_are_ranked(budget, same, other, rounded):
+    """Rounding per class is allowed for: 1 %."""
+    ours = row("a", [0.7], "selected", **{budget: same})
+    apart, close = (row("b", [0.6], "random", **{budget: value}) for value in (other, rounded))
+    assert strongest_random(ours, [apart]) is None
+    assert strongest_random(ours, [close]) is close
