@@ -118,6 +118,50 @@ def test_layers_that_draw_repeat_their_draws_also_when_resumed() -> None:
         assert all(torch.equal(tensor, straight[name]) for name, tensor in end.items())
 
 
+def test_each_epoch_draws_anew_and_a_resumed_one_repeats_its_draws() -> None:
+    """The order of reading, the random crops, the augmentation, and layers that draw."""
+    drawn: dict[str, list[float]] = {name: [] for name in ("read", "crop", "augment", "network")}
+
+    class Recorded(ResidentImages):
+        def epoch_order(self, rows_K: Tensor, seed: int) -> Tensor:
+            drawn["read"].append(seed)
+            return super().epoch_order(rows_K, seed)
+
+        def batches(self, rows_K: Tensor, sizes: Sequence[int], seed: int | None = None) -> Iterator[Tensor]:
+            assert seed is not None
+            drawn["crop"].append(seed)
+            return super().batches(rows_K, sizes, seed)
+
+    class Drawing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classifier = nn.Linear(3 * 8 * 8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            drawn["network"].append(float(torch.rand(1)))
+            logits: Tensor = self.classifier(x.flatten(1))
+            return logits
+
+    def augment(images: Tensor, _rows_P: Tensor, seed: int, /) -> Tensor:
+        drawn["augment"].append(seed)
+        return images
+
+    images, saved = Recorded(**vars(blocks())), list[Any]()
+    recipe = Recipe(epochs=2, batch_size=len(images), lr=0.01, schedule="constant", augment=augment)
+    straight, resumed = (Trainer(Drawing(), recipe, seed=5, device=CPU) for _ in range(2))
+
+    def after_epoch(trainer: Trainer) -> None:
+        if trainer.progress.epoch == 1:
+            saved.extend(deepcopy([trainer.tensors(), trainer.progress]))
+
+    train(straight, fixed(images), after_epoch=after_epoch)
+    resumed.restore(*saved)
+    train(resumed, fixed(images))
+    for name, (first, second, again) in drawn.items():
+        assert first != second, name
+        assert second == again, name
+
+
 def test_other_passes_in_train_mode_repeat_their_draws() -> None:
     """The statistics of BatchNorm behind a Dropout layer, and the gradients of SNIP."""
     images = blocks()
