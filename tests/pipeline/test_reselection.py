@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lipt.config import override
+from lipt.data.images import ImageSet, ResidentImages
 from lipt.flow.compare import run_with_baseline
 from lipt.runtime.algorithm import contestants
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.dataset import open_dataset, split_positions
+from lipt.selection import Candidates, Outputs
+from lipt.selection import select as select_from
 from lipt.stages.ingest import ingest
 from lipt.stages.race import race
 from lipt.stages.select import select
+from lipt.stages.train import train
+from lipt.training.forward import outputs_of
+from lipt.training.loop import Trainer
 from tests.tiny import tiny_context
 
 
@@ -37,3 +51,40 @@ def test_a_race_compares_the_subsets_that_were_selected(tmp_path: Path) -> None:
         found.append(training.summary)
     assert found[0] == found[1]
     assert found[0]["steps"] == 15
+
+
+def test_each_epoch_trains_on_what_a_selection_from_all_candidates_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CRAIG gives weights, in the order of its picks; the images of an epoch stand in the order of the data set."""
+    scored: list[tuple[ImageSet, Outputs]] = []
+    trained: list[tuple[ImageSet, Tensor]] = []
+    run_epoch = Trainer.run_epoch
+
+    def scores(model: nn.Module, images: ImageSet, **settings: Any) -> Outputs:
+        scored.append((images, outputs_of(model, images, **settings)))
+        return scored[-1][1]
+
+    def trains(self: Trainer, images: ImageSet, *, weights_N: Tensor, **more: Any) -> None:
+        trained.append((images, weights_N))
+        run_epoch(self, images, weights_N=weights_N, **more)
+
+    monkeypatch.setattr("lipt.stages.train.outputs_of", scores)
+    monkeypatch.setattr(Trainer, "run_epoch", trains)
+    ctx = tiny_context(tmp_path, {"select": {"algorithm": "random"}, "train": {"epochs": 3, "reselect_every": 1}})
+    dataset = ingest(ctx).make()
+    first = select(ctx, dataset, ()).make()
+    again = replace(ctx, config=override(ctx.config, {"select": {"algorithm": "craig"}}))
+    train(again, dataset, first).make()
+
+    data = open_dataset(Attempt(ctx=ctx, ref="test/0", label="test"), dataset)
+    labels_N = torch.from_numpy(data.index("train").label[split_positions(ctx, data)[1]]).long()
+    assert (len(scored), len(trained)) == (2, 3)
+    for (candidates, outputs), (images, weights_K) in zip(scored, trained[1:], strict=True):
+        assert torch.equal(candidates.labels_N, labels_N)
+        pool = Candidates(labels_N=labels_N, num_classes=10, outputs=[outputs])
+        chosen = select_from("craig", pool, fraction=0.1)
+        weight_of = dict(zip(chosen.indices_K.tolist(), chosen.weights_K.tolist(), strict=True))
+        assert weights_K.tolist() == [weight_of[row] for row in sorted(weight_of)] != list(weight_of.values())
+        assert isinstance(images, ResidentImages)
+        assert torch.equal(images.images_NCHW, candidates.subset(torch.tensor(sorted(weight_of))).images_NCHW)

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
+from lipt.data.images import ImageSet
 from lipt.errors import UsageError
 from lipt.flow.graph import run
 from lipt.flow.outcome import Outcome
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.dataset import open_dataset, split_positions
-from lipt.selection import ALGORITHMS, requirements, select
+from lipt.selection import ALGORITHMS, Selection, requirements, select
 from lipt.stages.score import read_scores
-from lipt.stages.select import read_subset
+from lipt.stages.select import SUBSET, read_subset
+from lipt.training.loop import Trainer
 from tests.tiny import file_digest, tiny_context
 
 
@@ -198,6 +200,36 @@ def test_the_paper_profile_runs(folder: Path) -> None:
         step["alpha"] in [pytest.approx(tenth / 10) for tenth in range(1, 11)]
         for step in outcome.merged.summary["steps"]
     )
+
+
+def test_the_weights_of_the_subset_count_unless_they_are_switched_off(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its images, and so their weights, stand in the order of the data set."""
+    used: list[Tensor | None] = []
+    run_epoch = Trainer.run_epoch
+
+    def trains(self: Trainer, images: ImageSet, *, weights_N: Tensor | None = None, **more: Any) -> None:
+        used.append(weights_N)
+        run_epoch(self, images, weights_N=weights_N, **more)
+
+    monkeypatch.setattr(Trainer, "run_epoch", trains)
+    outcomes = []
+    for use in (True, False):
+        train = {"epochs": 1, "use_weights": use}
+        changes = {"select": {"algorithm": "craig"}, "merge": {"method": "none"}, "train": train}
+        outcomes.append(run_tiny(folder, changes))
+        weights_K = used[-1]
+        assert (weights_K is not None) == use
+        if weights_K is not None:
+            key = f"{outcomes[-1].subset.ref}/{SUBSET}"
+            stored = tiny_context(folder).workspace.store.read(key, kind="other")
+            subset = Selection.from_parquet(stored, origin=key)
+            weight_of = dict(zip(subset.positions_K.tolist(), subset.weights_K.tolist(), strict=True))
+            in_order = [weight_of[position] for position in sorted(weight_of)]
+            assert weights_K.tolist() == in_order != list(weight_of.values())
+    with_weights, without = (outcome.trained.model.summary["losses"] for outcome in outcomes)
+    assert with_weights != pytest.approx(without, rel=1e-3)
 
 
 def test_reselection_scores_again_and_keeps_the_schedule(folder: Path) -> None:
