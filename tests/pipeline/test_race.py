@@ -34,6 +34,11 @@ from lipt.report.verdict import judge
 from lipt.runtime import Artifact, Attempt
 from lipt.runtime.algorithm import contestants
 from lipt.runtime.context import Context
+from lipt.runtime.dataset import images_of, open_dataset, split_positions
+from lipt.runtime.network import WEIGHTS, new_model
+from lipt.training.forward import accuracies
+from lipt.training.networks import on_device
+from lipt.training.tensor_files import unpack
 from tests.tiny import tiny_context
 
 #: With stratified and ccs: five contestants, of which three take part in the second round.
@@ -90,6 +95,18 @@ def test_the_main_training_is_that_of_a_plain_run_of_the_winner(ran: tuple[Path,
         assert outcome.trained.model.ref == plain.trained.model.ref
     weights = [each.trained.model.files["weights.safetensors"].sha256 for each in (outcome, plain)]
     assert weights[0] == weights[1]
+
+
+def test_each_contestant_is_judged_on_the_validation_images_by_its_own_network(ran: tuple[Path, Outcome]) -> None:
+    folder, outcome = ran
+    ctx = context(folder)
+    data = open_dataset(Attempt(ctx=ctx, ref="test/0", label="test"), outcome.prepared.dataset)
+    images = images_of(ctx, data, "train", split_positions(ctx, data)[0])
+    for artifact in outcome.race.values():
+        key = f"{artifact.ref}/{WEIGHTS}"
+        model = new_model(ctx, 10, 0, unpack(ctx.workspace.store.read(key, kind="model"), origin=key))
+        (accuracy,) = accuracies([on_device(model, ctx.device)], images, device=ctx.device)
+        assert artifact.summary["accuracy"] == pytest.approx(accuracy)
 
 
 def test_it_starts_where_the_main_training_starts(tmp_path: Path) -> None:
