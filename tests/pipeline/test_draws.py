@@ -153,7 +153,7 @@ def test_a_resumed_training_names_only_a_total_that_is_known(
 def test_the_report_names_the_draw(folder: Path) -> None:
     document = run_with_baseline(tiny_context(folder, ORDERED))
     assert document is not None
-    assert [(row.role, row.draw) for row in document.rows] == [("selected", "ordered"), ("other", "uniform")]
+    assert [(row.role, row.draw) for row in document.rows] == [("selected", "ordered"), ("random", "uniform")]
     assert run_with_baseline(tiny_context(folder, INFOBATCH)) is not None
     pages = "".join(path.read_text() for path in folder.rglob("report.html"))
     assert "20 % (ordered)" in pages

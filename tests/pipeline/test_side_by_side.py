@@ -59,12 +59,12 @@ def test_the_second_finishes_what_the_first_was_killed_in(tmp_path: Path) -> Non
     first.send_signal(signal.SIGSTOP)  # so that it does not get through meanwhile
     second = started(tmp_path)
     assert second.stderr is not None
-    next(line for line in second.stderr if line.startswith(f"train ccs         waits for process {first.pid} on "))
+    next(line for line in second.stderr if re.match(rf"train ccs +waits for process {first.pid} on ", line))
     first.kill()
     first.wait()
     told = second.stderr.read()
     assert second.wait() == 0
-    assert re.match(rf"train ccs         process {first.pid} on \S+ is gone: its work is done here\n", told)
+    assert re.match(rf"train ccs +process {first.pid} on \S+ is gone: its work is done here\n", told)
     assert _MADE.findall(told) == ["train ccs", "evaluate", "select stratified", "train stratified", "evaluate"]
     assert claims(tmp_path) == []
     first.communicate()
