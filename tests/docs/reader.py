@@ -136,7 +136,8 @@ def small(words: list[str]) -> list[str]:
     """A command with settings that make it small, behind its own."""
     command = cli.get_command(click.Context(cli), words[0])
     takes = command and any(each.name == "overrides" for each in command.params)
-    if not takes or "--engine" in words or "--draw" in words:
+    elsewhere = "--engine" in words and (words[0] != "plan" or "--images" in words)  # not with the images of the tests
+    if not takes or elsewhere or "--draw" in words:
         return words
     text = " ".join(words)
     steps = "train.steps" in text or words[0] == "reproduce"

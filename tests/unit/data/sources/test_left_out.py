@@ -17,7 +17,7 @@ from tests.unit.data.sources.files import image, tree
 
 FILES = {f"{name}/{i}.png": image(i) for name in ("cat", "dog") for i in range(4)} | {"cat/a.txt": b"", "dog/b": b""}
 LEFT_OUT = {".txt files": 1, "files without a suffix": 1}
-TOLD = "ingest           left out: 1 .txt file, 1 file without a suffix\n"
+TOLD = "ingest              left out: 1 .txt file, 1 file without a suffix\n"
 
 
 def test_lipt_ingest_says_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
