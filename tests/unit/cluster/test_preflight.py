@@ -65,6 +65,16 @@ def test_objects_of_the_store_are_checked_by_key_and_never_shown() -> None:
         installation.store_objects(site(Answers(documents)))
 
 
+def test_on_aws_pods_may_have_a_role_in_place_of_the_secret() -> None:
+    address = "/api/v1/namespaces/vision/configmaps/lipt-s3"
+    documents: dict[str, Any] = {address: {"data": {"endpoint": "https://s3.eu-central-1.amazonaws.com"}}}
+    with pytest.raises(UnknownError, match=r"no Secret lipt-s3 .*\n  -> without it, the accounts"):
+        installation.store_objects(site(Answers(documents)))
+    documents[address] = {"data": {"endpoint": "http://s"}}
+    with pytest.raises(RunError, match="Secret lipt-s3 in vision has no accesskey"):
+        installation.store_objects(site(Answers(documents)))
+
+
 NOT_READY = {"type": "Ready", "status": "False"}
 CRASHED = {"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}
 MINIO_LOG = """Error: unable to create (/data/.minio.sys/tmp) file access denied, drive may be faulty

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
 from minio import Minio
-from minio.credentials.providers import StaticProvider
+from minio.credentials.providers import Provider
 from minio.error import MinioException, S3Error
 from minio.helpers import check_bucket_name
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
@@ -16,6 +16,7 @@ from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from lipt.adapters.store.base import Kind, MissingObjectError, Operation, Store, Traffic
+from lipt.adapters.store.credentials import credentials_of, required, variable
 from lipt.adapters.store.s3_errors import explained, no_bucket
 from lipt.errors import LiptError, TransientError, UsageError
 
@@ -55,7 +56,8 @@ class S3Store(Store):
         """The store at `bucket/prefix`, with endpoint and credentials from the environment.
 
         LIPT_S3_ENDPOINT, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are required; AWS_SESSION_TOKEN, AWS_REGION
-        (us-east-1) and LIPT_S3_RETRY_S (60, seconds until a transient failure becomes an error) are optional.
+        (us-east-1) and LIPT_S3_RETRY_S (60, seconds until a transient failure becomes an error) are optional. A pod
+        whose account has a role on AWS needs no keys.
 
         Raises:
             UsageError: a variable is missing or malformed, or the location names no bucket.
@@ -204,21 +206,18 @@ def check_location(location: str) -> None:
 
 
 def _connect() -> _Connection:
-    endpoint = _required("LIPT_S3_ENDPOINT", "the address of the store, http://host:port or https://host")
-    access_key = _required("AWS_ACCESS_KEY_ID", "the access key of the store")
-    secret_key = _required("AWS_SECRET_ACCESS_KEY", "the secret key of the store")
+    endpoint = required("LIPT_S3_ENDPOINT", "the address of the store, http://host:port or https://host")
     retry_s = _retry_s()
     silence_s = max(1.0, min(_SILENCE_S, retry_s / 2))
     # Only we retry: one budget in seconds, and every attempt is counted.
     pool = PoolManager(timeout=Timeout(connect=min(_CONNECT_S, silence_s), read=silence_s), maxsize=32, retries=False)
-    region = _variable("AWS_REGION") or "us-east-1"
+    region = variable("AWS_REGION") or "us-east-1"
     if not region.replace("-", "").isalnum():
         raise UsageError(f"AWS_REGION={region} is not a region", "set it to one, such as us-east-1")
-    credentials = StaticProvider(access_key, secret_key, _variable("AWS_SESSION_TOKEN") or None)
-    return _Connection(client_of(endpoint, credentials, region=region, pool=pool), endpoint, retry_s)
+    return _Connection(client_of(endpoint, credentials_of(region), region=region, pool=pool), endpoint, retry_s)
 
 
-def client_of(endpoint: str, credentials: StaticProvider, *, region: str, pool: PoolManager) -> Minio:
+def client_of(endpoint: str, credentials: Provider, *, region: str, pool: PoolManager) -> Minio:
     """The client of the store at LIPT_S3_ENDPOINT, `http://host:port` or `https://host`.
 
     Raises:
@@ -234,22 +233,6 @@ def client_of(endpoint: str, credentials: StaticProvider, *, region: str, pool: 
         # The message omits the value: addresses may contain passwords.
         remedy = "set it to http://host:port or https://host, without path, user or password"
         raise UsageError("LIPT_S3_ENDPOINT is not the address of a store", remedy) from None
-
-
-def _required(name: str, meaning: str) -> str:
-    value = _variable(name)
-    if not value:
-        raise UsageError(f"an s3:// location needs the environment variable {name}", f"set it to {meaning}")
-    return value
-
-
-def _variable(name: str) -> str:
-    """The value of a variable; a Secret that was made from a file often ends with a line break."""
-    value = os.environ.get(name, "").strip()
-    if not (value.isascii() and value.isprintable()):
-        # The message omits the value, which may be a credential.
-        raise UsageError(f"{name} has a character that no store accepts", "set it to ASCII text in one line")
-    return value
 
 
 def _retry_s() -> float:

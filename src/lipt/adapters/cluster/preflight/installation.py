@@ -13,6 +13,8 @@ from lipt.version import __version__
 
 #: Since this version, Jobs can retry each index separately by default.
 _OLDEST = (1, 29)
+_AWS = ".amazonaws.com"
+_ROLE = "without it, the accounts of the pods need a role (docs/howto/cluster-install.md); the check `pod` tests it"
 
 
 def server(cluster: Api, engine: ClusterEngine, namespace: str) -> str:
@@ -40,10 +42,10 @@ def pipeline(cluster: Api, engine: ClusterEngine, namespace: str) -> tuple[str, 
 def store_objects(site: Site) -> str:
     """Secret and ConfigMap exist and have the keys that pods need; our MinIO, if runs use it, has started.
 
-    Values are never shown.
+    Values are never shown. On AWS the accounts of the pods can have a role in place of the Secret.
     """
     name, path = site.pods.s3, f"/api/v1/namespaces/{site.namespace}"
-    unseen = []
+    unseen, on_aws = [], False
     for kind, keys in (("ConfigMap", ("endpoint",)), ("Secret", ("accesskey", "secretkey"))):
         try:
             data = site.cluster.get(f"{path}/{kind.lower()}s/{name}").get("data") or {}
@@ -51,6 +53,8 @@ def store_objects(site: Site) -> str:
             unseen.append(kind)
             continue
         except MissingError:
+            if on_aws:
+                raise UnknownError(f"there is no {kind} {name} in {site.namespace}", _ROLE) from None
             data = {}
         if missing := [key for key in keys if not data.get(key)]:
             literals = " ".join(f"--from-literal={key}=…" for key in keys)
@@ -60,6 +64,7 @@ def store_objects(site: Site) -> str:
                 f"kubectl -n {site.namespace} {create}",
             )
         if kind == "ConfigMap":
+            on_aws = _AWS in data["endpoint"]
             check_own_store(site.cluster, data["endpoint"])  # its set-up makes the Secret
     if unseen:
         raise UnknownError(f"you may not read {' and '.join(unseen)} {name}", "the check `pod` tests them")

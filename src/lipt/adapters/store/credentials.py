@@ -1,0 +1,85 @@
+"""What an S3 store lets us in with: an access key, or on AWS the role of the pod's account."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from minio.credentials.credentials import Credentials
+from minio.credentials.providers import IamAwsProvider, Provider, StaticProvider
+from urllib3 import PoolManager, Retry, Timeout
+from urllib3.exceptions import HTTPError
+
+from lipt.errors import TransientError, UsageError
+
+#: AWS sets one of them in pods whose account has a role: IRSA the first, EKS Pod Identity the second.
+_ROLE = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+
+
+def credentials_of(region: str) -> Provider:
+    """The access key of the environment; without one the role of the pod's account, if it has one.
+
+    Raises:
+        UsageError: neither is there, or a variable is malformed.
+    """
+    if not variable("AWS_ACCESS_KEY_ID") and any(map(variable, _ROLE)):
+        return RoleProvider(region)
+    access_key = required("AWS_ACCESS_KEY_ID", "the access key of the store")
+    secret_key = required("AWS_SECRET_ACCESS_KEY", "the secret key of the store")
+    return StaticProvider(access_key, secret_key, variable("AWS_SESSION_TOKEN") or None)
+
+
+class RoleProvider(Provider):
+    """Keys that AWS lends to a role, renewed before they end. AWS_ENDPOINT_URL_STS is optional: another address."""
+
+    def __init__(self, region: str) -> None:
+        pool = PoolManager(timeout=Timeout(connect=5, read=30), retries=Retry(2, backoff_factor=0.2))
+        endpoint = variable("AWS_ENDPOINT_URL_STS") or None
+        self._provider = IamAwsProvider(custom_endpoint=endpoint, http_client=pool, region=region)
+
+    def retrieve(self) -> Credentials:
+        """
+        Raises:
+            TransientError: AWS does not answer.
+            UsageError: AWS refuses the role.
+        """
+        # The messages omit the errors of minio: these hold the address of the request, and in it the pod's token.
+        try:
+            return self._provider.retrieve()
+        except HTTPError as error:
+            raise TransientError(
+                f"AWS did not answer when asked for the keys of the pod's role ({type(error).__name__})",
+                "let pods reach it (port 443, docs/howto/cluster-install.md), then run the same command again",
+            ) from None
+        except (ValueError, SyntaxError, OSError) as error:
+            status = re.search(r"status code (\d+)$", str(error))
+            role = variable("AWS_ROLE_ARN") or "the pod's account"
+            raise UsageError(
+                f"AWS gives no keys for {role} ({f'HTTP {status[1]}' if status else type(error).__name__})",
+                "check that the role trusts the account of the pod (docs/howto/cluster-install.md)",
+            ) from None
+
+
+def required(name: str, meaning: str) -> str:
+    """The value of a variable.
+
+    Raises:
+        UsageError: it is missing or malformed.
+    """
+    value = variable(name)
+    if not value:
+        raise UsageError(f"an s3:// location needs the environment variable {name}", f"set it to {meaning}")
+    return value
+
+
+def variable(name: str) -> str:
+    """The value of a variable, or ""; a Secret that was made from a file often ends with a line break.
+
+    Raises:
+        UsageError: it is malformed.
+    """
+    value = os.environ.get(name, "").strip()
+    if not (value.isascii() and value.isprintable()):
+        # The message omits the value, which may be a credential.
+        raise UsageError(f"{name} has a character that no store accepts", "set it to ASCII text in one line")
+    return value
