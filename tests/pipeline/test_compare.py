@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import re
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lipt import cli as lipt_cli
 from lipt.config import override, parse_config
 from lipt.errors import UsageError
 from lipt.flow.compare import run_comparison, run_with_baseline
@@ -16,7 +16,6 @@ from lipt.flow.graph import run, with_config
 from lipt.flow.validation import check_comparison
 from lipt.flow.variants import variants as variants_of
 from lipt.pods.sweep_cells import steps_for_its_cost
-from lipt.progress import Reporter
 from lipt.report.verdict import judge
 from lipt.runtime.workspace import Workspace
 from tests.tiny import TINY, digests, tiny_context
@@ -129,28 +128,28 @@ def test_a_named_row_that_would_repeat_another_is_left_out_with_its_reason(
     assert "left out: variant theta-star: the configuration merges no jigsaws" in capsys.readouterr().err
 
 
-def test_a_dry_run_does_not_count_the_steps_of_a_longer_training(
+def test_a_dry_run_counts_what_is_missing_and_predicts_its_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ctx = tiny_context(tmp_path, {"compare": {"seeds": [0]}, "select": {"algorithm": "ccs"}})
-    assert run_comparison(replace(ctx, dry_run=True)) is None
-    assert "random-longer, seed 0: its number of steps is known when lipt has run" in capsys.readouterr().err
-
-
-def test_a_dry_run_begins_with_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ctx = tiny_context(tmp_path, {"compare": {"seeds": [0, 1], "variants": ["lipt", "stratified"]}})
+    ctx = tiny_context(tmp_path, {"compare": {"seeds": [0, 1], "variants": ["lipt", "stratified", "random-longer"]}})
+    config = tmp_path / "tiny.yaml"
+    config.write_text(json.dumps(ctx.config.model_dump(mode="json")))
     run(with_config(ctx, {"seed": 0}))
+
+    def counted() -> dict[str, int]:
+        for more in ([], ["-o", "json"]):
+            lipt_cli.main(["compare", str(config), "--dry-run", *more])
+        text, _, document = capsys.readouterr().out.partition("{")
+        told = json.loads("{" + document)
+        assert text.splitlines()[0] == "3 rows x 2 seeds"
+        assert text.splitlines()[-1].split()[:2] == ["all", str(sum(told["stages"].values()))]
+        assert set(told["seconds"]) == set(told["stages"])
+        assert (told["wall_s"] or 0) > 0 or not told["stages"]
+        return told["stages"]
+
     made = len(list(tmp_path.rglob("artifact.json")))
-    ctx = replace(ctx, reporter=Reporter(stream := io.StringIO()), dry_run=True)
+    stages = counted()
+    assert stages["train"] == 5  # `lipt` with seed 0 is finished
+    assert len(list(tmp_path.rglob("artifact.json"))) == made
     run_comparison(ctx)
-    first, *rest = stream.getvalue().splitlines()
-    counted = re.fullmatch(r"(\d+) runs, (\d+) stages to do, (\d+) up to date; runs share stages", first)
-    assert counted
-    runs, to_do, finished = map(int, counted.groups())
-    assert runs == 4
-    assert finished == made - 1  # `chunks` and `ingest` are one stage
-    assert to_do > 0
-    assert [line for line in rest if line.startswith("--")] == [
-        f"-- {variant}, seed {seed}" for variant in ("lipt", "stratified") for seed in (0, 1)
-    ]
-    assert any(line.startswith("pretrain[0-") and "would run" in line for line in rest)
+    assert not counted()

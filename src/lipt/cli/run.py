@@ -4,7 +4,9 @@ import click
 
 from lipt.cli.busy import warn_if_slow
 from lipt.cli.options import check_plan_as_text, config_options, dry_run_option, open_context, output_option
+from lipt.cli.prediction import show_missing
 from lipt.cli.report import show_report
+from lipt.config import Point
 from lipt.flow.address import folder_of, page_of
 
 
@@ -31,15 +33,18 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 @click.command()
 @config_options
 @output_option
-@dry_run_option
+@click.option("--dry-run", is_flag=True, help="Validate, and predict the time of each stage; run nothing.")
 def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool) -> None:
     """Run CONFIG and its baselines over `compare.seeds`: full data, random, RS2, classic pre-training and more."""
-    check_plan_as_text(dry_run, output)
-    with open_context(config_path, overrides, dry_run=dry_run) as ctx:
+    with open_context(config_path, overrides) as ctx:
         from lipt.flow.compare import run_comparison
+        from lipt.flow.validation import check_comparison
 
         warn_if_slow()
-
+        if dry_run:
+            rows = len(check_comparison(ctx))
+            sizes = {"rows": rows, "seeds": len(ctx.config.compare.seeds)}
+            show_missing(ctx, [Point(values={}, config=ctx.config)], sizes, output)
+            return
         document = run_comparison(ctx)
-    if document is not None:
-        show_report(document, page_of(ctx.workspace.store, folder_of(document)), output, config_path, overrides)
+    show_report(document, page_of(ctx.workspace.store, folder_of(document)), output, config_path, overrides)

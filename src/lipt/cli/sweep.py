@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
@@ -15,13 +14,13 @@ import click
 from lipt.adapters.store import Store
 from lipt.adapters.store.file import FileStore
 from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
+from lipt.cli.prediction import product, show_missing
 from lipt.cli.submission import Place, check_submittable, pipeline_parameters, place_option, warn
 from lipt.cli.verbose import is_quiet, is_verbose
 from lipt.config import Config, Sweep, load_sweep
 from lipt.config.sweep import name_of
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import make_reporter
-from lipt.report.numbers import format_seconds
 from lipt.report.sweep import LEGEND, Result, read_lines, table, table_texts, to_lines
 from lipt.runtime.context import Context
 
@@ -186,42 +185,19 @@ def as_json(results: Sequence[Result]) -> list[dict[str, object]]:
 
 def show_plan(found: Sweep, output: str, place: Place | None) -> None:
     """How many stages a sweep would run, and how long they take; on a cluster, how many runs it would start."""
-    seeds, rows = len(found.base.compare.seeds), len(found.points[0].config.compare.variants)
-    size, head = (
-        {"points": len(found.points), "rows": rows, "seeds": seeds},
-        f"{len(found.points)} points x {rows} rows x {seeds} seeds",
-    )
-    if place:
-        with runs_of(found, place) as runs, runs.opened() as store:
-            runs.look(store)
-            total, finished = runs.counts()
-        if output == "json":
-            print_json(size | {"runs": total, "finished": finished})
-        else:
-            click.echo(f"{head}: {total:,} runs, of which {finished:,} are finished")
-        return
-    from lipt.cli.busy import warn_if_busy
-    from lipt.flow.sweep import check_points, missing_stages
-    from lipt.forecast.sweep import forecast_sweep
+    rows, seeds = len(found.points[0].config.compare.variants), len(found.base.compare.seeds)
+    sizes = {"points": len(found.points), "rows": rows, "seeds": seeds}
+    if place is None:
+        from lipt.flow.sweep import check_points
 
-    with context_of(found) as ctx:
-        check_points(ctx, found.points)
-        missing = missing_stages(ctx, found.points)
-        stages, unknown = Counter(each.stage for each in missing.values()), ""
-        try:
-            seconds = forecast_sweep(missing)
-            if seconds:
-                warn_if_busy(ctx.device)
-        except UsageError as error:  # the data set is not ingested
-            seconds, unknown = {}, error.message
-    if output == "json":
-        wall_s = sum(seconds.values()) if seconds else None
-        print_json(size | {"stages": stages, "seconds": seconds, "wall_s": wall_s})
+        with context_of(found) as ctx:
+            check_points(ctx, found.points)
+            show_missing(ctx, found.points, sizes, output)
         return
-    click.echo(f"{head}\n{'stage':<12} {'times':>6}  {'' if unknown else 'time in all'}".rstrip())
-    for stage, count in stages.items():
-        click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds.get(stage))}".rstrip())
-    if unknown:
-        click.echo(f"{unknown}. The time can be predicted once a run has ingested it")
+    with runs_of(found, place) as runs, runs.opened() as store:
+        runs.look(store)
+        total, finished = runs.counts()
+    if output == "json":
+        print_json(sizes | {"runs": total, "finished": finished})
     else:
-        click.echo(f"{'all':<12} {sum(stages.values()):>6,}  {format_seconds(sum(seconds.values()))}")
+        click.echo(f"{product(sizes)}: {total:,} runs, of which {finished:,} are finished")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from lipt.config import Train
 from lipt.flow.graph import run, score_and_select, train_and_evaluate, trains_models, with_config
 from lipt.flow.outcome import Outcome
 from lipt.flow.prepared import Prepared
-from lipt.flow.report import Entry, all_artifacts, label_of, write_report
+from lipt.flow.report import Entry, label_of, write_report
 from lipt.flow.validation import check_comparison, check_run
 from lipt.flow.variants import Variant, baseline_of
 from lipt.pipeline import Engine
@@ -62,32 +61,13 @@ def run_entries(selected: Outcome, beside: tuple[Variant, Outcome] | None) -> li
     return entries
 
 
-def run_comparison(ctx: Context, *, engine: Engine = "local") -> Document | None:
+def run_comparison(ctx: Context, *, engine: Engine = "local") -> Document:
     """Run every variant under every seed, and write the report. Variants share artifacts with equal keys.
-
-    Returns None on a dry run.
 
     Raises:
         LiptError: a variant is unknown or invalid; see `check_comparison`.
     """
-    variants = check_comparison(ctx)
-    if ctx.dry_run:
-        _list_stages(ctx, variants)
-        return None
-    return write_report(ctx, run_variants(ctx, variants), engine=engine, comparison=True)
-
-
-def _list_stages(ctx: Context, variants: Sequence[Variant]) -> None:
-    """List the stages of a comparison. A count comes first, because the list is long."""
-    listed = io.StringIO()
-    reporter = Reporter(listed)
-    entries = run_variants(replace(ctx, reporter=reporter), variants)
-    reporter.close()
-    runs = len(variants) * len(ctx.config.compare.seeds)
-    finished = [artifact.is_finished for artifact in all_artifacts(entries)]
-    to_do = f"{runs:,} runs, {finished.count(False):,} stages to do, {finished.count(True):,} up to date"
-    ctx.reporter.say(f"{to_do}; runs share stages")
-    ctx.reporter.say(listed.getvalue())
+    return write_report(ctx, run_variants(ctx, check_comparison(ctx)), engine=engine, comparison=True)
 
 
 def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
@@ -103,7 +83,6 @@ def run_variants(ctx: Context, variants: Sequence[Variant]) -> list[Entry]:
             if variant.name == LONGER:
                 chosen = entries["lipt"].outcomes[number]
                 if not all(artifact.is_finished for artifact in chosen.artifacts()):
-                    ctx.reporter.say(f"-- {variant.name}, seed {seed}: its number of steps is known when lipt has run")
                     continue
                 changes |= {"train": changes["train"] | {"steps": Spent.of(ctx, chosen).longer_steps}}
             ctx.reporter.say(f"-- {variant.name}, seed {seed}")

@@ -95,9 +95,7 @@ def compare_box(config: Config, *, engine: Engine, cpu: str) -> RunOutputs:
     from lipt.flow.compare import run_comparison
 
     ctx = Context.of(config)
-    document = run_comparison(ctx, engine=engine)
-    assert document is not None  # not a dry run
-    return RunOutputs(document=document, workspace=ctx.workspace.store.uri)
+    return RunOutputs(document=run_comparison(ctx, engine=engine), workspace=ctx.workspace.store.uri)
 
 
 def dispatch_box(config: Config, *, engine: Engine, **pods: Any) -> str:

@@ -1,0 +1,51 @@
+"""`lipt sweep --dry-run` and `lipt compare --dry-run`: the stages that are missing, and how long they take here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import click
+
+from lipt.cli.options import print_json
+from lipt.config import Point
+from lipt.errors import UsageError
+from lipt.report.numbers import format_seconds
+from lipt.runtime.context import Context
+
+
+def show_missing(ctx: Context, points: Sequence[Point], sizes: Mapping[str, int], output: str) -> None:
+    """Print how often each stage would run at these points, and how long that takes. Equal stages run once.
+
+    Args:
+        sizes: the numbers of which the runs are the product, such as of seeds.
+    """
+    from lipt.cli.busy import warn_if_busy
+    from lipt.flow.sweep import missing_stages
+    from lipt.forecast.sweep import forecast_sweep
+
+    missing = missing_stages(ctx, points)
+    stages, unknown = Counter(each.stage for each in missing.values()), ""
+    try:
+        seconds = forecast_sweep(missing)
+        if seconds:
+            warn_if_busy(ctx.device)
+    except UsageError as error:  # the data set is not ingested
+        seconds, unknown = {}, error.message
+    if output == "json":
+        wall_s = sum(seconds.values()) if seconds else None
+        print_json({**sizes, "stages": stages, "seconds": seconds, "wall_s": wall_s})
+        return
+    click.echo(product(sizes))
+    click.echo(f"{'stage':<12} {'times':>6}  {'' if unknown else 'time in all'}".rstrip())
+    for stage, count in stages.items():
+        click.echo(f"{stage:<12} {count:>6,}  {format_seconds(seconds.get(stage))}".rstrip())
+    if unknown:
+        click.echo(f"{unknown}. The time can be predicted once a run has ingested it")
+    else:
+        click.echo(f"{'all':<12} {sum(stages.values()):>6,}  {format_seconds(sum(seconds.values()))}")
+
+
+def product(sizes: Mapping[str, int]) -> str:
+    """Such as `2 points x 3 rows x 5 seeds`."""
+    return " x ".join(f"{number} {name}" for name, number in sizes.items())
