@@ -3,8 +3,8 @@
 import click
 
 from lipt.cli.busy import warn_if_slow
+from lipt.cli.missing_stages import show_missing
 from lipt.cli.options import check_plan_as_text, config_options, dry_run_option, open_context, output_option
-from lipt.cli.prediction import show_missing
 from lipt.cli.report import show_report
 from lipt.config import Point
 from lipt.flow.address import folder_of, page_of

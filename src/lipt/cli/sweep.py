@@ -13,8 +13,8 @@ import click
 
 from lipt.adapters.store import Store
 from lipt.adapters.store.file import FileStore
+from lipt.cli.missing_stages import product, show_missing
 from lipt.cli.options import check_target, dry_run_option, output_option, print_json, set_option
-from lipt.cli.prediction import product, show_missing
 from lipt.cli.submission import Place, check_submittable, pipeline_parameters, place_option, warn
 from lipt.cli.verbose import is_quiet, is_verbose
 from lipt.config import Config, Sweep, load_sweep
