@@ -216,7 +216,7 @@ class QuietReporter(Reporter):
 class TerminalReporter(Reporter):
     """A live bar for each running stage, below the lines of finished stages."""
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self, *, verbose: bool) -> None:
         super().__init__(verbose=verbose)
         from rich.console import Console  # takes 60 ms to import; only for a terminal
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

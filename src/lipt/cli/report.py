@@ -74,13 +74,7 @@ def show_with_page(
         raise failure
 
 
-def show_report(
-    document: Document,
-    location: str | None,
-    output: str,
-    config: str = PLACEHOLDER,
-    overrides: Sequence[str] = (),
-) -> None:
+def show_report(document: Document, location: str | None, output: str, config: str, overrides: Sequence[str]) -> None:
     """Verdict and table; the last line on stdout is the report's location, if it has a page.
 
     Args:

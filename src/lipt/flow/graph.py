@@ -17,7 +17,7 @@ from lipt.config import Config, override
 from lipt.errors import RunError
 from lipt.flow.outcome import Outcome, Trained
 from lipt.flow.prepared import Prepared
-from lipt.flow.race import Elsewhere, Race, nowhere, of_winner
+from lipt.flow.race import Elsewhere, Race, of_winner
 from lipt.runtime import Artifact, Context, Stage
 from lipt.runtime.algorithm import check_trajectory, scoring_needs
 from lipt.runtime.processes.parent import count_processes
@@ -172,7 +172,7 @@ def score_and_select(
     ctx: Context,
     prepared: Prepared,
     merged: Artifact | None,
-    race_elsewhere: Elsewhere = nowhere,
+    race_elsewhere: Elsewhere = lambda _indices, _stage: None,
 ) -> Artifact:
     """Box 4: score the candidates and select the subset; with `select.race`, the one that wins the race.
 

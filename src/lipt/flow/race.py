@@ -18,10 +18,6 @@ from lipt.stages.select import select
 Elsewhere = Callable[[list[int], Callable[[int], Stage]], object]
 
 
-def nowhere(_indices: list[int], _stage: Callable[[int], Stage]) -> None:
-    """Without worker pods."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Race:
     """The race of one run; without `select.race`, its only contestant wins without a training."""
@@ -69,7 +65,7 @@ class Race:
     def _inputs(self, index: int) -> tuple[Artifact, Artifact, Artifact | None, Sequence[Artifact]]:
         return self.dataset, self.subsets[index % len(self.subsets)], self.start, self.recorded
 
-    def run(self, elsewhere: Elsewhere = nowhere) -> Artifact:
+    def run(self, elsewhere: Elsewhere) -> Artifact:
         """Select for every contestant, run all rounds, and return the winner's subset.
 
         Of equal contestants the one that was ahead before is ahead, in the first round the one that is named first.

@@ -181,7 +181,7 @@ def options(
     data: DataSize,
     predict: Callable[[Config], tuple[Sequence[Work], Sequence[Forecast]]],
     *,
-    storage_bytes: float | None = None,
+    storage_bytes: float | None,
 ) -> list[Option]:
     """Every way at every share; also at the share that the storage holds. The last option is to train on all images.
 

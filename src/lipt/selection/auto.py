@@ -182,14 +182,12 @@ def epochs_of(candidates: Candidates) -> int:
     return min((each.epochs for each in candidates.trajectories), default=0)
 
 
-def auto_reason(
-    fraction: float, *, balanced: bool, epochs: int, passes: float = 0, steps: int = 0, proxy: bool = True
-) -> str:
+def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, steps: int, proxy: bool = True) -> str:
     """Why `auto` decides so, with the measured gain, and what gained more; arguments as `auto_rule`.
 
     Args:
-        passes: how often the training sees each kept image; 0: unknown. A run follows `rule_by_passes`.
-        steps: of the training; 0: unknown.
+        passes: how often the training sees each kept image.
+        steps: of the training.
         proxy: whether the network has a narrower form.
     """
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0]
@@ -242,7 +240,7 @@ def _reason_by_passes(rule: RuleByPasses, passes: float, steps: int, measured: i
         measured: steps of the training in which it had these gains.
         gains: the predicate of the sentence, up to the gain over class-balanced random.
     """
-    own = f". This training has {steps:,} steps" if 0 < steps < measured else ""
+    own = f". This training has {steps:,} steps" if steps < measured else ""
     return (
         f"auto takes {rule.algorithm}: this training sees each image {passes:,.0f} times. In such a training, "
         f"{measured:,} steps on {100 * rule.share:g} % of CIFAR-10, {rule.algorithm} {gains} over class-balanced "

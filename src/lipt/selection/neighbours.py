@@ -22,9 +22,7 @@ def nearest(rows: Callable[[Tensor], Tensor], n: int, count: int, device: torch.
     return torch.cat([each.indices for each in found]), torch.cat([each.values for each in found])
 
 
-def sparse_medoids(
-    neighbours_NJ: Tensor, distances_NJ: Tensor, k: int, tie: float, initial_I: Tensor | None = None
-) -> Tensor:
+def sparse_medoids(neighbours_NJ: Tensor, distances_NJ: Tensor, k: int, tie: float, initial_I: Tensor) -> Tensor:
     """Positions (k,) that greedily minimise sum_i min(L, min_{j in S} d_ij).
 
     L is the largest distance to any neighbour; d_ij = L unless j is a neighbour of i. O(n + J deg) time per pick,
@@ -45,7 +43,7 @@ def sparse_medoids(
     by_target = neighbours_NJ.flatten().argsort(stable=True)
     ends_N = torch.bincount(neighbours_NJ.flatten(), minlength=n).cumsum(0).tolist()
     taken_N = torch.zeros(n, dtype=torch.bool, device=gains_N.device)
-    given: list[int] = [] if initial_I is None else initial_I.tolist()
+    given: list[int] = initial_I.tolist()
     picked: list[int] = []
     for step in range(len(given) + k):
         if step < len(given):

@@ -71,12 +71,12 @@ class RaptrSchedule:
         return 1 / p if self.rescale == "inverse" else p**-0.5
 
     def skipped_images(
-        self, blocks: Sequence[str], seed: int, epochs: int, sizes: Sequence[int], steps: int | None = None
+        self, blocks: Sequence[str], seed: int, epochs: int, sizes: Sequence[int], steps: int | None
     ) -> dict[str, int]:
         """For each block the number of images that will skip it, in epochs of batches of these sizes.
 
         Args:
-            steps: steps of the whole training, if the last epoch ends early.
+            steps: steps of the whole training, if the last epoch ends early; None: it does not.
         """
         total, skipped_D = steps or epochs * len(sizes), torch.zeros(len(blocks), dtype=torch.int64)
         for epoch in range(epochs):

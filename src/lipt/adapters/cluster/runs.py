@@ -79,14 +79,14 @@ def pod_logs(
     namespace: str,
     workflow: str,
     *,
-    box: str | None = None,
+    box: str | None,
     without: Container[str] = (),
     growing: dict[str, GrowingLog] | None = None,
 ) -> Iterator[PodLog]:
     """The logs of a run's boxes and workers, by start.
 
     Args:
-        box: only this box and its workers.
+        box: only this box and its workers; None: all.
         without: names of pods whose logs are not read.
         growing: by name of the pod, what was read of each log before; it is updated. The logs then hold only what is
             new. None: they are read from their beginning.

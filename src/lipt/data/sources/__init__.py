@@ -87,7 +87,7 @@ def recognise(spec: str, format: str = "auto") -> type[Source]:  # noqa: A002 - 
     return FORMATS["imagefolder"]
 
 
-def located(spec: str, format: str = "auto") -> str:  # noqa: A002 - the name of the setting
+def located(spec: str, format: str) -> str:  # noqa: A002 - the name of the setting
     """The source under a name that means the same in every folder: a path becomes absolute.
 
     An address and a source whose images are the same everywhere, such as `digits`, keep their names.
