@@ -9,26 +9,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
-
 from lipt.config import Config, Model, override
 from lipt.data.shards import check_shards
 from lipt.data.sources import check_format
-from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean, in_one_line
+from lipt.errors import LiptError, RunError, UsageError, all_in_one, did_you_mean
 from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
 from lipt.flow.model_checks import check_model, lonely_images
 from lipt.flow.raptr_checks import schedule_problems
+from lipt.flow.selection_checks import check_race, try_selections
 from lipt.flow.sharing_checks import sharing_problems
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
 from lipt.report.numbers import format_count
-from lipt.runtime.algorithm import check_trajectory, contestants, needs_of, reselection_needs
+from lipt.runtime.algorithm import check_trajectory
 from lipt.runtime.budgets import epochs_of, kept_images
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import listing
-from lipt.selection import Candidates, Outputs, Trajectory
-from lipt.stages.select import apply
 from lipt.training.networks import check_model_name
 
 Check = Callable[[], Any]
@@ -117,8 +114,8 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
     for check in (
         lambda: check_format(config.data.format),
         lambda: check_trajectory(config),
-        lambda: _check_race(config),
-        lambda: _try_selections(config),
+        lambda: check_race(config),
+        lambda: try_selections(config),
     ):
         if (error := _error_of(check)) is not None:
             yield error
@@ -168,18 +165,30 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
             fits = candidates // (dispatch.jigsaws * dispatch.batches)
             remedy = f"--set dispatch.batch_size={fits} fits; or lower dispatch.jigsaws or dispatch.batches"
             yield RunError(problem.message, remedy) if fits > 1 else problem
+    yield from _share_problems(config, candidates, facts.classes)
+    yield from _reselection_problems(config, candidates)
+    yield from schedule_problems(config, candidates)
+    yield from sharing_problems(config, candidates, pods)
+
+
+def _share_problems(config: Config, candidates: int, classes: int) -> Iterator[UsageError]:
+    """Shares of the candidates that are no image, or too few for the classes."""
     for name, share, least in (
-        ("select.fraction", config.select.fraction, facts.classes),
+        ("select.fraction", config.select.fraction, classes),
         ("train.epoch_fraction", config.train.epoch_fraction, 1),
     ):
         if share is not None and share < 1 and round(share * candidates) < least:
             yield UsageError(
                 f"{name}: {share:g} of {candidates:,} candidates are {format_count(round(share * candidates), 'image')}"
-                + (f" for {facts.classes} classes" if least > 1 else ""),
+                + (f" for {classes} classes" if least > 1 else ""),
                 f"raise {name} to {_rounded_up(least / candidates)} or more"
                 if least <= candidates
                 else "lower data.validation_fraction, or add images: there are fewer candidates than classes",
             )
+
+
+def _reselection_problems(config: Config, candidates: int) -> Iterator[UsageError]:
+    """A training that ends before it would select again."""
     settings = config.train
     if settings.steps is not None and settings.reselect_every:
         epochs = epochs_of(settings, candidates, kept_images(config, candidates))
@@ -189,8 +198,6 @@ def _data_problems(config: Config, facts: Facts, pods: int) -> Iterator[LiptErro
                 f"({settings.steps:,}) take, {epochs:,}: it would never select again",
                 "lower train.reselect_every, or set it to 0",
             )
-    yield from schedule_problems(config, candidates)
-    yield from sharing_problems(config, candidates, pods)
 
 
 def _proxy_error(config: Config, facts: Facts | None) -> LiptError | None:
@@ -230,85 +237,6 @@ def _variant_problems(ctx: Context, name: str, changes: dict[str, Any], facts: F
     except UsageError as error:
         found = [error]
     return [type(problem)(f"{name}: {problem.message}", problem.remedy) for problem in found]
-
-
-def _check_race(config: Config) -> None:
-    """
-    Raises:
-        UsageError: a race with a single contestant, or whose contestants all keep the same images.
-    """
-    field = contestants(config)
-    if config.select.race and config.select.fraction == 1:
-        raise UsageError(
-            "select.race: with select.fraction: 1 all contestants keep the same images",
-            "lower select.fraction, or set select.race: null",
-        )
-    if config.select.race and len(field) == 1:
-        name, runs = config.select.algorithm, field[0].select.algorithm
-        why = f"; select.algorithm: {name} is {runs} here" if name != runs else ""
-        raise UsageError(
-            f"select.race: class-balanced random would race alone{why}",
-            "add another selection to select.race.contestants, or set select.race: null",
-        )
-
-
-def _try_selections(config: Config) -> None:
-    for each in contestants(config):
-        _try_selection(each)
-
-
-def _try_selection(config: Config) -> None:
-    """Select among a few synthetic samples, once for each kind of selection in the run, to find wrong options.
-
-    Raises:
-        UsageError: unknown algorithm or option, a value out of range, too few models.
-    """
-    settings, scoring = config.select, config.score
-    needs = needs_of(config)
-    swarm = config.dispatch.jigsaws if scoring.model == "jigsaws" else 1
-    models = scoring.runs if scoring.has_own_models else swarm
-    recorded = min(scoring.trajectories, _MOST_MODELS)
-    counts = [min(models, _MOST_MODELS) if needs.outputs or needs.trajectory else 0]
-    if config.train.reselect_every:
-        reselection_needs(config)
-        counts.append(1)
-    for count in counts:
-        if count < needs.models and not (needs.trajectory and recorded):
-            raise UsageError(
-                f"select.algorithm: {settings.algorithm} needs the outputs of {needs.models} models or more, "
-                f"but there is only {count}",
-                "set train.reselect_every: 0 and score: {model: trajectory, runs: 1, epochs: 10}"
-                if config.train.reselect_every
-                else "set score: {model: trajectory, runs: 1, epochs: 10}, or score.model: jigsaws",
-            )
-        samples = _samples(count, epochs=min(scoring.epochs, _MOST_EPOCHS), trajectories=recorded)
-        try:
-            apply(settings, samples, samples if needs.validation else None, seed=0)
-        except (RuntimeError, ValueError, OverflowError) as error:  # an option so extreme that numbers overflow
-            why = f"select.options: {settings.algorithm} does not work with {settings.options}: {in_one_line(error)}"
-            raise UsageError(why, "choose less extreme values") from error
-
-
-#: Beyond this number of models, no option behaves differently.
-_MOST_MODELS = 1000
-#: The same for the epochs of a trajectory.
-_MOST_EPOCHS = 10_000
-
-
-def _samples(models: int, *, epochs: int, trajectories: int) -> Candidates:
-    """24 synthetic samples of two classes."""
-    generator = torch.Generator().manual_seed(0)
-    labels_N = torch.arange(24) % 2
-    outputs = Outputs(
-        logits_NC=torch.randn(24, 2, generator=generator), features_ND=torch.randn(24, 4, generator=generator)
-    )
-    p_NT = torch.rand(24, epochs, generator=generator)
-    return Candidates(
-        labels_N=labels_N,
-        num_classes=2,
-        outputs=[outputs] * models,
-        trajectories=[Trajectory(p_NT=p_NT, error_NT=1 - p_NT, margin_NT=p_NT - 0.5) for _ in range(trajectories)],
-    )
 
 
 def _error_of(check: Check) -> LiptError | None:

@@ -1,0 +1,88 @@
+"""Checks of the configured selections: each chooses among a few synthetic samples, before anything runs."""
+
+import torch
+
+from lipt.config import Config
+from lipt.errors import UsageError, in_one_line
+from lipt.runtime.algorithm import contestants, needs_of, reselection_needs
+from lipt.selection import Candidates, Outputs, Trajectory
+from lipt.stages.select import apply
+
+
+def check_race(config: Config) -> None:
+    """
+    Raises:
+        UsageError: a race with a single contestant, or whose contestants all keep the same images.
+    """
+    field = contestants(config)
+    if config.select.race and config.select.fraction == 1:
+        raise UsageError(
+            "select.race: with select.fraction: 1 all contestants keep the same images",
+            "lower select.fraction, or set select.race: null",
+        )
+    if config.select.race and len(field) == 1:
+        name, runs = config.select.algorithm, field[0].select.algorithm
+        why = f"; select.algorithm: {name} is {runs} here" if name != runs else ""
+        raise UsageError(
+            f"select.race: class-balanced random would race alone{why}",
+            "add another selection to select.race.contestants, or set select.race: null",
+        )
+
+
+def try_selections(config: Config) -> None:
+    """Select among a few synthetic samples, once for each kind of selection in the run, to find wrong options.
+
+    Raises:
+        UsageError: unknown algorithm or option, a value out of range, too few models.
+    """
+    for each in contestants(config):
+        _try_selection(each)
+
+
+def _try_selection(config: Config) -> None:
+    settings, scoring = config.select, config.score
+    needs = needs_of(config)
+    swarm = config.dispatch.jigsaws if scoring.model == "jigsaws" else 1
+    models = scoring.runs if scoring.has_own_models else swarm
+    recorded = min(scoring.trajectories, _MOST_MODELS)
+    counts = [min(models, _MOST_MODELS) if needs.outputs or needs.trajectory else 0]
+    if config.train.reselect_every:
+        reselection_needs(config)
+        counts.append(1)
+    for count in counts:
+        if count < needs.models and not (needs.trajectory and recorded):
+            raise UsageError(
+                f"select.algorithm: {settings.algorithm} needs the outputs of {needs.models} models or more, "
+                f"but there is only {count}",
+                "set train.reselect_every: 0 and score: {model: trajectory, runs: 1, epochs: 10}"
+                if config.train.reselect_every
+                else "set score: {model: trajectory, runs: 1, epochs: 10}, or score.model: jigsaws",
+            )
+        samples = _samples(count, epochs=min(scoring.epochs, _MOST_EPOCHS), trajectories=recorded)
+        try:
+            apply(settings, samples, samples if needs.validation else None, seed=0)
+        except (RuntimeError, ValueError, OverflowError) as error:  # an option so extreme that numbers overflow
+            why = f"select.options: {settings.algorithm} does not work with {settings.options}: {in_one_line(error)}"
+            raise UsageError(why, "choose less extreme values") from error
+
+
+#: Beyond this number of models, no option behaves differently.
+_MOST_MODELS = 1000
+#: The same for the epochs of a trajectory.
+_MOST_EPOCHS = 10_000
+
+
+def _samples(models: int, *, epochs: int, trajectories: int) -> Candidates:
+    """24 synthetic samples of two classes."""
+    generator = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(24) % 2
+    outputs = Outputs(
+        logits_NC=torch.randn(24, 2, generator=generator), features_ND=torch.randn(24, 4, generator=generator)
+    )
+    p_NT = torch.rand(24, epochs, generator=generator)
+    return Candidates(
+        labels_N=labels_N,
+        num_classes=2,
+        outputs=[outputs] * models,
+        trajectories=[Trajectory(p_NT=p_NT, error_NT=1 - p_NT, margin_NT=p_NT - 0.5) for _ in range(trajectories)],
+    )
