@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from lipt.config import Config, Point, override
 from lipt.errors import LiptError
 from lipt.flow.compare import run_variants, scope
-from lipt.flow.report import all_artifacts, rows_of
+from lipt.flow.rows import all_artifacts, costs_of, rows_of
 from lipt.flow.runs import note_point
 from lipt.flow.validation import check_comparison
 from lipt.progress import Reporter
@@ -32,7 +32,7 @@ def run_sweep(ctx: Context, points: Sequence[Point], save: Callable[[Sequence[Re
         own = replace(ctx, config=point.config)
         with scope(ctx.reporter, f"point {number}"):
             entries = run_variants(own, check_comparison(own))
-        results.append(Result(point=dict(point.values), rows=rows_of(own, entries)))
+        results.append(Result(point=dict(point.values), rows=rows_of(entries, costs_of(own, entries))))
         note_point(own.workspace, own.config, all_artifacts(entries))
         save(results)
     return results

@@ -9,7 +9,7 @@ from typing import Any
 from lipt.config import Config, Point, Train, override
 from lipt.flow.compare import Spent
 from lipt.flow.graph import trains_models
-from lipt.flow.report import join_seeds, role_of
+from lipt.flow.rows import join_seeds, role_of
 from lipt.flow.variants import Variant
 from lipt.report.document import Document, Row
 from lipt.runtime.algorithm import algorithm_label
