@@ -136,7 +136,7 @@ def test_a_finished_sweep_starts_nothing(made: tuple[Path, Engine, Any, Any]) ->
     again = runs(folder, engine)
     with again.opened() as store:
         again.look(store)
-    total, finished = again.counts()
+    total, finished = again.cells.counts()
     assert total == finished
     assert again.run(lambda _: None) == results
     assert engine.started == []
@@ -149,7 +149,7 @@ def test_reports_of_another_version_do_not_count(
     again = runs(made[0], Engine())
     with again.opened() as store:
         again.look(store)
-    assert again.counts()[1] == 0
+    assert again.cells.counts()[1] == 0
 
 
 def test_failed_runs_are_named_and_repeated_alone(tmp_path: Path) -> None:

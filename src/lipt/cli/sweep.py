@@ -196,7 +196,7 @@ def show_plan(found: Sweep, output: str, place: Place | None) -> None:
         return
     with runs_of(found, place) as runs, runs.opened() as store:
         runs.look(store)
-        total, finished = runs.counts()
+        total, finished = runs.cells.counts()
     if output == "json":
         print_json(sizes | {"runs": total, "finished": finished})
     else:

@@ -16,13 +16,10 @@ from lipt.adapters.cluster.api import MissingError
 from lipt.adapters.cluster.engine import EngineClient, RunState
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, Point
-from lipt.errors import LiptError, RunError, TransientError
-from lipt.flow.address import read_report, run_id
+from lipt.errors import RunError, TransientError
+from lipt.flow.address import read_report
 from lipt.flow.provenance_view import NETWORK_CODE, digest_of_network
-from lipt.flow.variants import variants
-from lipt.pods.sweep_cells import Cell, over_seeds, steps_for_its_cost
-from lipt.report.document import Document, Row
-from lipt.report.rivals import LONGER
+from lipt.pods.sweep_cells import Cells
 from lipt.report.sweep import Result
 from lipt.version import __version__
 
@@ -58,28 +55,15 @@ class SweepRuns:
         Raises:
             LiptError: a configuration cannot run; names the point.
         """
-        self.points, self.client, self.place = points, client, place
-        self.opened, self.say, self.at_once = opened, say, at_once
-        self._cells: dict[tuple[int, str, int], Cell] = {}
-        for number, point in enumerate(points):
-            known = variants(point.config)
-            for name in (name for name in point.config.compare.variants if name in known):
-                for seed in point.config.compare.seeds:
-                    self._cells[number, name, seed] = Cell(point=point, variant=known[name], seed=seed)
-        self._keys: dict[tuple[int, str, int], str] = {}
-        """Cell -> name of its run; without cells whose number of steps is not known yet."""
-        self._parameters: dict[str, dict[str, Any]] = {}
-        self._config_name = points[0].config.name
-        self._make_parameters = parameters
-        self._reports: dict[str, Document] = {}
+        self.cells = Cells(points, parameters)
+        self.client, self.place, self.opened, self.say, self.at_once = client, place, opened, say, at_once
         self._pending: list[str] = []
         self._running: dict[str, str] = {}
-        """Name of a run -> the identifier that the engine gave it."""
+        """Key -> the identifier that the engine gave the run."""
         self._failed: dict[str, str] = {}
-        """Name of a run -> its handle, its cell, and why it failed."""
+        """Key -> handle of the run, its cell, and why it failed."""
         self._answered: float | None = None
         """When cluster and store last answered."""
-        self._name_runs()
 
     def run(self, save: Callable[[Sequence[Result]], object]) -> list[Result]:
         """Start what is missing, wait for all runs, and return the results.
@@ -99,7 +83,7 @@ class SweepRuns:
                         self._settle(store, ended)
                         self.look(store)
                         self._start(store)
-                    results = self.results()
+                    results = self.cells.results()
                     if len(results) > saved:
                         save(results)
                         saved = len(results)
@@ -116,57 +100,18 @@ class SweepRuns:
         if self._failed:
             named = "; ".join(list(self._failed.values())[:_NAMED])
             raise RunError(
-                f"{len(self._failed)} of {self.counts()[0]} runs failed: {named}",
+                f"{len(self._failed)} of {self.cells.counts()[0]} runs failed: {named}",
                 "lipt logs HANDLE says more; the same command runs only what is missing",
             )
         return results
 
     def look(self, store: Store) -> None:
         """Read the reports of runs that were not looked for yet."""
-        looked = {*self._reports, *self._pending, *self._running, *self._failed}
-        while fresh := [key for key in dict.fromkeys(self._keys.values()) if key not in looked]:
+        looked = {*self.cells.reports, *self._pending, *self._running, *self._failed}
+        while fresh := [key for key in self.cells.keys if key not in looked]:
             looked.update(fresh)
             self._pending += [key for key in fresh if not (self._read(store, key) and self._of_this_network(key))]
-            self._name_runs()
-
-    def counts(self) -> tuple[int, int]:
-        """The numbers of (all, finished) runs. A random subset that is trained longer counts for each choice as long as
-        the cost of the choice is unknown."""
-        return len(set(self._keys.values())) + len(self._cells) - len(self._keys), len(self._reports)
-
-    def results(self) -> list[Result]:
-        """The results of all points whose runs are finished."""
-        found = []
-        for number, point in enumerate(self.points):
-            cells = [place for place in self._cells if place[0] == number]
-            if any(self._keys.get(place) not in self._reports for place in cells):
-                continue
-            rows: dict[str, list[Row]] = {}
-            for place in cells:
-                rows.setdefault(place[1], []).append(self._reports[self._keys[place]].rows[0])
-            merged = [over_seeds(self._cells[number, name, own[0].seeds[0]], own) for name, own in rows.items()]
-            found.append(Result(point=dict(point.values), rows=merged))
-        return found
-
-    def _name_runs(self) -> None:
-        """Name the runs of cells whose configuration has become known."""
-        for place, cell in self._cells.items():
-            if place in self._keys:
-                continue
-            steps = None
-            if cell.variant.name == LONGER:
-                number, _, seed = place
-                chosen = self._reports.get(self._keys.get((number, "lipt", seed), ""))
-                if chosen is None:
-                    continue
-                steps = steps_for_its_cost(chosen, cell.point.config.train)
-            config = cell.config(steps)
-            key = self._keys[place] = run_id(config)
-            if key not in self._parameters:
-                try:
-                    self._parameters[key] = self._make_parameters(config)
-                except LiptError as error:
-                    raise type(error)(f"{cell}: {error.message}", error.remedy) from error
+            self.cells.name_runs()
 
     def _read(self, store: Store, key: str) -> bool:
         """Read the report of a run; False if there is none, or only one of another version of lipt."""
@@ -176,16 +121,16 @@ class SweepRuns:
             return False
         if found.provenance.versions.get("lipt") != __version__:
             return False
-        self._reports[key] = found
+        self.cells.reports[key] = found
         return True
 
     def _of_this_network(self, key: str) -> bool:
         """Whether a finished run trained the network as its code is here; if not, the run is forgotten."""
-        then = self._reports[key].provenance.digests.get(NETWORK_CODE)
-        now = digest_of_network(self._cell(key).point.config)
+        then = self.cells.reports[key].provenance.digests.get(NETWORK_CODE)
+        now = digest_of_network(self.cells.of(key).point.config)
         if then is None or now is None or then == now:
             return True
-        del self._reports[key]
+        del self.cells.reports[key]
         self.say(f"{key} runs again: the code of its network has changed")
         return False
 
@@ -195,7 +140,8 @@ class SweepRuns:
             key = self._pending.pop(0)
             run, verb = self._in_progress(store, key), "is in progress"
             if run is None:
-                run, verb = self.client.submit(self._config_name, self._parameters[key]), "has started"
+                name = self.cells.of(key).point.config.name
+                run, verb = self.client.submit(name, self.cells.parameters[key]), "has started"
                 self._running[key] = run  # first: if the store fails now, the error names the run
                 store.write(_handle_key(key), f"{self.place}/{run}".encode(), kind="other")
             self._running[key] = run
@@ -236,8 +182,9 @@ class SweepRuns:
             del self._running[key]  # last: if the store does not answer, the run is looked at again
             if why:
                 self._failed[key] = f"{self._tell(key, run)}: {why}"
-            self.say(self._failed.get(key) or f"{self._tell(key, run)} has finished: {self._progress()}")
-        self._name_runs()
+            total, finished = self.cells.counts()
+            self.say(self._failed.get(key) or f"{self._tell(key, run)} has finished: {finished} of {total} runs")
+        self.cells.name_runs()
 
     def _state(self, run: str) -> RunState:
         """The state of a run; a run that somebody deleted has failed."""
@@ -248,15 +195,7 @@ class SweepRuns:
 
     def _tell(self, key: str, run: str) -> str:
         """The handle of a run, and what it makes."""
-        return f"{self.place}/{run} ({self._cell(key)})"
-
-    def _cell(self, key: str) -> Cell:
-        """The first of the cells whose run this is."""
-        return next(self._cells[place] for place, own in self._keys.items() if own == key)
-
-    def _progress(self) -> str:
-        total, finished = self.counts()
-        return f"{finished} of {total} runs"
+        return f"{self.place}/{run} ({self.cells.of(key)})"
 
 
 def _handle_key(key: str) -> str:
