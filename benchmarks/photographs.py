@@ -29,8 +29,8 @@ from lipt.data.chunks import Dataset
 from lipt.data.cropping import Crops
 from lipt.data.images import StreamedImages, stream
 from lipt.progress import Reporter
+from lipt.runtime.chunk_store import write_chunks
 from lipt.runtime.dataset import open_apart
-from lipt.stages.ingest import write_chunks
 from lipt.training.batches import batch_sizes
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.networks import build_model

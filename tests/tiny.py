@@ -13,11 +13,11 @@ from lipt.data.chunks import Manifest
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
+from lipt.runtime.chunk_store import write_chunks
 from lipt.runtime.context import Context
 from lipt.runtime.dataset import open_apart
 from lipt.runtime.stage import Stage
 from lipt.runtime.workspace import Workspace
-from lipt.stages.ingest import write_chunks
 
 TINY: dict[str, Any] = {
     "name": "tiny",

@@ -15,7 +15,7 @@ from lipt.adapters.store.file import FileStore
 from lipt.config import parse_config
 from lipt.errors import RunError
 from lipt.pods.boxes import ingest_box
-from lipt.stages.ingest import write_chunks
+from lipt.runtime.chunk_store import write_chunks
 from tests.tiny import write_store
 
 
@@ -37,7 +37,7 @@ def test_of_two_ingests_into_one_place_one_waits(
         claims.append(sorted(path.name.split("-")[0] for path in (tmp_path / "store").iterdir()))
         return write_chunks(*given)
 
-    monkeypatch.setattr("lipt.stages.ingest.write_chunks", write)
+    monkeypatch.setattr("lipt.runtime.chunk_store.write_chunks", write)
     ingest(str(tmp_path / "store"))
     assert claims == [["lease"]]
     assert not list((tmp_path / "store").glob("lease*"))

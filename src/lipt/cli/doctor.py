@@ -217,8 +217,9 @@ def _workspace(config: Config) -> str:
 def _data(config: Config) -> str:
     from lipt.data.sources import Listing, check_one_size
     from lipt.flow.facts import Facts
+    from lipt.runtime.chunk_store import is_chunk_store
     from lipt.runtime.dataset import open_apart
-    from lipt.stages.ingest import is_chunk_store, named_store
+    from lipt.stages.ingest import named_store
 
     if is_chunk_store(config.data):
         found = named_store(config.data)[0].summary

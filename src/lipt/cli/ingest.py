@@ -46,8 +46,8 @@ def ingest(
     from lipt.adapters.store import open_store
     from lipt.config import parse_config
     from lipt.progress import make_reporter
+    from lipt.runtime.chunk_store import is_chunk_store, write_apart
     from lipt.runtime.dataset import open_apart
-    from lipt.stages.ingest import is_chunk_store, write_apart
 
     layout = {"shuffle_seed": seed, "chunk_mb": chunk_mb, "test_fraction": test_fraction, "thumbnails": thumbnails}
     data = parse_config({"data": {"source": source, "format": kind, **layout}}, origin="lipt ingest").data

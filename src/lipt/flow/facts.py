@@ -11,8 +11,8 @@ from lipt.config import Config, Data
 from lipt.data.chunks import Dataset, num_test_samples
 from lipt.data.shards import count_validation
 from lipt.data.sources import Listing, open_source, recognise
+from lipt.runtime.chunk_store import find_thumbnails, is_chunk_store
 from lipt.selection.registry import shares
-from lipt.stages.ingest import find_thumbnails, is_chunk_store
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,10 @@ from lipt.data.images import image_shape, stream
 from lipt.data.shards import count_validation
 from lipt.errors import UsageError
 from lipt.runtime.artifact import thumbnails_ref
+from lipt.runtime.chunk_store import is_chunk_store
 from lipt.runtime.context import Context
 from lipt.runtime.network import new_model
-from lipt.stages.ingest import ingest, is_chunk_store
+from lipt.stages.ingest import ingest
 from lipt.training.flops import flops_per_image
 from lipt.training.raptr import block_flops, has_batchnorm, skippable_blocks
 

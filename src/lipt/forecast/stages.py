@@ -15,8 +15,8 @@ from lipt.forecast.work import Work
 from lipt.rng import derive
 from lipt.runtime.algorithm import contestants, field_sizes, needs_of, own_memory, scoring_needs
 from lipt.runtime.budgets import epoch_batches, epochs_of, kept_images, steps_of
+from lipt.runtime.chunk_store import is_chunk_store
 from lipt.runtime.context import Context
-from lipt.stages.ingest import is_chunk_store
 from lipt.stages.merge import confirmation
 
 #: Memory for selection, per candidate: its score, its place among the sorted classes, its table row with its name.

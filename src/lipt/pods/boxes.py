@@ -78,8 +78,8 @@ def save(artifact: Any, text: str, **metadata: Any) -> None:
 
 def ingest_box(config: Config, location: str) -> dict[str, Any]:
     """Ingest images into a chunk store at `location`; returns its key figures."""
+    from lipt.runtime.chunk_store import write_apart
     from lipt.runtime.dataset import open_apart
-    from lipt.stages.ingest import write_apart
 
     store, reporter, started = open_store(location), Reporter(), time.monotonic()
     reporter.started("ingest")

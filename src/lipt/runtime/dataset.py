@@ -8,7 +8,7 @@ from torch import Tensor
 from lipt.adapters.store import DatasetFiles, MissingObjectError, Store
 from lipt.adapters.store.file import FileStore
 from lipt.config import Data
-from lipt.data.chunks import Dataset, Manifest
+from lipt.data.chunks import Dataset
 from lipt.data.cropping import Crops
 from lipt.data.images import ResidentImages, StreamedImages, group_size, open_images, stream
 from lipt.data.shards import Positions, count_validation, split, with_each_class
@@ -64,21 +64,6 @@ def open_dataset(attempt: Attempt, ingested: Artifact) -> Dataset:
     cached.clear()
     cached[ingested.ref] = opened
     return opened
-
-
-def check_complete(store: Store, manifest: Manifest) -> None:
-    """
-    Raises:
-        DamagedDataError: chunks are missing or have another size; names the first and gives their number.
-    """
-    sizes = store.sizes()
-    chunks = [chunk for split in manifest.splits.values() for chunk in split.chunks]
-    if lacking := [chunk.file for chunk in chunks if sizes.get(chunk.file) != chunk.size]:
-        wrong = "is missing" if lacking[0] not in sizes else "has another size than when it was written"
-        raise DamagedDataError(
-            f"{store.uri}/{lacking[0]} {wrong} ({len(lacking):,} of {len(chunks):,} chunks are damaged)",
-            "restore them, or repeat the `lipt ingest` that wrote them",
-        )
 
 
 def split_positions(ctx: Context, dataset: Dataset) -> tuple[Positions, Positions]:

@@ -10,23 +10,23 @@ If images were only copied or touched, they are read again, but the digest stays
 
 from __future__ import annotations
 
-import hashlib
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from lipt.adapters.store import DatasetFiles, Store, open_store
+from lipt.adapters.store import DatasetFiles, open_store
 from lipt.config import Data
-from lipt.data.chunks import MANIFEST, ChunkInfo, Dataset, Manifest, thumbnails_are_of, thumbnails_folder, write_dataset
-from lipt.data.sources import Source, check_one_size, open_source
-from lipt.data.sources.base import describe_left_out
-from lipt.errors import DamagedDataError, RunError, UsageError
-from lipt.progress import Reporter
+from lipt.data.chunks import MANIFEST, Dataset, Manifest, thumbnails_folder
+from lipt.data.sources import check_one_size, open_source
 from lipt.runtime import Attempt, Context, Stage
 from lipt.runtime.artifact import CHUNKS, COST, DAMAGED, MARKER, Artifact, File, key_of, owner_of
-from lipt.runtime.dataset import check_complete, listing
-from lipt.runtime.lease import leased
+from lipt.runtime.chunk_store import (
+    check_complete,
+    drop_damaged_manifest,
+    find_thumbnails,
+    is_chunk_store,
+    write_chunks,
+)
+from lipt.runtime.dataset import listing
 
 _INGEST = "ingest"
 #: The folder of the chunks, below an artifact.
@@ -111,33 +111,6 @@ def named_store(data: Data) -> list[Artifact]:
     return _datasets(summary)
 
 
-def find_thumbnails(store: Store, images: Manifest, side: int) -> Manifest:
-    """The thumbnails of a chunk store.
-
-    Args:
-        images: the manifest of the chunk store.
-        side: `data.thumbnails`.
-
-    Raises:
-        UsageError: there are none of that size.
-        DamagedDataError: they are of another data set.
-    """
-    folder = thumbnails_folder(side)
-    found = DatasetFiles(store).get(f"{folder}/{MANIFEST}")
-    if found is None:
-        raise UsageError(
-            f"{store.uri} has no thumbnails of {side} pixels",
-            f"ingest again into this place with `--thumbnails {side}`, or set data.thumbnails to null",
-        )
-    thumbnails = Manifest.from_json(found)
-    if not thumbnails_are_of(thumbnails, images):
-        raise DamagedDataError(
-            f"the thumbnails in {store.uri}/{folder} belong to another data set",
-            f"ingest again into this place with `--thumbnails {side}`",
-        )
-    return thumbnails
-
-
 def _stage(ctx: Context, dataset: Artifact) -> Stage:
     """The stage that records a data set of an existing chunk store."""
 
@@ -167,7 +140,7 @@ def _chunks(ctx: Context) -> Stage:
         if data.image_size is None:  # found before all images are read
             check_one_size(source)
         store = attempt.open(location)
-        _drop_damaged_manifest(store)
+        drop_damaged_manifest(store)
         marked = attempt.store.size(f"{attempt.ref}/{DAMAGED}") is not None
         manifest = write_chunks(data, store, attempt.reporter, attempt.label, source, verify=marked)
         summary = _summary(manifest, location)
@@ -183,73 +156,6 @@ def _chunks(ctx: Context) -> Stage:
         return summary | {"left_out": dict(source.left_out)}
 
     return Stage(ctx=ctx, name=CHUNKS, settings=settings, inputs=[], body=body, label=_INGEST)
-
-
-def write_apart(data: Data, store: Store, reporter: Reporter, source: Source) -> Manifest:
-    """Write the chunks into a store that is no artifact of a workspace.
-
-    Of two processes that do so, one waits. Otherwise the second would take what the first has just written for the
-    remains of an interrupted call, and delete it.
-
-    Args:
-        source: the opened source that `data` names.
-    """
-    claim = leased(store.metered(), "lease", lambda text: reporter.note(_INGEST, text))
-    with ExitStack() as stack:
-        with suppress(RunError, UsageError):  # who may not write reads a finished store, or fails below
-            stack.enter_context(claim)
-        return write_chunks(data, store, reporter, _INGEST, source)
-
-
-def write_chunks(
-    data: Data, store: Store, reporter: Reporter, label: str, source: Source, *, verify: bool = False
-) -> Manifest:
-    """Write the chunks into `store`. Continues an interrupted call and writes missing chunks again.
-
-    Args:
-        source: the opened source that `data` names.
-        verify: also read the existing chunks, and replace damaged ones.
-    """
-    files = DatasetFiles(store)
-    sizes = store.sizes()
-
-    def present(chunk: ChunkInfo) -> bool:
-        if sizes.get(chunk.file) != chunk.size:
-            return False
-        return not verify or hashlib.sha256(files.get(chunk.file) or b"").hexdigest() == chunk.sha256
-
-    if source.left_out:
-        reporter.note(label, f"left out: {describe_left_out(source.left_out)}")
-    return write_dataset(
-        source,
-        files.put,
-        get=files.get,
-        delete=files.delete,
-        present=present,
-        say=reporter.say,
-        seed=data.shuffle_seed,
-        chunk_bytes=round(data.chunk_mb * 1e6),
-        thumbnails=data.thumbnails,
-        test_fraction=data.test_fraction,
-        progress=lambda done, total: reporter.advance(label, done, total, "images"),
-    )
-
-
-def _drop_damaged_manifest(store: Store) -> None:
-    """Delete the manifest if it is damaged, so that the chunks are written again."""
-    data = DatasetFiles(store).get(MANIFEST)
-    if data is not None:
-        try:
-            Manifest.from_json(data)
-        except DamagedDataError:
-            store.delete(MANIFEST)
-
-
-def is_chunk_store(data: Data) -> bool:
-    """Whether `data.source` names a data set that is already ingested."""
-    if data.format != "auto":
-        return data.format == "store"
-    return "://" in data.source or (Path(data.source) / MANIFEST).is_file()
 
 
 def _datasets(summary: dict[str, Any]) -> list[Artifact]:
