@@ -5,13 +5,14 @@ from torch import nn
 
 from lipt.config import Raptr
 from lipt.data.augmentation import Augment, StandardAugment, no_augmentation
+from lipt.data.images import ImageSet
 from lipt.data.randaugment import RandAugment
 from lipt.files import write_whole
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.training.networks import build_model
-from lipt.training.raptr import RaptrSchedule
+from lipt.training.raptr import RaptrSchedule, recalibrate
 from lipt.training.tensor_files import State, unpack
 
 WEIGHTS = "weights.safetensors"
@@ -69,3 +70,10 @@ def jigsaw_augment(ctx: Context) -> Augment:
 def raptr_schedule(settings: Raptr | None) -> RaptrSchedule | None:
     """The schedule of the subnetworks that a training runs; None = always the full network."""
     return RaptrSchedule(**settings.model_dump()) if settings else None
+
+
+def recalibrate_full(ctx: Context, model: nn.Module, images: ImageSet, *, seed: int) -> int:
+    """`recalibrate` with the augmentation of the configured training."""
+    return recalibrate(
+        model, images, augment=standard_augment(ctx), seed=seed, device=ctx.device, precision=ctx.precision
+    )

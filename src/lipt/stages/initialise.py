@@ -12,13 +12,13 @@ from lipt.runtime import Artifact, Attempt, Context, Stage
 from lipt.runtime.budgets import smallest_initial_batch
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import count_candidates, open_dataset, split_positions, training_images
-from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, standard_augment
+from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, recalibrate_full, standard_augment
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.training.dynamics import Dynamics
 from lipt.training.flops import flops_per_image
 from lipt.training.loop import Recipe, Trainer, train
-from lipt.training.raptr import recalibrate, saved_flops
+from lipt.training.raptr import saved_flops
 from lipt.training.tensor_files import State, pack, state_of, unpack
 
 DYNAMICS = "dynamics.safetensors"
@@ -83,15 +83,7 @@ def fit_theta(ctx: Context, attempt: Attempt, inputs: Inputs, processes: Process
         forward, both = flops_per_image(model, shape)
         attempt.flops += trainer.progress.images * both - saved_flops(model, trainer.progress.skipped, shape)
         if settings.raptr:
-            forwarded = recalibrate(
-                model,
-                images,
-                augment=recipe.augment,
-                seed=derive(trainer.seed, "recalibrate"),
-                device=ctx.device,
-                precision=ctx.precision,
-            )
-            attempt.flops += forwarded * forward
+            attempt.flops += forward * recalibrate_full(ctx, model, images, seed=derive(trainer.seed, "recalibrate"))
         attempt.put(WEIGHTS, pack(state_of(model)), kind="model")
         attempt.put(DYNAMICS, pack(dynamics.tensors()), kind="other")
     progress = trainer.progress

@@ -16,7 +16,7 @@ from lipt.runtime.algorithm import reselection_needs
 from lipt.runtime.budgets import epoch_budget, epochs_of, smallest_batch
 from lipt.runtime.checkpoint import resumable
 from lipt.runtime.dataset import count_candidates, images_of, open_dataset, split_positions, training_images
-from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, read_weights, standard_augment
+from lipt.runtime.network import WEIGHTS, new_model, raptr_schedule, read_weights, recalibrate_full, standard_augment
 from lipt.runtime.processes.child import Inputs, ProcessGroup, Summary
 from lipt.runtime.processes.parent import run_together
 from lipt.selection import Candidates
@@ -28,7 +28,7 @@ from lipt.training.flops import flops_per_image
 from lipt.training.forward import outputs_of
 from lipt.training.loop import Recipe, Trainer
 from lipt.training.loop import train as run_training
-from lipt.training.raptr import recalibrate, saved_flops
+from lipt.training.raptr import saved_flops
 from lipt.training.tensor_files import pack, state_of, unpack
 
 
@@ -138,7 +138,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         if settings.reselect_every:
             summary["reselection_flops"] = feed.scored * forward
         if settings.raptr:
-            recalibrated = _recalibrate(ctx, model, feed.images, seed=derive(seed, "recalibrate"))
+            recalibrated = recalibrate_full(ctx, model, feed.images, seed=derive(seed, "recalibrate"))
             flops += recalibrated * forward - saved_flops(model, progress.skipped, image_shape(feed.images))
             summary["raptr_saved"] = 1 - flops / whole
         attempt.flops += flops
@@ -150,12 +150,6 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
         "losses": progress.loss,
         "accuracies": progress.accuracy,
     }
-
-
-def _recalibrate(ctx: Context, model: nn.Module, images: ImageSet, *, seed: int) -> int:
-    return recalibrate(
-        model, images, augment=standard_augment(ctx), seed=seed, device=ctx.device, precision=ctx.precision
-    )
 
 
 #: How the inputs that record trajectories are called.
@@ -260,7 +254,7 @@ class _Reselecting(_Fixed):
     def _selected(self, model: nn.Module, epoch: int) -> bytes:
         ctx, (images, validation), count = self.ctx, (self.candidates.images, self.candidates.validation), 0
         if self.reads and ctx.config.train.raptr:
-            count += _recalibrate(ctx, model, images, seed=ctx.seed("recalibrate", epoch))
+            count += recalibrate_full(ctx, model, images, seed=ctx.seed("recalibrate", epoch))
         if self.reads:
             count += len(images) + (len(validation) if validation else 0)
             candidates = self._score(model, images)
