@@ -20,6 +20,7 @@ NO_MEMORY = "out of memory (OOMKilled): raise `memory`"
 #: Reasons for which the container of a pod that has a node does not start. Few of them pass by themselves.
 NOT_PULLED = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 NOT_STARTED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_CREATING = ("ContainerCreating", "PodInitializing")
 #: Reasons of events: its containers are not created.
 _NOT_CREATED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 #: A pod that is younger is not asked for such events: some of them pass by themselves.
@@ -36,7 +37,7 @@ def is_suspended(job: dict[str, Any]) -> bool:
 def age_s(job: dict[str, Any]) -> int:
     """Seconds since the Job started: what its deadline counts."""
     started = job.get("status", {}).get("startTime")
-    return int((datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds()) if started else 0
+    return int(_since(started)) if started else 0
 
 
 def missing(job: dict[str, Any]) -> int:
@@ -85,8 +86,8 @@ def _seconds(pod: dict[str, Any]) -> float:
         state = container["state"]
         if span := state.get("running") or state.get("terminated"):
             end = span.get("finishedAt")
-            until = datetime.fromisoformat(end) if end else datetime.now(UTC)
-            return (until - datetime.fromisoformat(span["startedAt"])).total_seconds()
+            until = _time(end) if end else datetime.now(UTC)
+            return (until - _time(span["startedAt"])).total_seconds()
     return 0.0
 
 
@@ -149,11 +150,8 @@ def note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
 
 
 def is_stuck(pod: dict[str, Any]) -> bool:
-    deleted = pod["metadata"].get("deletionTimestamp")
-    if not deleted:
-        return False
-    due = datetime.fromisoformat(deleted)  # includes the grace period
-    return (datetime.now(UTC) - due).total_seconds() > _STUCK_S
+    deleted = pod["metadata"].get("deletionTimestamp")  # includes the grace period
+    return bool(deleted) and _since(deleted) > _STUCK_S
 
 
 def waits(pod: dict[str, Any]) -> tuple[str, str]:
@@ -174,7 +172,7 @@ def not_starting(cluster: Objects, namespace: str, pods: Iterable[dict[str, Any]
         reason, message = waits(pod)
         if reason in (*NOT_PULLED, *NOT_STARTED):
             found.append((pod, f"{reason}: {message}"))
-        elif reason in ("ContainerCreating", "PodInitializing") and _age_s(pod) > _CREATED_WITHIN_S:
+        elif reason in _CREATING and _since(pod["metadata"]["creationTimestamp"]) > _CREATED_WITHIN_S:
             creating.append(pod)
     asked = [(pod, _not_created(cluster, namespace, pod)) for pod in creating[:_ASKED]]
     return found + [(pod, why) for pod, why in asked if why]
@@ -190,10 +188,6 @@ def _not_created(cluster: Objects, namespace: str, pod: dict[str, Any]) -> str:
     told = [(_when(event), event["reason"], event["message"]) for event in events]
     _, kind, message = max(told, default=(_NEVER, "", ""))  # when a later attempt succeeded: Pulling
     return f"{kind}: {' '.join(message.split())}" if kind in _NOT_CREATED else ""
-
-
-def _age_s(pod: dict[str, Any]) -> float:
-    return (datetime.now(UTC) - _time(pod["metadata"]["creationTimestamp"])).total_seconds()
 
 
 def indexes(text: str) -> set[int]:
@@ -224,6 +218,11 @@ def refusal(cluster: Objects, namespace: str, job: str, pods: list[dict[str, Any
 
 def _when(event: dict[str, Any]) -> datetime:
     return _time(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
+
+
+def _since(time: str) -> float:
+    """Seconds since a time of the API."""
+    return (datetime.now(UTC) - _time(time)).total_seconds()
 
 
 _NEVER = datetime.min.replace(tzinfo=UTC)

@@ -25,7 +25,11 @@ T = TypeVar("T")
 _PIPELINE = "lipt"
 _NAMED = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": _PIPELINE}]}
 _UPLOAD = f"upload it: kfp pipeline create -p {_PIPELINE} pipelines/lipt.yaml (create-version if it exists)"
-_PHASES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "CANCELED": "Failed", "RUNNING": "Running"} | {
+_PHASES = {
+    "SUCCEEDED": "Succeeded",
+    "FAILED": "Failed",
+    "CANCELED": "Failed",
+    "RUNNING": "Running",
     "CANCELING": "Running",
     "PAUSED": "Running",
     "CACHED": "Succeeded",
