@@ -143,6 +143,16 @@ def column_importance(rows: Sequence[Row]) -> list[str]:
     return sorted(values, key=rank)
 
 
+def _empty_table(labels: Sequence[str], numbers: Sequence[str]) -> Table:
+    """The headings of columns of labels, then of columns of numbers."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in labels:
+        table.add_column(Text(heading))
+    for heading in numbers:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    return table
+
+
 def comparison_table(rows: Sequence[Row], shown: Collection[str]) -> Table:
     """One section per pair of budgets. Labels are shown literally, never as markup.
 
@@ -150,10 +160,7 @@ def comparison_table(rows: Sequence[Row], shown: Collection[str]) -> Table:
         shown: headings of columns.
     """
     kept = [index for index, column in enumerate(COLUMNS) if column.heading in shown]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("method")
-    for index in kept:
-        table.add_column(COLUMNS[index].heading, justify="right", no_wrap=True)
+    table = _empty_table(["method"], [COLUMNS[index].heading for index in kept])
     for group in comparison_groups(rows):
         for line in group:
             label = Text(line.label, style="bold" if line.role == "selected" else "")
@@ -175,10 +182,7 @@ def stage_table(rows: Sequence[Row], shown: Collection[str]) -> Table:
         shown: stages.
     """
     stages = [stage for stage in stage_names(rows) if stage in shown]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("wall-clock")
-    for stage in stages:
-        table.add_column(stage, justify="right", no_wrap=True)
+    table = _empty_table(["wall-clock"], stages)
     for row in in_groups(rows):
         table.add_row(Text(row.label), *(format_seconds(row.stage_wall_s.get(stage)) for stage in stages))
     return table
@@ -197,11 +201,8 @@ def race_table(document: Document, shown: Collection[str]) -> Table:
     """
     rounds = _rounds(document)
     kept = [heading for heading in (*rounds, "result") if heading in shown]
-    table = Table(box=None, header_style="bold", pad_edge=False)
     seeds = document.rows[0].seeds
-    table.add_column(f"race{f' of seed {seeds[0]}' if len(seeds) > 1 else ''}, validation accuracy")
-    for heading in kept:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _empty_table([f"race{f' of seed {seeds[0]}' if len(seeds) > 1 else ''}, validation accuracy"], kept)
     for row in document.race:
         reached = zip_longest(rounds, map(format_percent, row.accuracies), fillvalue=DASH)
         cells = dict(reached) | {"result": "won" if row.won else DASH}
@@ -240,11 +241,7 @@ def sweep_table(found: TableTexts, shown: Collection[str]) -> Table:
         shown: other headings.
     """
     kept = [index for index, heading in enumerate(found.headings) if heading in shown]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for axis in found.axes:
-        table.add_column(Text(axis))
-    for index in kept:
-        table.add_column(Text(found.headings[index]), justify="right", no_wrap=True)
+    table = _empty_table(found.axes, [found.headings[index] for index in kept])
     for row in found.rows:
         cells = row[len(found.axes) :]
         shown_cells = [Text(cells[index].strip("*"), style="bold" if cells[index][:1] == "*" else "") for index in kept]

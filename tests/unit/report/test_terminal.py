@@ -158,7 +158,7 @@ def test_stages_stand_in_the_order_run_whatever_the_first_row_skipped() -> None:
     short = row("random", [0.5], "random", stage_wall_s={"select": 1.0, "train": 2.0})
     long = row("lipt", [0.5], "selected", stage_wall_s={"initialise": 3.0, "merge": 4.0, "select": 1.0, "train": 2.0})
     table = stage_table([short, long], ["initialise", "merge", "select", "train"])
-    assert [column.header for column in table.columns] == ["wall-clock", "initialise", "merge", "select", "train"]
+    assert [str(column.header) for column in table.columns] == ["wall-clock", "initialise", "merge", "select", "train"]
 
 
 def test_the_race_names_its_rounds_and_its_winner(capsys: pytest.CaptureFixture[str]) -> None:
