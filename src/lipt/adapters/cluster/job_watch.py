@@ -30,6 +30,38 @@ _ADMITTED_WITHIN_S = 600.0
 
 
 @dataclass(kw_only=True)
+class _Clocks:
+    """When a Job last had what it needs, in seconds of `time.monotonic`."""
+
+    placed: float
+    """Each pod had a node, or one ran that needs no others."""
+    admitted: float
+    """No pod was refused or stuck, or there was one that needs no others."""
+    active: float
+    """A pod had a node, or the Job was suspended."""
+
+    def set(
+        self, now: float, job: dict[str, Any], pods: list[dict[str, Any]], *, hindered: bool, together: bool
+    ) -> None:
+        """
+        Args:
+            hindered: pods are refused or stuck.
+            together: a pod needs all others.
+        """
+        waiting, running = [pod for pod in pods if not pod["spec"].get("nodeName")], _running(pods)
+        if job_status.is_suspended(job) or any(map(job_status.is_placed, pods)):
+            self.active = now
+        if not waiting or (running and not together):
+            self.placed = now
+        if not hindered or ((waiting or running) and not together):
+            self.admitted = now
+
+
+def _running(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [pod for pod in pods if pod["status"].get("phase") == "Running"]
+
+
+@dataclass(kw_only=True)
 class JobWatch:
     """One Job, and what has been told about it."""
 
@@ -52,60 +84,62 @@ class JobWatch:
 
     def wait(self, *, room_within_s: float | None, quorum: int | None, grace: float, together: bool) -> dict[int, str]:
         """The reason, for every index that did not succeed."""
-        last_placed = last_admitted = changed = listed = time.monotonic()
+        changed = listed = time.monotonic()
+        clocks, room_s = _Clocks(placed=changed, admitted=changed, active=changed), room_within_s
         seen: dict[str, Any] | None = None
-        last_active, room_s = last_placed, room_within_s
         while True:
             job = self._job()
             if together:
                 self._keep(job)
             now = time.monotonic()
-            state, status = job_status.state(job), job.get("status", {})
-            missing = job_status.missing(job)
+            state, missing = job_status.state(job), job_status.missing(job)
             if state != seen:
                 seen, changed = state, now
             elif now - listed < _LIST_S and not missing:  # no pod has changed
                 time.sleep(pause_s(now - changed))
                 continue
-            listed = now
-            pods = self._pods()
-            running = [pod for pod in pods if pod["status"].get("phase") == "Running"]
-            self._tell(status.get("succeeded", 0), running, suspended=job_status.is_suspended(job))
-            if condition := job_status.condition(job):
-                self.ended = True
-                return job_status.lost(status, condition, self.completions, self.reasons)
-            if lost := job_status.out_of_memory(
-                status, self.completions, self.may_fail, self.reasons, together=together
-            ):
+            listed, pods = now, self._pods()
+            self._tell(job, pods)
+            if (lost := self._ended(job, together=together)) is not None:
                 return lost
             self._note_refusal(missing, pods)
             self._note_stuck(pods)
-            waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
-            if together and room_s is not None and len(running) == self.completions:
+            clocks.set(now, job, pods, hindered=bool(self.refused or self.stuck), together=together)
+            if together and room_s is not None and len(_running(pods)) == self.completions:
                 room_s = max(room_s, _ROOM_AGAIN_S)
-            if job_status.is_suspended(job) or any(map(job_status.is_placed, pods)):
-                last_active = now
-            if not waiting or (running and not together):
-                last_placed = now
-            if not (self.refused or self.stuck) or ((waiting or running) and not together):
-                last_admitted = now
-            left = set(range(self.completions)) - job_status.indexes(status.get("completedIndexes", ""))
-            if now - last_admitted > (room_within_s or _ADMITTED_WITHIN_S):
-                why = f"{REFUSED}{self.refused}" if self.refused else f"{CANNOT_START}{self.stuck}"
-                return dict.fromkeys(sorted(left), why)
-            if room_s is not None and now - last_placed > room_s:
-                return dict.fromkeys(sorted(left), NO_ROOM)
-            idle = now - last_active > max(_ADMITTED_WITHIN_S, job_status.late_s(pods, grace))
-            if (
-                quorum is not None
-                and status.get("succeeded", 0) >= quorum
-                and (idle or job_status.all_slow(job, pods, grace))
-            ):
-                slow = {"message": NO_ROOM if idle else f"slower than {grace:g} times the median of the finished ones"}
-                failed = job_status.indexes(status.get("failedIndexes", ""))
-                known = {index: why for index, why in self.reasons.items() if index in failed}
-                return job_status.lost(status, slow, self.completions, known)
+            if now - clocks.admitted > (room_within_s or _ADMITTED_WITHIN_S):
+                return self._left(job, f"{REFUSED}{self.refused}" if self.refused else f"{CANNOT_START}{self.stuck}")
+            if room_s is not None and now - clocks.placed > room_s:
+                return self._left(job, NO_ROOM)
+            if quorum is not None and job.get("status", {}).get("succeeded", 0) >= quorum:
+                idle = now - clocks.active > max(_ADMITTED_WITHIN_S, job_status.late_s(pods, grace))
+                if idle or job_status.all_slow(job, pods, grace):
+                    return self._without(
+                        job, NO_ROOM if idle else f"slower than {grace:g} times the median of the finished ones"
+                    )
             time.sleep(pause_s(now - changed))
+
+    def _ended(self, job: dict[str, Any], *, together: bool) -> dict[int, str] | None:
+        """The reason, for every index that is lost, if the Job has ended, or if memory ends it; None: it goes on."""
+        status = job.get("status", {})
+        if condition := job_status.condition(job):
+            self.ended = True
+            return job_status.lost(status, condition, self.completions, self.reasons)
+        return (
+            job_status.out_of_memory(status, self.completions, self.may_fail, self.reasons, together=together) or None
+        )
+
+    def _left(self, job: dict[str, Any], why: str) -> dict[int, str]:
+        """This reason, for every index that is not completed."""
+        done = job_status.indexes(job.get("status", {}).get("completedIndexes", ""))
+        return dict.fromkeys(sorted(set(range(self.completions)) - done), why)
+
+    def _without(self, job: dict[str, Any], why: str) -> dict[int, str]:
+        """This reason for every index that is not completed; those that have failed for good keep their own."""
+        status = job.get("status", {})
+        failed = job_status.indexes(status.get("failedIndexes", ""))
+        known = {index: reason for index, reason in self.reasons.items() if index in failed}
+        return job_status.lost(status, {"message": why}, self.completions, known)
 
     def _job(self) -> dict[str, Any]:
         try:
@@ -159,12 +193,13 @@ class JobWatch:
             self.say(f"{self.name}: {len(reasons)} of {self.completions} pods cannot start: {stuck}")
         self.stuck = stuck
 
-    def _tell(self, done: int, running: list[dict[str, Any]], *, suspended: bool) -> None:
+    def _tell(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+        done = job.get("status", {}).get("succeeded", 0)
         self.advance(done, self.completions)
-        nodes = sorted(pod["spec"]["nodeName"] for pod in running)
+        nodes = sorted(pod["spec"]["nodeName"] for pod in _running(pods))
         text = f"{done} of {self.completions} pods done, {len(nodes)} running"
         text += f" ({', '.join(nodes)})" if nodes else ""
-        text += ", suspended: waits in its queue" if suspended else ""
+        text += ", suspended: waits in its queue" if job_status.is_suspended(job) else ""
         if text != self.shown:
             self.say(f"{self.name}: {text}")
             self.shown = text
