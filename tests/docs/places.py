@@ -18,8 +18,6 @@ VERBS = {
     "compare", "completion", "config", "doctor", "export", "gc", "ingest", "init", "ls", "open", "pipeline", "plan",
     "report", "reproduce", "run", "select", "stage", "sweep",
 }  # fmt: skip
-#: Verbs about a run on a cluster.
-CLUSTER_VERBS = {"cancel", "logs", "status", "submit"}
 #: What else runs here, in a reader's folder or in a copy of the repository.
 _SHELL = re.compile(
     r"git clone REPOSITORY|cd |python -m venv |source |export LIPT_METRICS=|make (pipelines|reference)$|lipt --version"
