@@ -191,8 +191,7 @@ def check_classes(source: Source, where: str) -> None:
         if len(missing):
             names = ", ".join(repr(source.classes[label]) for label in missing[:5])
             remedy = "add images of it, or remove the class everywhere"
-            there = f" (left out: {describe_left_out(source.left_out)})" if source.left_out else ""
-            raise RunError(f"{where}: split {split!r} has no image of class {names}{there}", remedy)
+            raise RunError(f"{where}: split {split!r} has no image of class {names}{besides(source.left_out)}", remedy)
 
 
 def describe_left_out(left_out: Mapping[str, int]) -> str:
@@ -201,6 +200,11 @@ def describe_left_out(left_out: Mapping[str, int]) -> str:
     parts = [f"{count:,} {_one(kind) if count == 1 else kind}" for kind, count in kinds[:_MAX_KINDS]]
     more = f" and {len(kinds) - _MAX_KINDS} other kinds" if len(kinds) > _MAX_KINDS else ""
     return ", ".join(parts) + more
+
+
+def besides(left_out: Mapping[str, int]) -> str:
+    """` (left out: 40 .json files)`, to end the message that images are missing; empty if nothing is left out."""
+    return f" (left out: {describe_left_out(left_out)})" if left_out else ""
 
 
 def _one(kind: str) -> str:

@@ -10,8 +10,8 @@ from lipt.data.decoding import image_to_store
 from lipt.data.sources.base import (
     IMAGE_SUFFIXES,
     Source,
+    besides,
     check_name,
-    describe_left_out,
     digest_lines,
     digest_sample,
     is_folder,
@@ -58,9 +58,8 @@ class FolderSource(Source, format="imagefolder"):
             self._files[split] = [(path, stat.st_size, stat.st_mtime_ns) for _, path, stat in found]
         self.names = {split: [path.replace(os.sep, "/") for path, *_ in files] for split, files in self._files.items()}
         if not any(self._files.values()):
-            there = f" (left out: {describe_left_out(self.left_out)})" if self.left_out else ""
             remedy = f"put files ({' '.join(IMAGE_SUFFIXES)}) into the class folders"
-            raise RunError(f"{folder}: no images{there}", remedy)
+            raise RunError(f"{folder}: no images{besides(self.left_out)}", remedy)
         if roots["train"] == folder:  # the user knows of no split
             self._check_each_class()
 
@@ -72,9 +71,9 @@ class FolderSource(Source, format="imagefolder"):
         counts_C = np.bincount(self.splits["train"], minlength=len(self.classes))
         empty = [str(self._folder / self.classes[int(label)]) for label in np.flatnonzero(counts_C == 0)]
         if empty:
-            there = f" (left out: {describe_left_out(self.left_out)})" if self.left_out else ""
             also = f"; {len(empty) - 1:,} more class folders hold none" if len(empty) > 1 else ""
-            raise RunError(f"{empty[0]} holds no image{there}{also}", "delete the folder, or put images into it")
+            remedy = "delete the folder, or put images into it"
+            raise RunError(f"{empty[0]} holds no image{besides(self.left_out)}{also}", remedy)
 
     def read(self, split: str, i: int) -> tuple[bytes, str]:
         path = self._folder / self._files[split][i][0]
