@@ -16,7 +16,7 @@ from lipt.data.sources.base import (
     digest_sample,
     is_folder,
 )
-from lipt.data.sources.image_tree import ClassFiles, find_splits, has_images, visible_folders
+from lipt.data.sources.image_tree import ClassFiles, find_splits, image_folders, visible_folders
 from lipt.errors import RunError, UsageError
 
 
@@ -109,7 +109,7 @@ def _check_depth(folder: Path, classes: list[str]) -> None:
         RunError: the only class contains several folders of images, as an archive does that was unpacked into a folder.
     """
     if len(classes) == 1:
-        inner = [name for name in visible_folders(folder / classes[0]) if has_images(folder / classes[0] / name)]
+        inner = list(image_folders(folder / classes[0]))
         if len(inner) > 1:
             raise RunError(
                 f"{folder}: only one class, {classes[0]!r}, with {len(inner):,} folders of images in it: "

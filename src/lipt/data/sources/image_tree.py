@@ -30,7 +30,7 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
     train = [name for name in names if name.lower() in TRAIN_NAMES]
     tests = sorted((name for name in names if name.lower() in TEST_NAMES), key=_rank)
     others = [name for name in names if name not in (*train, *tests) and has_images(folder / name)]
-    splits = [name for name in (*train, *tests) if any(map(has_images, _paths(folder / name)))]
+    splits = [name for name in (*train, *tests) if any(image_folders(folder / name))]
     if not splits and (others or not train):  # classes with the names of splits
         _check_unsplit(folder, names)
         return {"train": folder}
@@ -226,13 +226,14 @@ def has_images(folder: Path) -> bool:
     return next(images_below(folder), None) is not None
 
 
+def image_folders(folder: Path) -> Iterator[str]:
+    """Names of the visible folders in a folder that hold images."""
+    return (name for name in visible_folders(folder) if has_images(folder / name))
+
+
 def reraise(error: OSError) -> None:
     """Raise, so that a folder that cannot be listed is not taken for an empty one."""
     raise error
-
-
-def _paths(folder: Path) -> list[Path]:
-    return [folder / name for name in visible_folders(folder)]
 
 
 def _rank(name: str) -> tuple[int, str]:
