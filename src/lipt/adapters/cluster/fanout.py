@@ -137,18 +137,17 @@ def _start(
 ) -> None:
     """Create a Job, or take over the one that an earlier attempt of this box has created."""
     path = f"{jobs}/{job['metadata']['name']}"
-    try:
+    with suppress(MissingError):
         found = cluster.get(path)
-        if job_status.is_over(found):  # ended in an earlier attempt; its results are in the workspace
-            cluster.delete(path)
-            _until_gone(cluster, path)
-            raise MissingError(f"{path} has ended", "create it again")
-        say(f"{name}: continues with job {job['metadata']['name']}")
-        limit = job["spec"]["activeDeadlineSeconds"] + (job_status.age_s(found) if together else 0)
-        annotations = {_BOX: job["metadata"]["annotations"][_BOX]}
-        cluster.patch(path, {"metadata": {"annotations": annotations}, "spec": {"activeDeadlineSeconds": limit}})
-    except MissingError:
-        cluster.create(jobs, job)
+        if not job_status.is_over(found):
+            say(f"{name}: continues with job {job['metadata']['name']}")
+            limit = job["spec"]["activeDeadlineSeconds"] + (job_status.age_s(found) if together else 0)
+            annotations = {_BOX: job["metadata"]["annotations"][_BOX]}
+            cluster.patch(path, {"metadata": {"annotations": annotations}, "spec": {"activeDeadlineSeconds": limit}})
+            return
+        cluster.delete(path)  # ended in an earlier attempt; its results are in the workspace
+        _until_gone(cluster, path)
+    cluster.create(jobs, job)
 
 
 def running_arguments(here: ThisPod, name: str) -> list[list[str]]:
