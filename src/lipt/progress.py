@@ -303,6 +303,6 @@ def _fact(key: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
     name = _NAMES.get(key, key)
-    if key.endswith(("accuracy", "density", "saved")):
+    if key.endswith(("accuracy", "density", "saved", "share")):
         return f"{name} {100 * value:.2f} %"
     return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:.4g}"

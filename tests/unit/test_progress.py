@@ -129,6 +129,12 @@ def test_facts_keep_their_order_in_whatever_order_a_summary_is_stored() -> None:
     assert [line[32:] for line in stream.getvalue().splitlines()] == 2 * ["train 1,438  test 359  zeal 2"]
 
 
+def test_a_share_is_shown_in_per_cent() -> None:
+    reporter = Reporter(stream := io.StringIO())
+    reporter.done("dispatch", 1.0, {"jigsaws": 6, "share": 192 / 1294})
+    assert stream.getvalue().rstrip().endswith("jigsaws 6  share 14.84 %")
+
+
 def test_the_longest_label_of_a_baseline_does_not_shift_its_line() -> None:
     reporter = Reporter(stream := io.StringIO())
     for label in ("merge", "select stratified"):
