@@ -20,7 +20,8 @@ from benchmarks.peers.inputs import DRAWS, problem
 
 HEAD = """# Correctness of the selection, compared with the usual libraries
 
-`python -m benchmarks.peers` wrote this page. Every figure comes from one run with
+This page compares the selection of LiPT with that of cords, apricot and submodlib, property by property.
+`python -m benchmarks.peers` wrote it. Every figure comes from one run with
 {versions},
 {threads} threads and {cpu:.0f} s of CPU time.
 

@@ -12,7 +12,8 @@ from lipt.cli import cli
 PAGE = Path(__file__).parents[1] / "reference/commands.md"
 _HEAD = """# Commands
 
-`make reference` writes this page. Each section is the output of `lipt VERB --help`.
+This page lists every command and its options: each section is the output of `lipt VERB --help`. (`make reference`
+writes this page.)
 """
 _COLUMNS = 80
 

@@ -28,7 +28,7 @@ _PARTS = {
 }
 _HEAD = """# Errors
 
-`make reference` writes this page from the source.
+This page lists the exit codes, and every error message with what to do. (`make reference` writes it from the source.)
 
 An error is one message: what is wrong and where, then after `->` what to do next. `lipt -v` adds the traceback. In a
 pod the message is also the termination message, so `kubectl describe pod` and `lipt status` show it.

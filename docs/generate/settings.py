@@ -13,8 +13,8 @@ from lipt.runtime.algorithm import algorithm_label
 PAGE = Path(__file__).parents[1] / "reference/settings.md"
 _HEAD = """# Settings
 
-`make reference` writes this page. A configuration is a YAML file. Every setting has a default, so write only those that
-you change:
+This page lists every setting of a configuration, which is a YAML file. Every setting has a default, so write only those
+that you change:
 
 ```yaml
 name: pets
@@ -25,7 +25,7 @@ train: {epochs: 30}
 
 `--set select.fraction=0.2` changes one setting on the command line. `lipt config show FILE` prints all of them, and
 `lipt config schema` prints a JSON schema for editors. An unknown setting, a wrong type and a value out of range are
-errors.
+errors. (`make reference` writes this page.)
 """
 _TABLE = "| setting | values | default | what it does |\n|---|---|---|---|\n"
 _VARIANTS = """### Variants

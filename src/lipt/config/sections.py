@@ -50,8 +50,8 @@ class Data(Section):
     then reads these files instead of the images. null: no thumbnails."""
     resident_mb: float = Field(4096.0, ge=0)
     """Image sets up to this decoded size are held in memory; larger ones are streamed from the store, and about this
-    much of them is decoded at once (at most 4,096 images twice). With `crop: resized`, training images are held as
-    files, if the files have at most this size."""
+    much of them is decoded at once (at most two groups of 4,096 images). With `crop: resized`, training images are held
+    as files, if the files have at most this size."""
 
     @model_validator(mode="after")
     def _crops_have_a_size(self) -> Self:
@@ -138,7 +138,7 @@ class Merge(Section):
     validation accuracy. `greedy`: the same with equal weights. `uniform`: average all. `best_single`: the best jigsaw.
     `none`: no swarm; theta_* takes the place of theta_p."""
     search: Literal["coarse_to_fine", "grid"] = "coarse_to_fine"
-    """Weights alpha of a jigsaw in the soup that are tried: an equal share, then half of it and twice it. A model that
+    """Weights alpha of a jigsaw in the soup that are tried: an equal weight, then half of it and twice it. A model that
     is worse than the soup on the first 256 or 512 images is given up. `grid`: the paper's 0, .1, ..., 1, to the end."""
     batchnorm: Literal["best", "averaged", "recalibrated"] = "best"
     """BatchNorm statistics of a merged model: the average of its parts, or computed anew on training images. `best`
@@ -150,7 +150,7 @@ class Merge(Section):
     """Number of validation images for the search; null: all."""
     confirmation_images: PositiveInt | None = 2000
     """Number of validation images for the last comparison, of the soup with theta_*, the best jigsaw and the average of
-    all; null: all that the search did not use. If fewer are left than it used, all validation images."""
+    all; null: all that the search did not use. If the search left fewer than it used: all validation images."""
     recalibration_images: PositiveInt = 512
     """Number of training images from which BatchNorm statistics are computed anew: those of one shard, so at most as
     many as a shard has."""
@@ -234,7 +234,7 @@ class Train(Section):
     """Main training on the subset, and the trained budget."""
 
     epochs: PositiveInt = 200
-    """Passes over the subset, or over what `epoch_fraction` draws from it. Excludes `steps`."""
+    """Epochs on the subset, or on what `epoch_fraction` draws from it. Set either this or `steps`."""
     steps: PositiveInt | None = None
     """Optimiser steps in place of `epochs`: runs with equal steps and `batch_size` see about equally many images,
     whatever they keep. (The batches of an epoch are equal up to one image, so they can be a little smaller.) The last
