@@ -23,7 +23,7 @@ from lipt.report.verdict import judge
 @set_option
 @output_option
 def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> None:
-    """Show the verdict of a finished `run` or `compare` of CONFIG, the later one, and render its HTML report again.
+    """Show the verdict of the last finished `run` or `compare` of CONFIG, and write its HTML report again.
 
     Several CONFIGs are put side by side, on one page in the current folder. Runs on different data are shown, but not
     compared. CONFIG can also be the handle of a run on a cluster, or WORKSPACE/reports/RUN (`lipt ls` lists the runs).
