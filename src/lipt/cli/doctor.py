@@ -225,7 +225,8 @@ def _data(config: Config) -> str:
         found = named_store(config.data)[0].summary
         return f"{config.data.source}: {found['train']:,} training images, {len(found['classes'])} classes"
     source = open_apart(config.data, open_store(config.workspace))
-    Facts.of(config.data, lambda: Listing.of(source))  # refuses what a run could not divide or read
+    Facts.of(config.data, lambda: Listing.of(source))  # refuses what a run could not divide
+    source.read("train", 0)  # a sign of what ingestion could not read
     if config.data.image_size is None:
         check_one_size(source)
     return f"{source.name}: {len(source.splits['train']):,} images, {len(source.classes)} classes"

@@ -8,6 +8,7 @@ import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -135,8 +136,8 @@ class Listing:
     classes: tuple[str, ...]
     counts: dict[str, tuple[int, ...]]
     """Images of each class, by split."""
-    size: tuple[int, int]
-    """Height and width of the first image, in pixels."""
+    size: tuple[int, int] | None
+    """Height and width of the first image, in pixels; None if it is unreadable: ingestion names all such images."""
 
     @classmethod
     def of(cls, source: Source) -> Listing:
@@ -144,7 +145,8 @@ class Listing:
             split: tuple(np.bincount(labels_N, minlength=len(source.classes)).tolist())
             for split, labels_N in source.splits.items()
         }
-        with Image.open(BytesIO(source.read("train", 0)[0])) as image:
+        size = None
+        with suppress(RunError), Image.open(BytesIO(source.read("train", 0)[0])) as image:
             size = image.height, image.width
         return cls(fingerprint=source.fingerprint(), classes=tuple(source.classes), counts=counts, size=size)
 

@@ -10,6 +10,7 @@ import pytest
 
 from lipt.cli import main
 from lipt.config import parse_config
+from lipt.errors import RunError
 from lipt.progress import Reporter
 from lipt.runtime.context import Context
 from lipt.stages.ingest import ingest
@@ -47,3 +48,12 @@ def test_lipt_ingest_names_every_unreadable_image(tmp_path: Path, capsys: pytest
         f"{tmp_path}/pets/cat/broken-{i}.png" for i in range(12)
     )
     assert any("12 images cannot be ingested" in line for line in lines)
+
+
+def test_the_ingest_stage_names_every_unreadable_image_even_if_the_first_one_is(tmp_path: Path) -> None:
+    broken = {f"{name}.png": b"" for name in ("cat/0", "cat/2", "dog/1")}
+    source = tree(tmp_path / "pets", FILES | broken)
+    config = parse_config({"data": {"source": str(source), "image_size": 4}, "workspace": str(tmp_path / "work")})
+    with pytest.raises(RunError, match="3 images cannot be ingested:") as caught:
+        ingest(Context.of(config, Reporter(StringIO()))).make()
+    assert all(f"{source / name} is not a readable image" in caught.value.message for name in broken)
