@@ -228,7 +228,8 @@ def check_name(name: str, where: str) -> None:
     Raises:
         RunError: it does not.
     """
-    if "\n" in name or any("\ud800" <= character <= "\udfff" for character in name):  # bytes that are not UTF-8
+    is_one_line = "".join(name.splitlines()) == name
+    if not is_one_line or any("\ud800" <= character <= "\udfff" for character in name):  # bytes that are not UTF-8
         raise RunError(f"{where}: the name {name!r} is not UTF-8 on one line", "rename the file")
 
 

@@ -179,7 +179,7 @@ def test_a_folder_around_the_data_is_named(tmp_path: Path, inner: tuple[str, str
     assert f"use {tmp_path}/pets" in caught.value.remedy
 
 
-@pytest.mark.parametrize("name", ["cat/\udce4.png", "\udce4/1.png", "cat/a\nb.png"])
+@pytest.mark.parametrize("name", ["cat/\udce4.png", "\udce4/1.png", "cat/a\nb.png", "cat/a\rb.png", "cat/a\u2028b.png"])
 def test_names_that_cannot_be_written_down_are_refused(tmp_path: Path, name: str) -> None:
     assert "is not UTF-8 on one line" in refused(tree(tmp_path, images(*PETS) | {name: image()}))
 
