@@ -50,7 +50,8 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
         return {"train": folder / train[0]}
     if not labelled:
         remedy = "sort the images of one into folders, one per class, named as in train/; or remove all of them"
-        raise RunError(f"{folder}: no class folders in {' and '.join(f'{name}/' for name in tests)}", remedy)
+        there = " and ".join(f"{name}/" for name in tests)
+        raise RunError(f"{folder}: no folder in {there} is called like a class of {train[0]}/", remedy)
     _count_unused(folder, others, "", left_out)
     _count_unused(
         folder, [name for name in tests if name != labelled[0]], f" ({labelled[0]}/ is the test split)", left_out

@@ -20,7 +20,7 @@ from lipt.data.sources.base import (
     is_folder,
     split_word,
 )
-from lipt.data.sources.tarscan import scan
+from lipt.data.sources.tarscan import TarSample, scan
 from lipt.errors import RunError, UsageError
 
 #: Begins a `data.source` that is a tar, or a glob of tars.
@@ -46,14 +46,16 @@ class TarSource(Source, format="webdataset"):
         if not tars:
             if is_folder(folder := Path(pattern).parent):
                 os.listdir(folder)  # raises PermissionError, rather than "no such tar", if it cannot be listed
-            raise UsageError(f"{pattern}: no such tar", "name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'")
+            braces = "; write [0-9] or * in place of braces" if "{" in pattern else ""
+            remedy = f"name a tar or a glob of tars, such as 'wds:FOLDER/*.tar'{braces}"
+            raise UsageError(f"{pattern}: no such tar", remedy)
         self._pattern, self._tars = pattern, tars
         folder = Path(tars[0]).parent
         top = os.path.commonpath([os.path.dirname(os.path.abspath(tar)) for tar in tars])
         self.name = Path(top).resolve().name
         self.left_out = Counter[str]()
         self._entries = {
-            split: [entry for tar in chosen for entry in scan(tar, self.left_out)]
+            split: [entry for tar in chosen for entry in _scan(tar, self.left_out)]
             for split, chosen in _by_split(tars, top, self.left_out).items()
         }
         self.splits = {
@@ -107,6 +109,14 @@ class TarSource(Source, format="webdataset"):
         return folder.resolve() in folders or any(
             path.match(pattern) for path in (written.absolute(), written.resolve())
         )
+
+
+def _scan(tar: str, left_out: Counter[str]) -> list[TarSample]:
+    """The samples of a tar. One without samples is counted in `left_out`: its writer may have failed."""
+    found = scan(tar, left_out)
+    if not found:
+        left_out["tars without images"] += 1
+    return found
 
 
 def _by_split(tars: list[str], top: str, left_out: Counter[str]) -> dict[str, list[str]]:

@@ -34,6 +34,7 @@ def pixels(source: Source, split: str, i: int) -> np.ndarray:
         ("s3://bucket/images", "auto", "s3://bucket/images is in an object store"),
         ("wds:/no/such/*.tar", "auto", "no such tar"),
         ("/no/such/x-*.tar", "auto", "no such tar"),
+        ("wds:/no/x-{0..9}.tar", "auto", "'wds:FOLDER/*.tar'; write [0-9] or * in place of braces"),
     ],
 )
 def test_nothing_there(spec: str, kind: str, told: str) -> None:
@@ -99,10 +100,10 @@ def test_folder_with_splits(tmp_path: Path, name: str) -> None:
 def test_unlabelled_test_images_are_passed_over_for_val(tmp_path: Path) -> None:
     tree(tmp_path / "train", TWO_CLASSES)
     tree(tmp_path / "test", {"1.png": image()})
-    with pytest.raises(RunError, match=r": no class folders in test/\n  -> sort the images of one into folders"):
+    with pytest.raises(RunError, match=r": no folder in test/ is called like a class of train/\n  -> sort the ima"):
         open_source(str(tmp_path))
     tree(tmp_path / "val", {"2.png": image()})
-    with pytest.raises(RunError, match=r": no class folders in test/ and val/\n  -> "):
+    with pytest.raises(RunError, match=r": no folder in test/ and val/ is called like a class of train/\n"):
         open_source(str(tmp_path))
     tree(tmp_path / "val", TWO_CLASSES)
     assert open_source(str(tmp_path)).splits["test"].tolist() == [0, 0, 1]

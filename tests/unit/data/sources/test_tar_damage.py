@@ -78,6 +78,12 @@ def test_a_copy_whose_rest_was_never_filled_in_is_refused(tmp_path: Path) -> Non
     assert message.endswith(f"the tar ends at byte {header:,}, but 2,000,000 bytes follow, more than padding")
 
 
+def test_an_empty_tar_among_others_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "0.tar").write_bytes(packed(members()))
+    (tmp_path / "1.tar").write_bytes(packed({}))
+    assert open_source(f"{tmp_path}/*.tar").left_out == {"tars without images": 1}
+
+
 @pytest.mark.parametrize("where", ["at a header", "in a header", "in the data", "in the padding", "in the end mark"])
 def test_a_cut_tar_is_refused(tmp_path: Path, where: str) -> None:
     data = packed(members())
