@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from docs.generate import algorithms, budgets, commands, errors, examples, idea, rooms, settings, signatures
+from docs.generate import (
+    algorithms,
+    budgets,
+    commands,
+    errors,
+    examples,
+    idea,
+    report_json,
+    rooms,
+    settings,
+    signatures,
+)
 
 #: Each has the `PAGE` that it writes, and `text()`, what the page should hold.
-GENERATORS = (algorithms, budgets, commands, errors, examples, idea, rooms, settings, signatures)
+GENERATORS = (algorithms, budgets, commands, errors, examples, idea, report_json, rooms, settings, signatures)
 
 if __name__ == "__main__":
     for generator in GENERATORS:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docs.generate.types import target, values
 from lipt.config import PROFILES, Config, parse_config
 from lipt.flow.variants import LONGER, variants
 from lipt.runtime.algorithm import algorithm_label
@@ -49,8 +50,6 @@ The scoring of `ccs` and `dual` takes many epochs: ask `lipt plan` first. If you
 also write `select.options: {}`.
 
 """
-_BOUNDS = {"exclusiveMinimum": "> {}", "minimum": "≥ {}", "exclusiveMaximum": "< {}", "maximum": "≤ {}"}
-_TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true, false", "null": "null"}
 
 
 def text() -> str:
@@ -62,7 +61,7 @@ def text() -> str:
         (sections if "$ref" in field else plain)[name] = field
     parts = [_HEAD, f"## General\n\n{_TABLE}{_rows(plain, (), definitions)}"]
     for name, field in sections.items():
-        section = definitions[_target(field)]
+        section = definitions[target(field)]
         rows = _rows(section["properties"], (name,), definitions)
         parts.append(f"## {name}\n\n{section['description']}\n\n{_TABLE}{rows}")
     return "\n".join([*parts, _VARIANTS + _variants(), _PROFILES + _profiles()])
@@ -76,32 +75,11 @@ def _rows(fields: dict[str, Any], section: tuple[str, ...], definitions: dict[st
         description = description.replace(f"(docs/reference/{PAGE.name})", "([the table below](#profiles))")
         description = description.replace(f"docs/reference/{PAGE.name} lists", "[the table below](#variants) lists")
         description = re.sub(r"docs/reference/(\w+\.md)", r"[\1](\1)", description)
-        rows.append(
-            f"| `{'.'.join(path)}` | {_values(field, definitions)} | {_default(path, field)} | {description} |\n"
-        )
-        nested = [definitions[_target(each)] for each in field.get("anyOf", []) if "$ref" in each]
+        kinds = values(field, lambda _: "a section")
+        rows.append(f"| `{'.'.join(path)}` | {kinds} | {_default(path, field)} | {description} |\n")
+        nested = [definitions[target(each)] for each in field.get("anyOf", []) if "$ref" in each]
         rows += [_rows(each["properties"], path, definitions) for each in nested]
     return "".join(rows)
-
-
-def _values(field: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """Type and range, or the list of choices."""
-    if "anyOf" in field:
-        return " or ".join(_values(each, definitions) for each in field["anyOf"])
-    if "$ref" in field:
-        return "a section"
-    if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
-    if "const" in field:
-        return f"`{field['const']}`"
-    if field["type"] == "array":
-        items = field.get("prefixItems")
-        each = _values(items[0] if items else field["items"], definitions)
-        return f"list of {len(items)}: {each}" if items else f"list: {each}"
-    if field["type"] == "object":
-        return "mapping"
-    bounds = [text.format(f"{field[key]:,}") for key, text in _BOUNDS.items() if key in field]
-    return " ".join([_TYPES[field["type"]], *[", ".join(bounds)] * bool(bounds)])
 
 
 def _default(path: tuple[str, ...], field: dict[str, Any]) -> str:
@@ -120,10 +98,6 @@ def _yaml(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {_yaml(each)}' for key, each in value.items())}}}"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _target(field: dict[str, Any]) -> str:
-    return str(field["$ref"]).rpartition("/")[2]
 
 
 def _variants() -> str:

@@ -6,17 +6,24 @@ from lipt.report.fields import STRICT, Amount
 
 
 class Accounting(BaseModel):
-    """Training data read, in epochs over all candidates; `saved_vs_classic` is a share, negative if more is read."""
+    """Training data read, in epochs over all candidates."""
 
     model_config = STRICT
 
     pretrain_epochs: Amount | None = None
+    """By theta_* and the jigsaws."""
     selection_epochs: Amount | None = None
+    """By scoring and selection."""
     race_epochs: Amount | None = None
+    """By the race; None without one."""
     main_epochs: Amount | None = None
+    """By the main training."""
     full_epochs: Amount | None = None
+    """By a training on all candidates."""
     classic_epochs: Amount | None = None
+    """By a classic pipeline: its pre-training and main training."""
     saved_vs_classic: float | None = None
+    """Share of `classic_epochs` that LiPT does not read; negative if it reads more."""
 
 
 class PaperAccounting(BaseModel):
@@ -25,5 +32,8 @@ class PaperAccounting(BaseModel):
     model_config = STRICT
 
     paper: Accounting
+    """By the paper's arithmetic."""
     measured: Accounting = Accounting()
+    """As measured."""
     note: str = ""
+    """What is counted, in words."""

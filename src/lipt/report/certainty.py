@@ -22,9 +22,11 @@ class ScoreCheck(BaseModel):
     model_config = STRICT
 
     label: str
+    """Of the row."""
     reliability: Share | None = None
     """Split-half reliability, mean over seeds."""
     halved: Literal["models", "epochs"] | None = None
+    """What was divided into halves: the models, or the epochs of the trajectory."""
     shared: Share | None = None
     """Share of the subset of one seed that is also in that of another, mean over all pairs."""
     by_chance: Share | None = None

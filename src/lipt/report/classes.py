@@ -21,6 +21,7 @@ class ClassAccuracy(BaseModel):
     model_config = STRICT
 
     names: list[str]
+    """The classes."""
     images: list[Count]
     """Test images of each class."""
     accuracy: dict[str, list[Share | None]]
