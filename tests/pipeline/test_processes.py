@@ -255,6 +255,24 @@ def test_what_one_process_fails_with_is_the_one_error(
     assert trace.count("ZeroDivisionError: by zero") == work.startswith("mistaken")
 
 
+def test_a_child_that_is_interrupted_while_it_loads_torch_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    monkeypatch.syspath_prepend(tmp_path)
+    ended: list[tuple[int, str]] = []
+
+    def start(folder: Path, program: str, _processes: int, _peers: None) -> signal.Signals:
+        child = subprocess.run([sys.executable, "-P", "-c", program, str(folder)], capture_output=True, text=True)
+        ended.append((child.returncode, child.stderr))
+        return signal.SIGINT
+
+    monkeypatch.setattr(parent, "_torchrun", start)
+    with pytest.raises(KeyboardInterrupt):
+        launch(tiny_context(tmp_path / "workspace"), "loading", rank_work.unreachable, 2, {})
+    assert ended == [(-signal.SIGINT, "")]
+
+
 def test_as_many_processes_as_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_processes(tiny_context(tmp_path), 64) == 1
     assert count_processes(tiny_context(tmp_path, {"processes": 3}), 64) == 3

@@ -5,7 +5,6 @@ Parent and children exchange small JSON files in a temporary folder. Tensors go 
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -121,7 +120,6 @@ def run_stage(
 
 def run_rank() -> None:
     """The main function of a child: torchrun's environment gives its rank, the parent's request its work."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent decides; no KeyboardInterrupt while waiting for others
     folder = Path(sys.argv[1])
     rank, local_rank, local_count = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     try:

@@ -164,9 +164,11 @@ def launch(
             "parent": os.getpid(),
         }
         write_whole(folder / REQUEST, json.dumps(request).encode())
-        # A model of the user's own is found where we would find it. Of torch's warnings in C++, the one that every run
+        # The parent decides what Ctrl-C does: a child ends without a KeyboardInterrupt, also while it loads torch. A
+        # model of the user's own is found where we would find it. Of torch's warnings in C++, the one that every run
         # would show blames DistributedDataParallel's search for unused parameters, which we want.
         program = (
+            "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "
             f"import os, sys; sys.path[:] = {sys.path!r}; os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'ERROR'); "
             f"from {run_rank.__module__} import run_rank; run_rank()"
         )
