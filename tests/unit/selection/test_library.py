@@ -92,6 +92,7 @@ def test_a_description_explains_every_option(algorithm: str) -> None:
     assert [option.name for option in found.options] == list(defaults)
     assert all(option.meaning and option.values for option in found.options), found.options
     assert str(found).startswith(f"{algorithm}: {found.picks}.")
+    assert "](" not in str(found), "a link to a page leads nowhere in a terminal"
     assert all(option.name in str(found) for option in found.options)
     # An option of the name of an argument of `select` could not be set.
     assert not defaults.keys() & inspect.signature(lipt.select).parameters.keys()

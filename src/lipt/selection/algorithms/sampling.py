@@ -70,8 +70,8 @@ def ccs(task: Task, *, score: Difficulty = "el2n", beta: float | None = None, st
     Args:
         score: difficulty, higher = harder. `aum`, `loss` and `forgetting` need a trajectory, `scores` your own scores.
             `aum` is that of Pleiss et al., of logits; the authors of CCS take margins of probabilities.
-        beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction
-            (`default_beta`).
+        beta: share of each group that is dropped first, as far as the budget allows; None = by the fraction:
+            .3 log10(.5 / fraction), within 0 and .5.
         strata: number of equally wide score ranges that share the budget; at most one per sample of the budget.
     """
     dropped = default_beta(task.fraction) if beta is None else beta
