@@ -72,7 +72,11 @@ def of_table(table: pa.Table) -> dict[str, Any]:
     if table.schema.names[-1:] == [SOURCE] and table.schema.types[-1] == pa.string():
         sources_N, table = table[SOURCE], table.drop_columns(SOURCE)
     if list(zip(table.schema.names, table.schema.types, strict=True)) != list(_COLUMNS.items()):
-        raise ValueError(f"its columns are {', '.join(table.schema.names)}, expected {', '.join(_COLUMNS)}")
+        found, expected = (
+            ", ".join(f"{name} ({kind})" for name, kind in columns)
+            for columns in (zip(table.schema.names, table.schema.types, strict=True), _COLUMNS.items())
+        )
+        raise ValueError(f"its columns are {found}, expected {expected}")
     notes = json.loads((table.schema.metadata or {}).get(_METADATA, b"null"))
     for name, kind in _PROVENANCE.items():
         if not isinstance(notes, dict) or not isinstance(notes.get(name), kind):

@@ -102,10 +102,17 @@ GOOD = {"algorithm": "random", "options": {}, "fraction": 0.5, "balanced": True,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda table: table.drop_columns(["weight"]), "its columns are position, label, score, rank, expected"),
+        (
+            lambda table: table.drop_columns(["weight"]),
+            "its columns are position (int64), label (int32), score (float), rank (int32), expected position (int64), "
+            "label (int32), score (float), rank (int32), weight (float)",
+        ),
         (lambda table: table.append_column("rank", table["rank"]), "Multiple matches"),
         (lambda table: table.append_column("more", table["rank"]), "its columns are"),
-        (lambda table: table.set_column(0, "position", table["position"].cast(pa.float64())), "its columns are"),
+        (
+            lambda table: table.set_column(0, "position", table["position"].cast(pa.float64())),
+            "its columns are position (double), ",
+        ),
         (lambda table: table.slice(0, 0), "no row is chosen"),
         (lambda table: table.replace_schema_metadata(None), "its provenance lacks algorithm"),
         (with_provenance("[1]"), "its provenance lacks algorithm"),
