@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
-from lipt import ALGORITHMS, select
+from lipt import ALGORITHMS, score_dataset, select
+from lipt.errors import UsageError
 from lipt.selection import Candidates, Outputs, Selection, Trajectory
 
 N, C, D, T = 600, 4, 12, 6
@@ -58,3 +60,40 @@ def test_gradmatch_runs_on_the_cpu_and_gives_picks_and_weights_back(per: str, ba
     assert on_gpu.weights_K.is_cuda
     assert on_gpu.indices_K.tolist() == on_cpu.indices_K.tolist()
     assert on_gpu.weights_K.tolist() == on_cpu.weights_K.tolist()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_default_device_changes_nothing(algorithm: str, device: str) -> None:
+    expected = select(algorithm, candidates(device), k=60)
+    samples = candidates(device)
+    with torch.device("cuda"):
+        assert select(algorithm, samples, k=60).indices_K.tolist() == expected.indices_K.tolist()
+
+
+@pytest.mark.parametrize("default", ["cuda", "cpu"])
+def test_data_on_a_gpu_are_scored_into_the_memory_of_the_cpu(default: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    data = torch.rand(20, 3, 2, 2), torch.arange(20) % 3
+    expected = score_dataset(model, TensorDataset(*data))
+    model.cuda()
+    on_gpu = TensorDataset(*(each.cuda() for each in data))
+    with torch.device(default):
+        scored = score_dataset(model, on_gpu)
+    assert scored.labels_N.tolist() == expected.labels_N.tolist()
+    torch.testing.assert_close(scored.outputs[0].logits_NC, expected.outputs[0].logits_NC)
+    torch.testing.assert_close(scored.outputs[0].features_ND, expected.outputs[0].features_ND)
+
+
+@pytest.mark.parametrize(("of_labels", "of_trajectory"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_trajectory_moves_to_the_labels(of_labels: str, of_trajectory: str) -> None:
+    samples, recorded = candidates(of_labels), candidates(of_trajectory).trajectories
+    mixed = Candidates.of(samples.labels_N, trajectories=recorded)
+    expected = Candidates.of(samples.labels_N, trajectories=samples.trajectories)
+    assert select("dyn_unc", mixed, k=60) == select("dyn_unc", expected, k=60)
+
+
+def test_validation_samples_on_another_device_are_refused() -> None:
+    with pytest.raises(UsageError, match="the candidates are on cuda:0, the validation samples on cpu"):
+        select("glister", candidates("cuda"), k=60, validation=candidates("cpu"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, cast
 
 import numpy as np
@@ -72,7 +73,22 @@ def _with_signatures(function: Callable[..., Selection]) -> Select:
     return cast(Select, function)
 
 
+def _without_default_device(function: Callable[..., Selection]) -> Callable[..., Selection]:
+    """The same function, whose new tensors are on the CPU where it names no device, also after
+    `torch.set_default_device`."""
+
+    @wraps(function)
+    def on_cpu(*arguments: Any, **keywords: Any) -> Selection:
+        if torch.get_default_device().type == "cpu":
+            return function(*arguments, **keywords)
+        with torch.device("cpu"):
+            return function(*arguments, **keywords)
+
+    return on_cpu
+
+
 @_with_signatures
+@_without_default_device
 def select(
     algorithm: AlgorithmName,
     candidates: Candidates,
@@ -276,6 +292,12 @@ def _judges(candidates: Candidates, validation: Candidates) -> Candidates:
         len(validation) > 0,
         "the validation set is empty",
         "hand over at least one validation sample, or none at all: validation=None",
+    )
+    devices = candidates.labels_N.device, validation.labels_N.device
+    require(
+        devices[0] == devices[1],
+        f"the candidates are on {devices[0]}, the validation samples on {devices[1]}",
+        "move them to one device",
     )
     validation = in_memory(validation.looked_at(logits=True, features=True), "validation")
     shapes = [

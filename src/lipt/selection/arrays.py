@@ -34,6 +34,11 @@ def view(x: Tensor) -> View:
     return x.numpy() if x.is_cpu else x
 
 
+def of_view(x: View) -> Tensor:
+    """The inverse of `view`. (`torch.as_tensor` would move a tensor to the default device.)"""
+    return x if isinstance(x, Tensor) else torch.from_numpy(x)
+
+
 _NUMBERS = "hand over numbers in a numpy array, a tensor or a list"
 
 
@@ -54,6 +59,8 @@ def as_tensor(values: ArrayLike, what: str, remedy: str = _NUMBERS) -> Tensor:
     if np.ma.is_masked(values):
         raise UsageError(f"{what}: some values are masked", "fill them in, or leave out their samples")
     try:
+        if isinstance(values, (list, tuple)) and values and all(isinstance(each, Tensor) for each in values):
+            return torch.stack([each.detach() for each in values])  # numpy takes none with gradients or on a GPU
         array = np.asarray(values)
         if array.dtype.kind in "OSU":
             raise TypeError(f"values of type {array.dtype}, not numbers")

@@ -279,7 +279,7 @@ class Candidates(ByContents):
                 rows is one array). May be left out if the algorithm does not need them.
             features: float (N, D), the input of the classifier layer; otherwise as the logits.
             num_classes: C; None = the columns of the logits, else the largest label + 1, at most 2^20.
-            trajectories: one, or several (one per model), with tensors on the device of the labels.
+            trajectories: one, or several (one per model); they are moved to the device of the labels.
             forgetting: forgetting events (N,).
             scores: your own scores (N,), for `scores` and for `ccs` with `score="scores"`.
 
@@ -314,7 +314,7 @@ class Candidates(ByContents):
             labels_N=labels_N.to(device),
             num_classes=num_classes,
             outputs=outputs,
-            trajectories=as_trajectories(trajectories),
+            trajectories=[each.to(device) for each in as_trajectories(trajectories)],
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
             scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
         )

@@ -34,7 +34,7 @@ class Rows:
     def new(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32, *, suffix: str = "") -> Tensor:
         """A tensor without contents."""
         if self.folder is None or 0 in shape:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         path = self.folder / f"{name}{suffix}.npy"
         temporary = path.with_name(f".{path.name}.{uuid4().hex}")
         kind = np.int64 if dtype == torch.int64 else np.float32

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.selection.arrays import View, view
+from lipt.selection.arrays import View, of_view, view
 
 
 def sum_of(terms: Iterable[Tensor]) -> Tensor:
@@ -30,7 +30,7 @@ def few(x_NC: Tensor) -> bool:
 
 def row_sums(x_NC: Tensor) -> Tensor:
     """The sum (N,) of each row. (With few columns, `Tensor.sum` rounds the last rows of a block differently.)"""
-    return torch.as_tensor(add_up(view(x_NC.T))) if few(x_NC) else x_NC.sum(1)
+    return of_view(add_up(view(x_NC.T))) if few(x_NC) else x_NC.sum(1)
 
 
 def add_up(terms_CN: View) -> View:
@@ -54,7 +54,7 @@ def _roots_of_squares(x_MD: Tensor) -> Tensor:
     if few(x_MD):
         with np.errstate(all="ignore"):
             columns_DM = view(x_MD.T)
-            return torch.as_tensor(add_up(columns_DM * columns_DM)).sqrt_()
+            return of_view(add_up(columns_DM * columns_DM)).sqrt_()
     if x_MD.is_cpu:
         x = x_MD.contiguous().numpy(force=True)
         with np.errstate(all="ignore"):  # one dot product for each row

@@ -53,7 +53,7 @@ def places(mask_M: View) -> View:
 def leader(gains_M: View, scale_M: View | None = None) -> Pick:
     """`maxima.best` for both."""
     if isinstance(gains_M, Tensor):
-        return best(gains_M, None if scale_M is None else torch.as_tensor(scale_M))
+        return best(gains_M, scale_M)
     at = int(gains_M.argmax())
     most = float(gains_M[at])
     slack = TIE * (abs(most) + (0.0 if scale_M is None else abs(float(scale_M[at]))))

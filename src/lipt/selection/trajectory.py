@@ -84,6 +84,13 @@ class Trajectory(ByContents):
         """Number of epochs, T."""
         return self.p_NT.shape[1]
 
+    def to(self, device: torch.device) -> Trajectory:
+        """The trajectory on a device; itself if it is there."""
+        tensors = self.tensors()
+        if all(tensor.device == device for tensor in tensors.values()):
+            return self
+        return Trajectory.of({name: tensor.to(device) for name, tensor in tensors.items()})
+
     def epochs_of(self, part: slice) -> Trajectory:
         """The trajectory of some of the epochs."""
         return Trajectory.of({name: tensor[:, part] for name, tensor in self.tensors().items()})

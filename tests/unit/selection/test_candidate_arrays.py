@@ -97,6 +97,15 @@ def test_the_same_candidates_from_whatever_holds_them() -> None:
         assert not found.outputs[0].logits(slice(None)).requires_grad
 
 
+def test_a_list_of_tensors_with_gradients_is_one_array() -> None:
+    scores_N = torch.rand(N)
+    parts = [score.requires_grad_() for score in scores_N.clone().unbind()]
+    labels = list(torch.arange(N) % C)
+    assert torch.equal(Candidates.of(labels, scores=parts).scores_N, scores_N)
+    with pytest.raises(UsageError, match="scores: stack expects each tensor to be equal size"):
+        Candidates.of(labels, scores=[torch.zeros(1), torch.zeros(2)])
+
+
 def test_nested_lists_are_arrays_of_one_model_or_of_several() -> None:
     values = arrays(models=2, dtype=np.float64)
     one, other = values["logits"]

@@ -15,10 +15,20 @@ from selection_samples import make, same
 
 from lipt import __version__
 from lipt.errors import LiptError, UsageError
-from lipt.selection import ALGORITHMS, Candidates, Outputs, Requirements, Selection, requirements, select
+from lipt.selection import ALGORITHMS, Candidates, Outputs, Requirements, Selection, Trajectory, requirements, select
 from lipt.selection.registry import shares
 
 OF_FEATURES = ["herding", "k_center", "graph_cut", "facility_location", "moderate", "prototypes"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_default_device_changes_nothing(algorithm: str) -> None:
+    """As after `torch.set_default_device("cuda")`; on "meta" tensors have no contents."""
+    recorded = Trajectory(p_NT=torch.rand(40, 3), error_NT=torch.rand(40, 3), margin_NT=torch.randn(40, 3))
+    first, again = (replace(make(40, 3, 5), trajectories=[recorded]) for _ in range(2))
+    with torch.device("meta"):
+        found = select(algorithm, first, k=7)
+    same(found, select(algorithm, again, k=7))
 
 
 def test_requirements_say_what_to_compute() -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lipt.selection.arrays import view
+from lipt.selection.arrays import of_view, view
 from lipt.selection.candidates import Outputs
 from lipt.selection.gradients import joint_features
 from lipt.selection.norms import lengths
@@ -84,7 +84,7 @@ class Directions:
     def cosines(self, centre_D: Tensor) -> Tensor:
         """The cosine (N,) between each direction and the centre."""
         centre, blocks = view(centre_D), _blocks(len(self.lengths_N))
-        products = [torch.as_tensor(view(joint_features(self.outputs, rows)) @ centre) for rows in blocks]
+        products = [of_view(view(joint_features(self.outputs, rows)) @ centre) for rows in blocks]
         return torch.cat(products) / self.lengths_N
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
