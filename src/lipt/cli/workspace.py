@@ -69,10 +69,10 @@ def ls(workspace: str, output: str) -> None:
 def gc(workspace: str, days: float, dry_run: bool, yes: bool, output: str) -> None:
     """List the artifacts that no report and no sweep of WORKSPACE (default: runs) refers to, ask, and remove them.
 
-    A run notes what it needs when it has ended, a sweep after each point. So nothing is removed while a process works
-    in WORKSPACE. The artifacts of a stopped run are listed once they, and all that was made from them, are older than
-    --days. Unfinished artifacts are never listed. To give up a run or a sweep, first delete its folder in
-    WORKSPACE/reports or its files in WORKSPACE/sweeps.
+    A run notes what it needs when it has ended, a sweep after each point. So nothing is removed while a stage runs in
+    WORKSPACE; start no run there while `gc` removes. The artifacts of a stopped run are listed once they, and all that
+    was made from them, are older than --days. Unfinished artifacts are never listed. To give up a run or a sweep, first
+    delete its folder in WORKSPACE/reports or its files in WORKSPACE/sweeps.
 
     Files that killed processes left half written (.lipt-tmp-*) are removed, too, once they are a day old.
     """
