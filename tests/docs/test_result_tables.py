@@ -25,6 +25,7 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("trajectories", "map_table", "", "map-equal-batches.jsonl --against map-w8.jsonl"),
         ("training", "draws_table", "", "draws-500-steps.jsonl"),
         ("training", "draws_table", "", "draws-2000-steps.jsonl"),
+        ("training", "draws_table", "", "draws-top-share.jsonl"),
         ("race", "race_table", "", "map-w8.jsonl --steps 500 --rounds 50 --rounds 50 100 --alone dual"),
         (
             "race",
