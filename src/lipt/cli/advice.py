@@ -33,8 +33,7 @@ _NOTES = (
     "in steps: how many the training had in which that gain was measured. Compare only rows with the same number: with "
     "more steps fresh draws gain more.",
     "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
-    "image of the subset often enough: 100 times at 5 and 10 %, or about 28 times at 10 % if half the width "
-    "scores. Otherwise spend them on more steps.",
+    "image of the subset often enough: 100 times at 5 and 10 %. Otherwise spend them on more steps.",
 )
 #: Columns, the most important first.
 _IMPORTANCE = ("gain", "GPU hours", "in steps", "stored", "steps", "read", "of them scoring")

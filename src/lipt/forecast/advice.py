@@ -20,7 +20,6 @@ from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
 from lipt.selection.auto import (
     DUAL_GAINS,
-    HALF_WIDTH_GAINS,
     THETA_P_GAINS,
     rule_by_passes,
     worth_its_cost,
@@ -46,7 +45,7 @@ RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     8000: {0.01: "+34.1 ± 1.7", 0.05: "+20.5 ± 1.5", 0.1: "+10.2 ± 0.8", 0.2: "+3.3 ± 1.4", 0.3: "+1.5 ± 1.3"},
 }
 #: Points above a class-balanced random subset of the same size on CIFAR-10, with the 95 % interval, by way, steps and
-#: share. From 25 passes on or more `RULES_BY_PASSES` have those of the way `trajectory`, `HALF_WIDTH_GAINS` of `proxy`.
+#: share. From 25 passes on or more `RULES_BY_PASSES` have those of the way `trajectory`.
 GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
     "random": {},
     "theta_p": THETA_P_GAINS,
@@ -106,9 +105,6 @@ class Option:
         rule = rule_by_passes(self.share, self.passes, _EPOCHS)
         if self.way == "trajectory" and rule:
             return (rule.gain, rule.steps) if self.share == rule.share else ("", None)
-        if self.way == "proxy" and rule and rule.algorithm == "dyn_unc" and self.share in HALF_WIDTH_GAINS:
-            steps, _, gain = HALF_WIDTH_GAINS[self.share]
-            return gain, steps
         by_steps = GAINS[self.way]
         measured = [steps for steps, gains in by_steps.items() if self.share in gains]
         nearest = min(measured, key=lambda steps: abs(math.log(steps / self.steps)), default=None)

@@ -8,10 +8,8 @@ from lipt.runtime.budgets import kept_images, passes_of, steps_of
 from lipt.selection import Requirements, requirements, resolve
 from lipt.selection.auto import (
     AUTO,
-    HALF_WIDTH_GAINS,
     RuleByPasses,
     auto_reason,
-    half_width_reason,
     other_network_reason,
     rule_by_passes,
 )
@@ -51,7 +49,7 @@ def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
     That is `rule_by_passes` from 25 passes on or more. Along the trajectory of another network than the trained one it
-    is `ccs`, or Dyn-Unc where that was measured with a network of half the width.
+    is `ccs`.
 
     Args:
         candidates: their number; 0: unknown, then `rule_by_passes` does not hold. In a race it never does, since the
@@ -76,19 +74,10 @@ def _auto(config: Config) -> str:
 
 def _by_passes(config: Config, candidates: int) -> RuleByPasses | None:
     """`rule_by_passes`, if it was measured with this scorer; `candidates` as of `selecting`."""
-    settings = config.select
-    passes = passes_of(config, candidates) if candidates and not settings.race else 0.0
-    rule = rule_by_passes(settings.fraction, passes, _recorded(config))
-    if rule is None or not _of_another_network(config):
-        return rule
-    return rule if rule.algorithm == "dyn_unc" and rule.share in HALF_WIDTH_GAINS and _is_half(config) else None
-
-
-def _is_half(config: Config) -> bool:
-    """Whether the scorer is the trained network with half its width or more, on the same images."""
-    scorer, half = config.of_scorer(), proxy_width(config)
-    same = not config.score.disjoint and (scorer.data, scorer.model.name) == (config.data, config.model.name)
-    return same and half is not None and (scorer.model.width or 2 * half) >= half
+    if _of_another_network(config):
+        return None
+    passes = passes_of(config, candidates) if candidates and not config.select.race else 0.0
+    return rule_by_passes(config.select.fraction, passes, _recorded(config))
 
 
 def _of_another_network(config: Config) -> bool:
@@ -103,8 +92,7 @@ def reason_of_auto(config: Config, candidates: int) -> str:
     settings, proxy = config.select, proxy_width(config) is not None
     passes, steps = passes_of(config, candidates), steps_of(config.train, candidates, kept_images(config, candidates))
     if _auto(config) == "dual" and _of_another_network(config):
-        rule = _by_passes(config, candidates)
-        return half_width_reason(rule, passes, steps) if rule else other_network_reason()
+        return other_network_reason()
     return auto_reason(
         settings.fraction,
         balanced=settings.balanced,
