@@ -115,3 +115,12 @@ def test_a_pod_that_cannot_reach_aws_says_so(pod: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
     with pytest.raises(TransientError, match=r"AWS did not answer .*\n  -> let pods reach it"):
         open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
+
+
+def test_aws_that_answers_with_an_error_of_its_own_is_asked_again(
+    pod: Path, issuer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", issuer)  # it does not know POST: 501
+    monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
+    with pytest.raises(TransientError, match=r"AWS did not answer .* \(HTTP 501\)"):
+        open_store("s3://bucket/of-a-role").write("a", b"", kind="data")

@@ -40,11 +40,11 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
         from lipt.flow.compare import run_comparison
         from lipt.flow.validation import check_comparison
 
-        warn_if_slow()
         if dry_run:
             rows = len(check_comparison(ctx))
             sizes = {"rows": rows, "seeds": len(ctx.config.compare.seeds)}
             show_missing(ctx, [Point(values={}, config=ctx.config)], sizes, output)
             return
+        warn_if_slow()
         document = run_comparison(ctx)
     show_report(document, page_of(ctx.workspace.store, folder_of(document)), output, config_path, overrides)

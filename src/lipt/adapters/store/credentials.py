@@ -10,6 +10,7 @@ from minio.credentials.providers import IamAwsProvider, Provider, StaticProvider
 from urllib3 import PoolManager, Retry, Timeout
 from urllib3.exceptions import HTTPError
 
+from lipt.adapters.store.s3_errors import is_busy
 from lipt.errors import TransientError, UsageError
 
 #: AWS sets one of them in pods whose account has a role: IRSA the first, EKS Pod Identity the second.
@@ -46,16 +47,17 @@ class RoleProvider(Provider):
         # The messages omit the errors of minio: these hold the address of the request, and in it the pod's token.
         try:
             return self._provider.retrieve()
-        except HTTPError as error:
-            raise TransientError(
-                f"AWS did not answer when asked for the keys of the pod's role ({type(error).__name__})",
-                "let pods reach it (port 443, docs/howto/cluster-install.md), then run the same command again",
-            ) from None
-        except (ValueError, SyntaxError, OSError) as error:
+        except (HTTPError, ValueError, SyntaxError, OSError) as error:
             status = re.search(r"status code (\d+)$", str(error))
+            why = f"HTTP {status[1]}" if status else type(error).__name__
+            if isinstance(error, HTTPError) or (status and is_busy(int(status[1]))):
+                raise TransientError(
+                    f"AWS did not answer when asked for the keys of the pod's role ({why})",
+                    "let pods reach it (port 443, docs/howto/cluster-install.md), then run the same command again",
+                ) from None
             role = variable("AWS_ROLE_ARN") or "the pod's account"
             raise UsageError(
-                f"AWS gives no keys for {role} ({f'HTTP {status[1]}' if status else type(error).__name__})",
+                f"AWS gives no keys for {role} ({why})",
                 "check that the role trusts the account of the pod (docs/howto/cluster-install.md)",
             ) from None
 
