@@ -124,3 +124,10 @@ def test_aws_that_answers_with_an_error_of_its_own_is_asked_again(
     monkeypatch.setenv("LIPT_S3_RETRY_S", "0")
     with pytest.raises(TransientError, match=r"AWS did not answer .* \(HTTP 501\)"):
         open_store("s3://bucket/of-a-role").write("a", b"", kind="data")
+
+
+@pytest.mark.parametrize("variable", ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"])
+def test_a_token_that_is_not_there_is_said(pod: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, str(pod.with_name("missing")))
+    with pytest.raises(UsageError, match=rf"{variable}: cannot read .*/missing\n  -> start the pod again"):
+        open_store("s3://bucket/of-a-role").write("a", b"", kind="data")

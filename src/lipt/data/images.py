@@ -157,8 +157,12 @@ class StreamedImages:
         else:
             samples = map(self.held.__getitem__, np.sort(positions).tolist())
         memory = torch.contiguous_format if self.crops is None else torch.channels_last
-        images_NCHW = decode_samples(samples, positions, self.split, self._decode(seed), memory)
+        images_NCHW = decode_samples(samples, positions, self.split, self._decode(seed), self._source_name, memory)
         return list(images_NCHW.split([len(part) for part in parts]))
+
+    def _source_name(self, position: int) -> str | None:
+        names = self.dataset.names(self.split)
+        return None if names is None else str(names[position])
 
     def _decode(self, seed: int | None) -> Decode:
         crops = self.crops

@@ -8,13 +8,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import NoneType
 from uuid import uuid4
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lipt.errors import RunError
+from lipt.errors import RunError, UsageError
 
 #: The names that a scoring pass gives to its files.
 _OF_A_PASS = re.compile(r"labels\.npy|(logits|features)(-\d+)?\.npy")
@@ -70,8 +71,11 @@ def rows_in(folder: str | os.PathLike[str] | None) -> Iterator[Rows]:
     The files of a pass that was killed are deleted first.
 
     Raises:
+        UsageError: it cannot be the name of a folder.
         RunError: the folder cannot be written.
     """
+    if not isinstance(folder, (str, os.PathLike, NoneType)):
+        raise UsageError(f"to={folder!r} is no name of a folder", "name one, such as outputs")
     rows = Rows(None if folder is None else Path(folder))
     if rows.folder is not None and rows.folder.is_dir():
         with _writing(rows.folder):

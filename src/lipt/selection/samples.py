@@ -44,7 +44,13 @@ def loader_of(
     num_workers = integer(num_workers, "num_workers", least=0)
     _picture_and_label(data[0])  # fail in this process, not in a worker
     listed = cast(Dataset[Any], data)  # the loader takes any that it can index
-    return DataLoader(listed, batch_size=batch_size, num_workers=num_workers, collate_fn=_Collate(transform))
+    return DataLoader(
+        listed,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        collate_fn=_Collate(transform),
+        generator=torch.Generator().manual_seed(0),  # or the caller's own draws would change
+    )
 
 
 def images_and_labels(batch: Any) -> tuple[Tensor, Tensor]:

@@ -230,5 +230,5 @@ def test_a_problem_that_cannot_fit_is_refused_before_it_is_begun() -> None:
     n = 1_000_000
     outputs = Outputs(logits_NC=torch.zeros(1, 10).expand(n, 10), features_ND=torch.ones(1, 4).expand(n, 4))
     candidates = Candidates(labels_N=torch.zeros(n, dtype=torch.int64), num_classes=10, outputs=[outputs])
-    with pytest.raises(UsageError, match=r"400,000 picks out of 1,000,000 .* about 3,874 GiB.*\n.*class by"):
+    with pytest.raises(UsageError, match=r"400,000 picks out of 1,000,000 .* about 5,067 GiB.*\n.*class by"):
         select("gradmatch", candidates, fraction=0.4, balanced=False)

@@ -169,6 +169,12 @@ def test_data_that_cannot_be_scored(data: Any, message: str) -> None:
         score_dataset(network(), data)
 
 
+def test_the_callers_random_numbers_stay_as_they_were() -> None:
+    model, before = network(), torch.get_rng_state()
+    score_dataset(model, TensorDataset(tensors(), torch.tensor(LABELS)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_loader_is_used_as_it_is() -> None:
     loader = DataLoader(TensorDataset(tensors(), torch.tensor(LABELS)))
     with pytest.raises(UsageError, match="without transform"):
@@ -393,6 +399,9 @@ def test_several_models_on_disk_and_nothing_of_a_failed_pass(tmp_path: Path) -> 
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot write"):
         score_dataset(network(), dataset, to=tmp_path / "file")
+    not_a_name: Any = 3
+    with pytest.raises(UsageError, match="to=3 is no name of a folder"):
+        score_dataset(network(), dataset, to=not_a_name)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

@@ -15,6 +15,8 @@ from lipt.errors import TransientError, UsageError
 
 #: AWS sets one of them in pods whose account has a role: IRSA the first, EKS Pod Identity the second.
 _ROLE = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+#: The files with the pod's own token, which AWS mounts for them.
+_TOKENS = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
 
 
 def credentials_of(region: str) -> Provider:
@@ -42,8 +44,14 @@ class RoleProvider(Provider):
         """
         Raises:
             TransientError: AWS does not answer.
-            UsageError: AWS refuses the role.
+            UsageError: the pod's token cannot be read, or AWS refuses the role.
         """
+        for name in _TOKENS:
+            if (path := variable(name)) and not os.access(path, os.R_OK):
+                raise UsageError(
+                    f"{name}: cannot read {path}",
+                    "start the pod again, so that AWS mounts the token; set fsGroup if only root may read it",
+                )
         # The messages omit the errors of minio: these hold the address of the request, and in it the pod's token.
         try:
             return self._provider.retrieve()

@@ -51,12 +51,14 @@ def decode_samples(
     positions_N: Ints,
     split: str,
     decode: Decode,
+    source_name: Callable[[int], str | None],
     memory: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
     """Decode in threads: uint8 RGB (N, 3, H, W) in the order of `positions_N`.
 
     Args:
         samples: those at `positions_N`, at least one, by ascending position.
+        source_name: gives the name of a position in the source, for an error; None if it is not known.
         memory: format of the result.
 
     Raises:
@@ -68,9 +70,11 @@ def decode_samples(
             images_NCHW = torch.empty(len(positions_N), *image_3HW.shape, dtype=torch.uint8, memory_format=memory)
             pixels_NCHW = images_NCHW.numpy()
         if image_3HW.shape != images_NCHW.shape[1:]:
+            position = int(positions_N[row])
+            named = source_name(position) or f"sample {position}"
             raise RunError(
-                f"split {split!r}: sample {positions_N[row]} has {image_3HW.shape[2]}x{image_3HW.shape[1]} "
-                f"pixels, others {images_NCHW.shape[3]}x{images_NCHW.shape[2]}",
+                f"split {split!r}: {named} has {image_3HW.shape[2]}x{image_3HW.shape[1]} pixels, "
+                f"others {images_NCHW.shape[3]}x{images_NCHW.shape[2]}",
                 "set data.image_size: all images are then resized to it",
             )
         pixels_NCHW[row] = image_3HW.numpy()

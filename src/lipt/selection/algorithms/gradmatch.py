@@ -88,8 +88,9 @@ def _mini_batches(task: Task, group: Group, batches: int) -> Sequence[Tensor]:
 
 def _check_memory(sizes: Sequence[tuple[int, int]], width: int) -> None:
     """Raise UsageError if the largest problem cannot fit."""
-    # Gradients in float64 and float32; a Gram row per pick; the least squares of all picks, twice.
-    needed, (n, k) = max((12 * n * width + 4 * n * k + 16 * k * k, (n, k)) for n, k in sizes)
+    # Gradients in float64 and float32, those of the picks again; a Gram row per pick; the least squares of all picks,
+    # which keep their system, its inverse and a scratch copy in float64.
+    needed, (n, k) = max(((12 * n + 8 * k) * width + 4 * n * k + 24 * k * k, (n, k)) for n, k in sizes)
     has = memory_bytes()
     if needed > has:
         raise UsageError(

@@ -94,4 +94,5 @@ def as_format_1(files: dict[str, bytes]) -> dict[str, bytes]:
 
 def load_images(wanted: SampleRanges, read: RangeRead, *, image_size: int | None) -> Tensor:
     """Read and decode samples: uint8 RGB (N, 3, H, W), in the order of `wanted.positions_N`."""
-    return decode_samples(read_samples(wanted, read), wanted.positions_N, wanted.split, fitted(image_size))
+    samples, unnamed = read_samples(wanted, read), lambda _position: None
+    return decode_samples(samples, wanted.positions_N, wanted.split, fitted(image_size), unnamed)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from lipt.data.chunks import Dataset, Sample, SampleRanges, fitted, read_samples
 from lipt.data.decoding import decode_stored
+from lipt.data.images import stream
 from lipt.errors import RunError
 from tests.unit.data.chunks.helpers import Memory, Noise, load_images, write
 
@@ -118,6 +119,9 @@ def test_sizes_are_brought_to_one() -> None:
     wanted = Dataset(memory.read).ranges_of("train", np.arange(8))
     with pytest.raises(RunError, match=r"sample \d has \d+x\d+ pixels, others .*\n  -> set data.image_size"):
         load_images(wanted, memory.read, image_size=None)
+    images = stream(Dataset(memory.read), "train", np.arange(8), image_size=None, crops=None)
+    with pytest.raises(RunError, match=r"split 'train': train/\d+ has \d+x\d+ pixels, others "):
+        images.whole()
     images_NCHW = load_images(wanted, memory.read, image_size=8)
     assert images_NCHW.shape == (8, 3, 8, 8)
     centre = images_NCHW[:, 0, :, 3:5].float().mean(dim=(1, 2))
