@@ -34,6 +34,7 @@ WRONG = [
     ("select.options={beta: high}", UsageError, "'high' is not a finite number or null"),
     ("select.algorithm=dual", UsageError, "dual needs the outputs of 2 models or more, but there is only 1"),
     ("select={algorithm: ccs, options: {score: forgetting}}", LiptError, "needs scores from each epoch"),
+    ("select={fraction: 1, algorithm: el2n}", UsageError, "el2n has nothing to choose with select.fraction: 1"),
     ("select={fraction: 1, race: {rounds: [0.5]}}", UsageError, "all contestants keep the same images"),
     (
         "{data: {validation_fraction: 0.001}, select: {race: {rounds: [0.5]}}}",

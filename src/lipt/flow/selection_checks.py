@@ -4,7 +4,8 @@ import torch
 
 from lipt.config import Config
 from lipt.errors import UsageError, in_one_line
-from lipt.runtime.algorithm import contestants, needs_of, reselection_needs
+from lipt.report.rivals import RANDOM
+from lipt.runtime.algorithm import algorithm_of, contestants, needs_of, reselection_needs
 from lipt.selection import Candidates, Outputs, Trajectory
 from lipt.stages.select import apply
 
@@ -26,6 +27,20 @@ def check_race(config: Config) -> None:
         raise UsageError(
             f"select.race: class-balanced random would race alone{why}",
             "add another selection to select.race.contestants, or set select.race: null",
+        )
+
+
+def check_share(config: Config) -> None:
+    """
+    Raises:
+        UsageError: scores that nothing depends on, because everything is kept.
+    """
+    if config.select.fraction < 1 or config.select.race or config.train.reselect_every:
+        return
+    if (name := algorithm_of(config)) not in RANDOM:
+        raise UsageError(
+            f"select.algorithm: {name} has nothing to choose with select.fraction: 1, which keeps everything",
+            "lower select.fraction, or set select.algorithm: random",
         )
 
 

@@ -17,7 +17,7 @@ from lipt.flow.facts import Facts
 from lipt.flow.graph import has_swarm
 from lipt.flow.model_checks import check_model, lonely_images
 from lipt.flow.raptr_checks import schedule_problems
-from lipt.flow.selection_checks import check_race, try_selections
+from lipt.flow.selection_checks import check_race, check_share, try_selections
 from lipt.flow.sharing_checks import sharing_problems
 from lipt.flow.variants import Variant, baseline_of, left_out, variants
 from lipt.metrics import check_metrics
@@ -116,6 +116,7 @@ def _settings_problems(config: Config) -> Iterator[LiptError]:
         lambda: check_trajectory(config),
         lambda: check_race(config),
         lambda: try_selections(config),
+        lambda: check_share(config),
     ):
         if (error := _error_of(check)) is not None:
             yield error
