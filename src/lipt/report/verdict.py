@@ -69,9 +69,9 @@ def judge(rows: Sequence[Row]) -> Verdict:
     selected = [row for row in rows if row.role == "selected"]
     if not selected:
         return Verdict(headline="Nothing to judge: no method was selected.", level="unknown", sentences=[])
-    verdicts = [_judge_one(row, rows) for row in selected]
-    if len(verdicts) == 1:
-        return verdicts[0]
+    if len(selected) == 1:
+        return _judge_one(selected[0], rows)
+    verdicts = [_judge_one(*_below_heading(row, rows)) for row in selected]
     levels = [verdict.level for verdict in verdicts]
     common = [text for text in verdicts[0].sentences if all(text in verdict.sentences for verdict in verdicts)]
     runs: dict[str, list[str]] = {}
@@ -85,6 +85,15 @@ def judge(rows: Sequence[Row]) -> Verdict:
     level = levels[0] if len(set(levels)) == 1 else "mixed"
     step = NextStep.joined([verdict.next_step for verdict in verdicts if verdict.next_step])
     return Verdict(headline=headline, level=level, sentences=each + common, runs=runs, next_step=step)
+
+
+def _below_heading(row: Row, rows: Sequence[Row]) -> tuple[Row, list[Row]]:
+    """The row and all rows; those of its run without the run's name, which stands above the sentences."""
+    short = [
+        other.model_copy(update={"label": other.label.partition(" [")[0]}) if run_of(row) in other.runs else other
+        for other in rows
+    ]
+    return short[next(at for at, other in enumerate(rows) if other is row)], short
 
 
 def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:

@@ -26,8 +26,8 @@ def test_a_choice_is_compared_with_random_of_its_own_training(setting: str) -> N
     both = side_by_side({"a": run(setting % 1, 0.5, 0.4), "b": run(setting % 2, 0.8, 0.9)})
     assert both.done["Comparable"].startswith("Yes: the data, the test images and the network are the same. The train")
     told = judge(both.rows).runs
-    assert "lipt [a] beats random [a], +10.00 points" in told["a"][0]
-    assert "lipt [b] does not beat random [b]: it is worse, −10.00 points" in told["b"][0]
+    assert "lipt beats random, +10.00 points" in told["a"][0]
+    assert "lipt does not beat random: it is worse, −10.00 points" in told["b"][0]
 
 
 #: Settings of which different values leave the training the same.
@@ -41,8 +41,8 @@ def test_a_run_has_the_numbers_of_its_own_report(setting: str) -> None:
     both = side_by_side(runs)
     assert both.done["Comparable"] == "Yes: the data, the test images and the network are the same."
     told = judge(both.rows).runs
-    assert "lipt [a] beats random [a], +10.00 points" in told["a"][0]
-    assert "lipt [b] does not beat random [b]: it is worse, −10.00 points" in told["b"][0]
+    assert "lipt beats random, +10.00 points" in told["a"][0]
+    assert "lipt does not beat random: it is worse, −10.00 points" in told["b"][0]
     shown = vs_random(both)
     assert shown["Random [a]"] == shown["Random [b]"] == "reference"
     for name, alone in runs.items():
@@ -53,7 +53,7 @@ def test_a_run_has_the_numbers_of_its_own_report(setting: str) -> None:
 def test_a_run_without_a_random_subset_is_compared_with_that_of_another(setting: str) -> None:
     alone = run(setting % 1, 0.5, 0.4)
     both = side_by_side({"a": alone.model_copy(update={"rows": alone.rows[:1]}), "b": run(setting % 2, 0.8, 0.9)})
-    assert "lipt [a] does not beat random [b]: it is worse, −40.00 points" in judge(both.rows).runs["a"][0]
+    assert "lipt does not beat random [b]: it is worse, −40.00 points" in judge(both.rows).runs["a"][0]
 
 
 def test_a_random_subset_that_two_runs_share_is_shown_once_and_is_that_of_both() -> None:
@@ -64,7 +64,7 @@ def test_a_random_subset_that_two_runs_share_is_shown_once_and_is_that_of_both()
         ("Random [a]", ["a", "b"]),
         ("Random [c]", ["c"]),
     ]
-    assert "lipt [b] beats random [a], +20.00 points" in judge(three.rows).runs["b"][0]
+    assert "lipt beats random, +20.00 points" in judge(three.rows).runs["b"][0]
 
 
 def test_a_random_subset_that_took_another_time_is_another_row() -> None:
@@ -85,7 +85,7 @@ def test_runs_on_other_images_are_not_ranked(setting: str) -> None:
     both = side_by_side({"a": run(setting % 1, 0.5, 0.4), "b": run(setting % 2, 0.8, 0.9)})
     assert both.done["Comparable"].startswith("In part. The files are the same")
     told = judge(both.rows)
-    assert "lipt [a] beats random [a], +10.00 points" in told.runs["a"][0]
+    assert "lipt beats random, +10.00 points" in told.runs["a"][0]
     assert not any("[b]" in text for text in told.runs["a"])
 
 
