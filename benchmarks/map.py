@@ -6,7 +6,8 @@ Scores come from a training on all candidates, of the configured network or of `
 `--epochs` says. Its learning rate is constant, so a prefix of its epochs is a shorter scorer. The rules are applied to
 each prefix. The rules with `theta_p` in their name read the merged model of the configured swarm instead. On each
 subset the configured network is trained for each number of steps. All rules share the seed, the split, the initial
-weights and the number of steps; `RS2` draws from all candidates.
+weights and the number of steps; `RS2` draws from all candidates. With `--start scorer` the trainings go on from the
+scorer's weights in place of random ones, and its own accuracy is the rule `scorer` after 0 steps.
 
 Each finished training is one line of RESULTS.jsonl. A repeated call does what is missing. The scorers lie beside the
 results, in RESULTS.scorers/.
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.journal import Journal, common, contexts, parser
 from lipt.data.chunks import Dataset
@@ -43,7 +44,7 @@ from lipt.training.flops import flops_per_image
 from lipt.training.forward import accuracies, outputs_of
 from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.networks import on_device
-from lipt.training.tensor_files import State, pack, unpack
+from lipt.training.tensor_files import State, pack, state_of, unpack
 
 #: name -> (algorithm, options, what it reads)
 RULES: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -100,8 +101,13 @@ def resident(images: object) -> ResidentImages:
     return images
 
 
+#: Begins the names of the scorer's weights among its tensors.
+_WEIGHTS = "weights-"
+
+
 def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) -> dict[str, Tensor]:
-    """The trajectory of a training, and the outputs after the epochs `kept_outputs`; read from `path` if it exists."""
+    """The trajectory of a training, the outputs after the epochs `kept_outputs` and the weights after the last one;
+    read from `path` if it exists."""
     if path.exists():
         known = unpack(path.read_bytes(), origin=str(path))
         if all(f"logits-{epoch}" in known for epoch in kept_outputs):
@@ -125,7 +131,7 @@ def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) ->
             found.update({f"{name}-{each.progress.epoch}": tensor for name, tensor in outputs.tensors().items()})
 
     train(trainer, lambda _: (problem.scored, None), dynamics=dynamics, after_epoch=remember)
-    found |= dynamics.tensors()
+    found |= dynamics.tensors() | {_WEIGHTS + name: tensor for name, tensor in state_of(trainer.model).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pack(found))
     return found
@@ -205,14 +211,22 @@ def accuracies_after(
     seed = ctx.seed("map", "train")
     trainer = Trainer(new_model(ctx, problem.classes, seed, start), recipe, seed=seed, device=ctx.device)
     train(trainer, lambda _: (images, weights_K), draws=draws)
+    return evaluated(trainer.model, problem)
+
+
+def evaluated(model: nn.Module, problem: Problem) -> dict[str, float]:
+    """Test and validation accuracy."""
+    on, device = on_device(model, problem.ctx.device), problem.ctx.device
     return {
-        "accuracy": accuracies([trainer.model], problem.test, device=ctx.device)[0],
-        "validation": accuracies([trainer.model], problem.validation, device=ctx.device)[0],
+        "accuracy": accuracies([on], problem.test, device=device)[0],
+        "validation": accuracies([on], problem.validation, device=device)[0],
     }
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All trainings of one seed, in the order in which they run."""
+    if arguments.start == "scorer":
+        yield {"steps": 0, "fraction": 1.0, "rule": "scorer", "epochs": max(arguments.epochs)}
     for steps, fraction, rule in itertools.product(arguments.steps, arguments.fractions, arguments.rules):
         for epochs in [0] if RULES[rule][2] in ("nothing", "theta_p") else arguments.epochs:
             if rule in ("dual", "dyn_unc") and epochs < 2:
@@ -225,20 +239,20 @@ def main() -> None:
     arguments.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
     arguments.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
     arguments.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
+    arguments.add_argument("--start", default="fresh", choices=["fresh", "scorer"], help="the weights before training")
     given = arguments.parse_args()
-    journal = Journal(
-        path=given.results, keys=("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy")
-    )
+    keys = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy", "start")
+    journal = Journal(path=given.results, keys=keys)
     for ctx in contexts(given):
-        shared = common(ctx.config)
+        shared = common(ctx.config) | ({"start": given.start} if given.start == "scorer" else {})
         missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:
             continue
         problem, scored = problem_of(ctx), {}
-        if any(cell["epochs"] for cell in missing):
+        if given.start == "scorer" or any(cell["epochs"] for cell in missing):
             path = journal.scorer(ctx.config, f"{max(given.epochs)}-seed{ctx.config.seed}")
             scored = score(problem, max(given.epochs), sorted(given.epochs), path)
-        if any(RULES[cell["rule"]][2] == "theta_p" for cell in missing):
+        if any("theta_p" in cell["rule"] for cell in missing):
             scored |= score_by_swarm(problem, journal.scorer(ctx.config, f"swarm-seed{ctx.config.seed}"))
         for cell in missing:
             journal.measure(cell, partial(measured, problem, scored, cell))
@@ -246,6 +260,11 @@ def main() -> None:
 
 def measured(problem: Problem, scored: dict[str, Tensor], cell: Mapping[str, Any]) -> dict[str, Any]:
     """The training of a cell."""
+    start = None
+    if cell.get("start"):
+        start = {name.removeprefix(_WEIGHTS): each for name, each in scored.items() if name.startswith(_WEIGHTS)}
+    if cell["rule"] == "scorer":
+        return {"kept": len(problem.images)} | evaluated(new_model(problem.ctx, problem.classes, 0, start), problem)
     algorithm, options, reads = RULES[cell["rule"]]
     kept, rows_K, weights_K = round(cell["fraction"] * len(problem.images)), None, None
     if cell["rule"] != "RS2":
@@ -255,7 +274,8 @@ def measured(problem: Problem, scored: dict[str, Tensor], cell: Mapping[str, Any
         seed = derive(cell["seed"], "map", "select")
         chosen = select(algorithm, candidates, k=kept, seed=seed, validation=judges, **options)
         rows_K, weights_K = chosen.indices_K, chosen.weights_K
-    return {"kept": kept} | accuracies_after(problem, rows_K, weights_K=weights_K, steps=cell["steps"], kept=kept)
+    recipe = {"steps": cell["steps"], "kept": kept, "weights_K": weights_K, "start": start}
+    return {"kept": kept} | accuracies_after(problem, rows_K, **recipe)
 
 
 if __name__ == "__main__":

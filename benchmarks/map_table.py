@@ -64,9 +64,10 @@ def accuracies(lines: Iterable[str]) -> dict[Cell, dict[Pair, float]]:
 
 
 def with_scorer(name: str, line: Mapping[str, Any]) -> str:
-    """The name of a row, with the proxy that scored for it."""
+    """The name of a row, with the proxy that scored for it, and the start if it is not random weights."""
     proxy = line.get("proxy")
-    return name + (f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else "")
+    scored = f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
+    return name + scored + (", from the scorer's weights" if line.get("start") else "")
 
 
 def gain(
