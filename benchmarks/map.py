@@ -6,8 +6,9 @@ Scores come from a training on all candidates, of the configured network or of `
 `--epochs` says. Its learning rate is constant, so a prefix of its epochs is a shorter scorer. The rules are applied to
 each prefix. The rules with `theta_p` in their name read the merged model of the configured swarm instead. On each
 subset the configured network is trained for each number of steps. All rules share the seed, the split, the initial
-weights and the number of steps; `RS2` draws from all candidates. With `--start scorer` the trainings go on from the
-scorer's weights in place of random ones, and its own accuracy is the rule `scorer` after 0 steps.
+weights and the number of steps; `RS2` draws from all candidates. With `--start scorer` or `--start theta_p` the
+trainings go on from the weights of that model in place of random ones, and its own accuracy is the rule `start` after 0
+steps.
 
 Each finished training is one line of RESULTS.jsonl. A repeated call does what is missing. The scorers lie beside the
 results, in RESULTS.scorers/.
@@ -101,8 +102,8 @@ def resident(images: object) -> ResidentImages:
     return images
 
 
-#: Begins the names of the scorer's weights among its tensors.
-_WEIGHTS = "weights-"
+#: Begin the names of the weights among the tensors of a scorer.
+_WEIGHTS = {"scorer": "weights-", "theta_p": "theta_p-weights-"}
 
 
 def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) -> dict[str, Tensor]:
@@ -131,7 +132,7 @@ def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) ->
             found.update({f"{name}-{each.progress.epoch}": tensor for name, tensor in outputs.tensors().items()})
 
     train(trainer, lambda _: (problem.scored, None), dynamics=dynamics, after_epoch=remember)
-    found |= dynamics.tensors() | {_WEIGHTS + name: tensor for name, tensor in state_of(trainer.model).items()}
+    found |= dynamics.tensors() | named(state_of(trainer.model), "scorer")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pack(found))
     return found
@@ -154,13 +155,19 @@ def score_by_swarm(problem: Problem, path: Path) -> dict[str, Tensor]:
     if path.exists():
         return unpack(path.read_bytes(), origin=str(path))
     ctx = problem.ctx
-    model, found = on_device(new_model(ctx, problem.classes, 0, theta_p(problem)[0]), ctx.device), {}
+    state = theta_p(problem)[0]
+    model, found = on_device(new_model(ctx, problem.classes, 0, state), ctx.device), named(state, "theta_p")
     for name, images in (("theta_p", problem.images), ("theta_p-validation", problem.validation)):
         outputs = outputs_of(model, images, device=ctx.device, precision=ctx.precision)
         found |= {f"{key}-{name}": tensor for key, tensor in outputs.tensors().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pack(found))
     return found
+
+
+def named(state: State, origin: str) -> State:
+    """Weights by the names that they have among the tensors of a scorer."""
+    return {_WEIGHTS[origin] + name: tensor for name, tensor in state.items()}
 
 
 def candidates_of(problem: Problem, scored: dict[str, Tensor], reads: str, epochs: int) -> Candidates:
@@ -225,8 +232,9 @@ def evaluated(model: nn.Module, problem: Problem) -> dict[str, float]:
 
 def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All trainings of one seed, in the order in which they run."""
-    if arguments.start == "scorer":
-        yield {"steps": 0, "fraction": 1.0, "rule": "scorer", "epochs": max(arguments.epochs)}
+    if arguments.start != "fresh":
+        epochs = max(arguments.epochs) if arguments.start == "scorer" else 0
+        yield {"steps": 0, "fraction": 1.0, "rule": "start", "epochs": epochs}
     for steps, fraction, rule in itertools.product(arguments.steps, arguments.fractions, arguments.rules):
         for epochs in [0] if RULES[rule][2] in ("nothing", "theta_p") else arguments.epochs:
             if rule in ("dual", "dyn_unc") and epochs < 2:
@@ -239,12 +247,12 @@ def main() -> None:
     arguments.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
     arguments.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
     arguments.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
-    arguments.add_argument("--start", default="fresh", choices=["fresh", "scorer"], help="the weights before training")
+    arguments.add_argument("--start", default="fresh", choices=["fresh", *_WEIGHTS], help="the weights before training")
     given = arguments.parse_args()
     keys = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy", "start")
     journal = Journal(path=given.results, keys=keys)
     for ctx in contexts(given):
-        shared = common(ctx.config) | ({"start": given.start} if given.start == "scorer" else {})
+        shared = common(ctx.config) | ({"start": given.start} if given.start != "fresh" else {})
         missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:
             continue
@@ -252,7 +260,7 @@ def main() -> None:
         if given.start == "scorer" or any(cell["epochs"] for cell in missing):
             path = journal.scorer(ctx.config, f"{max(given.epochs)}-seed{ctx.config.seed}")
             scored = score(problem, max(given.epochs), sorted(given.epochs), path)
-        if any("theta_p" in cell["rule"] for cell in missing):
+        if given.start == "theta_p" or any("theta_p" in cell["rule"] for cell in missing):
             scored |= score_by_swarm(problem, journal.scorer(ctx.config, f"swarm-seed{ctx.config.seed}"))
         for cell in missing:
             journal.measure(cell, partial(measured, problem, scored, cell))
@@ -261,9 +269,9 @@ def main() -> None:
 def measured(problem: Problem, scored: dict[str, Tensor], cell: Mapping[str, Any]) -> dict[str, Any]:
     """The training of a cell."""
     start = None
-    if cell.get("start"):
-        start = {name.removeprefix(_WEIGHTS): each for name, each in scored.items() if name.startswith(_WEIGHTS)}
-    if cell["rule"] == "scorer":
+    if prefix := _WEIGHTS.get(cell.get("start", "fresh")):
+        start = {name.removeprefix(prefix): each for name, each in scored.items() if name.startswith(prefix)}
+    if cell["rule"] == "start":
         return {"kept": len(problem.images)} | evaluated(new_model(problem.ctx, problem.classes, 0, start), problem)
     algorithm, options, reads = RULES[cell["rule"]]
     kept, rows_K, weights_K = round(cell["fraction"] * len(problem.images)), None, None

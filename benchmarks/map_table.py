@@ -67,7 +67,7 @@ def with_scorer(name: str, line: Mapping[str, Any]) -> str:
     """The name of a row, with the proxy that scored for it, and the start if it is not random weights."""
     proxy = line.get("proxy")
     scored = f", proxy of width {proxy['width']} at {proxy['image_size']} px" if proxy else ""
-    return name + scored + (", from the scorer's weights" if line.get("start") else "")
+    return name + scored + (f", from {line['start']}" if line.get("start") else "")
 
 
 def gain(
