@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from lipt.errors import UsageError
 from lipt.flow.compare import run_comparison, run_with_baseline
 from lipt.flow.graph import run, with_config
 from lipt.flow.validation import check_comparison
+from lipt.flow.variants import left_out
 from lipt.flow.variants import variants as variants_of
 from lipt.pods.sweep_cells import steps_for_its_cost
 from lipt.report.verdict import judge
@@ -63,6 +65,37 @@ def test_a_longer_random_training_takes_the_flops_of_the_choice(tmp_path: Path) 
     # What costs nothing has no such row, nor has a choice whose cost is also the start of the training.
     assert "random-longer" not in variants_of(override(ctx.config, {"select": {"algorithm": "stratified"}}))
     assert "random-longer" not in variants_of(override(ctx.config, {"train": {"start": "continue"}}))
+
+
+SCORERS = [{"model": "merged"}, {"model": "trajectory", "runs": 1, "epochs": 2}]
+
+
+@pytest.mark.parametrize("score", SCORERS, ids=["theta_p", "trajectory"])
+def test_a_random_subset_starts_from_the_models_that_scored(tmp_path: Path, score: dict[str, Any]) -> None:
+    compare = {"seeds": [0], "variants": ["stratified", "random-continued", "lipt"]}
+    document = run_comparison(tiny_context(tmp_path, {"compare": compare, "score": score}))
+    rows = {row.name: row for row in document.rows}
+    random, continued, ours = rows["stratified"], rows["random-continued"], rows["lipt"]
+    assert (continued.role, continued.kept_fraction, continued.steps) == ("continued", ours.kept_fraction, ours.steps)
+    assert continued.pretrain_cost == ours.pretrain_cost  # the same models, trained once
+    assert len(list(tmp_path.glob("initialise/*/artifact.json"))) == 1
+    assert (continued.flops or 0) > (random.flops or 0)
+    assert [row.name for row in document.rows if row.scorer_starts] == ["lipt"]
+    assert any(each.startswith("Trained on from the model that scored") for each in judge(document.rows).sentences)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"train": {"start": "continue"}}, "train.start is continue already"),
+        ({"select": {"algorithm": "stratified"}}, "the choice needs no model from which a training could start"),
+        ({"score": SCORERS[1] | {"proxy": {"width": 2}}}, "the proxy that scores is another network"),
+    ],
+)
+def test_a_row_that_cannot_start_from_the_model_that_scored_is_left_out(changes: dict[str, Any], why: str) -> None:
+    config = override(parse_config(TINY), changes)
+    assert "random-continued" not in variants_of(config)
+    assert left_out(config)["random-continued"].startswith(why)
 
 
 def test_a_longer_random_training_takes_the_flops_of_selecting_again(tmp_path: Path) -> None:

@@ -9,24 +9,24 @@ from statistics import fmean
 from lipt.flow.graph import needs_models
 from lipt.flow.outcome import Outcome
 from lipt.flow.race_view import reason_of_race
-from lipt.flow.variants import Variant, one_or_more, origin_of, scorer_of
+from lipt.flow.variants import Variant, one_or_more, origin_of, scorer_starts, start_name
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
 from lipt.report.classes import recalls, worst
-from lipt.report.rivals import FIXED, LONGER
+from lipt.report.rivals import CONTINUED, FIXED, LONGER
 from lipt.runtime import Context
 from lipt.runtime.algorithm import algorithm_label, reason_of_auto
 from lipt.runtime.artifact import Artifact
 from lipt.selection.auto import AUTO
 
-_START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}
 _ROLES: dict[str, doc.Role] = {
     "lipt": "selected",
     "random": "random",
     "stratified": "random",
     FIXED: "random",
     LONGER: "longer",
+    CONTINUED: "continued",
     "full": "full",
     "classic-grand": "classic",
 }
@@ -64,8 +64,7 @@ def label_of(outcome: Outcome) -> str:
     label = algorithm_label(config, outcome.algorithm)
     if needs_models(config):
         label = f"{origin_of(config)}, {label}"
-    start = _START.get(scorer_of(config), "theta_p")
-    return label if config.train.start == "fresh" else f"{label}, continued from {start}"
+    return label if config.train.start == "fresh" else f"{label}, continued from {start_name(config)}"
 
 
 def all_artifacts(entries: Sequence[Entry]) -> list[Artifact]:
@@ -125,6 +124,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         name=entry.name,
         label=entry.label,
         role=entry.role,
+        scorer_starts=scorer_starts(config),
         algorithm=outcome.algorithm or "",
         reason=_reason(outcome),
         kept_fraction=1.0 if config.train.reselect_every else config.select.fraction,  # it selects from all, again

@@ -6,7 +6,7 @@ from typing import Any
 
 from lipt.config import Config
 from lipt.flow.graph import needs_models, trains_models
-from lipt.report.rivals import FIXED, LONGER, RANDOM
+from lipt.report.rivals import CONTINUED, FIXED, LONGER, RANDOM
 from lipt.runtime.algorithm import CLASS_BALANCED, algorithm_of, scoring_needs
 
 #: The variants that change only `merge.method`, to this.
@@ -57,6 +57,20 @@ def origin_of(config: Config) -> str:
     return _ORIGIN[scorer_of(config)]
 
 
+#: The models from which a main training can start.
+_START = {"classic": "a classic model", "trajectory": "the model of the trajectory", "theta_star": "theta_*"}
+
+
+def start_name(config: Config) -> str:
+    """The model from which the main training starts with `train.start: continue`."""
+    return _START.get(scorer_of(config), "theta_p")
+
+
+def scorer_starts(config: Config) -> bool:
+    """Whether the main training could start from a model that the choice needs, but starts from random weights."""
+    return config.train.start == "fresh" and needs_models(config) and not config.score.proxy
+
+
 def baseline_of(config: Config) -> Variant | None:
     """The baseline of a run: a random subset with the same two budgets, class-balanced if the selection is balanced.
 
@@ -103,7 +117,8 @@ def variants(config: Config) -> dict[str, Variant]:
 
     RS2 and full data keep all candidates. In each epoch RS2 draws as many samples as the others train on. All others
     start as the configuration does (`train.start`), so that they differ only in their subsets. One is trained for more
-    steps, which together take as many FLOPs as the choice. Those that `left_out` names are missing.
+    steps, which together take as many FLOPs as the choice. One starts from the model that scored. Those that `left_out`
+    names are missing.
     """
     same, fresh = (", continued", ", from random weights") if config.train.start == "continue" else ("", "")
     per_epoch = config.train.epoch_fraction or config.select.fraction
@@ -123,6 +138,10 @@ def variants(config: Config) -> dict[str, Variant]:
             {"select": _chosen_by("stratified"), "train": _RANDOM},
         ),
         LONGER: (f"{CLASS_BALANCED}, more steps", {"select": _chosen_by("stratified"), "train": _RANDOM}),
+        CONTINUED: (
+            f"{CLASS_BALANCED}, continued from {start_name(config)}",
+            {"select": _chosen_by("stratified"), "train": _RANDOM | {"start": "continue"}},
+        ),
         "rs2": (
             f"RS2: fresh random draw every epoch{fresh}",
             {"select": everything, "train": _ALL_DATA | {"epoch_fraction": per_epoch}},
@@ -150,6 +169,12 @@ def left_out(config: Config) -> dict[str, str]:
     needs, found = scoring_needs(config), dict[str, str]()
     if config.train.start == "continue" or not (needs.outputs or needs.trajectory or config.select.race):
         found[LONGER] = "the choice costs nothing beside the training"  # or its cost is the start of the training
+    if config.score.proxy:
+        found[CONTINUED] = "the proxy that scores is another network"
+    elif config.train.start == "continue":
+        found[CONTINUED] = "train.start is continue already, so the row would be the same as that of stratified"
+    elif not needs_models(config):
+        found[CONTINUED] = "the choice needs no model from which a training could start"
     merges = trains_models(config) and not config.score.has_own_models
     for name, method in _MERGES.items():
         if not merges:

@@ -17,9 +17,9 @@ from lipt.report.certainty import ScoreCheck
 from lipt.report.classes import ClassAccuracy
 from lipt.report.fields import STRICT, Amount, Count, Key, Measured, Moment, Share, require
 
-Role = Literal["selected", "random", "longer", "full", "classic", "other"]
+Role = Literal["selected", "random", "longer", "continued", "full", "classic", "other"]
 """The role of a row in the verdict, which judges the selected one. "random" is a random fixed subset, "longer" one that
-is trained longer, for the FLOPs of the choice."""
+is trained longer, for the FLOPs of the choice, "continued" one whose training starts from the model that scored."""
 
 
 class _Model(BaseModel):
@@ -39,7 +39,9 @@ class Row(_Model):
     """The name in tables."""
     role: Role
     """What the verdict does with the row: it judges the selected one. `longer` is a random subset that is trained
-    longer, for the FLOPs of the choice."""
+    longer, for the FLOPs of the choice, `continued` one whose training starts from the model that scored."""
+    scorer_starts: bool = False
+    """Whether the training could start from the model that scored, but starts from random weights."""
     algorithm: str = ""
     """The selection that ran."""
     reason: str = ""

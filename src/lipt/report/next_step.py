@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Self
 
 from lipt.report.document import Row
-from lipt.report.rivals import LONGER, price_of_choice
+from lipt.report.rivals import judges_of_price
 from lipt.report.significance import Difference
 
 #: `significance.MIN_SEEDS` show only large differences.
@@ -30,8 +30,7 @@ class NextStep:
         wanted = max(len(row.seeds), ENOUGH_SEEDS if known < ENOUGH_SEEDS else 2 * known)
         others = (seed for seed in count() if seed not in row.seeds)
         seeds = sorted([*row.seeds, *(next(others) for _ in range(wanted - len(row.seeds)))])
-        longer = [LONGER] if price_of_choice(row, random) else []
-        return cls(seeds=tuple(seeds), variants=("lipt", random.name, *longer))
+        return cls(seeds=tuple(seeds), variants=("lipt", random.name, *judges_of_price(row, random)))
 
     @classmethod
     def joined(cls, steps: Sequence[Self]) -> Self | None:

@@ -29,6 +29,8 @@ RANDOM = ("random", "stratified")
 FIXED = "fixed-random"
 #: The random subset that is trained longer, for the FLOPs of the choice; `flow/compare.py` counts its steps.
 LONGER = "random-longer"
+#: The random subset whose training starts from the model that scored.
+CONTINUED = "random-continued"
 
 
 def price_over_random(row: Row, random: Row) -> Iterator[str]:
@@ -46,17 +48,57 @@ def price_of_choice(row: Row, random: Row) -> float | None:
     return chose / random.train_flops
 
 
-def against_longer(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
-    """Whether the choice is worth its FLOPs: compared with random that spends them on more steps.
+def judges_of_price(row: Row, random: Row) -> list[str]:
+    """The variants that tell whether a choice is worth its FLOPs; none if it took none."""
+    if not price_of_choice(row, random):
+        return []
+    return [LONGER, CONTINUED] if row.scorer_starts else [LONGER]
 
-    Without that row: how many FLOPs the choice takes, and which row tells whether they are worth it.
+
+def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Whether the choice is worth its FLOPs: compared with random that gets them as more steps, and with random that
+    starts from the model for which they were spent.
+
+    Without these rows: how many FLOPs the choice takes, and which rows tell whether they are worth it.
     """
     longer_rows = [other for other in others if other.role == "longer" and _spends_as_much(other, row, random)]
-    if not longer_rows and (price := price_of_choice(row, random)):
+    continued_rows = [
+        other
+        for other in others
+        if other.role == "continued" and other.recipe == row.recipe and same_budgets(row, other)
+    ]
+    measured = {name for name, rows in ((LONGER, longer_rows), (CONTINUED, continued_rows)) if rows}
+    missing = {name: _HELP[name] for name in judges_of_price(row, random) if name not in measured}
+    if missing and (price := price_of_choice(row, random)):
+        names = " and ".join(f"`{name}`" for name in missing)
         yield (
-            f"The choice took {format_budget(price)} of the FLOPs of the training. Add `{LONGER}` to "
-            "`compare.variants` of `lipt compare` to see whether more steps on a random subset gain more."
+            f"The choice took {format_budget(price)} of the FLOPs of the training. Add {names} to `compare.variants` "
+            f"of `lipt compare` to see what a random subset gains {' or '.join(missing.values())}."
         )
+    yield from _against_longer(row, longer_rows)
+    yield from _against_continued(row, continued_rows)
+
+
+_HELP = {LONGER: "from more steps", CONTINUED: "from a start with the weights of the model that scored"}
+
+
+def _against_continued(row: Row, continued_rows: Sequence[Row]) -> Iterator[str]:
+    for continued in continued_rows:
+        delta = difference(row, continued)
+        meaning = {
+            "wins": "the choice is worth more than this start",
+            "loses": "this start is worth more than the choice (`train.start: continue`)",
+            "tie": f"{delta.num_seeds} seeds cannot tell which is worth more",
+            "unknown": "both are at chance" if delta.at_chance else f"{too_few(delta)} not enough to tell",
+        }[delta.level]
+        yield (
+            "Trained on from the model that scored, a class-balanced random subset reaches "
+            f"{format_percent(compared_means(row, continued)[1])}{of_seeds(row, continued)}; {row.label} is "
+            f"{format_apart(delta.mean)} it: {meaning}."
+        )
+
+
+def _against_longer(row: Row, longer_rows: Sequence[Row]) -> Iterator[str]:
     for longer in longer_rows:
         delta = difference(row, longer)
         steps = f"{format_whole(longer.steps or 0)} instead of {format_whole(row.steps or 0)}"

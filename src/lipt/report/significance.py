@@ -20,7 +20,7 @@ MIN_SEEDS = 3
 _T_95 = ((2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
          (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980))  # fmt: skip
 _NORMAL_95 = 1.960
-_ROLE_ORDER = ("selected", "random", "longer", "classic", "other", "full")
+_ROLE_ORDER = ("selected", "random", "longer", "continued", "classic", "other", "full")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,30 @@ def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
     assert sentence.endswith(f"{said}.")
 
 
+@pytest.mark.parametrize(
+    ("continued", "said"),
+    [
+        ([0.740, 0.742, 0.741], "lipt is 4.30 points above it: the choice is worth more than this start"),
+        (
+            [0.800, 0.802, 0.801],
+            "lipt is 1.70 points below it: this start is worth more than the choice (`train.start: continue`)",
+        ),
+        ([0.700, 0.790, 0.770], "3 seeds cannot tell which is worth more"),
+    ],
+)
+def test_a_choice_is_compared_with_a_start_from_the_model_that_scored(continued, said):
+    rows = [
+        row("lipt", [0.781, 0.787, 0.784], "selected", scorer_starts=True),
+        row("random", [0.75] * 3, "random"),
+        row("continued", continued, "continued"),
+    ]
+    verdict = judge(rows)
+    assert verdict.headline.startswith("lipt beats random, +3.40 points")  # with random of the same start
+    (sentence,) = (each for each in verdict.sentences if "the model that scored" in each)
+    assert sentence.startswith("Trained on from the model that scored, a class-balanced random subset reaches")
+    assert sentence.endswith(f"{said}.")
+
+
 def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
     """Side by side, that of a run that keeps more, or that chose at another price, says nothing about this choice."""
     ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12)
@@ -66,5 +90,9 @@ def test_a_plain_run_says_what_its_choice_cost():
     random = row("random", [0.75], "random", flops=1e12, train_flops=0.7e12)
     text = " ".join(judge([ours, random]).sentences)
     assert "The choice took 300 % of the FLOPs of the training. Add `random-longer` to `compare.variants` of" in text
+    both = judge([ours.model_copy(update={"scorer_starts": True}), random])
+    assert "Add `random-longer` and `random-continued` to `compare.variants` of" in " ".join(both.sentences)
+    assert both.next_step
+    assert both.next_step.variants == ("lipt", "random", "random-longer", "random-continued")
     for other in (random.model_copy(update={"pretrain_cost": 1.3}), random.model_copy(update={"flops": 3.1e12})):
         assert "random-longer" not in " ".join(judge([ours, other]).sentences)
