@@ -125,6 +125,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         label=entry.label,
         role=entry.role,
         scorer_starts=scorer_starts(config),
+        scorer_accuracy=outcome.merged.summary["accuracy"] if outcome.merged else None,
         algorithm=outcome.algorithm or "",
         reason=_reason(outcome),
         kept_fraction=1.0 if config.train.reselect_every else config.select.fraction,  # it selects from all, again
@@ -158,8 +159,8 @@ def _reason(outcome: Outcome) -> str:
 
 #: The fields of a row that are means over seeds.
 _MEANS = (
-    "steps", "images", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops", "train_flops",
-    "race_flops",
+    "steps", "images", "scorer_accuracy", "worst_class", "pretrain_cost", "data_bytes", "model_bytes", "flops",
+    "train_flops", "race_flops",
 )  # fmt: skip
 
 

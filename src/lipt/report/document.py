@@ -42,6 +42,8 @@ class Row(_Model):
     longer, for the FLOPs of the choice, `continued` one whose training starts from the model that scored."""
     scorer_starts: bool = False
     """Whether the training could start from the model that scored, but starts from random weights."""
+    scorer_accuracy: Share | None = None
+    """Share of the validation images for which theta_p is right, if it scored: mean over seeds."""
     algorithm: str = ""
     """The selection that ran."""
     reason: str = ""

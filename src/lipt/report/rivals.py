@@ -79,6 +79,15 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
     yield from _against_continued(row, continued_rows)
 
 
+def against_its_scorer(row: Row) -> Iterator[str]:
+    """Whether theta_p is better than the network that was trained on its choice, and could have been its start."""
+    if row.scorer_starts and row.scorer_accuracy is not None and row.scorer_accuracy > mean_accuracy(row):
+        yield (
+            f"theta_p, the model that scored, is right for {format_percent(row.scorer_accuracy)} of the validation "
+            f"images: more than {row.label} for the test images. `train.start: continue` goes on from theta_p."
+        )
+
+
 _HELP = {LONGER: "from more steps", CONTINUED: "from a start with the weights of the model that scored"}
 
 

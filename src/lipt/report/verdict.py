@@ -17,6 +17,7 @@ from lipt.report.rivals import (
     against_classic,
     against_full,
     against_its_price,
+    against_its_scorer,
     against_others,
     at_same_epoch_budget,
     price_over_random,
@@ -112,7 +113,7 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         headline = f"Unknown: no random baseline has the budgets of {row.label}: {shares(row)}, {length(row)}."
         return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
     delta = difference(row, random)
-    price = [*price_over_random(row, random), *against_its_price(row, random, others)]
+    price = [*price_over_random(row, random), *against_its_price(row, random, others), *against_its_scorer(row)]
     sentences = [_evidence(row, random, delta), *price, *sentences, *_why(row)]
     step = NextStep.after(row, random, delta) if _open(delta) else None
     return Verdict(headline=_headline(row, random, delta), level=delta.level, sentences=sentences, next_step=step)

@@ -51,6 +51,15 @@ def test_a_choice_is_compared_with_a_start_from_the_model_that_scored(continued,
     assert sentence.endswith(f"{said}.")
 
 
+@pytest.mark.parametrize(("theta_p", "fresh", "said"), [(0.8, True, True), (0.7, True, False), (0.8, False, False)])
+def test_a_choice_of_a_better_model_says_so(theta_p: float, fresh: bool, said: bool) -> None:
+    ours = row("lipt", [0.78, 0.79, 0.77], "selected", scorer_starts=fresh, scorer_accuracy=theta_p)
+    text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
+    sentence = "theta_p, the model that scored, is right for 80.00 % of the validation images: more than lipt for the"
+    assert (sentence in text) == said
+    assert ("goes on from theta_p" in text) == said
+
+
 def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
     """Side by side, that of a run that keeps more, or that chose at another price, says nothing about this choice."""
     ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12)
