@@ -32,8 +32,9 @@ _NOTES = (
     "has the tables. Measure on your data with `lipt compare`.",
     "in steps: how many the training had in which that gain was measured. Compare only rows with the same number: with "
     "more steps fresh draws gain more.",
-    "The hours of 10 epochs are spent once. They pay if many trainings use one subset, or if one training sees each "
-    "image of the subset often enough: 100 times at 5 and 10 %. Otherwise spend them on more steps.",
+    "The hours of 10 epochs are spent once. Trainings can start from their weights (`start`), which gained most. From "
+    "random weights they pay if many trainings use one subset, or if one training sees each image of the subset often "
+    "enough: 100 times at 5 and 10 %. Otherwise spend them on more steps.",
 )
 #: Columns, the most important first.
 _IMPORTANCE = ("gain", "GPU hours", "in steps", "stored", "steps", "read", "of them scoring")
@@ -123,6 +124,8 @@ def _named(option: Option) -> str:
         return "train on all images"
     if option.way == "rs2":
         return f"keep all images, and draw {format_budget(option.share)} of them afresh in each epoch"
+    if option.way == "continued":
+        return f"keep a random {format_budget(option.share)}, and start from the weights of ten epochs on all images"
     return f"keep {format_budget(option.share)}, choose by {LABELS[option.way]}"
 
 

@@ -25,19 +25,23 @@ from lipt.selection.auto import (
     worth_its_cost,
 )
 
-Way = Literal["random", "theta_p", "proxy", "trajectory", "rs2", "all"]
+Way = Literal["random", "continued", "theta_p", "proxy", "trajectory", "rs2", "all"]
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 LABELS: Mapping[Way, str] = {
     "random": "class-balanced random",
+    "continued": "random, start: 10 epochs",
     "theta_p": "scores of theta_p (ccs)",
     "proxy": "10 epochs, half width",
     "trajectory": "10 epochs (auto)",
     "rs2": "fresh draws (RS2)",
     "all": "no choice",
 }
-#: Epochs of the scorers along whose trajectory an option chooses.
+#: Epochs of the scorers along whose trajectory an option chooses, and of the training on all images from whose weights
+#: a training starts.
 _EPOCHS = 10
+#: The shares around those at which such a start was measured.
+CONTINUED_SHARES = (0.07, 0.14)
 #: Points that fresh draws gained over a fixed random subset of their size, by steps and share.
 RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     500: {0.01: "+10.6 ± 2.8", 0.05: "+0.6 ± 0.7", 0.1: "−0.1 ± 1.1", 0.2: "−0.1 ± 1.6", 0.3: "−0.0 ± 0.5"},
@@ -48,6 +52,7 @@ RS2_GAINS: Mapping[int, Mapping[float, str]] = {
 #: share. From 25 passes on or more `RULES_BY_PASSES` have those of the way `trajectory`.
 GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
     "random": {},
+    "continued": {2000: {0.1: "+14.0 ± 1.0"}},
     "theta_p": THETA_P_GAINS,
     "proxy": {4000: {0.05: "+6.6 ± 3.1"}},
     "trajectory": DUAL_GAINS,
@@ -155,14 +160,17 @@ def settings_of(way: Way, share: float, proxy: int | None = None) -> dict[str, A
     if way in ("rs2", "all"):
         select = {"algorithm": "random", "fraction": 1.0}
         return {"select": select} | ({"train": {"epoch_fraction": share}} if way == "rs2" else {})
-    algorithm = {"random": "stratified", "theta_p": "ccs", "proxy": "auto", "trajectory": "auto"}[way]
+    algorithms = {"random": "stratified", "continued": "stratified", "theta_p": "ccs"}
     trajectory: dict[str, Any] = {"model": "trajectory", "runs": 1, "epochs": _EPOCHS}
     scores: dict[Way, dict[str, Any]] = {
+        "continued": trajectory,
         "theta_p": {"model": "merged"},
         "proxy": trajectory | {"proxy": {"width": proxy}},
         "trajectory": trajectory,
     }
-    return {"select": {"algorithm": algorithm, "fraction": share}} | ({"score": scores[way]} if way in scores else {})
+    settings = {"select": {"algorithm": algorithms.get(way, "auto"), "fraction": share}}
+    scored = {"score": scores[way]} if way in scores else {}
+    return settings | scored | ({"train": {"start": "continue"}} if way == "continued" else {})
 
 
 def configured(config: Config, way: Way, share: float) -> Config:
@@ -236,7 +244,7 @@ def _option(
 
 
 def advise(found: Sequence[Option], limits: Limits) -> Advice:
-    """The option to take; a trajectory only where it was worth its cost. Without limits there is none."""
+    """The option to take, none without limits. It trains ten epochs on all images only where they were worth their cost."""
     if limits == Limits():
         return Advice(option=None, why="give what you have: --storage GB, --transfer GB, --gpu-hours H")
     fits = [each for each in found if limits.hold(each)]
@@ -255,6 +263,9 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
     passes = next(each.passes for each in ways.values())
+    if "continued" in ways and CONTINUED_SHARES[0] <= largest <= CONTINUED_SHARES[1]:
+        why = "the largest share that fits; a start from the weights of ten epochs on all images gained most"
+        return Advice(option=ways["continued"], why=why)
     if worth := worth_its_cost(largest, passes, ways):
         option = ways[worth.scorer]
         why = (

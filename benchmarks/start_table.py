@@ -1,0 +1,46 @@
+"""Choices from random weights and from the weights of the model that scored, as docs/results shows them.
+
+    python -m benchmarks.start_table RESULTS.jsonl
+
+RESULTS.jsonl holds trainings of `benchmarks.map`, with and without `--start`. For each kept share: the test accuracy in
+% of the model that scored, without a training on the kept images, and of each training. Then the difference from the
+class-balanced random images that start from this model, paired by seed, in points, with its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from benchmarks.map_table import label
+from benchmarks.tables import difference, markdown, paired
+
+_STARTS = {"scorer": "the scorer", "theta_p": "theta_p"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    lines = [json.loads(line) for line in parser.parse_args().results.read_text().splitlines()]
+    for fraction in sorted({line["fraction"] for line in lines if line["steps"]}):
+        rows: dict[tuple[str, str], dict[int, float]] = {}
+        for line in lines:
+            if line["fraction"] == fraction or not line["steps"]:
+                rows.setdefault((line.get("start", ""), line["rule"]), {})[line["seed"]] = 100 * line["accuracy"]
+        (start,) = {start for start, rule in rows if start and rule == "random"}
+        reference, texts = rows[start, "random"], []
+        for (begun, rule), accuracy in rows.items():
+            if begun in ("", start):
+                name = "none: this model itself" if rule == "start" else label(rule)
+                mean, sd = statistics.mean(accuracy.values()), statistics.stdev(accuracy.values())
+                gain = paired(accuracy, reference) if accuracy is not reference else None
+                compared = difference(gain[0], gain[1]) if gain else ""
+                texts.append([_STARTS.get(begun, "random weights"), name, f"{mean:.1f} ± {sd:.1f}", compared])
+        print(markdown([f"start, {fraction:.0%} kept", "images", "accuracy", "minus random from this start"], texts))
+        print()
+
+
+if __name__ == "__main__":
+    main()
