@@ -16,6 +16,7 @@ from lipt.flow.compare import run_with_baseline
 from lipt.runtime.algorithm import contestants
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.dataset import open_dataset, split_positions
+from lipt.runtime.stage import Stage
 from lipt.selection import Candidates, Outputs
 from lipt.selection import select as select_from
 from lipt.stages.ingest import ingest
@@ -88,3 +89,30 @@ def test_each_epoch_trains_on_what_a_selection_from_all_candidates_gives(
         assert weights_K.tolist() == [weight_of[row] for row in sorted(weight_of)] != list(weight_of.values())
         assert isinstance(images, ResidentImages)
         assert torch.equal(images.images_NCHW, candidates.subset(torch.tensor(sorted(weight_of))).images_NCHW)
+
+
+def test_a_resumed_training_goes_on_with_its_own_selection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each epoch it is interrupted: also between two selections, and then the last one stays."""
+
+    def stage(folder: Path) -> Stage:
+        changes = {"epochs": 4, "reselect_every": 2, "checkpoint_s": 0}
+        ctx = tiny_context(folder, {"select": {"algorithm": "random"}, "train": changes})
+        dataset = ingest(ctx).make()
+        again = replace(ctx, config=override(ctx.config, {"select": {"algorithm": "craig"}}))
+        return train(again, dataset, select(ctx, dataset, ()).make())
+
+    straight, interrupted = stage(tmp_path / "straight").make(), stage(tmp_path / "other")
+    save = Attempt.save_checkpoint
+
+    def saves(self: Attempt, data: bytes) -> None:
+        save(self, data)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Attempt, "save_checkpoint", saves)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.make()
+    resumed = interrupted.make()
+    assert resumed.summary == straight.summary
+    assert resumed.files == straight.files
+    assert resumed.summary["reselection_flops"] > 0

@@ -21,14 +21,14 @@ from lipt.adapters.store import open_store
 from lipt.errors import RunError, TransientError, UsageError
 from lipt.pods import training
 from lipt.pods.attempts import count_attempt, forget_attempts
-from lipt.pods.spec import save_spec
+from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.artifact import Artifact
 from lipt.runtime.context import Context
 from lipt.stages.evaluate import evaluate
 from lipt.stages.ingest import ingest
 from lipt.stages.initialise import initialise
 from lipt.stages.select import select
-from lipt.stages.train import train
+from lipt.stages.train import inputs_of, train
 from tests.conftest import free_port
 from tests.pipeline.test_processes import EXACT, TRAIN, equal, trained
 from tests.tiny import tiny_context
@@ -259,3 +259,16 @@ def test_a_pod_that_starts_again_after_the_training_waits_for_nobody(tmp_path: P
         training.join(same, index=index, count=2)
         with pytest.raises(UsageError, match=f"{FIRST_POD} is not set"):
             training.join(other, index=index, count=2)
+
+
+def test_pods_read_the_trajectories_of_many_models_in_the_order_of_the_models(tmp_path: Path) -> None:
+    """Of disjoint scorers they are joined in this order; the tenth must not come before the second."""
+
+    def made(stage: str, key: int) -> Artifact:
+        return Artifact(stage=stage, key=str(key), inputs=(), settings={}, files={}, summary={})
+
+    models = [made("initialise", index) for index in range(12)]
+    inputs = inputs_of(made("ingest", 0), made("select", 0), None, models)
+    refs = {name: artifact and artifact.ref for name, artifact in inputs.items()}
+    sent = load_spec(save_spec(str(tmp_path), {"inputs": refs}))["inputs"]
+    assert [ref for ref in sent.values() if ref and ref.startswith("initialise/")] == [model.ref for model in models]

@@ -47,7 +47,6 @@ def with_each_class(
         if not len(spare):
             break
         ours, theirs = np.flatnonzero(labels_N[validation] == label)[0], spare[0]
-        left_C[label] += 1
         left_C[labels_N[candidates[theirs]]] -= 1
         validation[ours], candidates[theirs] = candidates[theirs], validation[ours]
     return validation, candidates

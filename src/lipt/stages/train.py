@@ -80,7 +80,7 @@ def train_settings(ctx: Context, subset: Artifact, **more: Any) -> dict[str, Any
 def inputs_of(dataset: Artifact, subset: Artifact, start: Artifact | None, recorded: Sequence[Artifact]) -> Inputs:
     """The inputs of `fit`: those of `train`."""
     inputs: Inputs = {"dataset": dataset, "subset": subset, "start": start}
-    return inputs | {f"{_RECORDED}{number}": model for number, model in enumerate(recorded)}
+    return inputs | {f"{_RECORDED}{number:05d}": model for number, model in enumerate(recorded)}
 
 
 def present(inputs: Inputs) -> list[Artifact]:
@@ -152,7 +152,7 @@ def fit(ctx: Context, attempt: Attempt, inputs: Inputs, processes: ProcessGroup)
     }
 
 
-#: How the inputs that record trajectories are called.
+#: How the inputs that record trajectories are called, with a number behind it: pods get them in alphabetical order.
 _RECORDED = "recorded "
 
 

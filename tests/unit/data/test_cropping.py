@@ -116,8 +116,17 @@ def test_random_boxes_are_those_of_torchvision_in_distribution() -> None:
     for column in range(4):  # left, top, width, height
         one, other = np.sort(ours[:, column]), np.sort(theirs[:, column])
         assert np.abs(np.searchsorted(one, other) / 4000 - np.arange(4000) / 4000).max() < 0.05  # Kolmogorov-Smirnov
+    one, other = (np.log(boxes[:, 2] / boxes[:, 3]).mean() for boxes in (ours, theirs))
+    assert abs(one - other) < 0.015  # of aspect ratios that are uniform themselves it is 0.03
     assert len(np.unique(ours, axis=0)) > 3900
     assert random_box(width, height, 7) == random_box(width, height, 7)
+
+
+def test_the_box_of_a_very_thin_image_is_its_centre() -> None:
+    """As in torchvision: no random box fits, and the aspect ratio is the nearest one that is allowed."""
+    for seed in range(5):
+        assert random_box(1000, 10, seed) == Box(left=493, top=0, width=13, height=10)
+        assert random_box(10, 1000, seed) == Box(left=0, top=493, width=10, height=13)
 
 
 def test_half_of_the_random_crops_are_mirrored() -> None:

@@ -92,6 +92,27 @@ def test_sixteen_bits_keep_their_upper_byte(data: bytes) -> None:
     assert np.array_equal(meaning(data), np.dstack([(GREY_16 >> 8).astype(np.uint8)] * 3))
 
 
+def test_colours_of_16_bits_are_stored_with_8() -> None:
+    """Readers differ in how they round them."""
+    stored, extension = image_to_store(png_16(np.dstack([GREY_16] * 3), 2), "x")
+    assert (extension, stored[24]) == ("png", 8)  # bits per channel, in the header
+
+
+def tiff_12(*values: int) -> bytes:
+    """A TIFF of one row of grey pixels with 12 bits each."""
+    bits = "".join(f"{value:012b}" for value in values)
+    pixels = int(bits, 2).to_bytes(len(bits) // 8, "big")
+    #      width, height, bits, no compression, 0 is black, strip, channels, rows and bytes of the strip
+    tags = {256: len(values), 257: 1, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: len(pixels)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    directory = struct.pack("<H", len(tags)) + entries + bytes(4)
+    return b"II*\0" + struct.pack("<I", 8 + len(pixels)) + pixels + directory
+
+
+def test_twelve_bits_keep_their_upper_eight() -> None:
+    assert meaning(tiff_12(0, 0x7FF, 0x800, 0xFFF))[0, :, 0].tolist() == [0, 127, 128, 255]
+
+
 def test_transparent_value_of_16_bits() -> None:
     data = png_16(GREY_16, 0, chunk(b"tRNS", struct.pack(">H", int(GREY_16[1, 2]))))
     expected = (GREY_16 >> 8).astype(np.uint8)

@@ -50,6 +50,16 @@ def test_streamed_images_are_the_resident_ones(dataset: Dataset) -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("resident_bytes", [0, 1e9], ids=["streamed", "resident"])
+def test_a_part_has_the_images_and_the_labels_of_its_rows(dataset: Dataset, resident_bytes: float) -> None:
+    whole = open_images(dataset, "train", np.arange(1438), image_size=None, resident_bytes=resident_bytes)
+    rows = torch.tensor([900, 5, 3, 1437])
+    part = whole.subset(rows)
+    assert part.labels_N.tolist() == dataset.index("train").label[rows.numpy()].tolist()
+    (images,), (expected,) = part.batches(torch.arange(4), [4]), whole.batches(rows, [4])
+    assert torch.equal(images, expected)
+
+
 def test_an_epoch_of_streamed_images_visits_each_row_once_in_a_new_order(dataset: Dataset) -> None:
     streamed = open_images(dataset, "train", np.arange(1438), image_size=None, resident_bytes=0)
     rows = torch.randperm(1438)[:1200]
@@ -134,6 +144,14 @@ def test_a_crop_depends_on_the_seed_and_the_image_alone(photographs: Memory) -> 
         assert torch.equal(crop, CROPS.decode(file, "x", derive(5, 100 + row)))
 
 
+def test_every_group_of_a_streamed_epoch_has_random_crops(photographs: Memory) -> None:
+    whole = cropped(photographs, np.arange(40))
+    groups = stream(whole.dataset, "train", np.arange(40), image_size=8, crops=CROPS, group=10)
+    rows = torch.arange(40)
+    for one, other in zip(groups.batches(rows, [10] * 4, 5), whole.batches(rows, [10] * 4, 5), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_without_a_seed_the_centre_is_decoded(photographs: Memory) -> None:
     images = cropped(photographs, np.arange(7))
     samples = read_samples(images.dataset.ranges_of("train", np.arange(7)), photographs.read)
@@ -158,7 +176,7 @@ def test_at_most_one_group_is_read_ahead(crops: Crops | None, group: int | None,
 
     used = 0
     for batch in images.batches(rows, sizes, 1):
-        time.sleep(0.002)  # a network computes; decoding goes ahead as far as it may
+        time.sleep(0.002 if used else 0.2)  # a network computes; decoding goes ahead as far as it may
         assert samples_read() <= min(used + 2 * most, count) + 50  # files differ in size
         used += len(batch)
     assert abs(samples_read() - count) < 50

@@ -33,6 +33,13 @@ def test_a_class_of_one_image_is_always_a_candidate() -> None:
     assert plain  # without the exchange a class would be missing
 
 
+def test_an_exchange_never_takes_the_last_candidate_of_a_class() -> None:
+    """Two classes need a candidate. The class that is found first has two, so it gives one and another class gives."""
+    labels = np.array([0, 1, 2, 2, 3, 3])
+    _, candidates = with_each_class(labels, np.array([0, 1]), np.array([2, 3, 4, 5]))
+    assert set(labels[candidates]) == {0, 1, 2, 3}
+
+
 def test_there_may_be_fewer_candidates_than_classes() -> None:
     labels = np.arange(5)
     validation, candidates = with_each_class(labels, *split(5, 0.4, seed=0))
@@ -50,6 +57,11 @@ def test_shards_are_disjoint_and_from_the_candidates(stratified: bool) -> None:
     assert not np.array_equal(
         together, np.concatenate(shards(candidates, count=6, size=64, stratified=stratified, seed=4))
     )
+
+
+def test_stratified_shards_come_from_all_candidates() -> None:
+    drawn = [shards(np.arange(100), count=2, size=10, stratified=True, seed=seed) for seed in range(40)]
+    assert {int(part[0]) for parts in drawn for part in parts} == set(range(0, 100, 10))
 
 
 def test_stratified_shards_hold_every_class_in_proportion() -> None:

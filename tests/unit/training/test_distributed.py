@@ -9,11 +9,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from lipt.data.augmentation import no_augmentation
 from lipt.errors import RunError, UsageError
 from lipt.training.distributed import Ranks
-from lipt.training.loop import train
+from lipt.training.loop import Recipe, Trainer, train
+from lipt.training.tensor_files import state_of
 from tests.programs import run_python
 from tests.unit.training import rank_program
+from tests.unit.training.helpers import blocks, with_dropout
 from tests.unit.training.rank_program import NORMS, RAPTRS, SETS, Tensors, make_trainer, norm_inputs, outcome, run_norm
 
 
@@ -86,6 +89,17 @@ def test_parts_divide_a_batch_evenly_and_keep_neighbours_together() -> None:
     own = [rows[part.rows_P] for part in parts]
     assert all(before.max() < after.min() for before, after in pairwise(own))
     assert Ranks().part(rows).rows_P.tolist() == list(range(50))
+
+
+def test_layers_that_draw_give_each_process_other_draws() -> None:
+    """Each has its own images. With the same draws, the masks of a Dropout layer would repeat within a batch."""
+    trained = list[Tensor]()
+    recipe = Recipe(epochs=1, batch_size=16, lr=0.05, schedule="constant", augment=no_augmentation)
+    for rank in (0, 1):
+        trainer = Trainer(with_dropout(4), recipe, seed=5, device=torch.device("cpu"), ranks=Ranks(rank=rank))
+        train(trainer, lambda _trainer: (blocks(), None))
+        trained.append(state_of(trainer.model)["5.weight"])
+    assert not torch.allclose(trained[0], trained[1], atol=1e-3)
 
 
 def test_a_batch_smaller_than_the_team_is_one_clear_error() -> None:

@@ -13,7 +13,7 @@ from lipt.data.augmentation import no_augmentation, normalise
 from lipt.rng import uniform
 from lipt.runtime.budgets import smallest_batch
 from lipt.training.batches import batch_sizes, epoch_rows
-from lipt.training.draws import PRUNED_UNTIL, InfoBatch, LossDraws, Ordered, losses
+from lipt.training.draws import InfoBatch, LossDraws, Ordered, losses
 from lipt.training.dynamics import Dynamics, observe
 from lipt.training.loop import Recipe, Trainer, TrainingProgress, train
 from lipt.training.tensor_files import state_of
@@ -70,8 +70,8 @@ def test_infobatch_leaves_out_nothing_that_it_has_not_seen_and_nothing_at_the_en
     assert factors_N is not None
     assert factors_N.tolist() == [1] * 40
     warm = InfoBatch(some_losses(), probability=0.9)
-    assert len(warm.of_epoch(rows_S, done=PRUNED_UNTIL - 1e-9, seed=1, epoch=0)[0]) < 40
-    rows_K, factors_N = warm.of_epoch(rows_S, done=PRUNED_UNTIL, seed=1, epoch=0)
+    assert len(warm.of_epoch(rows_S, done=0.8749, seed=1, epoch=0)[0]) < 40
+    rows_K, factors_N = warm.of_epoch(rows_S, done=0.875, seed=1, epoch=0)
     assert (rows_K.tolist(), factors_N) == (rows_S.tolist(), None)
 
 
@@ -212,12 +212,16 @@ def test_resuming_repeats_the_run_bit_by_bit(kind: str, steps: int | None) -> No
 def test_steps_are_the_budget_of_shorter_epochs() -> None:
     images, trainer = blocks(n=N), trainer_of(epochs=6, steps=36)
     lengths: list[int] = []
+    ends: list[int] = [0]
 
     def note(each: Trainer) -> None:
         lengths.append(each.progress.images - sum(lengths))
+        ends.append(each.progress.steps)
 
     train(trainer, lambda _: (images, None), draws=InfoBatch(unseen(), probability=0.5), after_epoch=note)
     assert trainer.progress.steps == 36
     assert trainer.progress.epoch > 6
     assert lengths[0] == N
-    assert min(lengths[1:-1]) < N
+    late = [number for number, steps in enumerate(ends[:-1]) if steps >= 0.875 * 36]
+    assert max(lengths[1 : late[0]]) < N
+    assert all(lengths[number] == min(N, 16 * (36 - ends[number])) for number in late)
