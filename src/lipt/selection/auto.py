@@ -205,9 +205,9 @@ def auto_reason(fraction: float, *, balanced: bool, epochs: int, passes: float, 
         network = "at half its width" if worth.scorer == "proxy" else "itself"
         better = (
             f". This training sees each image {passes:,.0f} times, and in such a training scores of ten epochs of the "
-            f"network {network} were worth more than their cost: {worth.gain} points at {100 * worth.share:g} %. At 10 % "
-            "a start from the weights of such epochs gained more, with random images. The settings: `lipt plan CONFIG "
-            "--advise --storage GB`"
+            f"network {network} were worth more than their cost: {worth.gain} points at {100 * worth.share:g} %. At "
+            "10 % a start from the weights of such epochs gained more, with random images. The settings: `lipt plan "
+            "CONFIG --advise --storage GB`"
         )
     if name == "ccs":
         return (
