@@ -17,6 +17,7 @@ from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
 from lipt.errors import UNEXPECTED, RunError, TransientError, UnexpectedError, UsageError
+from lipt.liveness import note_progress
 from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.artifact import PODS_RESULT
@@ -101,7 +102,7 @@ def join(address: str, *, index: int, count: int) -> None:
         RunError: attempt after attempt has left no new checkpoint.
     """
     from lipt.runtime.processes.child import run_stage
-    from lipt.runtime.processes.parent import count_processes, launch, note_progress
+    from lipt.runtime.processes.parent import count_processes, launch
     from lipt.runtime.processes.peers import Peers
 
     request = load_spec(address)
