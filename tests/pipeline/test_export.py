@@ -328,5 +328,11 @@ def test_names_that_are_too_long_are_cut() -> None:
     assert len(safe_key("cat/" + "é" * 300 + ".png").encode()) <= 80
 
 
+def test_a_name_is_not_hidden_by_the_cut() -> None:
+    """An ingest of the exported folder would leave the image or the class out."""
+    assert safe_name("cat/a." + "b" * 149 + ".png", "png") == "_" + "b" * 149 + ".png"
+    assert folder_names(["a." + "b" * 149]) == ["_" + "b" * 149]
+
+
 def test_classes_become_folders_of_their_own() -> None:
     assert folder_names(["cat", "..", "a/b", "a_b", "Cat", ""]) == ["cat", "_", "a_b", "a_b-3", "Cat-4", "_-5"]

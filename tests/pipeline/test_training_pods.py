@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from lipt import liveness
 from lipt.adapters.cluster.fanout import ThisPod
 from lipt.adapters.cluster.job_watch import NO_ROOM
-from lipt.adapters.cluster.manifest import FIRST_POD, PROGRESS, Pods, stalled_check
+from lipt.adapters.cluster.manifest import FIRST_POD, Pods
 from lipt.adapters.store import open_store
 from lipt.errors import RunError, TransientError, UsageError
 from lipt.pods import training
@@ -73,13 +74,13 @@ class Job:
             return
         self.probed = time.monotonic()
         for index, pod in enumerate(pods):
-            if pod and subprocess.run(stalled_check(str(self.folder / f"progress-{index}"), 45)).returncode:
+            if pod and subprocess.run(liveness.stalled_check(str(self.folder / f"progress-{index}"), 45)).returncode:
                 os.killpg(pod.pid, signal.SIGKILL)
 
     def _start(self, index: int, arguments: list[str]) -> subprocess.Popen[bytes]:
         progress = self.folder / f"progress-{index}"
         progress.unlink(missing_ok=True)  # a new pod has a new /tmp
-        pod = {"JOB_COMPLETION_INDEX": str(index), FIRST_POD: self.address, PROGRESS: str(progress)}
+        pod = {"JOB_COMPLETION_INDEX": str(index), FIRST_POD: self.address, liveness.VARIABLE: str(progress)}
         with (self.folder / f"pod-{index}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-c", "from lipt.cli import main; main()", *arguments],

@@ -263,6 +263,7 @@ def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -
         ),
         ("--outputs 0.safetensors --outputs other.safetensors", "other.safetensors has tensors of"),
         ("--outputs 0.safetensors --algorithm glister --validation other.safetensors", "scored by the same models"),
+        ("--outputs identifiers.safetensors", "the largest label is 8,589,934,592: the labels look like identifiers"),
     ],
 )
 def test_select_says_what_is_wrong_with_a_file(
@@ -278,6 +279,7 @@ def test_select_says_what_is_wrong_with_a_file(
     save_file({name: block[name] for name in ("labels", "logits")}, "logits.safetensors")
     save_file(block | {"features": block["features"][:40].copy()}, "uneven.safetensors")
     save_file(block | {"features": block["features"][:, :3].copy()}, "other.safetensors")
+    save_file({"labels": np.array([0, 2**33]), "features": block["features"][:2].copy()}, "identifiers.safetensors")
     with pytest.raises(UsageError, match=re.escape(message)) as error:
         here("select", *arguments.split(), "--to", "subset.parquet")
     assert "\n" not in error.value.message

@@ -4,19 +4,15 @@ from pathlib import Path
 
 import click
 
-from lipt.cli.packaged import copy_out, is_named, packaged
+from lipt.cli.packaged import completes, copy_out, is_named, packaged
 
 
 def _examples() -> dict[str, Path]:
     return {path.stem.partition("-")[2]: path for path in sorted(packaged("examples").glob("[0-9]*"))}
 
 
-def _suggestions(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    return [name for name in _examples() if name.startswith(begun)]
-
-
 @click.command()
-@click.argument("example", required=False, shell_complete=_suggestions)
+@click.argument("example", required=False, shell_complete=completes(_examples))
 def init(example: str | None) -> None:
     """Write an example into the current folder. Without EXAMPLE, list them."""
     examples = _examples()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from lipt.cli.packaged import copy_out, is_named, packaged
+from lipt.cli.packaged import completes, copy_out, is_named, packaged
 
 #: name -> what it is; `manifests` is a folder, the others are files of `pipelines/`.
 _EXPORTS = {
@@ -15,17 +15,13 @@ _EXPORTS = {
 }
 
 
-def _suggestions(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    return [name for name in _EXPORTS if name.startswith(begun)]
-
-
 @click.group()
 def pipeline() -> None:
     """Compiled pipelines and manifests."""
 
 
 @pipeline.command(short_help="Write a pipeline, or the manifests.")
-@click.argument("name", required=False, shell_complete=_suggestions)
+@click.argument("name", required=False, shell_complete=completes(lambda: _EXPORTS))
 def export(name: str | None) -> None:
     """Write a compiled pipeline, or the manifests, into the current folder. Without NAME, list them.
 

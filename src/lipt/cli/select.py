@@ -179,6 +179,7 @@ def _candidates(paths: tuple[str, ...]) -> Candidates:
 
     from lipt.selection import Candidates, Outputs, StoredOutputs
     from lipt.selection.arrays import as_labels
+    from lipt.selection.candidates import count_classes
 
     labels, shapes = [], []
     for path in paths:
@@ -205,8 +206,7 @@ def _candidates(paths: tuple[str, ...]) -> Candidates:
         logits="logits" in shapes[0],
         features="features" in shapes[0],
     )
-    largest = int(labels_N.max()) if len(labels_N) else -1
-    classes = read(0)[0].num_classes if stored.logits else largest + 1
+    classes = read(0)[0].num_classes if stored.logits else count_classes(labels_N)
     return Candidates(labels_N=labels_N, num_classes=classes, stored=stored)
 
 

@@ -257,9 +257,14 @@ def folder_names(classes: list[str]) -> list[str]:
 def _safe(part: str) -> str:
     """`part` as one part of a path: no separators, no control characters, not hidden, not empty."""
     cleaned = re.sub(r"[/\\\x00-\x1f\x7f]", "_", part)
-    return re.sub(r"^[. ]+", "_", cleaned) or "_"
+    return _visible(cleaned) or "_"
 
 
 def _cut(text: str, longest: int) -> str:
-    """The end of a text, at most `longest` bytes of UTF-8."""
-    return text.encode()[-longest:].decode(errors="ignore")
+    """The end of a text, at most `longest` bytes of UTF-8; not hidden."""
+    return _visible(text.encode()[-longest:].decode(errors="ignore"))
+
+
+def _visible(name: str) -> str:
+    """The name without the dots and spaces at its beginning: readers of folders pass over hidden files."""
+    return re.sub(r"^[. ]+", "_", name)

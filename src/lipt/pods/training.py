@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job
-from lipt.adapters.cluster.job_watch import CANNOT_START, NO_ROOM, REFUSED
+from lipt.adapters.cluster.job_watch import NeverRan
 from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
 from lipt.errors import UNEXPECTED, RunError, TransientError, UnexpectedError, UsageError
+from lipt.liveness import note_progress
 from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.artifact import PODS_RESULT
@@ -79,7 +80,7 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             together=True,
         )
         raise_bug(name, lost)
-        if count > 1 and any(why.startswith((NO_ROOM, REFUSED, CANNOT_START)) for why in lost.values()):
+        if count > 1 and any(isinstance(why, NeverRan) for why in lost.values()):
             other = "one pod" if ctx.waits else "this box"
             ctx.reporter.say(f"{name}: no room for {count} pods at a time, so {other} trains alone")
             return start(ctx, asked, 1) if ctx.waits else None
@@ -101,7 +102,7 @@ def join(address: str, *, index: int, count: int) -> None:
         RunError: attempt after attempt has left no new checkpoint.
     """
     from lipt.runtime.processes.child import run_stage
-    from lipt.runtime.processes.parent import count_processes, launch, note_progress
+    from lipt.runtime.processes.parent import count_processes, launch
     from lipt.runtime.processes.peers import Peers
 
     request = load_spec(address)

@@ -24,7 +24,7 @@ from lipt.report.document import (
     Provenance,
     Subset,
 )
-from lipt.report.merge_table import merge_view
+from lipt.report.merge_table import merge_section
 from lipt.report.numbers import DASH, format_percent
 from lipt.report.race import race_error
 from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets
@@ -65,11 +65,11 @@ def render(document: Document, *, framed: bool = False, pages: Mapping[str, str]
         "interval_of": _interval_of(document),
         "first_seed": _first_seed(document),
         "stages": stage_names(document.rows),
-        "classes": _classes_view(document),
-        "merge": merge_view(document.merge),
+        "classes": _classes_section(document),
+        "merge": merge_section(document.merge),
         "score_statements": all_statements(document.score_checks),
         "race_error": race_error(document),
-        "subset": _subset_view(document.subset),
+        "subset": _subset_section(document.subset),
         "training_figures": [Markup(svg) for svg in figures.training_figures(document.curves)],
         "stage_ledger": costs.without_empty(stage_ledger(document.ledger)) if document.ledger else None,
         "spent": spent_sentence(document.ledger),
@@ -108,7 +108,7 @@ def _contents(document: Document) -> list[tuple[str, str]]:
         ("done", "What was done", document.done),
         ("cost", "What it cost", True),
         ("comparison", "Comparison of the methods", True),
-        ("classes", "Accuracy of each class", _classes_view(document)),
+        ("classes", "Accuracy of each class", _classes_section(document)),
         ("subset", "The subset", document.subset),
         ("certainty", "How sure the scores are", document.score_checks),
         ("race", "The race", document.race),
@@ -154,7 +154,7 @@ def _first_seed(document: Document) -> str:
     return f" This section shows the run with seed {row.seeds[0]}." if len(row.seeds) > 1 else ""
 
 
-def _classes_view(document: Document) -> dict[str, Any] | None:
+def _classes_section(document: Document) -> dict[str, Any] | None:
     """The row that the report describes beside the best random subset with the same budgets; None without one."""
     ours, *others = document.rows
     randoms = [row for row in others if row.role == "random" and same_budgets(ours, row)]
@@ -177,7 +177,7 @@ _MEANINGS = {
 }
 
 
-def _subset_view(subset: Subset | None) -> dict[str, Any] | None:
+def _subset_section(subset: Subset | None) -> dict[str, Any] | None:
     if subset is None:
         return None
     many = len(subset.class_names) > MOST_CLASSES

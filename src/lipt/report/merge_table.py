@@ -13,7 +13,7 @@ from lipt.report.numbers import DASH, format_percent
 _COLUMNS = ("group", "own accuracy", "density", "best α", "outcome", "batch norm", "soup after", "note")
 
 
-def merge_view(merge: MergeTable | None) -> dict[str, Any] | None:
+def merge_section(merge: MergeTable | None) -> dict[str, Any] | None:
     """What the page shows of the merge; None if nothing was merged."""
     if merge is None:
         return None

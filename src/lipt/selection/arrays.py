@@ -85,12 +85,14 @@ def as_labels(values: ArrayLike) -> Tensor:
 
 
 def as_integers(values: ArrayLike, what: str, remedy: str) -> Tensor:
-    """Int64 from integers of any size.
+    """Int64 from integers of any size; an empty list has no type, so it counts as integers.
 
     Raises:
         UsageError: not integers; names `what`.
     """
     found = as_tensor(values, what, remedy)
+    if not found.numel():
+        return found.long()
     if found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
         raise UsageError(f"{what} must be integers, not {found.dtype}", remedy)
     return found.long()

@@ -6,10 +6,9 @@ K chosen, M members of a group, V validation samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,97 +17,13 @@ from lipt.errors import UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.equality import ByContents
-from lipt.selection.norms import as_float, lengths
 from lipt.selection.options import integer
-from lipt.selection.rows import class_sizes, members_by_class, per_row
+from lipt.selection.outputs import Outputs, StoredOutputs, unchecked
+from lipt.selection.rows import class_sizes, members_by_class
 from lipt.selection.trajectory import Trajectory, as_trajectories
 
-T = TypeVar("T")
-
-_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 #: More classes than this are only believed if they are named: memory and time grow with their number.
 _MOST_CLASSES = 2**20
-
-
-def _unchecked(kind: type[T], **fields: object) -> T:
-    """A data class without the checks of its constructor, for values that have passed them."""
-    made = object.__new__(kind)
-    vars(made).update(fields)
-    return made
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Outputs(ByContents):
-    """Outputs of one model in one scoring pass; last-layer gradients are computed from them (gradients.py)."""
-
-    logits_NC: Tensor | TopLogits
-    """Float (N, C) of any precision, in memory or memory-mapped, or compressed. (N, 0) if unknown."""
-    features_ND: Tensor
-    """Float (N, D), the input of the classifier layer. (N, 0) if unknown."""
-
-    def __post_init__(self) -> None:
-        shapes = tuple(self.logits_NC.shape), tuple(self.features_ND.shape)
-        if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != shapes[1][0]:
-            raise UsageError(
-                "logits and features must be (N, C) and (N, D) of the same N; "
-                f"got logits {shapes[0]}, features {shapes[1]}",
-                "hand over one row per sample in both; (N, 0) stands for unknown outputs",
-            )
-        if not {self.logits_NC.dtype, self.features_ND.dtype} <= _FLOATS:
-            raise UsageError(
-                "logits and features must be floating point of 16, 32 or 64 bits, not "
-                f"{self.logits_NC.dtype}, {self.features_ND.dtype}",
-                "convert them with .float()",
-            )
-        for name, values in (("logits_NC", self.logits_NC), ("features_ND", self.features_ND)):
-            if isinstance(values, Tensor) and values.requires_grad:  # a selection needs no gradients of its inputs
-                object.__setattr__(self, name, values.detach())
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> Outputs:
-        """The inverse of `tensors`."""
-        logits = tensors["logits"] if "logits" in tensors else TopLogits.of(tensors, num_classes)
-        return cls(logits_NC=logits, features_ND=tensors["features"])
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The stored tensors by name."""
-        logits = self.logits_NC
-        stored = logits.tensors() if isinstance(logits, TopLogits) else {"logits": logits}
-        return stored | {"features": self.features_ND}
-
-    def logits(self, rows_M: Tensor | slice) -> Tensor:
-        """Logits (M, C) of the samples `rows_M`, as stored; compressed ones as float32 log-probabilities."""
-        return self.logits_NC[rows_M]
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes, C."""
-        return self.logits_NC.shape[1]
-
-    @cached_property
-    def lengths_N(self) -> Tensor:
-        """|h_i| (N,) of the features; not finite where features are not."""
-        return per_row(len(self.features_ND), self.num_features, lambda rows: lengths(as_float(self.features_ND[rows])))
-
-    @property
-    def num_features(self) -> int:
-        """Number of features, D."""
-        return self.features_ND.shape[1]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StoredOutputs(ByContents):
-    """Outputs outside of memory, read one block of consecutive samples at a time."""
-
-    models: int
-    sizes: Sequence[int]
-    """Number of samples of each block."""
-    read: Callable[[int], Sequence[Outputs]]
-    """Returns the outputs of a block by its number, one entry per model; may be called repeatedly."""
-    logits: bool = True
-    """Whether the blocks hold logits; False = logits are (N, 0)."""
-    features: bool = True
-    """Whether the blocks hold features."""
 
 
 def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0) -> None:
@@ -127,18 +42,19 @@ def check_labels(labels_B: Tensor, num_classes: int, *, start: int = 0) -> None:
         )
 
 
-def _block(outputs: object) -> Sequence[Outputs]:
-    """What `StoredOutputs.read` gave.
+def count_classes(labels_N: Tensor) -> int:
+    """The number of classes if nobody names it: the largest label + 1.
 
     Raises:
-        UsageError: it is no sequence of outputs.
+        UsageError: the labels look like identifiers.
     """
-    if isinstance(outputs, Sequence) and all(isinstance(each, Outputs) for each in outputs):
-        return outputs
-    raise UsageError(
-        f"StoredOutputs.read gives {type(outputs).__name__}, not a list of Outputs",
-        "return one entry per model: [outputs]",
-    )
+    largest = int(labels_N.max()) if labels_N.numel() else -1
+    if largest >= _MOST_CLASSES:
+        raise UsageError(
+            f"the largest label is {largest:,}: the labels look like identifiers, not like class numbers",
+            "number the classes from 0: np.unique(labels, return_inverse=True)[1], or set num_classes",
+        )
+    return largest + 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -241,23 +157,13 @@ class Candidates(ByContents):
         """A copy without unused outputs, which are then not checked. It drops all cached results, because labels or
         outputs may have changed."""
 
-        def without(outputs: Sequence[Outputs]) -> list[Outputs]:
-            return [
-                _unchecked(
-                    Outputs,
-                    logits_NC=each.logits_NC if logits else each.features_ND.narrow(1, 0, 0),
-                    features_ND=each.features_ND if features else each.features_ND.narrow(1, 0, 0),
-                )
-                for each in outputs
-            ]
-
         fields = {name: value for name, value in vars(self).items() if name not in ("class_sizes", "members")}
+        unused = {"logits": not logits, "features": not features}
         if self.stored is None:
-            fields["outputs"] = without(self.outputs)
+            fields["outputs"] = [each.without(**unused) for each in self.outputs]
         else:
-            read = self.stored.read
-            fields["stored"] = replace(self.stored, read=lambda index: without(_block(read(index))))
-        return _unchecked(type(self), **fields)
+            fields["stored"] = self.stored.without(**unused)
+        return unchecked(type(self), **fields)
 
     @classmethod
     def of(
@@ -303,13 +209,7 @@ class Candidates(ByContents):
         labels_N = as_labels(labels)
         device = outputs[0].logits_NC.device if outputs else labels_N.device
         if num_classes is None:
-            largest = int(labels_N.max()) if labels_N.numel() else -1
-            num_classes = outputs[0].num_classes if scored else largest + 1
-            if num_classes > _MOST_CLASSES:
-                raise UsageError(
-                    f"the largest label is {largest:,}: the labels look like identifiers, not like class numbers",
-                    "number the classes from 0: np.unique(labels, return_inverse=True)[1], or set num_classes",
-                )
+            num_classes = outputs[0].num_classes if scored else count_classes(labels_N)
         return cls(
             labels_N=labels_N.to(device),
             num_classes=num_classes,

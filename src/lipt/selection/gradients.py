@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import view
-from lipt.selection.candidates import Candidates, Outputs
+from lipt.selection.candidates import Candidates
 from lipt.selection.closeness import squares_between
 from lipt.selection.norms import add_up, as_float, few, lengths, lift, row_sums, smallest
+from lipt.selection.outputs import Outputs
 from lipt.selection.rows import as_slice
 
 

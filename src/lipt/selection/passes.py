@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
-from lipt.selection.candidates import Candidates, Outputs
+from lipt.selection.candidates import Candidates
 from lipt.selection.compressed import TopLogits
+from lipt.selection.outputs import Outputs
 from lipt.selection.rows import RowBuffer, row_blocks
 
 

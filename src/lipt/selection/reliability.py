@@ -25,8 +25,9 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lipt.errors import UsageError
-from lipt.selection.candidates import Candidates, StoredOutputs
+from lipt.selection.candidates import Candidates
 from lipt.selection.needs import Requirements
+from lipt.selection.outputs import StoredOutputs
 
 
 @dataclass(frozen=True, kw_only=True)

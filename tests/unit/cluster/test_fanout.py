@@ -12,7 +12,7 @@ import pytest
 
 from lipt.adapters.cluster import job_watch
 from lipt.adapters.cluster.fanout import ThisPod, run_job
-from lipt.adapters.cluster.job_watch import NO_ROOM, pause_s
+from lipt.adapters.cluster.job_watch import NO_ROOM, NeverRan, pause_s
 from lipt.adapters.cluster.manifest import Pods
 from tests.unit.cluster.job_server import Server, start
 from tests.unit.cluster.servers import serving, use_cluster
@@ -223,6 +223,34 @@ def test_a_job_that_does_not_change_is_looked_at_less_and_less() -> None:
     assert [pause_s(quiet_s) for quiet_s in (0, 10, 60, 86_400)] == [1, 1, 3, 10]
 
 
+class Crowded(Server):
+    """Its second pod has failed for good; no node has room for the first."""
+
+    def _status(self) -> dict[str, Any]:
+        return {"active": 1, "failedIndexes": "1", "asked": self.asked["job"]}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        waiting = self._pod(0)
+        waiting |= {"spec": {}, "status": {"phase": "Pending"}}
+        failed = self._pod(1)
+        ended = {"exitCode": 1, "reason": "Error", "message": "lipt: unexpected KeyError: 3"}
+        failed["status"] = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": ended}}]}
+        return [waiting, failed]
+
+
+def test_a_pod_without_room_does_not_hide_why_another_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug must end the box, and the message of the pod is how the box knows it."""
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    handler = type("Handler", (Crowded,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        lost = start(say=lambda _text: None, room_within_s=0.2)
+    assert lost == {1: "lipt: unexpected KeyError: 3", 0: NO_ROOM}
+    assert [index for index, why in lost.items() if isinstance(why, NeverRan)] == [0]
+
+
 class Refusing(Server):
     """A Job whose pods a quota refuses until the `admits`-th look; then they are done."""
 
@@ -276,6 +304,7 @@ def test_a_quota_ends_the_wait_long_before_the_deadline(
         lost = start(say=lambda _text: None, room_within_s=room_within_s)
     assert sorted(lost) == [0, 1]
     assert lost[0].startswith(f"the namespace does not admit its pod: {QUOTA}")
+    assert isinstance(lost[0], NeverRan)
     assert handler.asked["deleted"] == 1
 
 
@@ -308,6 +337,7 @@ def test_a_pod_that_cannot_start_is_told_and_given_up_when_the_others_are_done(
         lost = start(say=said.append, room_within_s=room_within_s, may_fail=2)
     assert list(lost) == [1]
     assert lost[1].startswith("its pod cannot start: ")
+    assert isinstance(lost[1], NeverRan)
     assert "Back-off pulling image lipt:1" in lost[1]
     (told,) = [text for text in said if "cannot start" in text]
     assert told.startswith("pretrain: 1 of 2 pods cannot start: ")

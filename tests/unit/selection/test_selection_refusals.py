@@ -77,6 +77,14 @@ def test_labels_of_another_form_are_told_how_to_convert(labels: Any, message: st
     assert remedy in error.value.remedy
 
 
+@pytest.mark.parametrize("labels", [[], (), np.array([])], ids=["list", "tuple", "array"])
+def test_no_candidates_are_told_as_such(labels: Any) -> None:
+    """numpy takes an empty list for floats, and the message would be about the type of the labels."""
+    for candidates in (Candidates.of(labels), Candidates.of(labels, logits=np.zeros((0, 3)))):
+        with pytest.raises(UsageError, match="there are no candidates to select from"):
+            select("random", candidates, k=1)
+
+
 def test_values_that_are_not_finite_may_be_the_users() -> None:
     with pytest.raises(RunError, match="features of candidate sample 1, model 0, are not finite") as error:
         select("herding", Candidates.of([0, 0], features=[[0.0, 1.0], [0.0, np.nan]]), k=1)

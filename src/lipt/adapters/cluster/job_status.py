@@ -97,7 +97,7 @@ def lost(
     """The reason, for every index that the finished Job did not complete; permanently failed ones first."""
     failed = set(range(completions)) - indexes(status.get("completedIndexes", ""))
     late = condition.get("reason") == "DeadlineExceeded"
-    default = "not finished before the deadline" if late else str(condition.get("message", "its pod was lost"))
+    default: str = "not finished before the deadline" if late else condition.get("message", "its pod was lost")
     for_good = indexes(status.get("failedIndexes", ""))
     ordered = sorted(failed, key=lambda index: (index not in for_good, index))
     return {index: default if late and index not in for_good else reasons.get(index, default) for index in ordered}

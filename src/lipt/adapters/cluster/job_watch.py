@@ -16,12 +16,13 @@ from lipt.errors import RunError
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 #: All pods are listed when the Job has changed, and at this interval.
 _LIST_S = 30.0
-#: The reason of pods that could not start.
-NO_ROOM = "no node had room for it"
-#: Starts the reason of pods that the namespace did not admit.
-REFUSED = "the namespace does not admit its pod: "
-#: Starts the reason of pods that have a node and do not start there.
-CANNOT_START = "its pod cannot start: "
+
+
+class NeverRan(str):
+    """The reason of a pod that never ran: another Job with fewer pods may succeed."""
+
+
+NO_ROOM = NeverRan("no node had room for it")
 #: Seconds until a training whose pods all ran before gives up the node that it waits for: a smaller one takes longer.
 _ROOM_AGAIN_S = 3600.0
 #: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted, or can start, and from
@@ -108,9 +109,9 @@ class JobWatch:
             if together and room_s is not None and len(_running(pods)) == self.completions:
                 room_s = max(room_s, _ROOM_AGAIN_S)
             if now - clocks.admitted > (room_within_s or _ADMITTED_WITHIN_S):
-                return self._left(job, f"{REFUSED}{self.refused}" if self.refused else f"{CANNOT_START}{self.stuck}")
+                return self._without(job, self._hindrance())
             if room_s is not None and now - clocks.placed > room_s:
-                return self._left(job, NO_ROOM)
+                return self._without(job, NO_ROOM)
             if quorum is not None and job.get("status", {}).get("succeeded", 0) >= quorum:
                 idle = now - clocks.active > max(_ADMITTED_WITHIN_S, job_status.late_s(pods, grace))
                 if idle or job_status.all_slow(job, pods, grace):
@@ -129,10 +130,10 @@ class JobWatch:
             job_status.out_of_memory(status, self.completions, self.may_fail, self.reasons, together=together) or None
         )
 
-    def _left(self, job: dict[str, Any], why: str) -> dict[int, str]:
-        """This reason, for every index that is not completed."""
-        done = job_status.indexes(job.get("status", {}).get("completedIndexes", ""))
-        return dict.fromkeys(sorted(set(range(self.completions)) - done), why)
+    def _hindrance(self) -> NeverRan:
+        if self.refused:
+            return NeverRan(f"the namespace does not admit its pod: {self.refused}")
+        return NeverRan(f"its pod cannot start: {self.stuck}")
 
     def _without(self, job: dict[str, Any], why: str) -> dict[int, str]:
         """This reason for every index that is not completed; those that have failed for good keep their own."""

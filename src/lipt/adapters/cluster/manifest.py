@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
+from lipt import liveness, metrics
 from lipt.adapters.cluster.shared_metadata import SharedMetadata
 from lipt.adapters.cluster.values import Bytes, Cpus, ObjectName, amount
 from lipt.errors import UsageError, did_you_mean
-from lipt.metrics import VARIABLE
 from lipt.version import __version__
 
 #: Their ServiceAccount. It has no rights.
@@ -29,9 +29,7 @@ SERVICE, SERVICE_LABEL = "lipt-training", "lipt.dev/service"
 THREADS = "OMP_NUM_THREADS"
 #: Tells them the name and port of the first pod.
 FIRST_POD, _PORT = "LIPT_FIRST_POD", 29400
-#: Names the file that a pod of a training touches at every step. If it makes none for an hour, it hangs: the kubelet
-#: kills it, the others notice, and all start again. A step takes seconds; a re-selection may take many minutes.
-PROGRESS, STALLED_S = "LIPT_PROGRESS", 3600
+#: The file of `lipt.liveness`.
 _PROGRESS_FILE = "/tmp/progress"
 #: A training has no deadline of its own. That of its Job is moved on by its box (`JobWatch`), so that the pods do not
 #: train for days if the box was killed and never came back.
@@ -121,7 +119,7 @@ def environment(s3: str) -> list[dict[str, Any]]:
         taken("AWS_SECRET_ACCESS_KEY", "secretKeyRef", "secretkey"),
         taken("LIPT_S3_ENDPOINT", "configMapKeyRef", "endpoint"),
         taken("AWS_REGION", "configMapKeyRef", "region"),
-        taken(VARIABLE, "configMapKeyRef", "metrics"),
+        taken(metrics.VARIABLE, "configMapKeyRef", "metrics"),
         {"name": "GOMP_SPINCOUNT", "value": "30000"},  # threads that spin endlessly starve the other pods of the node
     ]
 
@@ -189,9 +187,9 @@ def job_manifest(
         spec["subdomain"] = SERVICE
         (container,) = spec["containers"]
         container["env"].append({"name": FIRST_POD, "value": f"{job_name}-0.{SERVICE}:{_PORT}"})
-        container["env"].append({"name": PROGRESS, "value": _PROGRESS_FILE})
+        container["env"].append({"name": liveness.VARIABLE, "value": _PROGRESS_FILE})
         container["livenessProbe"] = {
-            "exec": {"command": stalled_check(_PROGRESS_FILE)},
+            "exec": {"command": liveness.stalled_check(_PROGRESS_FILE)},
             "periodSeconds": 30,
             "timeoutSeconds": 20,
             "failureThreshold": 2,
@@ -219,12 +217,6 @@ def job_manifest(
             "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
         },
     }
-
-
-def stalled_check(path: str, after_s: float = STALLED_S) -> list[str]:
-    """A command that fails if the file was not touched for `after_s` seconds; no file: Python still starts."""
-    found = f"os.path.exists({path!r}) and time.time() - os.stat({path!r}).st_mtime > {after_s!r}"
-    return ["python3", "-Sc", f"import os, sys, time; sys.exit({found})"]
 
 
 def pod_spec(

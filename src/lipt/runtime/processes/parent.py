@@ -23,10 +23,10 @@ from uuid import uuid4
 
 import torch
 
-from lipt.adapters.cluster.manifest import PROGRESS
 from lipt.errors import UsageError
 from lipt.files import write_whole
 from lipt.ledger import Cost
+from lipt.liveness import note_progress
 from lipt.progress import Reporter
 from lipt.runtime.artifact import PODS_RESULT, File
 from lipt.runtime.attempt import Attempt
@@ -234,12 +234,6 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def note_progress() -> None:
-    """Touch the file that tells the pod's probe that it goes on, if there is a probe."""
-    if PROGRESS in os.environ:
-        Path(os.environ[PROGRESS]).touch()
 
 
 @contextmanager

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import View, view
-from lipt.selection.candidates import Candidates, Outputs
+from lipt.selection.candidates import Candidates
 from lipt.selection.closeness import blurred, squares_between
 from lipt.selection.gradients import joint_features
 from lipt.selection.needs import Requirements
 from lipt.selection.norms import all_digits, few, lengths, squarable
+from lipt.selection.outputs import Outputs
 from lipt.selection.passes import check_finite, each_block, largest, per_sample
 from lipt.selection.registry import Group, Picks, Task, per_group, register, top
 from lipt.selection.rows import as_slice, block_rows, per_row, row_blocks

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from lipt.selection.arrays import of_view, view
-from lipt.selection.candidates import Outputs
 from lipt.selection.gradients import joint_features
 from lipt.selection.norms import lengths
+from lipt.selection.outputs import Outputs
 from lipt.selection.registry import Picks, Task, register, require, top
 
 #: Samples per block: few enough for the cache.

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from lipt.errors import RunError, UsageError
-from lipt.selection.candidates import Candidates, Outputs
+from lipt.selection.candidates import Candidates
 from lipt.selection.gradients import error_norms, probabilities
 from lipt.selection.norms import as_float, row_sums, sum_of
+from lipt.selection.outputs import Outputs
 from lipt.selection.passes import per_sample
 from lipt.selection.registry import Picks, Task, register, top
 from lipt.selection.rows import per_row

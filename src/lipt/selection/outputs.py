@@ -1,0 +1,135 @@
+"""The outputs of models for the samples of a selection, in memory or stored in blocks.
+
+Shape legend: N samples, C classes, D features, M members of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from lipt.errors import UsageError
+from lipt.selection.compressed import TopLogits
+from lipt.selection.equality import ByContents
+from lipt.selection.norms import as_float, lengths
+from lipt.selection.rows import per_row
+
+T = TypeVar("T")
+
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
+
+def unchecked(kind: type[T], **fields: object) -> T:
+    """A data class without the checks of its constructor, for values that have passed them."""
+    made = object.__new__(kind)
+    vars(made).update(fields)
+    return made
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outputs(ByContents):
+    """Outputs of one model in one scoring pass; last-layer gradients are computed from them (gradients.py)."""
+
+    logits_NC: Tensor | TopLogits
+    """Float (N, C) of any precision, in memory or memory-mapped, or compressed. (N, 0) if unknown."""
+    features_ND: Tensor
+    """Float (N, D), the input of the classifier layer. (N, 0) if unknown."""
+
+    def __post_init__(self) -> None:
+        shapes = tuple(self.logits_NC.shape), tuple(self.features_ND.shape)
+        if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != shapes[1][0]:
+            raise UsageError(
+                "logits and features must be (N, C) and (N, D) of the same N; "
+                f"got logits {shapes[0]}, features {shapes[1]}",
+                "hand over one row per sample in both; (N, 0) stands for unknown outputs",
+            )
+        if not {self.logits_NC.dtype, self.features_ND.dtype} <= _FLOATS:
+            raise UsageError(
+                "logits and features must be floating point of 16, 32 or 64 bits, not "
+                f"{self.logits_NC.dtype}, {self.features_ND.dtype}",
+                "convert them with .float()",
+            )
+        for name, values in (("logits_NC", self.logits_NC), ("features_ND", self.features_ND)):
+            if isinstance(values, Tensor) and values.requires_grad:  # a selection needs no gradients of its inputs
+                object.__setattr__(self, name, values.detach())
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], num_classes: int) -> Outputs:
+        """The inverse of `tensors`."""
+        logits = tensors["logits"] if "logits" in tensors else TopLogits.of(tensors, num_classes)
+        return cls(logits_NC=logits, features_ND=tensors["features"])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The stored tensors by name."""
+        logits = self.logits_NC
+        stored = logits.tensors() if isinstance(logits, TopLogits) else {"logits": logits}
+        return stored | {"features": self.features_ND}
+
+    def without(self, *, logits: bool, features: bool) -> Outputs:
+        """A copy without logits or features that nobody uses: (N, 0). They are then not checked."""
+        return unchecked(
+            Outputs,
+            logits_NC=self.features_ND.narrow(1, 0, 0) if logits else self.logits_NC,
+            features_ND=self.features_ND.narrow(1, 0, 0) if features else self.features_ND,
+        )
+
+    def logits(self, rows_M: Tensor | slice) -> Tensor:
+        """Logits (M, C) of the samples `rows_M`, as stored; compressed ones as float32 log-probabilities."""
+        return self.logits_NC[rows_M]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, C."""
+        return self.logits_NC.shape[1]
+
+    @cached_property
+    def lengths_N(self) -> Tensor:
+        """|h_i| (N,) of the features; not finite where features are not."""
+        return per_row(len(self.features_ND), self.num_features, lambda rows: lengths(as_float(self.features_ND[rows])))
+
+    @property
+    def num_features(self) -> int:
+        """Number of features, D."""
+        return self.features_ND.shape[1]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredOutputs(ByContents):
+    """Outputs outside of memory, read one block of consecutive samples at a time."""
+
+    models: int
+    sizes: Sequence[int]
+    """Number of samples of each block."""
+    read: Callable[[int], Sequence[Outputs]]
+    """Returns the outputs of a block by its number, one entry per model; may be called repeatedly."""
+    logits: bool = True
+    """Whether the blocks hold logits; False = logits are (N, 0)."""
+    features: bool = True
+    """Whether the blocks hold features."""
+
+    def without(self, *, logits: bool, features: bool) -> StoredOutputs:
+        """The same, as of `Outputs`, in every block that is read."""
+
+        def read(index: int) -> list[Outputs]:
+            return [each.without(logits=logits, features=features) for each in _checked(self.read(index))]
+
+        return replace(self, read=read)
+
+
+def _checked(outputs: object) -> Sequence[Outputs]:
+    """What `StoredOutputs.read` gave.
+
+    Raises:
+        UsageError: it is no sequence of outputs.
+    """
+    if isinstance(outputs, Sequence) and all(isinstance(each, Outputs) for each in outputs):
+        return outputs
+    raise UsageError(
+        f"StoredOutputs.read gives {type(outputs).__name__}, not a list of Outputs",
+        "return one entry per model: [outputs]",
+    )
