@@ -244,7 +244,7 @@ def _option(
 
 
 def advise(found: Sequence[Option], limits: Limits) -> Advice:
-    """The option to take; ten epochs on all images only where they were worth their cost. Without limits there is none."""
+    """The option to take; ten epochs on all images only where they were worth their cost. None without limits."""
     if limits == Limits():
         return Advice(option=None, why="give what you have: --storage GB, --transfer GB, --gpu-hours H")
     fits = [each for each in found if limits.hold(each)]
