@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import yaml
+
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.manifest import labels_of
@@ -41,6 +43,15 @@ class Argo:
     def shared_metadata(self) -> SharedMetadata:
         """What the installed pipeline gives all pods of a run."""
         return of_template(self.cluster.get(f"{self._path}/workflowtemplates/lipt")["spec"])
+
+    def added_containers(self) -> dict[str, list[dict[str, Any]]]:
+        """What the installed pipeline sets of the containers that Argo adds to a box, by field of the pod."""
+        patch = self.cluster.get(f"{self._path}/workflowtemplates/lipt")["spec"].get("podSpecPatch", "{}")
+        try:
+            fields = yaml.safe_load(patch)  # Argo reads JSON and YAML
+            return {key: fields.get(key, []) for key in ("initContainers", "containers")}
+        except (yaml.YAMLError, AttributeError):  # somebody has put variables of Argo into it
+            return {}
 
     def _check_installed(self) -> None:
         """Raises UsageError if the cluster has no Argo Workflows. (Argo CD has the same API group.)"""
