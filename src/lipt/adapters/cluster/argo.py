@@ -90,7 +90,14 @@ class Argo:
         )
 
     def state(self, run: str) -> RunState:
-        workflow = self.cluster.get(f"{self._path}/workflows/{run}")
+        try:
+            workflow = self.cluster.get(f"{self._path}/workflows/{run}")
+        except MissingError:
+            raise MissingError(
+                f"{self.namespace} has no run {run}",
+                "check the handle. Argo deletes a run seven days after its end, but not its results: "
+                "lipt ls WORKSPACE lists them, lipt report WORKSPACE/reports/RUN shows one",
+            ) from None
         status = workflow.get("status", {})
         nodes, phase = status.get("nodes", {}).values(), _phase(status.get("phase", ""))
         unreached = "Skipped" if phase in ("Succeeded", "Failed") else "Pending"
@@ -112,7 +119,17 @@ class Argo:
             phase=phase,
             parameters=_values(template) | _values(workflow["spec"].get("arguments", {}).get("parameters", [])),
             boxes=boxes,
-            message=status.get("message", ""),
+            message=status.get("message", "") or self._suspended(run, workflow["spec"], phase),
+        )
+
+    def _suspended(self, run: str, spec: dict[str, Any], phase: str) -> str:
+        """That somebody has suspended the run, and how it goes on: its phase stays `Running`, with no further pods."""
+        if not spec.get("suspend") or phase in ("Succeeded", "Failed"):
+            return ""
+        resumed = json.dumps({"spec": {"suspend": False}})
+        return (
+            "suspended, so no further box starts -> Resume in Argo's UI, or "
+            f"`kubectl -n {self.namespace} patch workflow {run} --type=merge -p '{resumed}'`"
         )
 
     def cancel(self, run: str) -> None:
