@@ -188,15 +188,19 @@ def stop_on_sigterm() -> Stop:
     return Stop(Terminated).on(signal.SIGTERM)
 
 
-def end_terminated() -> NoReturn:
+#: What to do after a signal, unless a command knows better.
+AGAIN = "the same command continues where it stopped"
+
+
+def end_terminated(remedy: str = AGAIN) -> NoReturn:
     """End as after SIGTERM."""
-    print("lipt: terminated\n  -> the same command continues where it stopped", file=sys.stderr, flush=True)
+    print(f"lipt: terminated\n  -> {remedy}", file=sys.stderr, flush=True)
     sys.exit(143)
 
 
-def end_interrupted() -> NoReturn:
+def end_interrupted(remedy: str = AGAIN) -> NoReturn:
     """End as after Ctrl-C."""
-    print("lipt: interrupted\n  -> the same command continues where it stopped", file=sys.stderr, flush=True)
+    print(f"lipt: interrupted\n  -> {remedy}", file=sys.stderr, flush=True)
     sys.exit(130)
 
 

@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
         except ModuleNotFoundError as error:
             raise of_missing_module(error) from None
     except LiptError as error:
-        _end_if_stopped(error, terminated, interrupted)
+        _end_if_stopped(error, terminated, interrupted, options)
         if options.verbose:
             print_traceback(error)
         if isinstance(error, UnexpectedError):
@@ -98,11 +98,11 @@ def main(arguments: list[str] | None = None) -> None:
             complain(f"  -> {hint}")
         sys.exit(error.exit_code if error.exit_code != 1 else 2)
     except (click.Abort, KeyboardInterrupt):
-        end_interrupted()
+        end_interrupted(options.when_stopped)
     except Terminated:
-        end_terminated()
+        end_terminated(options.when_stopped)
     except Exception as error:
-        _end_if_stopped(error, terminated, interrupted)
+        _end_if_stopped(error, terminated, interrupted, options)
         if isinstance(error, OSError) and not error.filename and (lost := _lost_stdout()):
             if not isinstance(error, BrokenPipeError):  # nobody reads on, such as `head`: there is nothing to say
                 complain(f"lipt: {lost}")
@@ -129,12 +129,12 @@ def _lost_stdout() -> RunError | None:
     return None
 
 
-def _end_if_stopped(error: Exception, terminated: Stop, interrupted: Stop) -> None:
+def _end_if_stopped(error: Exception, terminated: Stop, interrupted: Stop, options: GlobalOptions) -> None:
     """End as after the signal, if one of them explains the error."""
     if terminated.explains(error):
-        end_terminated()
+        end_terminated(options.when_stopped)
     if interrupted.explains(error):
-        end_interrupted()
+        end_interrupted(options.when_stopped)
 
 
 def _hint(error: click.ClickException, arguments: list[str]) -> str:

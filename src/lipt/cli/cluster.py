@@ -26,8 +26,9 @@ from lipt.adapters.cluster.runs import (
 )
 from lipt.cli.options import config_options, output_option, print_json
 from lipt.cli.submission import check_submittable, engine_options, no_node, pipeline_parameters, warn
+from lipt.cli.verbose import set_when_stopped
 from lipt.config import load_config
-from lipt.errors import RunError, UsageError
+from lipt.errors import RunError, TransientError, UsageError
 from lipt.pipeline import ClusterEngine
 
 _POLL_S = 2.0
@@ -70,7 +71,12 @@ def submit(
     else:
         click.echo(handle)
     if wait:
-        state = _at_end(chosen, handle.run)
+        goes_on = f"the run goes on: lipt status {handle} --wait"  # the same command would start a second run
+        set_when_stopped(goes_on)
+        try:
+            state = _at_end(chosen, handle.run)
+        except TransientError as error:
+            raise TransientError(error.message, goes_on) from error
         if output == "text":
             _show(state)
         _exit_if_failed(state)

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import click
 
+from lipt.errors import AGAIN
+
 C = TypeVar("C", bound=click.Command)
 
 
@@ -17,11 +19,18 @@ class GlobalOptions:
 
     verbose: bool = False
     quiet: bool = False
+    when_stopped: str = AGAIN
+    """What to do when the command was stopped by a signal."""
 
 
 def is_verbose() -> bool:
     """Whether -v was given, before or after the verb."""
     return _given().verbose
+
+
+def set_when_stopped(remedy: str) -> None:
+    """From now on, this is what to do when a signal stops the command."""
+    _given().when_stopped = remedy
 
 
 def is_quiet() -> bool:

@@ -31,6 +31,8 @@ QUOTA = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
         ('violates PodSecurity "restricted:latest": seccompProfile', "restricted"),
         ("no PriorityClass with name low was found", "kubectl get priorityclasses"),
         ("maximum memory usage per Container is 1Gi, but limit is 2Gi", "kubectl -n vision describe limits"),
+        ("minimum cpu usage per Container is 100m, but request is 10m", "raise `podSpecPatch` in the WorkflowTemplate"),
+        ("cpu max limit to request ratio per Container is 4, but provided ratio is 50.0", "describe limits"),
         ("anything else", "kubectl -n vision get events"),
     ],
 )

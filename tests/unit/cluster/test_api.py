@@ -110,6 +110,26 @@ def test_the_last_attempt_of_a_box_has_the_reason() -> None:
     assert state.over
 
 
+def test_a_run_that_is_suspended_says_so_and_how_it_goes_on() -> None:
+    """Its phase stays `Running`, so who waits for it would never learn why."""
+
+    def state(phase: str, message: str = "") -> str:
+        workflow = {"status": {"phase": phase, "message": message}, "spec": {"suspend": True}}
+        return Argo(Answers({f"{WORKFLOWS}/tiny": workflow}), "vision").state("tiny").message
+
+    remedy = '`kubectl -n vision patch workflow tiny --type=merge -p \'{"spec": {"suspend": false}}\'`'
+    assert state("Running") == f"suspended, so no further box starts -> Resume in Argo's UI, or {remedy}"
+    assert state("Failed", "no quorum") == "no quorum"
+    assert state("Succeeded") == ""
+
+
+def test_a_run_that_argo_has_deleted_leaves_its_results() -> None:
+    with pytest.raises(MissingError) as error:
+        Argo(Answers(), "vision").state("tiny")
+    assert error.value.message == "vision has no run tiny"
+    assert "lipt report WORKSPACE/reports/RUN" in error.value.remedy
+
+
 def test_a_box_of_a_run_that_was_terminated_no_longer_runs() -> None:
     """Argo leaves its node as it was."""
     nodes = {"0": {"displayName": "merge", "type": "Retry", "phase": "Running"}}

@@ -16,6 +16,7 @@ from tests.unit.cluster.servers import JsonHandler, serving, use_cluster
 RUN = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflows/tiny-1"
 HANDLE = "argo/vision/tiny-1"
 LABEL = "workflows.argoproj.io/workflow=tiny-1"
+WAITING = 'container "main" in pod "pod-a" is waiting to start: '
 
 
 class Server(JsonHandler):
@@ -53,6 +54,8 @@ class Server(JsonHandler):
                 lines = lines[:1]
             if self.log == "":
                 self.send_error(500)
+            elif self.log and self.log.startswith(WAITING):
+                self.answer({"message": self.log, "reason": "BadRequest"}, 400)
             else:
                 self.answer_text("".join(f"{stamp}{line}\n" for stamp, line in zip(stamps, lines, strict=False)))
         else:
@@ -93,6 +96,21 @@ def test_the_log_of_a_pod_that_has_ended_is_read_once(server: type[Server]) -> N
     server.rounds, server.pod, server.log = 2, {"phase": "Succeeded"}, "done"
     assert lipt("logs", "-f", HANDLE).stdout == "== pod-a (select)\ndone\n"
     assert server.read == 1
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("PodInitializing", "(no output yet)"),
+        ("ContainerCreating", "(no output yet)"),
+        ("image can't be pulled", "(is waiting to start: image can't be pulled)"),
+    ],
+)
+def test_a_pod_that_is_about_to_start_is_no_problem(server: type[Server], why: str, said: str) -> None:
+    """The API refuses to show its log."""
+    server.rounds, server.log, server.pod = 1, WAITING + why, {"phase": "Pending"}
+    assert lipt("logs", HANDLE).stdout == f"== pod-a (select)\n{said}\n"
+    assert (lipt("logs", "-f", HANDLE).stdout == "") is (said == "(no output yet)")
 
 
 def test_the_log_on_a_node_that_does_not_answer_is_asked_for_once(server: type[Server]) -> None:

@@ -181,6 +181,21 @@ def test_the_reason_of_a_failed_pod_is_kept(status: dict[str, Any], reason: str)
     assert reasons == {3: reason}
 
 
+def test_an_evicted_pod_says_what_its_node_had_too_little_of() -> None:
+    """It may be a limit that the namespace gives every container by default."""
+    ended = {"terminated": {"exitCode": 137, "reason": "Error", "message": "lipt: terminated"}}
+    status = {"phase": "Failed", "reason": "Evicted", "containerStatuses": [{"state": ended}]}
+    pod = {"metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": "3"}}, "status": status}
+    reasons: dict[int, str] = {}
+    note(pod, reasons)
+    assert reasons == {3: "evicted by its node"}
+    status["message"] = "Pod ephemeral local storage usage exceeds\nthe total limit of containers 8Ki. "
+    note(pod, reasons)
+    assert reasons == {
+        3: "evicted by its node: Pod ephemeral local storage usage exceeds the total limit of containers 8Ki."
+    }
+
+
 def test_handles() -> None:
     assert str(Handle.parse("argo/lipt/digits-x7")) == "argo/lipt/digits-x7"
     for text in (

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from lipt import __version__
+from lipt.adapters.cluster.api import NotAdmittedError
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.cluster.preflight import UnknownError, trial
 from lipt.errors import RunError
 from tests.unit.cluster.answers import Answers, site
+from tests.unit.cluster.installed import TEMPLATE
 
 POD = "/api/v1/namespaces/vision/pods/lipt-doctor-x"
 
@@ -64,6 +66,51 @@ def test_the_pod_has_the_labels_that_the_template_gives_boxes() -> None:
     assert "example.com/run" not in metadata["labels"]  # only a workflow has a name
     assert metadata["labels"]["app.kubernetes.io/component"] == "doctor"
     assert metadata["annotations"] == {"karpenter.sh/do-not-disrupt": "true", "sidecar.istio.io/inject": "false"}
+
+
+class Minimum(Answers):
+    """A namespace whose LimitRange has a minimum of 100m CPU; `dry`: the pod of the last dry run."""
+
+    dry: dict[str, Any]
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if body["kind"] == "Pod" and body["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "50m":
+            raise NotAdmittedError("minimum cpu usage per Container is 100m, but request is 50m", "")
+        return super().create(path, body)
+
+    def request(self, method: str, path: str, **options: Any) -> str:
+        if options.get("query") == {"dryRun": "All"}:
+            self.dry = options["body"]
+            return "{}"
+        return super().request(method, path, **options)
+
+
+def test_where_the_small_pod_is_too_small_one_like_a_worker_starts() -> None:
+    cluster = Minimum(ended(findings()).documents)
+    trial.pod(site(cluster, cpu="2", memory="3Gi"), workspace="s3://b/x", data="digits")
+    (body,) = cluster.created
+    assert body["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2", "memory": "3Gi"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "patch", "found"),
+    [
+        ("argo", TEMPLATE["spec"]["podSpecPatch"], (["init"], ["worker", "wait"])),
+        ("argo", "containers: [{name: wait, resources: {}}]", ([], ["worker", "wait"])),
+        ("argo", "{{workflow.parameters.patch}} [", ([], ["worker"])),
+        ("kubeflow", TEMPLATE["spec"]["podSpecPatch"], ([], ["worker"])),
+    ],
+)
+def test_the_containers_that_argo_adds_to_a_box_must_be_admitted_too(
+    engine: str, patch: str, found: tuple[list[str], list[str]]
+) -> None:
+    """They request 10m CPU, which a minimum refuses that all other containers meet."""
+    path = "/apis/argoproj.io/v1alpha1/namespaces/vision/workflowtemplates/lipt"
+    cluster = Minimum({path: {"spec": {"podSpecPatch": patch}}})
+    trial.admission(site(cluster, engine=engine))
+    spec = cluster.dry["spec"]
+    assert tuple([each["name"] for each in spec.get(key, [])] for key in ("initContainers", "containers")) == found
+    assert all(each["image"] == "lipt:1" for key in ("initContainers", "containers") for each in spec.get(key, []))
 
 
 @pytest.mark.parametrize(

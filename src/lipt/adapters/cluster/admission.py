@@ -7,6 +7,12 @@ from __future__ import annotations
 
 import re
 
+#: A LimitRange refuses a container. It may be one that Argo adds to a box: no parameter changes that one.
+_BOUNDS = (
+    "`kubectl -n {namespace} describe limits` shows the bounds: change -p cpu, memory. If they refuse 10m CPU or 64Mi, "
+    "the requests of the containers that Argo adds to a box: widen the bounds, or raise `podSpecPatch` in the "
+    "WorkflowTemplate"
+)
 #: Part of a refusal -> what to do about it.
 _REMEDIES = {
     "exceeded quota": "`kubectl -n {namespace} describe quota` shows what is used: wait, or have it raised, or lower "
@@ -17,7 +23,8 @@ _REMEDIES = {
     "violates PodSecurity": "LiPT meets the level `restricted`: another part of the pod does not; "
     "`kubectl -n {namespace} get events` names it",
     "no PriorityClass": "-p priority=NAME, one of `kubectl get priorityclasses`",
-    "usage per ": "`kubectl -n {namespace} describe limits` shows the bounds: change -p cpu, memory",
+    "usage per ": _BOUNDS,
+    "limit to request ratio": _BOUNDS,
     "must be less than or equal to cpu limit": "the LimitRange of {namespace} has a smaller default limit: lower -p "
     "cpu, or raise `default.cpu` there",
     "admission webhook": "ask the administrators of that webhook",

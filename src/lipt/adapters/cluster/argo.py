@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import yaml
+
 from lipt.adapters.cluster.api import Api, MissingError, drawn_name
 from lipt.adapters.cluster.engine import BoxState, RunState, check_version
 from lipt.adapters.cluster.manifest import labels_of
@@ -41,6 +43,15 @@ class Argo:
     def shared_metadata(self) -> SharedMetadata:
         """What the installed pipeline gives all pods of a run."""
         return of_template(self.cluster.get(f"{self._path}/workflowtemplates/lipt")["spec"])
+
+    def added_containers(self) -> dict[str, list[dict[str, Any]]]:
+        """What the installed pipeline sets of the containers that Argo adds to a box, by field of the pod."""
+        patch = self.cluster.get(f"{self._path}/workflowtemplates/lipt")["spec"].get("podSpecPatch", "{}")
+        try:
+            fields = yaml.safe_load(patch)  # Argo reads JSON and YAML
+            return {key: fields.get(key, []) for key in ("initContainers", "containers")}
+        except (yaml.YAMLError, AttributeError):  # somebody has put variables of Argo into it
+            return {}
 
     def _check_installed(self) -> None:
         """Raises UsageError if the cluster has no Argo Workflows. (Argo CD has the same API group.)"""
@@ -79,7 +90,14 @@ class Argo:
         )
 
     def state(self, run: str) -> RunState:
-        workflow = self.cluster.get(f"{self._path}/workflows/{run}")
+        try:
+            workflow = self.cluster.get(f"{self._path}/workflows/{run}")
+        except MissingError:
+            raise MissingError(
+                f"{self.namespace} has no run {run}",
+                "check the handle. Argo deletes a run seven days after its end, but not its results: "
+                "lipt ls WORKSPACE lists them, lipt report WORKSPACE/reports/RUN shows one",
+            ) from None
         status = workflow.get("status", {})
         nodes, phase = status.get("nodes", {}).values(), _phase(status.get("phase", ""))
         unreached = "Skipped" if phase in ("Succeeded", "Failed") else "Pending"
@@ -101,7 +119,17 @@ class Argo:
             phase=phase,
             parameters=_values(template) | _values(workflow["spec"].get("arguments", {}).get("parameters", [])),
             boxes=boxes,
-            message=status.get("message", ""),
+            message=status.get("message", "") or self._suspended(run, workflow["spec"], phase),
+        )
+
+    def _suspended(self, run: str, spec: dict[str, Any], phase: str) -> str:
+        """That somebody has suspended the run, and how it goes on: its phase stays `Running`, with no further pods."""
+        if not spec.get("suspend") or phase in ("Succeeded", "Failed"):
+            return ""
+        resumed = json.dumps({"spec": {"suspend": False}})
+        return (
+            "suspended, so no further box starts -> Resume in Argo's UI, or "
+            f"`kubectl -n {self.namespace} patch workflow {run} --type=merge -p '{resumed}'`"
         )
 
     def cancel(self, run: str) -> None:

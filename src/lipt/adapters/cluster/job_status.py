@@ -27,7 +27,7 @@ _NOT_CREATED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 _CREATED_WITHIN_S = 30
 #: At most this many pods are asked at a time: a thousand may wait for their image. Those that start leave the others.
 _ASKED = 5
-_EXPLAINED = {"OOMKilled": NO_MEMORY, "Evicted": "evicted by its node"}
+_EVICTED = "evicted by its node"
 
 
 def is_suspended(job: dict[str, Any]) -> bool:
@@ -140,13 +140,19 @@ def note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
     if pod["status"].get("phase") != "Failed":
         return
     index = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
-    reason, message = pod["status"].get("reason", ""), pod["status"].get("message", "")
+    reason, told = pod["status"].get("reason", ""), pod["status"].get("message", "")
+    message = told
     for container in pod["status"].get("containerStatuses", []):
         if ended := container["state"].get("terminated"):
             code = ended.get("exitCode")
             reason = ended.get("reason", reason) if ended.get("reason") != "Error" else reason
             message = ended.get("message") or message or f"exit code {code}"
-    reasons[index] = _EXPLAINED.get(reason, "") or " ".join(message.split()) or reason
+    if reason == "OOMKilled":
+        reasons[index] = NO_MEMORY
+    elif reason == "Evicted":  # the node says what it had too little of; the container only that it was stopped
+        reasons[index] = ": ".join(filter(None, [_EVICTED, " ".join(told.split())]))
+    else:
+        reasons[index] = " ".join(message.split()) or reason
 
 
 def is_stuck(pod: dict[str, Any]) -> bool:

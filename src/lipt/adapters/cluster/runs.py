@@ -116,10 +116,15 @@ def pod_logs(
                 answer = cluster.request("GET", path, query=log.query | {"container": container}, once=True)
                 text = log.news(answer, over=over)
         except LiptError as error:
-            problem = error.message
+            # A pod that is about to start has no log yet; why another one does not start is worth telling.
+            _, waits, why = error.message.partition(_WAITING)
+            problem = "" if why in _STARTING else f"{_WAITING}{why}" if waits else error.message
         yield PodLog(box=of, pod=name, log=text, problem=problem, over=over)
 
 
+#: In the API's refusal of a log: the container does not run yet, and why.
+_WAITING = "is waiting to start: "
+_STARTING = ("PodInitializing", "ContainerCreating")
 #: In the reason of pods that no node takes.
 FOR_A_NODE = "for a node"
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from lipt.adapters.cluster import job_status
-from lipt.adapters.cluster.api import drawn_name
+from lipt.adapters.cluster.api import NotAdmittedError, drawn_name
 from lipt.adapters.cluster.argo import Argo
 from lipt.adapters.cluster.manifest import JOB_LABEL, labels_of, pod_spec
 from lipt.adapters.cluster.preflight.rights import GRANT, missing_rights
@@ -31,7 +31,11 @@ def pod(site: Site, *, workspace: str, data: str) -> str:
     settings = {"workspace": workspace, "device": "cpu"} | ({"data.source": data} if "://" in data else {})
     arguments = [text for key, value in settings.items() for text in ("--set", f"{key}={json.dumps(value)}")]
     started = time.monotonic()
-    made = site.cluster.create(path, _small_pod(site, ["doctor", "/dev/null", "-o", "json", *arguments]))
+    command = ["doctor", "/dev/null", "-o", "json", *arguments]
+    try:
+        made = site.cluster.create(path, _small_pod(site, command))
+    except NotAdmittedError:  # it may be too small: the limits of a namespace have minima, too
+        made = site.cluster.create(path, _small_pod(site, command, cpu=site.pods.cpu, memory=site.pods.memory))
     path = f"{path}/{made['metadata']['name']}"
     try:
         ended = _until_over(site, path)
@@ -53,18 +57,26 @@ def pod(site: Site, *, workspace: str, data: str) -> str:
 
 
 def admission(site: Site) -> str:
-    """The namespace admits a pod like a worker: quota, limits, Pod Security, account. Nothing is created."""
+    """The namespace admits a pod like a worker: quota, limits, Pod Security, account. Nothing is created.
+
+    Under Argo it has the containers that Argo adds to a box, too: they are small, and limits may have a minimum.
+    """
     if missing_rights(site, [("", "pods", ("create",))]):
         raise UnknownError(f"you may not start a pod in {site.namespace}", GRANT.format(namespace=site.namespace))
     pods = site.pods
     body = _pod(site, "lipt-worker", pod_spec(pods, job="", arguments=[]))
+    if site.engine == "argo":
+        with suppress(LiptError):  # the check `pipeline` says so
+            for field, added in Argo(site.cluster, site.namespace).added_containers().items():
+                images = [{"image": pods.image, **container} for container in added]
+                body["spec"][field] = [*body["spec"].get(field, []), *images]
     site.cluster.request("POST", f"/api/v1/namespaces/{site.namespace}/pods", query={"dryRun": "All"}, body=body)
     gpus = f", {pods.gpus} {'GPU' if pods.gpus == 1 else 'GPUs'}" if pods.gpus else ""
     return f"quota, limits and Pod Security admit a worker pod: {pods.cpu} CPU, {pods.memory}{gpus}"
 
 
-def _small_pod(site: Site, arguments: list[str]) -> dict[str, Any]:
-    small = site.pods.model_copy(update={"gpus": 0, "cpu": "50m", "memory": "1Gi"})
+def _small_pod(site: Site, arguments: list[str], *, cpu: str = "50m", memory: str = "1Gi") -> dict[str, Any]:
+    small = site.pods.model_copy(update={"gpus": 0, "cpu": cpu, "memory": memory})
     spec = pod_spec(small, job="", arguments=arguments)
     del spec["affinity"]
     spec["activeDeadlineSeconds"] = 2 * int(_PATIENCE_S)

@@ -1,0 +1,91 @@
+"""`lipt submit --wait` that ends before its run: the same command would start a second run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from lipt.adapters.cluster.engine import EngineClient, RunState
+from lipt.cli import cluster as verbs
+from lipt.cli import main
+from lipt.errors import TransientError
+from tests.tiny import TINY
+from tests.unit.cluster.installed import Installed
+from tests.unit.cluster.servers import serving, use_cluster
+
+ARGUMENTS = ("submit", "--engine", "argo", "-n", "vision", "-p", "image=lipt:1", "--wait")
+
+
+class Server(Installed):
+    """The run that is submitted goes on without end."""
+
+    asked: Event
+    """Somebody has asked for its state."""
+
+    def do_GET(self) -> None:
+        if "/workflows/" in urlsplit(self.path).path:
+            self.answer({"spec": {}, "status": {"phase": "Running"}})
+            self.asked.set()
+        else:
+            super().do_GET()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Server]]:
+    handler: type[Any] = type("Handler", (Server,), {"sent": [], "asked": Event()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        yield handler
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(TINY | {"workspace": "s3://lipt/tiny"}), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_who_no_longer_waits_is_told_that_the_run_goes_on(
+    server: type[Server], config: str, sent: signal.Signals, code: int, said: str
+) -> None:
+    command = [sys.executable, "-m", "lipt", *ARGUMENTS, config]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.asked.wait(100)
+    process.send_signal(sent)
+    stdout, stderr = process.communicate(timeout=30)
+    handle = stdout.strip()
+    assert handle.startswith("argo/vision/tiny-")
+    assert process.returncode == code, stderr
+    assert stderr.endswith(f"lipt: {said}\n  -> the run goes on: lipt status {handle} --wait\n"), stderr
+
+
+@pytest.mark.usefixtures("server")
+def test_a_cluster_that_is_lost_meanwhile_is_no_reason_to_submit_again(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3 alone would say: the same command again."""
+
+    def lost(_engine: EngineClient, _run: str) -> RunState:
+        raise TransientError("the API server is unreachable", "check the cluster, then try again")
+
+    monkeypatch.setattr(verbs, "_at_end", lost)
+    with pytest.raises(SystemExit) as ended:
+        main([*ARGUMENTS, config])
+    shown = capsys.readouterr()
+    assert ended.value.code == 3
+    assert shown.err.endswith(
+        f"lipt: the API server is unreachable\n  -> the run goes on: lipt status {shown.out.strip()} --wait\n"
+    )
