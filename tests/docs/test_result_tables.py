@@ -26,6 +26,8 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("training", "draws_table", "", "draws-500-steps.jsonl"),
         ("training", "draws_table", "", "draws-2000-steps.jsonl"),
         ("training", "draws_table", "", "draws-top-share.jsonl"),
+        ("start", "start_table", "", "start-scorer.jsonl"),
+        ("start", "start_table", "", "start-theta-p.jsonl"),
         ("race", "race_table", "", "map-w8.jsonl --steps 500 --rounds 50 --rounds 50 100 --alone dual"),
         (
             "race",
