@@ -328,7 +328,7 @@ def test_doctor_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert said.count("FAIL") == 1
     assert "FAIL  selection  unknown selection algorithm 'ccz'" in said
     main(["doctor", str(path)])
-    assert "ok    comparison 11 variants, 3 seeds" in capsys.readouterr().out
+    assert "ok    comparison 12 variants, 3 seeds" in capsys.readouterr().out
 
 
 def test_doctor_refuses_data_that_a_run_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
