@@ -92,36 +92,36 @@ _HELP = {LONGER: "from more steps", CONTINUED: "from a start with the weights of
 
 
 def _against_continued(row: Row, continued_rows: Sequence[Row]) -> Iterator[str]:
+    worth = (
+        "the choice is worth more than this start",
+        "this start is worth more than the choice (`train.start: continue`)",
+    )
     for continued in continued_rows:
-        delta = difference(row, continued)
-        meaning = {
-            "wins": "the choice is worth more than this start",
-            "loses": "this start is worth more than the choice (`train.start: continue`)",
-            "tie": f"{delta.num_seeds} seeds cannot tell which is worth more",
-            "unknown": "both are at chance" if delta.at_chance else f"{too_few(delta)} not enough to tell",
-        }[delta.level]
-        yield (
-            "Trained on from the model that scored, a class-balanced random subset reaches "
-            f"{format_percent(compared_means(row, continued)[1])}{of_seeds(row, continued)}; {row.label} is "
-            f"{format_apart(delta.mean)} it: {meaning}."
+        yield _distance(
+            "Trained on from the model that scored", row, continued, "the choice is worth more than this start", start
         )
 
 
 def _against_longer(row: Row, longer_rows: Sequence[Row]) -> Iterator[str]:
+    worth = "the choice is worth its FLOPs", "the steps are worth more than the choice"
     for longer in longer_rows:
-        delta = difference(row, longer)
         steps = f"{format_whole(longer.steps or 0)} instead of {format_whole(row.steps or 0)}"
-        meaning = {
-            "wins": "the choice is worth its FLOPs",
-            "loses": "the steps are worth more than the choice",
-            "tie": f"{delta.num_seeds} seeds cannot tell which is worth more",
-            "unknown": "both are at chance" if delta.at_chance else f"{too_few(delta)} not enough to tell",
-        }[delta.level]
-        yield (
-            f"With the FLOPs of the choice as more steps ({steps}), a class-balanced random subset reaches "
-            f"{format_percent(compared_means(row, longer)[1])}{of_seeds(row, longer)}; {row.label} is "
-            f"{format_apart(delta.mean)} it: {meaning}."
-        )
+        yield _distance(f"With the FLOPs of the choice as more steps ({steps})", row, longer, *worth)
+
+
+def _distance(given: str, row: Row, rival: Row, wins: str, loses: str) -> str:
+    """How far the choice is from a random subset that was given its FLOPs in another form, and what that means."""
+    delta = difference(row, rival)
+    meaning = {
+        "wins": wins,
+        "loses": loses,
+        "tie": f"{delta.num_seeds} seeds cannot tell which is worth more",
+        "unknown": "both are at chance" if delta.at_chance else f"{too_few(delta)} not enough to tell",
+    }[delta.level]
+    return (
+        f"{given}, a class-balanced random subset reaches {format_percent(compared_means(row, rival)[1])}"
+        f"{of_seeds(row, rival)}; {row.label} is {format_apart(delta.mean)} it: {meaning}."
+    )
 
 
 def _spends_as_much(longer: Row, row: Row, random: Row) -> bool:
