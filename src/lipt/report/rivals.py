@@ -97,9 +97,7 @@ def _against_continued(row: Row, continued_rows: Sequence[Row]) -> Iterator[str]
         "this start is worth more than the choice (`train.start: continue`)",
     )
     for continued in continued_rows:
-        yield _distance(
-            "Trained on from the model that scored", row, continued, "the choice is worth more than this start", start
-        )
+        yield _distance("Trained on from the model that scored", row, continued, *worth)
 
 
 def _against_longer(row: Row, longer_rows: Sequence[Row]) -> Iterator[str]:
