@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -326,6 +328,35 @@ def test_a_name_that_is_given_instead_of_another_may_be_taken_too(tmp_path: Path
 def test_names_that_are_too_long_are_cut() -> None:
     assert len(safe_name("cat/" + "é" * 300 + ".png", "png").encode()) <= 255
     assert len(safe_key("cat/" + "é" * 300 + ".png").encode()) <= 80
+
+
+class LongNames:
+    """Selected samples with names that a tar header cannot hold: too long, alike in what the cut leaves, not ASCII."""
+
+    classes = ("cat", "dog")
+    names = (f"cat/{'a' * 200}.png", f"dog/{'a' * 200}.png", f"cat/{'é' * 150}.png", "dog/日本語.png")
+
+    def samples(self) -> Iterator[tuple[str, Sample]]:
+        for position, name in enumerate(self.names):
+            yield name, Sample(position=position, image=image(position), ext="png", label=position % 2)
+
+
+def test_a_tar_of_long_names_is_read_by_tar_and_as_a_source(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    _write_tar(LongNames(), path, lambda _done: None)
+    keys = ["a" * 80, f"00000001-{'a' * 80}", "é" * 40, "dog-日本語"]
+    listed = subprocess.run(["tar", "--quoting-style=literal", "-tf", path], capture_output=True, check=True)
+    assert listed.stdout.decode().split() == [f"{key}.{ext}" for key in keys for ext in ("png", "cls")]
+    source = open_source(str(path))
+    assert source.names["train"] == [f"x.tar/{key}.png" for key in keys]
+    assert list(source.splits["train"]) == [0, 1, 0, 1]
+
+
+def test_the_names_in_a_tar_do_not_depend_on_the_locale() -> None:
+    code = "from lipt.data.chunks.members import pack_sample as p; print(p('\\u65e5', b'', 'png', 0)[:7])"
+    locale = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    packed = subprocess.run([sys.executable, "-X", "utf8=0", "-c", code], env=locale, capture_output=True, check=True)
+    assert packed.stdout.strip().decode() == str("日.png".encode())
 
 
 def test_a_name_is_not_hidden_by_the_cut() -> None:

@@ -20,7 +20,8 @@ def pack_sample(key: str, image: bytes, ext: str, label: int) -> bytes:
 def _member(name: str, content: bytes) -> bytes:
     info = tarfile.TarInfo(name)  # mtime 0, uid 0, gid 0, no user, mode 644
     info.size = len(content)
-    return info.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % _BLOCK)
+    header = info.tobuf(tarfile.USTAR_FORMAT, "utf-8")  # by default Python encodes the name as the locale says
+    return header + content + bytes(-len(content) % _BLOCK)
 
 
 def unpack_image(span: memoryview) -> tuple[bytes, str]:
