@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import stat
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -180,11 +181,12 @@ def _spread(count: int) -> list[int]:
 
 
 def check_classes(source: Source, where: str) -> None:
-    """Check that there are at least two classes, and that each has an image in every split.
+    """Check that there are at least two classes, spelled in one way, and that each has an image in every split.
 
     Raises:
-        RunError: there is one class only, or a class has no image.
+        RunError: there is one class only, two are one name in two spellings, or a class has no image.
     """
+    check_spellings(source.classes, where)
     if len(source.classes) < 2:
         remedy = "add images of a second class: a classifier of one class has nothing to learn"
         raise RunError(f"{where}: only one class, {source.classes[0]!r}", remedy)
@@ -207,6 +209,27 @@ def describe_left_out(left_out: Mapping[str, int]) -> str:
 def besides(left_out: Mapping[str, int]) -> str:
     """` (left out: 40 .json files)`, to end the message that images are missing; empty if nothing is left out."""
     return f" (left out: {describe_left_out(left_out)})" if left_out else ""
+
+
+def check_spellings(names: Iterable[str], where: str) -> None:
+    """Check that no two class names look alike: a letter with an accent may be one character or two.
+
+    Raises:
+        RunError: two do; the message contains both spellings.
+    """
+    spelled: dict[str, str] = {}
+    for name in names:
+        other = spelled.setdefault(as_one_spelling(name), name)
+        if other != name:
+            raise RunError(
+                f"{where}: class {name!r} is spelled in two ways that look alike: {other!a} and {name!a}",
+                "rename one like the other: macOS and its archives often write an accent as a second character",
+            )
+
+
+def as_one_spelling(name: str) -> str:
+    """The name with each accented letter as one character (Unicode NFC), to compare it with others."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _one(kind: str) -> str:

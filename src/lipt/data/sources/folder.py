@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from lipt.data.sources.base import (
     Source,
     besides,
     check_name,
+    check_spellings,
     digest_lines,
     digest_sample,
     is_folder,
@@ -28,8 +30,8 @@ class FolderSource(Source, format="imagefolder"):
     Raises:
         UsageError: FOLDER is not a folder.
         PermissionError: a folder cannot be read.
-        RunError: there are no classes or no images, a class is missing in a split, a folder could be a split or a
-            class, or a link is broken.
+        RunError: there are no classes or no images, a class is missing in a split or has two spellings, a folder could
+            be a split or a class, or a link is broken.
     """
 
     def __init__(self, spec: str) -> None:
@@ -41,6 +43,7 @@ class FolderSource(Source, format="imagefolder"):
         self.left_out = Counter[str]()
         roots = find_splits(folder, self.left_out)
         classes = {split: _class_names(root) for split, root in roots.items()}
+        check_spellings(chain.from_iterable(classes.values()), str(folder))
         self.classes = classes["train"]
         _check_depth(roots["train"], self.classes)
         for name in sorted(set(self.classes) ^ set(classes.get("test", self.classes))):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, check_name, split_word
+from lipt.data.sources.base import IMAGE_SUFFIXES, TEST_NAMES, TRAIN_NAMES, as_one_spelling, check_name, split_word
 from lipt.errors import RunError
 
 _LONGEST_SUFFIX = 12  # of the suffixes that are counted separately
@@ -39,8 +39,8 @@ def find_splits(folder: Path, left_out: Counter[str]) -> dict[str, Path]:
             f"{folder}: {splits[0]}/ holds folders of images, as a split does, but {_which(train)}",
             "put the classes of the training data into train/; if it is a class, rename it",
         )
-    classes = set(visible_folders(folder / train[0]))
-    labelled = [name for name in tests if classes & set(visible_folders(folder / name))]
+    classes = _spellings(folder / train[0])
+    labelled = [name for name in tests if classes & _spellings(folder / name)]
     if others and not (labelled and train[0] in splits):
         raise RunError(
             f"{folder}: {splits[0]}/ holds folders of images, and beside it is {others[0]}/: is it a split or a class?",
@@ -235,6 +235,11 @@ def image_folders(folder: Path) -> Iterator[str]:
 def reraise(error: OSError) -> None:
     """Raise, so that a folder that cannot be listed is not taken for an empty one."""
     raise error
+
+
+def _spellings(folder: Path) -> set[str]:
+    """The visible folders in a folder; two spellings of one class must not look like two classes here."""
+    return {as_one_spelling(name) for name in visible_folders(folder)}
 
 
 def _rank(name: str) -> tuple[int, str]:

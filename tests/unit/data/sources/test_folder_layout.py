@@ -187,6 +187,24 @@ def test_names_that_cannot_be_written_down_are_refused(tmp_path: Path, name: str
 # Splits and classes
 
 
+ONE_CHARACTER, TWO_CHARACTERS = "caf\xe9", "cafe\u0301"
+
+
+@pytest.mark.parametrize("more", [(), ("tea",)])
+@pytest.mark.parametrize(("train", "test"), [(ONE_CHARACTER, TWO_CHARACTERS), (TWO_CHARACTERS, ONE_CHARACTER)])
+def test_a_class_that_train_and_test_spell_differently(
+    tmp_path: Path, train: str, test: str, more: tuple[str, ...]
+) -> None:
+    tree(tmp_path, images(*(f"train/{name}" for name in (train, *more)), *(f"test/{name}" for name in (test, *more))))
+    told = refused(tmp_path)
+    assert f"class {test!r} is spelled in two ways that look alike: {train!a} and {test!a}" in told
+
+
+def test_a_class_in_two_spellings_beside_each_other(tmp_path: Path) -> None:
+    tree(tmp_path, images(ONE_CHARACTER, TWO_CHARACTERS))
+    assert "is spelled in two ways that look alike: 'cafe\\u0301' and 'caf\\xe9'" in refused(tmp_path)
+
+
 @pytest.mark.parametrize("train", ["train", "Train", "TRAINING"])
 @pytest.mark.parametrize("test", ["test", "Test", "testing", "val", "Val", "valid", "validation", "eval", "dev"])
 def test_splits_in_all_spellings(tmp_path: Path, train: str, test: str) -> None:

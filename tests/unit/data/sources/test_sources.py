@@ -258,6 +258,7 @@ def test_damaged_and_compressed_tars(tmp_path: Path) -> None:
     [
         ("classes.txt", "cat\n", "label 1 for 1 classes"),
         ("classes.txt", "cat\ndog\nfox\n", "no image of class 'fox'"),
+        ("classes.txt", "caf\xe9\ncafe\u0301\n", "is spelled in two ways that look alike"),
         ("classes.json", "{", "classes.json"),
         ("classes.json", '{"cat": 0}', "classes.json: not a list of names"),
     ],
