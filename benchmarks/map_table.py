@@ -9,7 +9,7 @@ Prints a table for each number of steps.
 - `--over RULE EPOCHS` compares with RULE at equal steps; EPOCHS is the length of its scorer's training.
 - `--by-passes` prints one table, sorted by how often the training saw each kept image.
 - `--rules` takes a part of the rows. Rules are named as in the records, with their proxy: `ccs el2n, proxy of width 8
-  at 16 px`.
+  at 16 px`. `--steps` takes a part of the tables, `--processor` of the records.
 
 Gains are test accuracy minus that of class-balanced random with the same seed, in points, with the 95 % interval of
 Student's t over the seeds. A gain whose interval excludes 0 is bold. In brackets: the seeds of a cell, if they
@@ -241,10 +241,14 @@ def main() -> None:
     parser.add_argument("--over", nargs=2, metavar=("RULE", "EPOCHS"))
     parser.add_argument("--by-passes", action="store_true", help="with --over: one table, sorted by passes")
     parser.add_argument("--rules", nargs="+", help="the rows; default: all")
+    parser.add_argument("--steps", type=int, nargs="+", help="the tables; default: all")
+    parser.add_argument("--processor", help="the type that trained; default: all")
     parser.add_argument("--least", type=int, default=3, help="seeds of a cell that is shown")
     parser.add_argument("--against", type=Path, help="an earlier measurement, to be subtracted seed by seed")
     arguments = parser.parse_args()
     lines = _lines(*arguments.results)
+    if arguments.processor:
+        lines = [line for line in lines if json.loads(line).get("processor") == arguments.processor]
     found = accuracies(lines)
     if arguments.against:
         entry = changes(found, accuracies(_lines(arguments.against)))
@@ -252,7 +256,11 @@ def main() -> None:
         entry = over(found, arguments.over[0], int(arguments.over[1]))
     else:
         entry = gains(found, arguments.random_steps)
-    shown = {cell: None for cell in found if not arguments.rules or cell[2] in arguments.rules}
+    shown = {
+        cell: None
+        for cell in found
+        if cell[0] in (arguments.steps or [cell[0]]) and cell[2] in (arguments.rules or [cell[2]])
+    }
     if arguments.by_passes:
         print(by_passes(shown, entry, passes_by_cell(lines), arguments.least))
     else:

@@ -122,3 +122,28 @@ def test_a_comparison_names_what_ran(tmp_path: Path) -> None:
     document = run_comparison(Context.of(override(ctx.config, compare)))
     assert document is not None
     assert {row.name: row.label for row in document.rows}["lipt"] == "Trajectory, auto (dyn_unc)"
+
+
+@pytest.mark.parametrize(
+    ("fraction", "select", "rule"),
+    [(0.1, {}, "stratified"), (0.1, {"balanced": False}, "random"), (0.02, {}, "auto"), (0.35, {}, "auto")],
+)
+def test_auto_is_random_if_the_training_starts_from_the_scorer(
+    tmp_path: Path, fraction: float, select: dict[str, Any], rule: str
+) -> None:
+    config = config_with(tmp_path, {"start": "continue", "epochs": 100}, {"fraction": fraction} | select).config
+    assert selecting(config, 900).algorithm == rule
+    fresh = override(config, {"train": {"start": "fresh"}})
+    assert selecting(fresh, 900).algorithm != "stratified"
+
+
+def test_a_run_from_the_scorer_selects_at_random_and_says_why(tmp_path: Path) -> None:
+    """It trains the network whose weights it starts from, but does not score."""
+    ctx = config_with(tmp_path, {"start": "continue", "epochs": 3}, {"fraction": 0.1})
+    document = run_with_baseline(ctx)
+    ours = document.rows[0]
+    assert ours.algorithm == "stratified"
+    assert "starts from the weights of the model that scores" in ours.reason
+    assert ours.label == "auto (class-balanced random), continued from the model of the trajectory"
+    assert len(list(tmp_path.glob("initialise/*/artifact.json"))) == 1
+    assert not list(tmp_path.glob("score/*/artifact.json"))

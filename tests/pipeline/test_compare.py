@@ -80,7 +80,9 @@ def test_a_random_subset_starts_from_the_models_that_scored(tmp_path: Path, scor
     assert continued.pretrain_cost == ours.pretrain_cost  # the same models, trained once
     assert len(list(tmp_path.glob("initialise/*/artifact.json"))) == 1
     assert (continued.flops or 0) > (random.flops or 0)
-    assert [row.name for row in document.rows if row.scorer_starts] == ["lipt"]
+    name = "the model of the trajectory" if score["model"] == "trajectory" else "theta_p"
+    assert {row.name: row.scorer for row in document.rows if row.scorer} == {"lipt": name}
+    assert (ours.scorer_accuracy is None) == (score["model"] == "trajectory")
     assert any(each.startswith("Trained on from the model that scored") for each in judge(document.rows).sentences)
 
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from lipt.flow.graph import needs_models
 from lipt.flow.outcome import Outcome
 from lipt.flow.race_view import reason_of_race
-from lipt.flow.variants import Variant, one_or_more, origin_of, scorer_starts, start_name
+from lipt.flow.variants import Variant, one_or_more, origin_of, start_name, unused_start
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
@@ -124,7 +124,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         name=entry.name,
         label=entry.label,
         role=entry.role,
-        scorer_starts=scorer_starts(config),
+        scorer=unused_start(config),
         scorer_accuracy=outcome.merged.summary["accuracy"] if outcome.merged else None,
         algorithm=outcome.algorithm or "",
         reason=_reason(outcome),

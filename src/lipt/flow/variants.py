@@ -66,9 +66,11 @@ def start_name(config: Config) -> str:
     return _START.get(scorer_of(config), "theta_p")
 
 
-def scorer_starts(config: Config) -> bool:
-    """Whether the main training could start from a model that the choice needs, but starts from random weights."""
-    return config.train.start == "fresh" and needs_models(config) and not config.score.proxy
+def unused_start(config: Config) -> str:
+    """The model that the choice needs, if the main training could start from it but starts from random weights; else
+    empty."""
+    could = config.train.start == "fresh" and needs_models(config) and not config.score.proxy
+    return start_name(config) if could else ""
 
 
 def baseline_of(config: Config) -> Variant | None:

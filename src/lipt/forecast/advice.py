@@ -19,6 +19,7 @@ from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
 from lipt.selection.auto import (
+    CONTINUED_SHARES,
     DUAL_GAINS,
     THETA_P_GAINS,
     rule_by_passes,
@@ -40,8 +41,6 @@ LABELS: Mapping[Way, str] = {
 #: Epochs of the scorers along whose trajectory an option chooses, and of the training on all images from whose weights
 #: a training starts.
 _EPOCHS = 10
-#: The shares around those at which such a start was measured.
-CONTINUED_SHARES = (0.07, 0.14)
 #: Points that fresh draws gained over a fixed random subset of their size, by steps and share.
 RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     500: {0.01: "+10.6 ± 2.8", 0.05: "+0.6 ± 0.7", 0.1: "−0.1 ± 1.1", 0.2: "−0.1 ± 1.6", 0.3: "−0.0 ± 0.5"},

@@ -40,8 +40,8 @@ class Row(_Model):
     role: Role
     """What the verdict does with the row: it judges the selected one. `longer` is a random subset that is trained
     longer, for the FLOPs of the choice, `continued` one whose training starts from the model that scored."""
-    scorer_starts: bool = False
-    """Whether the training could start from the model that scored, but starts from random weights."""
+    scorer: str = ""
+    """The model that scored, if the training could start from it but starts from random weights; else empty."""
     scorer_accuracy: Share | None = None
     """Share of the validation images for which theta_p is right, if it scored: mean over seeds."""
     algorithm: str = ""

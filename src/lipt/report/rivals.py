@@ -52,7 +52,7 @@ def judges_of_price(row: Row, random: Row) -> list[str]:
     """The variants that tell whether a choice is worth its FLOPs; none if it took none."""
     if not price_of_choice(row, random):
         return []
-    return [LONGER, CONTINUED] if row.scorer_starts else [LONGER]
+    return [LONGER, CONTINUED] if row.scorer else [LONGER]
 
 
 def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
@@ -80,11 +80,12 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
 
 
 def against_its_scorer(row: Row) -> Iterator[str]:
-    """Whether theta_p is better than the network that was trained on its choice, and could have been its start."""
-    if row.scorer_starts and row.scorer_accuracy is not None and row.scorer_accuracy > mean_accuracy(row):
+    """Whether the model that scored is better than the network that was trained on its choice, and could have been its
+    start."""
+    if row.scorer and row.scorer_accuracy is not None and row.scorer_accuracy > mean_accuracy(row):
         yield (
-            f"theta_p, the model that scored, is right for {format_percent(row.scorer_accuracy)} of the validation "
-            f"images: more than {row.label} for the test images. `train.start: continue` goes on from theta_p."
+            f"The model that scored, {row.scorer}, is right for {format_percent(row.scorer_accuracy)} of the "
+            f"validation images: more than {row.label} for the test images. `train.start: continue` goes on from it."
         )
 
 

@@ -8,8 +8,10 @@ from lipt.runtime.budgets import kept_images, passes_of, steps_of
 from lipt.selection import Requirements, requirements, resolve
 from lipt.selection.auto import (
     AUTO,
+    CONTINUED_SHARES,
     RuleByPasses,
     auto_reason,
+    continued_reason,
     other_network_reason,
     rule_by_passes,
 )
@@ -49,7 +51,7 @@ def selecting(config: Config, candidates: int = 0) -> Select:
     """The section `select`; with another rule in place of `auto` where that gained more than `dual`: docs/results.
 
     That is `rule_by_passes` from 25 passes on or more. Along the trajectory of another network than the trained one it
-    is `ccs`.
+    is `ccs`. If the training starts from the trajectory's network, it is a random subset.
 
     Args:
         candidates: their number; 0: unknown, then `rule_by_passes` does not hold. In a race it never does, since the
@@ -58,6 +60,8 @@ def selecting(config: Config, candidates: int = 0) -> Select:
     settings = config.select
     if settings.algorithm != AUTO or _auto(config) != "dual":
         return settings
+    if _starts_from_scorer(config):
+        return settings.model_copy(update={"algorithm": "stratified" if settings.balanced else "random", "options": {}})
     by_passes = _by_passes(config, candidates)
     rule = by_passes.algorithm if by_passes else "ccs" if _of_another_network(config) else AUTO
     if rule == AUTO:
@@ -80,6 +84,14 @@ def _by_passes(config: Config, candidates: int) -> RuleByPasses | None:
     return rule_by_passes(config.select.fraction, passes, _recorded(config))
 
 
+def _starts_from_scorer(config: Config) -> bool:
+    """Whether the training starts from the trajectory's network, at a share where no choice gained from this start. In
+    a race it does not count, since the race itself can find out."""
+    least, most = CONTINUED_SHARES
+    starts = config.train.start == "continue" and not (config.select.race or _of_another_network(config))
+    return starts and least <= config.select.fraction <= most
+
+
 def _of_another_network(config: Config) -> bool:
     """Whether the trajectory is not that of the trained network on all candidates."""
     scorer = config.of_scorer()
@@ -93,6 +105,8 @@ def reason_of_auto(config: Config, candidates: int) -> str:
     passes, steps = passes_of(config, candidates), steps_of(config.train, candidates, kept_images(config, candidates))
     if _auto(config) == "dual" and _of_another_network(config):
         return other_network_reason()
+    if _auto(config) == "dual" and _starts_from_scorer(config):
+        return continued_reason(settings.fraction)
     return auto_reason(
         settings.fraction,
         balanced=settings.balanced,
@@ -130,7 +144,7 @@ def label_with_options(config: Config) -> str:
 
 def needs_of(config: Config) -> Requirements:
     """The outputs and other inputs that the algorithm needs."""
-    settings = config.select
+    settings = selecting(config)
     return requirements(settings.algorithm, settings.fraction, settings.options, epochs=_recorded(config))
 
 

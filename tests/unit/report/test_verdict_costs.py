@@ -40,7 +40,7 @@ def test_a_choice_is_compared_with_its_cost_as_more_steps(longer, said):
 )
 def test_a_choice_is_compared_with_a_start_from_the_model_that_scored(continued, said):
     rows = [
-        row("lipt", [0.781, 0.787, 0.784], "selected", scorer_starts=True),
+        row("lipt", [0.781, 0.787, 0.784], "selected", scorer="theta_p"),
         row("random", [0.75] * 3, "random"),
         row("continued", continued, "continued"),
     ]
@@ -53,11 +53,13 @@ def test_a_choice_is_compared_with_a_start_from_the_model_that_scored(continued,
 
 @pytest.mark.parametrize(("theta_p", "fresh", "said"), [(0.8, True, True), (0.7, True, False), (0.8, False, False)])
 def test_a_choice_of_a_better_model_says_so(theta_p: float, fresh: bool, said: bool) -> None:
-    ours = row("lipt", [0.78, 0.79, 0.77], "selected", scorer_starts=fresh, scorer_accuracy=theta_p)
+    ours = row("lipt", [0.78, 0.79, 0.77], "selected", scorer="theta_p" if fresh else "", scorer_accuracy=theta_p)
     text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
-    sentence = "theta_p, the model that scored, is right for 80.00 % of the validation images: more than lipt for the"
+    sentence = (
+        "The model that scored, theta_p, is right for 80.00 % of the validation images: more than lipt for the test"
+    )
     assert (sentence in text) == said
-    assert ("goes on from theta_p" in text) == said
+    assert ("goes on from it" in text) == said
 
 
 def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
@@ -99,7 +101,7 @@ def test_a_plain_run_says_what_its_choice_cost():
     random = row("random", [0.75], "random", flops=1e12, train_flops=0.7e12)
     text = " ".join(judge([ours, random]).sentences)
     assert "The choice took 300 % of the FLOPs of the training. Add `random-longer` to `compare.variants` of" in text
-    both = judge([ours.model_copy(update={"scorer_starts": True}), random])
+    both = judge([ours.model_copy(update={"scorer": "theta_p"}), random])
     assert "Add `random-longer` and `random-continued` to `compare.variants` of" in " ".join(both.sentences)
     assert both.next_step
     assert both.next_step.variants == ("lipt", "random", "random-longer", "random-continued")
