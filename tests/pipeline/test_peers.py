@@ -69,6 +69,24 @@ def test_a_stranger_ends_no_training_and_a_pod_that_comes_anew_does(said: str) -
     second.finish()
 
 
+def test_a_stranger_that_sends_byte_after_byte_does_not_keep_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, the line never."""
+    monkeypatch.setattr("lipt.runtime.processes.peers._LINE_S", 0.5)
+    port, sent = free_port(), 0
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Peers.meet, 0, 2, f"127.0.0.1:{port}", within_s=60)
+        while not first.done() and not sent:
+            with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as stranger:
+                while sent < 150:
+                    stranger.sendall(b"1")
+                    sent += 1
+                    time.sleep(0.05)
+        second = Peers.meet(1, 2, f"127.0.0.1:{port}", within_s=60)
+        first.result().finish()
+    second.finish()
+    assert sent < 150  # the connection was closed
+
+
 def test_a_pod_that_has_ended_does_not_keep_the_end_from_the_others() -> None:
     gone, there = socket.socketpair(), socket.socketpair()
     gone[1].close()

@@ -27,6 +27,8 @@ _MEET_S = 900.0
 _DELAY_S = 3.0
 #: Seconds from the signal until the process ends at once: while torch connects, it does not look at signals.
 _DEAF_S = 20.0
+#: Seconds in which a pod that has connected says which one it is.
+_LINE_S = 5.0
 _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # 30 s
 _DONE = b"\n"
 
@@ -176,7 +178,7 @@ def _accept(listener: socket.socket, count: int) -> tuple[int, socket.socket] | 
     connection, _ = listener.accept()
     try:
         _probe(connection)
-        index = int(_line(connection))
+        index = int(_line(connection, time.monotonic() + _LINE_S))
     except (OSError, ValueError):
         index = 0
     if 0 < index < count:
@@ -200,9 +202,7 @@ def _join(index: int, count: int, first: tuple[str, int], deadline: float) -> Pe
             connection = socket.create_connection(first, timeout=5)
             _probe(connection)
             connection.sendall(f"{index}\n".encode())
-            connection.settimeout(max(0.1, deadline - time.monotonic()))
-            told = json.loads(_line(connection))
-            connection.settimeout(None)
+            told = json.loads(_line(connection, deadline))
             host = _host(connection.getpeername())
             return Peers(
                 index=index,
@@ -226,15 +226,24 @@ def _probe(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _line(connection: socket.socket) -> bytes:
-    """A short line; raises ConnectionError at the end of the stream."""
-    connection.settimeout(connection.gettimeout() or 5)
+def _line(connection: socket.socket, deadline: float) -> bytes:
+    """A short line.
+
+    Raises:
+        ConnectionError: the stream ends before the line does, or the line is long.
+        TimeoutError: the line is not there at the deadline; each byte alone may be in time.
+    """
     text = b""
     while not text.endswith(b"\n"):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        connection.settimeout(left_s)
         part = connection.recv(1)
         if not part or len(text) > 200:
             raise ConnectionError("closed")
         text += part
+    connection.settimeout(None)
     return text
 
 
