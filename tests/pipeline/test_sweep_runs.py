@@ -201,6 +201,37 @@ def test_a_run_whose_handle_cannot_be_stored_is_named(tmp_path: Path, monkeypatc
     assert said == ["these runs go on, and the same command finds them: argo/vision/tiny-1"]
 
 
+class Suspending(Engine):
+    """Its runs are suspended at the second and third look, and fail then."""
+
+    def state(self, run: str) -> RunState:
+        self.looks[run] += 1
+        if self.looks[run] in (2, 3):
+            return RunState(phase="Running", parameters={}, message="suspended -> Resume", suspended=True)
+        return RunState(phase="Running" if self.looks[run] < 5 else "Failed", parameters={}, message="out of luck")
+
+
+def test_a_sweep_says_once_that_a_run_is_suspended(tmp_path: Path) -> None:
+    said = list[str]()
+    with pytest.raises(RunError, match="out of luck"):
+        runs(tmp_path, Suspending(), said=said).run(lambda _: None)
+    started = [text.removesuffix(" has started") for text in said if text.endswith(" has started")]
+    told = sorted(text for text in said if "suspended" in text)
+    assert told == sorted(f"{run}: suspended -> Resume" for run in started)
+
+
+def test_a_handle_that_is_damaged_counts_as_none(tmp_path: Path) -> None:
+    """Its run may be in progress still; then the second one waits for the same stages."""
+    engine = Suspending()
+    keys = runs(tmp_path, engine).cells.keys
+    for key in keys:
+        (tmp_path / "reports" / key).mkdir(parents=True)
+        (tmp_path / "reports" / key / "handle").write_bytes(b"argo/vision/\xff")
+    with pytest.raises(RunError, match="out of luck"):
+        runs(tmp_path, engine).run(lambda _: None)
+    assert len(engine.started) == len(keys)
+
+
 class Outage:
     """A store that does not answer from its third opening on, as often as said."""
 

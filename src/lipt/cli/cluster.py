@@ -109,10 +109,19 @@ def status(handle: str, wait: bool, output: str) -> None:
 
 
 def _at_end(engine: EngineClient, run: str) -> RunState:
-    """The state of a run once it is over."""
+    """The state of a run once it is over. Says on stderr if somebody suspends it."""
+    suspended = False
     while not (state := engine.state(run)).over:
+        suspended = _tell_suspended(run, state, told=suspended)
         time.sleep(_POLL_S)
     return state
+
+
+def _tell_suspended(run: str, state: RunState, *, told: bool) -> bool:
+    """Say that somebody has suspended the run, unless it is told; returns whether it is suspended."""
+    if state.suspended and not told:
+        click.echo(f"{run}: {state.message}", err=True)
+    return state.suspended
 
 
 def _exit_if_failed(state: RunState) -> None:
@@ -166,10 +175,12 @@ def logs(handle: str, box: str | None, follow: bool, output: str) -> None:
 
 def _follow(cluster: Cluster, address: Handle, box: str | None) -> None:
     """Print what is new in the logs, until the run is over."""
-    engine, last, over = address.client(cluster), "", False
+    engine, last, over, suspended = address.client(cluster), "", False, False
     growing, problems, ended = dict[str, GrowingLog](), dict[str, str](), set[str]()
     while not over:
-        over = engine.state(address.run).over  # first, so that the last round sees the ends of all logs
+        state = engine.state(address.run)
+        over = state.over  # first, so that the last round sees the ends of all logs
+        suspended = _tell_suspended(address.run, state, told=suspended)
         with suppress(MissingError):  # not started yet
             workflow = engine.workflow(address.run)
             for each in pod_logs(cluster, address.namespace, workflow, box=box, without=ended, growing=growing):

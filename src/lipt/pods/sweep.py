@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from lipt.adapters.cluster.api import MissingError
 from lipt.adapters.cluster.engine import EngineClient, RunState
+from lipt.adapters.cluster.runs import Handle
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, Point
-from lipt.errors import RunError, TransientError
+from lipt.errors import RunError, TransientError, UsageError
 from lipt.flow.address import read_report
 from lipt.flow.provenance_view import NETWORK_CODE, digest_of_network
 from lipt.pods.sweep_cells import Cells
@@ -62,6 +63,8 @@ class SweepRuns:
         """Key -> the identifier that the engine gave the run."""
         self._failed: dict[str, str] = {}
         """Key -> handle of the run, its cell, and why it failed."""
+        self._suspended = set[str]()
+        """Keys of the runs that are known to be suspended."""
         self._answered: float | None = None
         """When cluster and store last answered."""
 
@@ -150,19 +153,34 @@ class SweepRuns:
     def _in_progress(self, store: Store, key: str) -> str | None:
         """The run that an earlier command started, unless it has ended."""
         try:
-            place, _, run = store.read(_handle_key(key), kind="other").decode().rpartition("/")
-            return run if place == self.place and not self.client.state(run).over else None
-        except (MissingObjectError, MissingError):
+            handle = Handle.parse(store.read(_handle_key(key), kind="other").decode(errors="replace"))
+        except MissingObjectError:
             return None
+        except UsageError:  # damaged: two runs of the same work are safe, and do each stage once
+            return None
+        if f"{handle.engine}/{handle.namespace}" != self.place:
+            return None
+        with suppress(MissingError):
+            return None if self.client.state(handle.run).over else handle.run
+        return None
 
     def _wait(self) -> dict[str, RunState]:
         """Wait until runs end; returns their states, by name of the run."""
         ended: dict[str, RunState] = {}
         while not ended:
             time.sleep(POLL_S)
-            ended = {key: state for key, run in self._running.items() if (state := self._state(run)).over}
+            states = {key: self._state(run) for key, run in self._running.items()}
+            self._tell_suspended(states)
+            ended = {key: state for key, state in states.items() if state.over}
             self._answered = time.monotonic()  # the store has answered just before
         return ended
+
+    def _tell_suspended(self, states: Mapping[str, RunState]) -> None:
+        """Say which runs somebody has suspended, when it happens: else the sweep waits for them in silence."""
+        suspended = {key for key, state in states.items() if state.suspended}
+        for key in sorted(suspended - self._suspended):
+            self.say(f"{self._tell(key, self._running[key])}: {states[key].message}")
+        self._suspended = suspended
 
     def _outlive(self, error: TransientError) -> dict[str, RunState]:
         """Say that cluster or store do not answer, unless it has lasted too long; the next round asks all again."""

@@ -123,6 +123,17 @@ def test_a_run_that_is_suspended_says_so_and_how_it_goes_on() -> None:
     assert state("Succeeded") == ""
 
 
+def test_a_run_that_waits_at_a_step_of_its_own_says_so() -> None:
+    """Somebody has added a step to the pipeline at which a person must agree."""
+    node = {"displayName": "agree", "type": "Suspend", "phase": "Running"}
+    workflow = {"status": {"phase": "Running", "nodes": {"1": node}}, "spec": {}}
+    state = Argo(Answers({f"{WORKFLOWS}/tiny": workflow}), "vision").state("tiny")
+    assert state.suspended
+    assert state.message == (
+        "suspended at agree, so no further box starts -> Resume in Argo's UI, or `argo -n vision resume tiny`"
+    )
+
+
 def test_a_run_that_argo_has_deleted_leaves_its_results() -> None:
     with pytest.raises(MissingError) as error:
         Argo(Answers(), "vision").state("tiny")

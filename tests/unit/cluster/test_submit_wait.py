@@ -89,3 +89,31 @@ def test_a_cluster_that_is_lost_meanwhile_is_no_reason_to_submit_again(
     assert shown.err.endswith(
         f"lipt: the API server is unreachable\n  -> the run goes on: lipt status {shown.out.strip()} --wait\n"
     )
+
+
+class Suspended(Server):
+    """Somebody has suspended the run, resumes it, suspends it again, and lets it end."""
+
+    looks = 0
+
+    def do_GET(self) -> None:
+        if "/workflows/" not in urlsplit(self.path).path:
+            super().do_GET()
+            return
+        type(self).looks += 1
+        phase = "Running" if self.looks < 7 else "Succeeded"
+        self.answer({"spec": {"suspend": self.looks in (2, 3, 5, 6, 7)}, "status": {"phase": phase}})
+
+
+@pytest.mark.parametrize("verb", [["status", "--wait"], ["logs", "--follow"]], ids=" ".join)
+def test_who_waits_for_a_run_that_is_suspended_is_told_so_once(
+    verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its phase stays `Running`, and nothing else shows that it never ends."""
+    monkeypatch.setattr(verbs, "_POLL_S", 0)
+    handler: type[Any] = type("Handler", (Suspended,), {"sent": []})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        main([*verb, "argo/vision/tiny"])
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(" -> ")[0] for line in told] == ["tiny: suspended, so no further box starts"] * 2

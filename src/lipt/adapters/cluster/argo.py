@@ -114,23 +114,31 @@ class Argo:
                 reached = "Failed"  # Argo does not complete the nodes of a run that was terminated
             started, finished = whole.get("startedAt"), whole.get("finishedAt")
             boxes.append(BoxState(name=box, phase=reached, started=started, finished=finished, message=message))
+        suspended = "" if phase in ("Succeeded", "Failed") else self._suspended(run, workflow)
         template = status.get("storedWorkflowTemplateSpec", {}).get("arguments", {}).get("parameters", [])
         return RunState(
             phase=phase,
             parameters=_values(template) | _values(workflow["spec"].get("arguments", {}).get("parameters", [])),
             boxes=boxes,
-            message=status.get("message", "") or self._suspended(run, workflow["spec"], phase),
+            message=suspended or status.get("message", ""),
+            suspended=bool(suspended),
         )
 
-    def _suspended(self, run: str, spec: dict[str, Any], phase: str) -> str:
-        """That somebody has suspended the run, and how it goes on: its phase stays `Running`, with no further pods."""
-        if not spec.get("suspend") or phase in ("Succeeded", "Failed"):
-            return ""
-        resumed = json.dumps({"spec": {"suspend": False}})
-        return (
-            "suspended, so no further box starts -> Resume in Argo's UI, or "
-            f"`kubectl -n {self.namespace} patch workflow {run} --type=merge -p '{resumed}'`"
-        )
+    def _suspended(self, run: str, workflow: dict[str, Any]) -> str:
+        """That somebody has suspended the run, and how it goes on: its phase stays `Running`, with no further pods.
+
+        Empty if the run is not suspended.
+        """
+        if workflow["spec"].get("suspend"):
+            resumed = json.dumps({"spec": {"suspend": False}})
+            where, command = "", f"kubectl -n {self.namespace} patch workflow {run} --type=merge -p '{resumed}'"
+        else:
+            nodes = workflow.get("status", {}).get("nodes", {}).values()
+            steps = [node["displayName"] for node in nodes if (node["type"], node["phase"]) == ("Suspend", "Running")]
+            if not steps:
+                return ""
+            where, command = f" at {steps[0]}", f"argo -n {self.namespace} resume {run}"
+        return f"suspended{where}, so no further box starts -> Resume in Argo's UI, or `{command}`"
 
     def cancel(self, run: str) -> None:
         self.cluster.request("PATCH", f"{self._path}/workflows/{run}", body={"spec": {"shutdown": "Terminate"}})

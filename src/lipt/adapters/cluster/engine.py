@@ -33,6 +33,8 @@ class RunState:
     parameters: dict[str, Any]
     boxes: list[BoxState] = field(default_factory=list)
     message: str = ""
+    suspended: bool = False
+    """Somebody has suspended it: it goes on when somebody resumes it. `message` says how."""
 
     @property
     def over(self) -> bool:
