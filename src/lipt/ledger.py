@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +27,7 @@ class Cost:
     """Time of the end, in seconds since 1970; 0 if unknown."""
     machine: str = ""
     """What did it, such as `NVIDIA H100, 8 CPU threads`, or `4 × (NVIDIA H100, 8 CPU threads)` for four processes; of
-    the last attempt. Empty if unknown."""
+    the last attempt. Empty if unknown. See `machines`."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -39,9 +41,22 @@ class Cost:
             machine=other.machine or self.machine,
         )
 
+    @property
+    def processes(self) -> int:
+        """How many processes shared the work; 1 if unknown."""
+        return sum(map(int, re.findall(r"(\d+) × \(", self.machine))) or 1
+
     def bytes(self, kind: str) -> int:
         """Bytes of that kind, read and written."""
         return self.read.get(kind, 0) + self.written.get(kind, 0)
+
+
+def machines(names: Iterable[str]) -> str:
+    """`Cost.machine` of work that several processes share: equal ones once, with their number."""
+    counts = Counter(names)
+    if counts.total() == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count} × ({name})" for name, count in counts.items())
 
 
 def elapsed_s(costs: Iterable[Cost]) -> float:

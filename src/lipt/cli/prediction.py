@@ -81,7 +81,7 @@ def predict(
     else:  # measure the stages of a run that scores with theta_p
         ctx = replace(ctx, config=configured(config, "theta_p", SHARES[0]))
     here = engine == "local" and "gpu_tflops" not in given
-    if here and not runs and config.processes == "auto":
+    if here and config.processes == "auto":
         config = override(config, {"processes": count_processes(ctx)})  # as a run here would start
         ctx = replace(ctx, config=override(ctx.config, {"processes": config.processes}))
     works = work_of(ctx, data)

@@ -30,8 +30,9 @@ def measured(ctx: Context) -> dict[str, list[Cost]]:
 def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]], machine: Machine) -> dict[str, Fit]:
     """The speed of each stage, from (work, cost) of finished runs on this kind of machine.
 
-    The predicted transfer time is subtracted first. Similar runs give only seconds per FLOP. If FLOPs per step differ
-    by half or more between the runs, seconds per step are fitted too; small networks need them.
+    The predicted transfer time is subtracted first. Of a training that several processes shared, the seconds count once
+    for each: the speeds are those of one process. Similar runs give only seconds per FLOP. If FLOPs per step differ by
+    half or more between the runs, seconds per step are fitted too; small networks need them.
     """
     samples: dict[str, list[tuple[float, Work, Fit]]] = {}
     for works, costs in runs:
@@ -41,9 +42,8 @@ def calibrate(runs: Sequence[tuple[Sequence[Work], Mapping[str, Sequence[Cost]]]
                 io = machine.transfer_s(sum(work.read.values()) + sum(work.written.values()))
                 io += machine.waiting_s(work.requests)
                 done = mean(row.flops for row in rows) / work.flops if work.flops else 1
-                samples.setdefault(work.stage, []).append(
-                    (max(seconds - io, 0.2 * seconds), work, Fit(first_s=first, done=done))
-                )
+                alone_s = max(seconds - io, 0.2 * seconds) * mean(row.processes for row in rows)
+                samples.setdefault(work.stage, []).append((alone_s, work, Fit(first_s=first, done=done)))
     fits = {stage: _fit(found) for stage, found in samples.items()}
     if "merge" in fits:
         fits.setdefault("group", fits["merge"])  # the same work, from runs without groups

@@ -4,7 +4,6 @@ import json
 import os
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 
 from lipt.errors import IntegrityError
-from lipt.ledger import Cost
+from lipt.ledger import Cost, machines
 from lipt.runtime.artifact import CHECKPOINT
 from lipt.runtime.attempt import Attempt
 from lipt.training.distributed import Ranks
@@ -107,9 +106,7 @@ def total_cost(attempt: Attempt, ranks: Ranks) -> Cost:
     """The cost so far: traffic and machines of all processes, memory of the largest. Every process must call this."""
     own = attempt.cost()
     parts = [Cost(**json.loads(part)) for part in ranks.gather(json.dumps(asdict(own)).encode())]
-    machine = ", ".join(
-        f"{count} × ({name})" if count > 1 else name for name, count in Counter(part.machine for part in parts).items()
-    )
+    machine = machines(part.machine for part in parts)
     return replace(sum(parts, Cost()), wall_s=own.wall_s, machine=machine)  # they run at the same time
 
 

@@ -21,7 +21,7 @@ from lipt.forecast.speed import clock_of, setup_of
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, breaks, forecast
 from lipt.forecast.work import Work
-from lipt.ledger import Cost
+from lipt.ledger import Cost, machines
 from lipt.report.document import Engine
 from lipt.runtime.context import Context
 from tests.programs import run_python
@@ -340,6 +340,19 @@ def test_one_size_gives_seconds_per_flop_and_the_first_part() -> None:
     assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=3.5e-9)  # each in a pod of its own: one was slow
     parts[0].read["model"] = 100  # all in one process: the first warms up
     assert calibrate(runs, Machine())["pretrain"] == Fit(per_flop=3e-9, first_s=6.0)
+
+
+@pytest.mark.parametrize(("engine", "nodes", "processes"), [("local", 1, 1), ("local", 1, 4), ("argo", 2, 4)])
+def test_a_training_that_processes_shared_is_foreseen_from_itself(engine: Engine, nodes: int, processes: int) -> None:
+    """The same for one process: it takes as many times as long."""
+    config = override(parse_config(BIG), {"processes": processes, "train": {"nodes": nodes}})
+    work = Work(stage="train", flops=1e12, steps=100, member_bytes=1)
+    cost = Cost(wall_s=30, flops=10**12, machine=machines(["NVIDIA H100, 8 CPU threads"] * nodes * processes))
+    machine = Machine(engine=engine, nodes=nodes)
+    machine = replace(machine, fits=calibrate([([work], {"train": [cost]})], machine))
+    for planned, wall_s in ((config, 30), (override(config, {"processes": 1}), 30 * processes)):
+        (stage,) = forecast([work], machine, planned, 32)
+        assert stage.wall_s - stage.start_s == pytest.approx(wall_s)
 
 
 def test_boxes_without_work_start_too() -> None:

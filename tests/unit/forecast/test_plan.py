@@ -53,6 +53,19 @@ def test_the_verb_shows_prediction_beside_measurement(ran: Context, tmp_path: Pa
     }
 
 
+def test_a_plan_from_a_finished_run_uses_all_gpus_of_this_machine(
+    ran: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a plan from what is measured here does: `processes` is `auto`, so a run would."""
+    path, pretrain = configured(ran, tmp_path), dict[int, dict[str, float]]()
+    for gpus in (1, 3):
+        monkeypatch.setattr("lipt.cli.prediction.count_processes", lambda _ctx, gpus=gpus: gpus)
+        planned = json.loads(CliRunner().invoke(cli, ["plan", path, "--calibrate", path, "-o", "json"]).output)
+        pretrain[gpus] = next(stage for stage in planned["stages"] if stage["stage"] == "pretrain")
+    alone_s, shared_s = (stage["wall_s"] - stage["start_s"] for stage in pretrain.values())
+    assert shared_s < 0.7 * alone_s  # 3 jigsaws side by side; each process warms up
+
+
 @pytest.mark.parametrize("options", [[], ["--advise"]])
 def test_a_terminal_breaks_lines_between_words(ran: Context, tmp_path: Path, options: list[str]) -> None:
     path = configured(ran, tmp_path)
