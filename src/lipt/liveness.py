@@ -1,7 +1,8 @@
 """Tells the kubelet that a pod of a training goes on: the pod touches a file at every step, and its probe looks at it.
 
 If a pod makes no step for an hour, it hangs: the kubelet kills it, the others notice, and all start again. A step takes
-seconds; a re-selection may take many minutes.
+seconds; a re-selection may take many minutes. Pod and probe read the clock of the same node. If that is set forward by
+an hour, the next step touches the file again, before the probe has failed twice.
 """
 
 import os

@@ -12,7 +12,8 @@ from lipt.runtime.artifact import CHECKPOINT, DIGEST_BYTES
 #: The file beside the checkpoint. The last attempt removes it.
 _ATTEMPTS = "attempts.json"
 #: A training is hopeless after this many attempts from the same checkpoint over this many seconds. Nodes that are lost
-#: one soon after the other do not make it hopeless.
+#: one soon after the other do not make it hopeless. The clocks of their machines may differ. By minutes, this is
+#: harmless; by hours, the training may end too soon, and continues from its checkpoint when it is run again.
 _MOST, _WITHIN_S = 10, 4 * 3600
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job
-from lipt.adapters.cluster.job_watch import NeverRan
+from lipt.adapters.cluster.job_watch import ROOM_WITHIN_S, NeverRan
 from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
@@ -22,10 +22,6 @@ from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.artifact import PODS_RESULT
 from lipt.runtime.context import Context, InPods
-
-#: Time for an autoscaler to start GPU nodes with their drivers, or for an earlier pod to end. Then one pod trains
-#: alone, or the box.
-_ROOM_WITHIN_S = 1200
 
 
 def context(config: Config, pods: Pods) -> Context:
@@ -76,7 +72,7 @@ def _start(here: ThisPod, pods: Pods) -> InPods:
             completions=count,
             may_fail=0,
             say=ctx.reporter.say,
-            room_within_s=_ROOM_WITHIN_S if count > 1 else None,
+            room_within_s=ROOM_WITHIN_S if count > 1 else None,  # then one pod trains alone, or the box
             together=True,
         )
         raise_bug(name, lost)

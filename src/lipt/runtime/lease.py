@@ -6,9 +6,9 @@ one sees the claim of the other, so they never hold the lease at the same time. 
 that was written before.
 
 A holder writes a *beat* beside its claim every `BEAT_S` seconds. A claim whose beat does not change for `EXPIRE_S`
-seconds is removed: its process is dead. On the same machine this shows at once. A holder that was merely suspended
-finds its claim removed, and then leaves the work to the other. (Beats are objects of their own, because a late one must
-not bring back a claim that was removed.)
+seconds is removed: its process is dead. On the same machine this shows at once. Who waits counts these seconds itself,
+so the clocks of machines may differ. A holder that was merely suspended finds its claim removed, and then leaves the
+work to the other. (Beats are objects of their own, because a late one must not bring back a claim that was removed.)
 """
 
 from __future__ import annotations

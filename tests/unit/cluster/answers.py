@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from lipt.adapters.cluster.api import MissingError
@@ -30,6 +31,9 @@ class Answers:
             raise answer
         document: dict[str, Any] = answer
         return document
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if body["kind"].endswith("Review"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +27,11 @@ class Server(JsonHandler):
     deadline = 0
     suspended = False
     started: str | None = None
+    ahead_s = 0
+    """By how much the clock of the cluster is ahead of that of the box."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string((timestamp or time.time()) + self.ahead_s)
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path

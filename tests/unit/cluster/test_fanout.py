@@ -51,38 +51,60 @@ def test_pods_are_listed_when_the_job_has_changed(
     )
 
 
+class Clock:
+    """Time that passes only while the box waits, twenty seconds at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr(job_watch, "time", self)
+        for name in ("_SHORTEST_S", "_LONGEST_S"):
+            monkeypatch.setattr(job_watch, name, 20.0)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def index_annotation(index: int) -> dict[str, str]:
+    return {"batch.kubernetes.io/job-completion-index": str(index)}
+
+
 class Slow(Server):
     """Five pods: three took 100 s each, one has failed for good, and one is still running."""
 
     completions = 5
-    ran_s = 0
+    says_s = 0
+    """For how long it has run, by the clocks of its node and of the box."""
 
     def _status(self) -> dict[str, Any]:
-        type(self).ran_s += 20
         over = {"succeeded": 3, "completedIndexes": "0-2", "failedIndexes": "3"}
         return {"active": 1, **over, "asked": self.asked["job"]}
 
     def _pods(self) -> list[dict[str, Any]]:
         now = datetime.now(UTC)
         ended = {"startedAt": (now - timedelta(seconds=100)).isoformat(), "finishedAt": now.isoformat()}
-        running = {"startedAt": (now - timedelta(seconds=self.ran_s)).isoformat()}
+        running = {"startedAt": (now - timedelta(seconds=self.says_s)).isoformat()}
         states = [("Succeeded", {"terminated": ended})] * 3 + [("Running", {"running": running})]
         return [
             {
-                "metadata": {"name": "p"},
+                "metadata": {"name": f"p{index}", "annotations": index_annotation(index + (index == 3))},
                 "spec": {"nodeName": "n"},
                 "status": {"phase": phase, "containerStatuses": [{"state": state}]},
             }
-            for phase, state in states
+            for index, (phase, state) in enumerate(states)
         ]
 
 
+@pytest.mark.parametrize("says_s", [0, 3600], ids=["", "clock behind"])
 @pytest.mark.parametrize(("quorum", "grace", "ends_s"), [(3, 3.0, 300), (3, 1.0, 100), (3, 0.0, 60)])
 def test_after_the_quorum_a_worker_is_given_up_that_takes_a_multiple_of_the_others(
-    quorum: int, grace: float, ends_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quorum: int, grace: float, ends_s: int, says_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
-    handler = type("Handler", (Slow,), {"asked": Counter()})
+    """However wrong the clock of its node is: a worker that has just started is not slow."""
+    clock = Clock(monkeypatch)
+    handler = type("Handler", (Slow,), {"asked": Counter(), "says_s": says_s})
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
         lost = run_job(
@@ -97,7 +119,7 @@ def test_after_the_quorum_a_worker_is_given_up_that_takes_a_multiple_of_the_othe
         )
     assert sorted(lost) == [3, 4]
     assert lost[4] == f"slower than {grace:g} times the median of the finished ones"
-    assert ends_s <= handler.ran_s <= ends_s + 40
+    assert ends_s <= clock.now_s <= ends_s + 40
     assert handler.asked["deleted"] == 1
 
 
@@ -184,6 +206,60 @@ def test_after_the_quorum_a_worker_that_gets_no_node_is_given_up(
     with serving(handler) as address:
         use_cluster(address, tmp_path, monkeypatch)
         assert start(completions=4, quorum=3, say=lambda _text: None) == {3: NO_ROOM}
+
+
+class Full(Server):
+    """A Job of one jigsaw that no node ever takes."""
+
+    completions = 1
+
+    def _status(self) -> dict[str, Any]:
+        return {"active": 1}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        return [{"metadata": {"name": "q"}, "spec": {}, "status": {"phase": "Pending"}}]
+
+
+def test_a_repeat_of_lost_workers_that_get_no_node_does_not_hold_up_a_merge_that_has_its_quorum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of its pods has finished, so there is no median to compare with."""
+    clock = Clock(monkeypatch)
+    handler = type("Handler", (Full,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        assert start(completions=1, quorum=0, say=lambda _text: None) == {0: NO_ROOM}
+    assert 1200 < clock.now_s < 1300
+
+
+class Hung(Unplaced):
+    """Two of four jigsaws are done, one hangs, and no node has room for the last one."""
+
+    def _status(self) -> dict[str, Any]:
+        return {"active": 2, "succeeded": 2, "completedIndexes": "0-1"}
+
+    def _pods(self) -> list[dict[str, Any]]:
+        done, _, _, waiting = super()._pods()
+        hung = {
+            "metadata": {"name": "h", "annotations": index_annotation(2)},
+            "spec": {"nodeName": "n"},
+            "status": {"phase": "Running"},
+        }
+        return [done, done, hung, waiting]
+
+
+def test_a_worker_that_hangs_does_not_lend_its_time_to_one_that_gets_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each alone is given up long before the deadline."""
+    clock = Clock(monkeypatch)
+    handler = type("Handler", (Hung,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        lost = start(completions=4, quorum=2, say=lambda _text: None)
+    slow = "slower than 3 times the median of the finished ones"
+    assert lost == {2: slow, 3: NO_ROOM}
+    assert 600 < clock.now_s < 800
 
 
 class Shrunk(Server):

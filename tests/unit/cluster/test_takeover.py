@@ -106,6 +106,20 @@ def test_a_training_that_is_taken_over_gets_time_from_now_on(tmp_path: Path, mon
     assert handler.deadline == pytest.approx(5 * 3600 + 1800, abs=20)
 
 
+@pytest.mark.parametrize("ahead_s", [-7200, 7200])
+def test_a_box_with_a_wrong_clock_does_not_end_a_training(
+    ahead_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its deadline is a number of seconds since a time by the clock of the cluster."""
+    monkeypatch.setattr(job_watch, "_SHORTEST_S", 0.01)
+    started = (datetime.now(UTC) + timedelta(seconds=ahead_s - 3600)).isoformat()
+    handler = type("Handler", (Server,), {"asked": Counter(), "started": started, "ahead_s": ahead_s})
+    with serving(handler) as address:
+        use_cluster(address, tmp_path, monkeypatch)
+        start(say=lambda _text: None, together=True)
+    assert handler.deadline == pytest.approx(3600 + 1800, abs=20)
+
+
 class Forbidding(Server):
     """Does not let the box see its worker pods."""
 

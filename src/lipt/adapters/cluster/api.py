@@ -5,6 +5,8 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any, Protocol, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
@@ -30,6 +32,8 @@ class Objects(Protocol):
     def get(self, path: str, **query: str) -> dict[str, Any]: ...
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
+
+    def now(self) -> datetime: ...
 
 
 class Api(Objects, Protocol):
@@ -90,6 +94,8 @@ class Cluster:
         self.proxy = None if through is None else str(through.url)
         self._patience = Patience(first_s, patience_s)
         self._connect_s = min(_CONNECT_S, patience_s)
+        self._ahead = timedelta()
+        """By how much the clock of the API server is ahead of that of this machine."""
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The object or list at an API path, such as `/api/v1/namespaces/x/pods`."""
@@ -124,6 +130,18 @@ class Cluster:
             return self._once(method, path, query or {}, body)
         return self._patience(lambda: self._once(method, path, query or {}, body))
 
+    def now(self) -> datetime:
+        """The time by the clock of the API server, as its last answer told it; that of this machine may be wrong.
+
+        Compare the times in objects with it. They have seconds, and so has it.
+        """
+        return datetime.now(UTC) + self._ahead
+
+    def _note_time(self, date: str | None) -> None:
+        """Take over the time of an answer, if a proxy has left it there."""
+        with suppress(TypeError, ValueError):
+            self._ahead = parsedate_to_datetime(date or "").astimezone(UTC) - datetime.now(UTC)
+
     def _parsed(self, text: str) -> dict[str, Any]:
         try:
             document: dict[str, Any] = json.loads(text)
@@ -151,6 +169,7 @@ class Cluster:
                 _preload_content=False,
                 _request_timeout=(self._connect_s, 60),
             )[0]
+            self._note_time(answer.headers.get("Date"))
             return str(answer.data.decode("utf-8", "replace"))
         except ApiException as error:
             raise _translated(error, method, path) from None

@@ -84,7 +84,8 @@ def run_job(
         room_within_s: give up if no pod gets a node for this long; None: wait until the deadline. Pods that the
             namespace does not admit (quota, limits), or that cannot start on their nodes (image), are given up after
             this time, or ten minutes.
-        quorum: once this number of pods is done, end those that take too long (`Pods.grace`); None: wait for all.
+        quorum: once this number of pods is done, end those that take too long (`Pods.grace`) or get no node; None:
+            wait for all.
         together: the pods share one training. They reach the first one under the name in FIRST_POD, there is no
             deadline as long as the caller waits, and all of them need a node at the same time.
 
@@ -141,7 +142,7 @@ def _start(
         found = cluster.get(path)
         if not job_status.is_over(found):
             say(f"{name}: continues with job {job['metadata']['name']}")
-            limit = job["spec"]["activeDeadlineSeconds"] + (job_status.age_s(found) if together else 0)
+            limit = job["spec"]["activeDeadlineSeconds"] + (job_status.age_s(found, cluster.now()) if together else 0)
             annotations = {_BOX: job["metadata"]["annotations"][_BOX]}
             cluster.patch(path, {"metadata": {"annotations": annotations}, "spec": {"activeDeadlineSeconds": limit}})
             return
@@ -189,7 +190,8 @@ def _orphan(cluster: Cluster, path: str, box: str, run: OwnRun) -> None:
         if run.is_stopped(cluster):
             cluster.delete(path)
             return
-        until = _LATE_ORPHAN_S if job_status.is_suspended(job) else job_status.age_s(job) + _ORPHAN_S
+        age_s = job_status.age_s(job, cluster.now())
+        until = _LATE_ORPHAN_S if job_status.is_suspended(job) else age_s + _ORPHAN_S
         cluster.patch(path, {"spec": {"activeDeadlineSeconds": min(until, job["spec"]["activeDeadlineSeconds"])}})
 
 

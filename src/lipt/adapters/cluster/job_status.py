@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any
 
@@ -24,7 +24,7 @@ _CREATING = ("ContainerCreating", "PodInitializing")
 #: Reasons of events: its containers are not created.
 _NOT_CREATED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 #: A pod that is younger is not asked for such events: some of them pass by themselves.
-_CREATED_WITHIN_S = 30
+_CREATED_WITHIN = timedelta(seconds=30)
 #: At most this many pods are asked at a time: a thousand may wait for their image. Those that start leave the others.
 _ASKED = 5
 _EVICTED = "evicted by its node"
@@ -34,20 +34,22 @@ def is_suspended(job: dict[str, Any]) -> bool:
     return bool(job.get("spec", {}).get("suspend"))
 
 
-def age_s(job: dict[str, Any]) -> int:
-    """Seconds since the Job started: what its deadline counts."""
+def age_s(job: dict[str, Any], now: datetime) -> int:
+    """Seconds since the Job started: what its deadline counts.
+
+    Args:
+        now: by the clock of the cluster, here and below.
+    """
     started = job.get("status", {}).get("startTime")
-    return int(_since(started)) if started else 0
+    return int((now - _time(started)).total_seconds()) if started else 0
 
 
 def missing(job: dict[str, Any]) -> int:
     """The number of pods that the Job should have now and does not have."""
     if is_suspended(job):
         return 0
-    status = job.get("status", {})
-    over = int(status.get("succeeded", 0)) + len(indexes(status.get("failedIndexes", "")))
-    wanted = min(int(job["spec"]["completions"]) - over, int(job["spec"]["parallelism"]))  # Kueue may lower the latter
-    return max(0, wanted - int(status.get("active", 0)))
+    wanted = min(left(job), int(job["spec"]["parallelism"]))  # Kueue may lower the latter
+    return max(0, wanted - int(job.get("status", {}).get("active", 0)))
 
 
 def state(job: dict[str, Any]) -> dict[str, Any]:
@@ -60,18 +62,11 @@ def is_placed(pod: dict[str, Any]) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") in ("Pending", "Running")
 
 
-def all_slow(job: dict[str, Any], pods: list[dict[str, Any]], grace: float) -> bool:
-    """Whether all unfinished pods have run for more than `grace` times the median of the finished ones."""
-    status = job["status"]
-    running = [
-        _seconds(pod)
-        for pod in pods
-        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-    ]
+def left(job: dict[str, Any]) -> int:
+    """The number of indexes that are neither done nor given up."""
+    status = job.get("status", {})
     over = status.get("succeeded", 0) + len(indexes(status.get("failedIndexes", "")))  # none yet: the key is missing
-    left = job["spec"]["completions"] - over
-    late = late_s(pods, grace)
-    return bool(0 < left <= sum(seconds > late for seconds in running))
+    return int(job["spec"]["completions"]) - int(over)
 
 
 def late_s(pods: list[dict[str, Any]], grace: float) -> float:
@@ -81,13 +76,10 @@ def late_s(pods: list[dict[str, Any]], grace: float) -> float:
 
 
 def _seconds(pod: dict[str, Any]) -> float:
-    """Seconds that the pod's container has run."""
+    """Seconds that the container of a finished pod ran."""
     for container in pod["status"].get("containerStatuses", []):
-        state = container["state"]
-        if span := state.get("running") or state.get("terminated"):
-            end = span.get("finishedAt")
-            until = _time(end) if end else datetime.now(UTC)
-            return (until - _time(span["startedAt"])).total_seconds()
+        if span := container["state"].get("terminated"):
+            return (_time(span["finishedAt"]) - _time(span["startedAt"])).total_seconds()
     return 0.0
 
 
@@ -135,11 +127,16 @@ def is_over(job: dict[str, Any]) -> bool:
     return condition(job, "FailureTarget") is not None or "deletionTimestamp" in job.get("metadata", {})
 
 
+def index_of(pod: dict[str, Any]) -> int:
+    """The part of the Job that the pod does."""
+    return int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
+
+
 def note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
     """Record why a pod failed, because pods disappear together with their messages."""
     if pod["status"].get("phase") != "Failed":
         return
-    index = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
+    index = index_of(pod)
     reason, told = pod["status"].get("reason", ""), pod["status"].get("message", "")
     message = told
     for container in pod["status"].get("containerStatuses", []):
@@ -155,9 +152,9 @@ def note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
         reasons[index] = " ".join(message.split()) or reason
 
 
-def is_stuck(pod: dict[str, Any]) -> bool:
+def is_stuck(pod: dict[str, Any], now: datetime) -> bool:
     deleted = pod["metadata"].get("deletionTimestamp")  # includes the grace period
-    return bool(deleted) and _since(deleted) > _STUCK_S
+    return bool(deleted) and (now - _time(deleted)).total_seconds() > _STUCK_S
 
 
 def waits(pod: dict[str, Any]) -> tuple[str, str]:
@@ -173,12 +170,12 @@ def waits(pod: dict[str, Any]) -> tuple[str, str]:
 
 def not_starting(cluster: Objects, namespace: str, pods: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
     """The pods that have a node and cannot start there, each with the reason."""
-    found, creating = [], []
+    found, creating, now = [], [], cluster.now()
     for pod in pods:
         reason, message = waits(pod)
         if reason in (*NOT_PULLED, *NOT_STARTED):
             found.append((pod, f"{reason}: {message}"))
-        elif reason in _CREATING and _since(pod["metadata"]["creationTimestamp"]) > _CREATED_WITHIN_S:
+        elif reason in _CREATING and now - _time(pod["metadata"]["creationTimestamp"]) > _CREATED_WITHIN:
             creating.append(pod)
     asked = [(pod, _not_created(cluster, namespace, pod)) for pod in creating[:_ASKED]]
     return found + [(pod, why) for pod, why in asked if why]
@@ -224,11 +221,6 @@ def refusal(cluster: Objects, namespace: str, job: str, pods: list[dict[str, Any
 
 def _when(event: dict[str, Any]) -> datetime:
     return _time(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
-
-
-def _since(time: str) -> float:
-    """Seconds since a time of the API."""
-    return (datetime.now(UTC) - _time(time)).total_seconds()
 
 
 _NEVER = datetime.min.replace(tzinfo=UTC)

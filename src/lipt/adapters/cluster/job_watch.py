@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from lipt.adapters.cluster import job_status
@@ -23,10 +24,12 @@ class NeverRan(str):
 
 
 NO_ROOM = NeverRan("no node had room for it")
+#: Time for an autoscaler to start GPU nodes with their drivers, or for an earlier pod to end.
+ROOM_WITHIN_S = 1200.0
 #: Seconds until a training whose pods all ran before gives up the node that it waits for: a smaller one takes longer.
 _ROOM_AGAIN_S = 3600.0
-#: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted, or can start, and from
-#: the quorum on, until one of those that are left gets a node.
+#: Seconds for which a fan-out without `room_within_s` waits until one of its pods is admitted, or can start. From the
+#: quorum on, also until one of those that are left gets a node; if none has finished, that may take `ROOM_WITHIN_S`.
 _ADMITTED_WITHIN_S = 600.0
 
 
@@ -39,18 +42,27 @@ class _Clocks:
     admitted: float
     """No pod was refused or stuck, or there was one that needs no others."""
     active: float
-    """A pod had a node, or the Job was suspended."""
+    """A pod that is not slow had a node, or the Job was suspended."""
 
     def set(
-        self, now: float, job: dict[str, Any], pods: list[dict[str, Any]], *, hindered: bool, together: bool
+        self,
+        now: float,
+        job: dict[str, Any],
+        pods: list[dict[str, Any]],
+        *,
+        slow: Container[str],
+        hindered: bool,
+        together: bool,
     ) -> None:
         """
         Args:
+            slow: names of pods.
             hindered: pods are refused or stuck.
             together: a pod needs all others.
         """
         waiting, running = [pod for pod in pods if not pod["spec"].get("nodeName")], _running(pods)
-        if job_status.is_suspended(job) or any(map(job_status.is_placed, pods)):
+        others = [pod for pod in pods if pod["metadata"]["name"] not in slow]
+        if job_status.is_suspended(job) or any(map(job_status.is_placed, others)):
             self.active = now
         if not waiting or (running and not together):
             self.placed = now
@@ -82,6 +94,9 @@ class JobWatch:
     """Why the namespace does not admit the missing pods; empty if it does."""
     stuck: str = ""
     """Why pods cannot start on their nodes; empty if they can."""
+    running: dict[str, float] = field(default_factory=dict)
+    """Name of a pod that runs -> when it was first seen to run, in seconds of `time.monotonic`. The pod itself says it
+    by the clock of its node. If that were wrong, a worker that has just started could be taken for a slow one."""
 
     def wait(self, *, room_within_s: float | None, quorum: int | None, grace: float, together: bool) -> dict[int, str]:
         """The reason, for every index that did not succeed."""
@@ -105,7 +120,9 @@ class JobWatch:
                 return lost
             self._note_refusal(missing, pods)
             self._note_stuck(pods)
-            clocks.set(now, job, pods, hindered=bool(self.refused or self.stuck), together=together)
+            late_s = job_status.late_s(pods, grace)
+            slow = self._slow(now, pods, late_s)
+            clocks.set(now, job, pods, slow=slow, hindered=bool(self.refused or self.stuck), together=together)
             if together and room_s is not None and len(_running(pods)) == self.completions:
                 room_s = max(room_s, _ROOM_AGAIN_S)
             if now - clocks.admitted > (room_within_s or _ADMITTED_WITHIN_S):
@@ -113,12 +130,17 @@ class JobWatch:
             if room_s is not None and now - clocks.placed > room_s:
                 return self._without(job, NO_ROOM)
             if quorum is not None and job.get("status", {}).get("succeeded", 0) >= quorum:
-                idle = now - clocks.active > max(_ADMITTED_WITHIN_S, job_status.late_s(pods, grace))
-                if idle or job_status.all_slow(job, pods, grace):
-                    return self._without(
-                        job, NO_ROOM if idle else f"slower than {grace:g} times the median of the finished ones"
-                    )
+                idle = now - clocks.active > (max(_ADMITTED_WITHIN_S, late_s) if isfinite(late_s) else ROOM_WITHIN_S)
+                if idle or 0 < job_status.left(job) <= len(slow):
+                    why = f"slower than {grace:g} times the median of the finished ones"
+                    return self._without(job, NO_ROOM if idle else why) | dict.fromkeys(slow.values(), why)
             time.sleep(pause_s(now - changed))
+
+    def _slow(self, now: float, pods: list[dict[str, Any]], late_s: float) -> dict[str, int]:
+        """The pods that have run for more than `late_s` seconds: name -> index."""
+        alive = {pod["metadata"]["name"]: pod for pod in _running(pods) if "deletionTimestamp" not in pod["metadata"]}
+        self.running = {name: self.running.get(name, now) for name in alive}
+        return {name: job_status.index_of(alive[name]) for name, since in self.running.items() if now - since > late_s}
 
     def _ended(self, job: dict[str, Any], *, together: bool) -> dict[int, str] | None:
         """The reason, for every index that is lost, if the Job has ended, or if memory ends it; None: it goes on."""
@@ -155,7 +177,7 @@ class JobWatch:
         """Move the deadline of a training on. While a Job is suspended, the clock of its deadline stands."""
         if job_status.is_suspended(job) or job_status.condition(job, "FailureTarget"):
             return
-        until = job_status.age_s(job) + LEASE_S
+        until = job_status.age_s(job, self.cluster.now()) + LEASE_S
         if not 0 <= until - job["spec"]["activeDeadlineSeconds"] <= LEASE_S / 2:
             self.cluster.patch(self.path, {"spec": {"activeDeadlineSeconds": until}})
 
@@ -167,7 +189,7 @@ class JobWatch:
         )["items"]
         for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
             job_status.note(pod, self.reasons)  # of several pods of one index, the last one counts
-            if job_status.is_stuck(pod):
+            if job_status.is_stuck(pod, self.cluster.now()):
                 name = pod["metadata"]["name"]
                 self.say(f"{self.name}: {name} is on a node that does not answer: started elsewhere")
                 _forget(self.cluster, f"{where}/{name}")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from lipt.adapters.cluster import job_status
@@ -135,11 +136,11 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
     told: dict[str, list[str]] = {}
     cannot_start: dict[str, list[str]] = {}
     lost: dict[str, str] = {}
-    pods = _pods(cluster, namespace, workflow)
+    pods, now = _pods(cluster, namespace, workflow), cluster.now()
     for pod, why in job_status.not_starting(cluster, namespace, [pod for _, pod in pods]):
         cannot_start.setdefault(_box_of(pod) or "", []).append(why)
     for box, pod in pods:
-        if _is_lost(pod):
+        if _is_lost(pod, now):
             lost[box] = _on_a_lost_node(pod, namespace)
         for condition in pod["status"].get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -158,9 +159,9 @@ def waiting_reasons(cluster: Api, namespace: str, workflow: str) -> dict[str, st
     )
 
 
-def _is_lost(pod: dict[str, Any]) -> bool:
+def _is_lost(pod: dict[str, Any], now: datetime) -> bool:
     """Whether the pod of a box is on a node that does not answer."""
-    if JOB_LABEL in pod["metadata"]["labels"] or not job_status.is_stuck(pod):
+    if JOB_LABEL in pod["metadata"]["labels"] or not job_status.is_stuck(pod, now):
         return False
     return "nodeName" in pod["spec"] and pod["status"].get("phase") not in ("Succeeded", "Failed")
 
