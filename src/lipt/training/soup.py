@@ -98,12 +98,12 @@ def merge(
     everyone, early = sorted(present), search != "grid"
     singles, best = judge_singles(everyone, load, evaluator, early=early)
     order = sorted(everyone, key=lambda index: (index != best, -lead(singles[index], singles[best]), index))
-    single, share = Judged(load(best), singles[best]), 1 / len(everyone)
+    single = Judged(load(best), singles[best])
     average, statistics = _average(uniform(len(everyone), lambda i: load(everyone[i])), evaluator, batchnorm)
     theta = Judged(star, singles[best][:0])
-    interpolated = method == "greedy_interpolation"
+    falls_back = fallback and method == "greedy_interpolation"
     if method == "uniform":
-        soup = average
+        soup, share = average, 1 / len(everyone)
         steps = [MergeStep(index=index, accuracy=accuracy(singles[index]), alpha=share, kept=True) for index in order]
     elif method == "best_single":
         soup = single
@@ -111,33 +111,52 @@ def merge(
     else:
         first, rest = single, order[1:]
         steps = [MergeStep(index=best, accuracy=single.accuracy, alpha=1.0, kept=True, accuracy_after=single.accuracy)]
-        if interpolated and fallback:
+        if falls_back:
             theta = Judged(star, evaluator.judge(star, single.correct_N if early else None))
             if len(theta.correct_N) == evaluator.search and theta.lead(single) >= 0:
                 first, rest, steps = theta, order, []
         trial = _Trial(evaluator=evaluator, method=method, search=search, statistics=statistics)
         soup, tried = _greedy(first, rest, singles, load, trial)
         steps += tried
-    rated = evaluator.confirmed([single, theta, average, soup])
     made: Winner = "soup"
     if soup is theta or (soup is single and method != "best_single"):  # nothing was added to the first ingredient
         made = "theta_star" if soup is theta else "best_single"
-    finalists: list[tuple[float, Winner, Judged]] = [(rated[3], made, soup)]
-    if interpolated and fallback:
-        finalists += [
-            (rated[0], "best_single", single),
-            (rated[1], "theta_star", theta),
-            (rated[2], "uniform", average),
-        ]
+    rivals: dict[Winner, Judged] = {"best_single": single, "theta_star": theta, "uniform": average}
+    return _last_comparison(made, soup, rivals, evaluator, best=best, steps=steps, may_replace=falls_back)
+
+
+def _last_comparison(
+    made: Winner,
+    soup: Judged,
+    rivals: Mapping[Winner, Judged],
+    evaluator: Evaluator,
+    *,
+    best: int,
+    steps: list[MergeStep],
+    may_replace: bool,
+) -> Soup:
+    """Evaluate the soup and its rivals on the images of the last comparison.
+
+    Args:
+        made: what the soup is.
+        rivals: the best ingredient, theta_* and the average of all.
+        best: index of the best ingredient.
+        may_replace: whether a rival with a higher accuracy becomes the result; on a tie the soup does.
+    """
+    *rated, reached = evaluator.confirmed([*rivals.values(), soup])
+    accuracies = dict(zip(rivals, rated, strict=True))
+    finalists = [(reached, made, soup)]
+    if may_replace:
+        finalists += [(accuracies[name], name, rival) for name, rival in rivals.items()]
     reached, chosen, winner = max(finalists, key=lambda finalist: finalist[0])
     return Soup(
         state=winner.state,
         chosen=chosen,
         accuracy=reached,
-        theta_star_accuracy=rated[1],
-        best_single_accuracy=rated[0],
+        theta_star_accuracy=accuracies["theta_star"],
+        best_single_accuracy=accuracies["best_single"],
         best_single=best,
-        uniform_accuracy=rated[2],
+        uniform_accuracy=accuracies["uniform"],
         steps=steps,
     )
 

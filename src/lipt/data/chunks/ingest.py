@@ -3,7 +3,7 @@
 A `Journal` records the finished chunks, so that an interrupted call can continue.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -88,30 +88,7 @@ def write_dataset(
         if images.journal.holds(existing.splits) and (small is None or has_thumbnails(small, existing)):
             return existing
         delete(MANIFEST)
-    splits = _order_splits(source, seed, test_fraction)
-    total, done = sum(len(rows.rows_N) for rows in splits.values()), 0
-    infos: list[dict[str, SplitInfo]] = [{} for _ in copies]
-    broken: list[RunError] = []
-    for split, rows in splits.items():
-        written, first = [], done
-
-        def within(count: int, before: int = done) -> None:
-            progress(before + count, total)
-
-        for parts in _write_chunks(source, split, rows, copies, chunk_bytes, within, broken):
-            written.append(parts)
-            done += parts[0][0].count
-            progress(done, total)
-        done = first + len(rows.rows_N)
-        if broken:
-            continue  # to check the images of the other splits
-        for copy, info, parts in zip(copies, infos, zip(*written, strict=True), strict=True):
-            info[split] = copy.write_index(split, parts, len(source.classes))
-    if broken:
-        if len(broken) > _NAMED:
-            for error in broken:
-                say(error.message)
-        raise _unreadable(broken)
+    infos = _write_splits(source, _order_splits(source, seed, test_fraction), copies, chunk_bytes, progress, say)
     about: dict[str, Any] = {"name": source.name, "classes": tuple(source.classes), "fingerprint": fingerprint}
     manifest = Manifest(splits=infos[0], recipe=recipe, **about)
     if small is not None:
@@ -121,6 +98,44 @@ def write_dataset(
     for copy in copies:
         copy.journal.remove(infos[0])
     return manifest
+
+
+def _write_splits(
+    source: Source,
+    splits: Mapping[str, _OrderedSplit],
+    copies: Sequence[Copy],
+    chunk_bytes: int,
+    progress: Callable[[int, int], None],
+    say: Callable[[str], None],
+) -> list[dict[str, SplitInfo]]:
+    """Write the chunks and the index of each split. Returns for each copy what its manifest says about the splits.
+
+    Raises:
+        RunError: images are unreadable. Those of all splits are checked first.
+    """
+    total, before = sum(len(rows.rows_N) for rows in splits.values()), 0
+    infos: list[dict[str, SplitInfo]] = [{} for _ in copies]
+    broken: list[RunError] = []
+    for split, rows in splits.items():
+
+        def within(count: int, before: int = before) -> None:
+            progress(before + count, total)
+
+        written, done = [], before
+        for parts in _write_chunks(source, split, rows, copies, chunk_bytes, within, broken):
+            written.append(parts)
+            done += parts[0][0].count
+            progress(done, total)
+        before += len(rows.rows_N)
+        if not broken:
+            for copy, info, parts in zip(copies, infos, zip(*written, strict=True), strict=True):
+                info[split] = copy.write_index(split, parts, len(source.classes))
+    if len(broken) > _NAMED:
+        for error in broken:
+            say(error.message)
+    if broken:
+        raise _unreadable(broken)
+    return infos
 
 
 def stratified_order(labels_N: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:
