@@ -132,13 +132,13 @@ def say_why(error: BaseException) -> None:
     """In a pod, write the error as its termination message, which `kubectl describe pod` and the engines show."""
     if os.access(_TERMINATION_LOG, os.W_OK):
         known = isinstance(error, LiptError) and not isinstance(error, UnexpectedError)
-        what = str(error) if known else f"{UNEXPECTED}{in_one_line(error)}"
-        text = " ".join(f"lipt: {what}".split()).encode(errors="backslashreplace")  # a name may be no valid Unicode
+        what = f"lipt: {error}" if known else f"{BUG}{in_one_line(error)}"
+        text = " ".join(what.split()).encode(errors="backslashreplace")  # a name may be no valid Unicode
         Path(_TERMINATION_LOG).write_bytes(text[:_MESSAGE_BYTES].decode(errors="ignore").encode())
 
 
-#: Starts the message of a worker pod that met a bug. A box then fails, because every other pod would meet it too.
-UNEXPECTED = "unexpected "
+#: Starts the message of a pod that met a bug; no other message starts so.
+BUG = "lipt: unexpected "
 
 
 def in_one_line(error: BaseException) -> str:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from lipt import errors
+from lipt.adapters.cluster import job_status
 from lipt.adapters.cluster.manifest import Pods
 from lipt.adapters.store import StoreError
 from lipt.config import override, parse_config
@@ -156,14 +157,26 @@ def test_a_bug_in_a_worker_pod_is_no_loss(tmp_path: Path, monkeypatch: pytest.Mo
     log = tmp_path / "termination-log"
     log.touch()
     monkeypatch.setattr(errors, "_TERMINATION_LOG", str(log))
+
+    def lost() -> dict[int, str]:
+        """The reason that the box learns: the kubelet takes the end of the file."""
+        ended = {"exitCode": 1, "reason": "Error", "message": log.read_bytes()[-4096:].decode()}
+        annotations = {"batch.kubernetes.io/job-completion-index": "1"}
+        status = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": ended}}]}
+        reasons = {0: "evicted by its node"}
+        job_status.note({"metadata": {"annotations": annotations}, "status": status}, reasons)
+        return reasons
+
     errors.say_why(RunError("pretrain[1]: out of memory"))
-    raise_bug("pretrain", {1: log.read_text()})
+    raise_bug("pretrain", lost())
+    errors.say_why(RunError("pretrain[1]: another pod has said lipt: unexpected KeyError: 3"))
+    raise_bug("pretrain", lost())
     errors.say_why(ValueError("too many\nvalues"))
     with pytest.raises(UnexpectedError, match=r"^pretrain, worker pod 1: ValueError: too many values"):
-        raise_bug("pretrain", {0: "evicted by its node", 1: log.read_text()})
+        raise_bug("pretrain", lost())
     errors.say_why(ValueError("\udcff" + 4000 * "図"))  # in bytes it is longer than the kubelet takes
     with pytest.raises(UnexpectedError, match=r"^pretrain, worker pod 1: ValueError: \\udcff図"):
-        raise_bug("pretrain", {1: log.read_bytes()[-4096:].decode()})
+        raise_bug("pretrain", lost())
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from lipt.adapters.cluster.fanout import ThisPod, run_job
+from lipt.adapters.cluster.job_status import Bug
 from lipt.adapters.cluster.job_watch import ROOM_WITHIN_S, NeverRan
 from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
 from lipt.adapters.store import MissingObjectError, Store
 from lipt.config import Config, parse_config
-from lipt.errors import UNEXPECTED, RunError, TransientError, UnexpectedError, UsageError
+from lipt.errors import RunError, TransientError, UnexpectedError, UsageError
 from lipt.liveness import note_progress
 from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import load_spec, save_spec
@@ -128,9 +129,10 @@ def join(address: str, *, index: int, count: int) -> None:
 def raise_bug(stage: str, lost: Mapping[int, str]) -> None:
     """Raise the bug that a worker pod reported: unlike a lost pod, a bug always fails the box."""
     for share, why in lost.items():
-        _, found, bug = why.partition(f"lipt: {UNEXPECTED}")
-        if found:
-            raise UnexpectedError(f"{stage}, worker pod {share}: {bug}", "the traceback is in the log of that pod")
+        if isinstance(why, Bug):
+            raise UnexpectedError(
+                f"{stage}, worker pod {share}: {why.exception}", "the traceback is in the log of that pod"
+            )
 
 
 def _result(store: Store, key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lipt.adapters.cluster.admission import reason_of
 from lipt.adapters.cluster.api import Objects, RefusedError
+from lipt.errors import BUG
 
 #: A pod on a lost node stays until it is removed. Its work may then be done twice, which is safe: both pods write the
 #: same bytes to the same address.
@@ -28,6 +29,14 @@ _CREATED_WITHIN = timedelta(seconds=30)
 #: At most this many pods are asked at a time: a thousand may wait for their image. Those that start leave the others.
 _ASKED = 5
 _EVICTED = "evicted by its node"
+
+
+class Bug(str):
+    """The reason of a pod that met a bug: its box fails, because every other pod would meet it too."""
+
+    @property
+    def exception(self) -> str:
+        return self.removeprefix(BUG)
 
 
 def is_suspended(job: dict[str, Any]) -> bool:
@@ -149,7 +158,8 @@ def note(pod: dict[str, Any], reasons: dict[int, str]) -> None:
     elif reason == "Evicted":  # the node says what it had too little of; the container only that it was stopped
         reasons[index] = ": ".join(filter(None, [_EVICTED, " ".join(told.split())]))
     else:
-        reasons[index] = " ".join(message.split()) or reason
+        text = " ".join(message.split()) or reason
+        reasons[index] = Bug(text) if text.startswith(BUG) else text
 
 
 def is_stuck(pod: dict[str, Any], now: datetime) -> bool:
