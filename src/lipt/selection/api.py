@@ -12,7 +12,8 @@ from torch import Tensor
 
 from lipt.errors import RunError, UsageError
 from lipt.selection import registry
-from lipt.selection.arrays import ArrayLike, as_integers, as_tensor
+from lipt.selection.arguments import balanced_of, budget_of, check_samples, initial_of, judges_of, seed_of, share_of
+from lipt.selection.arrays import ArrayLike
 from lipt.selection.auto import AUTO, auto_rule, epochs_of, unused_inputs
 from lipt.selection.candidates import Candidates
 from lipt.selection.lost import remark_on_lost
@@ -34,7 +35,7 @@ def resolve(algorithm: str, fraction: float, *, balanced: bool = True, epochs: i
     Raises:
         UsageError: no such algorithm, or a fraction outside (0, 1].
     """
-    fraction = _share(plain(fraction))
+    fraction = share_of(plain(fraction))
     name = auto_rule(fraction, balanced=balanced, epochs=epochs)[0] if algorithm == AUTO else algorithm
     registry.lookup(name)
     return name
@@ -126,19 +127,9 @@ def select(
             An algorithm that picks a sample twice.
     """
     asked, name = checked(algorithm, options), str(algorithm)
-    for what, samples in (
-        ("candidates", candidates),
-        ("validation samples", candidates if validation is None else validation),
-    ):
-        require(
-            isinstance(samples, Candidates),
-            f"{what} are a {type(samples).__name__}, not lipt.Candidates",
-            "hand over lipt.Candidates.of(labels, logits=..., features=...)",
-        )
-    seed, balanced = _seed(plain(seed)), plain(balanced)
-    require(isinstance(balanced, bool), f"balanced must be True or False, not {balanced!r}", "pass one of the two")
-    require(len(candidates) > 0, "there are no candidates to select from", "hand over at least one sample")
-    budget, fraction = _budget(plain(fraction), plain(k), len(candidates))
+    check_samples(candidates, validation)
+    seed, balanced = seed_of(plain(seed)), balanced_of(plain(balanced))
+    budget, fraction = budget_of(plain(fraction), plain(k), len(candidates))
     if asked == AUTO:
         name, options = auto_rule(fraction, balanced=balanced, epochs=epochs_of(candidates))
     found = registry.lookup(name)
@@ -147,41 +138,28 @@ def select(
     notes = checked_notes({} if notes is None else notes)  # fail before the work
     if needs.trajectory and candidates.trajectories:
         needs = Requirements(trajectory=True, initial=needs.initial)
-    if candidates.num_models < needs.models:
-        raise UsageError(
-            f"algorithm {name} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
-            "score the candidates first, or choose random or stratified"
-            if candidates.scores_N is None
-            else "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)",
-        )
-    registry.require_outputs(candidates, f"algorithm {name}", logits=needs.logits, features=needs.features)
-    candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
-    if needs.outputs and not needs.passes:
-        candidates = in_memory(candidates, "candidate")
+    candidates = _with_needed_outputs(candidates, needs, name)
     require(
         validation is None or needs.validation,
         f"algorithm {name} takes no validation samples",
         "leave them out, or choose glister",
     )
-    initial_I = _initial(initial, candidates, budget, name, needs)
     task = Task(
         candidates=candidates,
-        validation=None if validation is None else _judges(candidates, validation),
         budget=budget,
         fraction=fraction,
         balanced=balanced,
-        initial_I=initial_I,
+        initial_I=initial_of(initial, candidates, budget, name, needs),
+        validation=None if validation is None else judges_of(candidates, validation),
         seed=seed,
     )
     with torch.autocast(candidates.labels_N.device.type, enabled=False):  # a caller's would round to bf16
         picks = found.function(task, **bound)
-    device = picks.indices_K.device
     _check_distinct(picks.indices_K, len(candidates), name)
+    unused = unused_inputs(candidates, used=needs.outputs or needs.trajectory) if asked == AUTO else []
     weights_K = picks.weights_K
     if weights_K is None:
-        weights_K = torch.ones(len(picks.indices_K), device=device)
-    used = needs.outputs or needs.trajectory
-    unused = unused_inputs(candidates, used=used) if asked == AUTO else []
+        weights_K = torch.ones(len(picks.indices_K), device=picks.indices_K.device)
     return Selection(
         indices_K=picks.indices_K,
         weights_K=weights_K.to(torch.float32),
@@ -195,8 +173,27 @@ def select(
         balanced=balanced,
         seed=seed,
         notes=notes,
-        remarks=(*unused, *_without_any(candidates, picks.indices_K, initial_I)),
+        remarks=(*unused, *_without_any(candidates, picks.indices_K, task.initial_I)),
     )
+
+
+def _with_needed_outputs(candidates: Candidates, needs: Requirements, algorithm: str) -> Candidates:
+    """The candidates with the outputs that the algorithm reads: finite, and in memory unless it reads them in passes.
+
+    Raises:
+        UsageError: outputs are missing.
+        RunError: an output is not finite, or too large to be squared.
+    """
+    if candidates.num_models < needs.models:
+        raise UsageError(
+            f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
+            "score the candidates first, or choose random or stratified"
+            if candidates.scores_N is None
+            else "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)",
+        )
+    registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
+    candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
+    return in_memory(candidates, "candidate") if needs.outputs and not needs.passes else candidates
 
 
 def _check_distinct(indices_K: Tensor, n: int, algorithm: str) -> None:
@@ -210,73 +207,6 @@ def _check_distinct(indices_K: Tensor, n: int, algorithm: str) -> None:
         )
 
 
-def _initial(
-    initial: ArrayLike | None, candidates: Candidates, budget: int, algorithm: str, needs: Requirements
-) -> Tensor:
-    """Initial samples, int64 (I,), ascending; empty if there are none."""
-    n, device = len(candidates), candidates.labels_N.device
-    remedy = "hand over positions in the candidates, such as selection.indices_K"
-    if initial is None or not as_tensor(initial, "initial", remedy).numel():
-        return torch.empty(0, dtype=torch.int64, device=device)
-    require(needs.initial, f"algorithm {algorithm} takes no initial samples", "leave them out of the candidates")
-    initial_I = as_integers(initial, "initial", remedy).to(device)
-    require(
-        initial_I.ndim == 1,
-        f"initial must be positions (I,), not {tuple(initial_I.shape)}",
-        "hand over one list of positions",
-    )
-    outside_K = initial_I[(initial_I < 0) | (initial_I >= n)]
-    require(
-        not len(outside_K),
-        f"initial: position {int(outside_K[0]) if len(outside_K) else ''} is outside 0..{n - 1}",
-        "positions count the candidates from 0",
-    )
-    distinct_I: Tensor = initial_I.unique()
-    free = n - len(distinct_I)
-    require(
-        budget <= free,
-        f"{budget:,} samples cannot be picked: {free:,} candidates are not in initial",
-        "lower the budget, or shorten initial",
-    )
-    return distinct_I
-
-
-def _budget(fraction: Any, k: Any, n: int) -> tuple[int, float]:
-    """The number of samples to keep, and its share of n."""
-    if (fraction is None) == (k is None):
-        raise UsageError("the budget is either a fraction or a number k", "give one of the two, such as fraction=0.05")
-    if k is None:
-        return max(1, round(_share(fraction) * n)), float(fraction)
-    require(
-        _is(k, int) and 1 <= k <= n,
-        f"k must be an integer from 1 to the number of candidates, {n:,}, not {k!r}",
-        f"pass a number in that range, such as k={min(n, 100)}; a share is fraction",
-    )
-    return k, k / n
-
-
-def _share(fraction: Any) -> float:
-    require(
-        _is(fraction, (int, float)) and 0 < fraction <= 1,
-        f"fraction must be in (0, 1], not {fraction!r}",
-        "pass a share, such as fraction=0.05; a number of samples is k",
-    )
-    return float(fraction)
-
-
-def _seed(seed: Any) -> int:
-    require(
-        _is(seed, int) and -(2**63) <= seed < 2**64,
-        f"seed must be an integer of 64 bits, not {seed!r}",
-        "pass a whole number, such as seed=0",
-    )
-    return int(seed)
-
-
-def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
 def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -> list[str]:
     """A remark if classes with candidates have no selected sample, initial ones included."""
     labels = candidates.labels_N.numpy(force=True)
@@ -284,28 +214,3 @@ def _without_any(candidates: Candidates, indices_K: Tensor, initial_I: Tensor) -
     taken_C = np.bincount(labels.take(taken_K.numpy(force=True)), minlength=candidates.num_classes).tolist()
     remark = remark_on_lost(candidates.class_sizes, taken_C, len(indices_K))
     return [remark] if remark else []
-
-
-def _judges(candidates: Candidates, validation: Candidates) -> Candidates:
-    """The validation samples with all their outputs in memory."""
-    require(
-        len(validation) > 0,
-        "the validation set is empty",
-        "hand over at least one validation sample, or none at all: validation=None",
-    )
-    devices = candidates.labels_N.device, validation.labels_N.device
-    require(
-        devices[0] == devices[1],
-        f"the candidates are on {devices[0]}, the validation samples on {devices[1]}",
-        "move them to one device",
-    )
-    validation = in_memory(validation.looked_at(logits=True, features=True), "validation")
-    shapes = [
-        [(o.logits_NC.shape[1], o.features_ND.shape[1]) for o in each.outputs] for each in (candidates, validation)
-    ]
-    require(
-        shapes[0] == shapes[1],
-        "validation and candidates must be scored by the same models",
-        "score both with the same models, and hand over the same outputs of both",
-    )
-    return validation
