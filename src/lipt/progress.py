@@ -1,81 +1,16 @@
 """Progress of running stages on stderr: bars on a terminal, lines elsewhere."""
 
-import re
 import sys
 import threading
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from lipt import metrics
 from lipt.errors import in_one_line
+from lipt.progress_lines import LABEL, PART, Alike, Standing, brief, line_of
 
 #: Seconds between two progress lines of a running stage.
 _EVERY_S = 30.0
-#: Width of the column of labels: `select stratified` fits.
-_LABEL = 18
-#: Facts of a summary, in the order in which a line shows them; all others follow. A stored summary has another order.
-_FACTS = (
-    "train", "test", "jigsaws", "accuracy", "theta_star_accuracy", "density", "models", "epochs", "steps", "images",
-    "kept", "count", "candidates", "share", "classes",
-)  # fmt: skip
-#: Names of facts in a line, where the key is not one for readers.
-_NAMES = {"theta_star_accuracy": "theta_*"}
-#: Facts that only -v shows.
-_MORE = frozenset({"best_single", "best_single_accuracy", "uniform_accuracy"})
-
-
-@dataclass(kw_only=True)
-class Standing:
-    """Progress of a running stage."""
-
-    done: int = 0
-    total: int = 0
-    """0 if unknown."""
-    text: str = ""
-    """The unit, and further information."""
-    since: float = field(default_factory=time.monotonic)
-    first: tuple[float, int] | None = None
-    """Time of the first message and the work done by then: a stage may continue from a checkpoint."""
-
-    def advance(self, done: int, total: int, text: str) -> None:
-        self.done, self.total, self.text = done, total, text
-        if self.first is None or done < self.first[1]:
-            self.first = (time.monotonic(), done)
-
-    def counts(self) -> str:
-        """`1,280 of 51,600 images`; `1,280 images` without a total."""
-        if self.total:
-            return f"{self.done:,} of {self.total:,} {self.text}"
-        return f"{self.done:,} {self.text}" if self.done else ""
-
-    def line(self) -> str:
-        """`90 s  1,280 of 51,600 images  142/s  6 min left`."""
-        now = time.monotonic()
-        parts = [_duration(now - self.since), self.counts()]
-        if self.first and now > self.first[0] and self.done > self.first[1]:
-            rate = (self.done - self.first[1]) / (now - self.first[0])
-            parts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s")
-            if self.total:
-                parts.append(f"{_duration((self.total - self.done) / rate)} left")
-        return "  ".join(filter(None, parts))
-
-
-@dataclass
-class _Alike:
-    """Parts of a stage with the same state, in a row: `pretrain[0]`, `pretrain[1]` … become one line."""
-
-    name: str
-    state: str
-    indices: list[int]
-    facts: str
-    """Of the first part; shown only if it is the only one."""
-
-    def line(self) -> str:
-        """`pretrain[0-9]       up to date`; indices that do not follow each other are `0-3,5`."""
-        alone = len(self.indices) == 1
-        return _line(f"{self.name}[{_ranges(self.indices)}]", self.state + (f"  {self.facts}" if alone else ""))
 
 
 class Reporter:
@@ -88,7 +23,7 @@ class Reporter:
     def __init__(self, stream: TextIO | None = None, *, every_s: float = _EVERY_S, verbose: bool = False) -> None:
         self.stream = stream or sys.stderr
         self._verbose = verbose
-        self._alike: _Alike | None = None
+        self._alike: Alike | None = None
         self._warned: set[str] = set()
         self.scope = ""
         """The run among several of one command, such as `random/seed 1`. Figures are told apart by it."""
@@ -138,11 +73,11 @@ class Reporter:
     def done(self, label: str, wall_s: float, summary: dict[str, Any]) -> None:
         """A stage finished."""
         self.stopped(label)
-        self.note(label, f"{wall_s:8.1f} s  {self._brief(summary)}")
+        self.note(label, f"{wall_s:8.1f} s  {brief(summary, verbose=self._verbose)}")
 
     def skipped(self, label: str, summary: dict[str, Any]) -> None:
         """A stage was already finished."""
-        self._state(label, "up to date", self._brief(summary))
+        self._state(label, "up to date", brief(summary, verbose=self._verbose))
 
     def planned(self, label: str) -> None:
         """A stage would run."""
@@ -150,7 +85,7 @@ class Reporter:
 
     def note(self, label: str, text: str) -> None:
         """A line about a stage."""
-        self.say(_line(label, text))
+        self.say(line_of(label, text))
 
     def warn(self, text: str) -> None:
         """A warning, once: the runs of a comparison may give the same one."""
@@ -174,7 +109,7 @@ class Reporter:
         print(text, file=self.stream, flush=True)
 
     def _state(self, label: str, state: str, facts: str = "") -> None:
-        part = _PART.fullmatch(label)
+        part = PART.fullmatch(label)
         if part is None:
             self.note(label, f"{state}  {facts}")
             return
@@ -184,19 +119,13 @@ class Reporter:
                 self._alike.indices.append(index)
                 return
         self._flush()
-        self._alike = _Alike(name, state, [index], facts)
+        self._alike = Alike(name, state, [index], facts)
 
     def _flush(self) -> None:
         with self._lock:
             alike, self._alike = self._alike, None
         if alike:
             self._print(alike.line().rstrip())
-
-    def _brief(self, summary: Mapping[str, Any]) -> str:
-        """The main figures of a summary: only scalars, shares in per cent."""
-        keys = [key for key in (*_FACTS, *sorted({*summary} - {*_FACTS})) if key in summary]
-        shown = [key for key in keys if self._verbose or key not in _MORE]
-        return "  ".join(filter(None, (_fact(key, summary[key]) for key in shown)))
 
     def _watch(self, idle: threading.Event) -> None:
         while not idle.wait(self._every_s):
@@ -223,7 +152,7 @@ class TerminalReporter(Reporter):
         from rich.table import Column
 
         self.bars = Progress(
-            TextColumn(f"{{task.description:<{_LABEL}}}", markup=False),
+            TextColumn(f"{{task.description:<{LABEL}}}", markup=False),
             BarColumn(bar_width=10),
             TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True, overflow="crop")),
             TimeElapsedColumn(),
@@ -263,7 +192,7 @@ class TerminalReporter(Reporter):
 
 
 #: Width of the bar, the label and the times.
-_BESIDES = _LABEL + 30
+_BESIDES = LABEL + 30
 
 
 def make_reporter(*, quiet: bool = False, verbose: bool = False) -> Reporter:
@@ -271,38 +200,3 @@ def make_reporter(*, quiet: bool = False, verbose: bool = False) -> Reporter:
     if quiet:
         return QuietReporter()
     return TerminalReporter(verbose=verbose) if sys.stderr.isatty() else Reporter(verbose=verbose)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _line(label: str, text: str) -> str:
-    return f"{label:<{_LABEL}}  {text}"
-
-
-#: The label of a part, such as `pretrain[3]`.
-_PART = re.compile(r"(.+)\[(\d+)\]")
-
-
-def _ranges(indices: Sequence[int]) -> str:
-    """`0-3,5`."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
-def _fact(key: str, value: Any) -> str:
-    """`density 94.51 %`; empty if the value is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return ""
-    name = _NAMES.get(key, key)
-    if key.endswith(("accuracy", "density", "saved", "share")):
-        return f"{name} {100 * value:.2f} %"
-    return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:.4g}"
