@@ -19,7 +19,7 @@ from lipt.adapters.cluster.fanout import ThisPod
 from lipt.adapters.cluster.job_watch import NO_ROOM
 from lipt.adapters.cluster.manifest import FIRST_POD, Pods
 from lipt.adapters.store import open_store
-from lipt.errors import RunError, TransientError, UsageError
+from lipt.errors import IntegrityError, RunError, TransientError, UsageError
 from lipt.pods import training
 from lipt.pods.attempts import count_attempt, forget_attempts
 from lipt.pods.spec import load_spec, save_spec
@@ -156,6 +156,33 @@ def test_attempts_without_a_new_checkpoint_end_after_hours(tmp_path: Path, monke
     count_attempt(store, "train/0")
     forget_attempts(store, "train/0")
     assert store.list("train/0/") == ["train/0/checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (b'{"checkpoint": "", "att', "Invalid JSON: EOF while parsing"),
+        (b"\xff\xfe", "Invalid JSON"),
+        (b"[]", "Input should be an object"),
+        (b'{"checkpoint": "", "attempts": "many", "since": 0}', "attempts: Input should be a valid integer"),
+    ],
+)
+def test_a_count_of_attempts_that_is_damaged_is_named(tmp_path: Path, written: bytes, why: str) -> None:
+    store = open_store(str(tmp_path))
+    store.write("train/0/attempts.json", written, kind="other")
+    with pytest.raises(IntegrityError, match=r"train/0/attempts\.json is damaged: ") as error:
+        count_attempt(store, "train/0")
+    assert why in error.value.message
+    assert error.value.remedy.startswith("delete this file, then run again")
+    assert error.value.exit_code == 1
+
+
+@pytest.mark.parametrize("written", [b'{"made_from": ["a"', b"{}", b"null", b'{"made_from": {}}'])
+def test_a_result_that_is_damaged_is_named(tmp_path: Path, written: bytes) -> None:
+    ctx = tiny_context(tmp_path)
+    ctx.workspace.store.write("train/0/result.json", written, kind="other")
+    with pytest.raises(IntegrityError, match=r"train/0/result\.json is damaged: "):
+        training._start(HERE, PODS)(ctx, {"ref": "train/0", "made_from": ["a"]}, 2)
 
 
 def test_two_pods_of_two_processes_stream_their_parts_of_each_batch(

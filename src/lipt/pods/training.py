@@ -11,15 +11,18 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter
+
 from lipt.adapters.cluster.fanout import ThisPod, run_job
 from lipt.adapters.cluster.job_status import Bug
 from lipt.adapters.cluster.job_watch import ROOM_WITHIN_S, NeverRan
 from lipt.adapters.cluster.manifest import FIRST_POD, THREADS, Pods, threads_of
-from lipt.adapters.store import MissingObjectError, Store
+from lipt.adapters.store import Store
 from lipt.config import Config, parse_config
 from lipt.errors import RunError, TransientError, UnexpectedError, UsageError
 from lipt.liveness import note_progress
 from lipt.pods.attempts import count_attempt, forget_attempts
+from lipt.pods.notes import read_note
 from lipt.pods.spec import load_spec, save_spec
 from lipt.runtime.artifact import PODS_RESULT
 from lipt.runtime.context import Context, InPods
@@ -135,10 +138,20 @@ def raise_bug(stage: str, lost: Mapping[int, str]) -> None:
             )
 
 
+class _Result(BaseModel, extra="allow"):
+    """What the first pod of a training leaves, as `run_stage` returns it."""
+
+    made_from: list[str]
+
+
+_RESULT = TypeAdapter(_Result)
+
+
 def _result(store: Store, key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The result that a pod has left; None without one, or if an input was made again since then and has changed."""
-    try:
-        result: dict[str, Any] = json.loads(store.read(key, kind="other"))
-    except MissingObjectError:
-        return None
-    return result if result["made_from"] == asked["made_from"] else None
+    """The result that a pod has left; None without one, or if an input was made again since then and has changed.
+
+    Raises:
+        IntegrityError: it is damaged.
+    """
+    result = read_note(store, key, _RESULT)
+    return result.model_dump() if result and result.made_from == asked["made_from"] else None

@@ -163,7 +163,7 @@ class _Rivals:
             claim = json.loads(data)
             who = printable(f"process {claim['pid']} on {claim['host']}")
             gone = _is_gone(claim["machine"], claim["pid"])
-        except (ValueError, KeyError, TypeError):  # not ours; it expires, too
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):  # not ours; it expires, too
             who, gone = self._store.uri + "/" + key, False
         self.names[key] = who
         if gone:
