@@ -45,7 +45,12 @@ def as_pod(
     # namespace. Both are optional: without one the pod would never start, whereas lipt names the missing variable.
     secret = {"accesskey": "AWS_ACCESS_KEY_ID", "secretkey": "AWS_SECRET_ACCESS_KEY"}
     kubernetes.use_secret_as_env(task, s3, secret, optional=True)
-    config_map = {"endpoint": "LIPT_S3_ENDPOINT", "region": "AWS_REGION", "metrics": VARIABLE}
+    config_map = {
+        "endpoint": "LIPT_S3_ENDPOINT",
+        "region": "AWS_REGION",
+        "retry_s": "LIPT_S3_RETRY_S",
+        "metrics": VARIABLE,
+    }
     kubernetes.use_config_map_as_env(task, s3, config_map, optional=True)
     # Without this, OpenMP threads spin endlessly and slow down other pods on the node.
     task.set_env_variable("GOMP_SPINCOUNT", "30000")

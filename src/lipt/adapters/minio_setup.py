@@ -25,12 +25,11 @@ from urllib3.exceptions import HTTPError
 
 from lipt.adapters.cluster.api import Cluster, MissingError, Objects, Patience
 from lipt.adapters.store.s3 import client_of
-from lipt.adapters.store.s3_errors import is_busy
+from lipt.adapters.store.s3_errors import REFUSED, is_busy
 from lipt.errors import LiptError, RunError, TransientError, UsageError
 
 T = TypeVar("T")
 
-_REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 _LABELS = {
     "app.kubernetes.io/name": "lipt",
     "app.kubernetes.io/part-of": "lipt",
@@ -133,7 +132,7 @@ def _explained(endpoint: str, step: Callable[[], T]) -> T:
         status, code = _status(error), _code(error)
         if is_busy(status):
             raise _not_up(endpoint, code) from error
-        if code in _REFUSED:
+        if code in REFUSED:
             remedy = "it was started with other credentials: kubectl -n lipt-store rollout restart deployment/minio"
             raise UsageError(f"{endpoint} refuses its root credentials ({code})", remedy) from error
         raise RunError(f"{endpoint} answers {code}", "check that this is a MinIO, and read its log") from error

@@ -221,3 +221,9 @@ def test_a_pod_computes_with_as_many_threads_as_it_requests_cpus(cpu: str, threa
     (container,) = job(Pods(image="lipt:1", cpu=cpu))["spec"]["template"]["spec"]["containers"]
     assert {"name": "OMP_NUM_THREADS", "value": threads} in container["env"]
     assert container["resources"]["requests"]["cpu"] == cpu
+
+
+def test_workers_take_from_the_installation_for_how_long_they_ask_a_store_again() -> None:
+    (container,) = job()["spec"]["template"]["spec"]["containers"]
+    taken = {entry["name"]: entry.get("valueFrom") for entry in container["env"]}
+    assert taken["LIPT_S3_RETRY_S"] == {"configMapKeyRef": {"name": "lipt-s3", "key": "retry_s", "optional": True}}

@@ -48,6 +48,8 @@ def test_a_pod_tells_how_the_store_looks_from_inside_and_is_deleted() -> None:
         'device="cpu"',
     ]
     assert spec["activeDeadlineSeconds"] == 120
+    retry = [entry.get("value") for entry in container["env"] if entry["name"] == "LIPT_S3_RETRY_S"]
+    assert retry == ["10"]
     assert "lipt.dev/job" in body["metadata"]["labels"]  # else the network would let it reach more than a worker
     assert (spec["securityContext"]["runAsNonRoot"], spec["automountServiceAccountToken"]) == (True, False)
     assert "nvidia.com/gpu" not in container["resources"]["limits"]

@@ -119,6 +119,7 @@ def environment(s3: str) -> list[dict[str, Any]]:
         taken("AWS_SECRET_ACCESS_KEY", "secretKeyRef", "secretkey"),
         taken("LIPT_S3_ENDPOINT", "configMapKeyRef", "endpoint"),
         taken("AWS_REGION", "configMapKeyRef", "region"),
+        taken("LIPT_S3_RETRY_S", "configMapKeyRef", "retry_s"),
         taken(metrics.VARIABLE, "configMapKeyRef", "metrics"),
         {"name": "GOMP_SPINCOUNT", "value": "30000"},  # threads that spin endlessly starve the other pods of the node
     ]

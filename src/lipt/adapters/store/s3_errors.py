@@ -8,7 +8,8 @@ from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 from lipt.adapters.store.base import StoreError
 from lipt.errors import LiptError, TransientError, UsageError
 
-_REFUSED = {
+#: Codes with which a store refuses the credentials.
+REFUSED = {
     "AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken",
     "InvalidTokenId", "SignatureDoesNotMatch",
 }  # fmt: skip
@@ -79,7 +80,7 @@ def _explained_answer(error: S3Error, code: str, *, where: str, bucket: str, end
             f"{where}: the clock of this machine differs from that of {endpoint} ({code})",
             "set both clocks, for example with NTP; in a pod the clock is that of its node",
         )
-    if code in _REFUSED:
+    if code in REFUSED:
         return UsageError(
             f"{where}: {endpoint} refuses the credentials ({code})",
             "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and that they may use this bucket",

@@ -80,7 +80,9 @@ def _small_pod(site: Site, arguments: list[str], *, cpu: str = "50m", memory: st
     spec = pod_spec(small, job="", arguments=arguments)
     del spec["affinity"]
     spec["activeDeadlineSeconds"] = 2 * int(_PATIENCE_S)
-    spec["containers"][0]["env"].append({"name": "LIPT_S3_RETRY_S", "value": "10"})
+    (container,) = spec["containers"]
+    others = [entry for entry in container["env"] if entry["name"] != "LIPT_S3_RETRY_S"]
+    container["env"] = [*others, {"name": "LIPT_S3_RETRY_S", "value": "10"}]  # not the installation's: somebody waits
     return _pod(site, "lipt-doctor", spec)
 
 
