@@ -25,15 +25,17 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     lines = [json.loads(line) for line in parser.parse_args().results.read_text().splitlines()]
     for fraction in sorted({line["fraction"] for line in lines if line["steps"]}):
-        rows: dict[tuple[str, str], dict[int, float]] = {}
+        rows: dict[tuple[str, str, int], dict[int, float]] = {}
         for line in lines:
             if line["fraction"] == fraction or not line["steps"]:
-                rows.setdefault((line.get("start", ""), line["rule"]), {})[line["seed"]] = 100 * line["accuracy"]
-        (start,) = {start for start, rule in rows if start and rule == "random"}
-        reference, texts = rows[start, "random"], []
-        for (begun, rule), accuracy in rows.items():
+                row = line.get("start", ""), line["rule"], line["steps"]
+                rows.setdefault(row, {})[line["seed"]] = 100 * line["accuracy"]
+        ((start, steps),) = {(start, steps) for start, rule, steps in rows if start and rule == "random"}
+        reference, texts = rows[start, "random", steps], []
+        for (begun, rule, trained), accuracy in rows.items():
             if begun in ("", start):
                 name = "none: this model itself" if rule == "start" else label(rule)
+                name += f", {trained:,} steps" if trained not in (0, steps) else ""
                 mean, sd = statistics.mean(accuracy.values()), statistics.stdev(accuracy.values())
                 gain = paired(accuracy, reference) if accuracy is not reference else None
                 compared = difference(gain[0], gain[1]) if gain else ""

@@ -126,7 +126,7 @@ def test_a_comparison_names_what_ran(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fraction", "select", "rule"),
-    [(0.1, {}, "stratified"), (0.1, {"balanced": False}, "random"), (0.02, {}, "auto"), (0.35, {}, "auto")],
+    [(0.05, {}, "stratified"), (0.3, {"balanced": False}, "random"), (0.02, {}, "auto"), (0.35, {}, "auto")],
 )
 def test_auto_is_random_if_the_training_starts_from_the_scorer(
     tmp_path: Path, fraction: float, select: dict[str, Any], rule: str

@@ -19,7 +19,6 @@ from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import proxy_width
 from lipt.runtime.budgets import passes_of
 from lipt.selection.auto import (
-    CONTINUED_SHARES,
     DUAL_GAINS,
     THETA_P_GAINS,
     rule_by_passes,
@@ -41,6 +40,8 @@ LABELS: Mapping[Way, str] = {
 #: Epochs of the scorers along whose trajectory an option chooses, and of the training on all images from whose weights
 #: a training starts.
 _EPOCHS = 10
+#: The shares around those at which such a start was compared with random weights.
+START_SHARES = (0.07, 0.14)
 #: Points that fresh draws gained over a fixed random subset of their size, by steps and share.
 RS2_GAINS: Mapping[int, Mapping[float, str]] = {
     500: {0.01: "+10.6 ± 2.8", 0.05: "+0.6 ± 0.7", 0.1: "−0.1 ± 1.1", 0.2: "−0.1 ± 1.6", 0.3: "−0.0 ± 0.5"},
@@ -262,9 +263,12 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
     largest = max(each.share for each in fits)
     ways = {each.way: each for each in fits if each.share == largest}
     passes = next(each.passes for each in ways.values())
-    if "continued" in ways and CONTINUED_SHARES[0] <= largest <= CONTINUED_SHARES[1]:
+    if "continued" in ways and START_SHARES[0] <= largest <= START_SHARES[1]:
+        option, (measured,) = ways["continued"], GAINS["continued"]
         why = "the largest share that fits; a start from the weights of ten epochs on all images gained most"
-        return Advice(option=ways["continued"], why=why)
+        if max(option.steps, measured) > 2 * min(option.steps, measured):
+            why += f" (measured in {measured:,} steps; this one has {option.steps:,.0f})"
+        return Advice(option=option, why=why)
     if worth := worth_its_cost(largest, passes, ways):
         option = ways[worth.scorer]
         why = (

@@ -87,9 +87,9 @@ WORTH = (
 )
 #: Points that Dyn-Unc gained over class-balanced random in 2,000 steps that started from the weights of the network
 #: whose trajectory it read, by share.
-CONTINUED_GAINS: Mapping[float, str] = {0.1: "−1.5 ± 0.1"}
-#: The shares around those, where `auto` follows the measurement.
-CONTINUED_SHARES = (0.07, 0.14)
+CONTINUED_GAINS: Mapping[float, str] = {0.05: "+0.3 ± 0.4", 0.1: "−1.5 ± 0.1", 0.2: "−2.2 ± 0.3"}
+#: The shares where `auto` follows these measurements: the larger the share, the more a choice loses.
+CONTINUED_SHARES = (0.03, TRAJECTORY_PAYS_UNTIL)
 #: Points that `ccs` gained over class-balanced random along the trajectory of another network than the trained one.
 OTHER_NETWORK_GAINS: Mapping[str, str] = {
     "a network of half the width": "+3.1 ± 0.5",

@@ -1,0 +1,46 @@
+"""The table of `lipt compare`, as README and docs/results show it.
+
+    python -m benchmarks.compare_table REPORT.json
+
+REPORT.json is the `report.json` of a comparison, or its rows alone. The last column is the computing in all, with
+choice and test, in epochs of training on all candidates: the FLOPs of the row over those of the random row, whose
+training sees as many images as there are candidates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from benchmarks.tables import difference, markdown, paired
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=Path)
+    rows = json.loads(parser.parse_args().report.read_text(encoding="utf-8"))["rows"]
+    accuracies = {
+        row["name"]: {seed: 100 * share for seed, share in zip(row["seeds"], row["accuracy"], strict=True)}
+        for row in rows
+    }
+    (reference,) = (row for row in rows if row["name"] == "stratified")
+    texts = []
+    for row in sorted(rows, key=lambda row: -statistics.mean(row["accuracy"])):
+        own = accuracies[row["name"]]
+        gain = paired(own, accuracies["stratified"]) if row is not reference else None
+        texts.append(
+            [
+                row["label"],
+                f"{row['kept_fraction']:.0%}",
+                f"{statistics.mean(own.values()):.1f} ± {statistics.stdev(own.values()):.1f}",
+                difference(gain[0], gain[1]) if gain else "",
+                f"{row['flops'] / reference['train_flops']:.1f}",
+            ]
+        )
+    print(markdown(["method", "kept", "accuracy", "minus class-balanced random", "epochs of computing"], texts))
+
+
+if __name__ == "__main__":
+    main()
