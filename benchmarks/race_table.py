@@ -109,8 +109,8 @@ def raced(trainings: Trainings, fraction: float, rounds: Sequence[int], steps: i
 
 
 def winner(rules: Sequence[str], rounds: Sequence[Mapping[str, float]]) -> str:
-    """The rule that is ahead after the last round; random is named first, so it wins ties."""
-    field = sorted(rules, key=lambda rule: rule != RANDOM)
+    """The rule that is ahead after the last round. Random wins ties, then `dual`: `auto` names them in this order."""
+    field = sorted(rules, key=lambda rule: (rule != RANDOM, rule != "dual"))
     for reached in rounds:
         field = [field[place] for place in ahead(range(len(field)), [reached[rule] for rule in field])]
     return field[0]
