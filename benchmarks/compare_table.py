@@ -33,7 +33,7 @@ def main() -> None:
         texts.append(
             [
                 row["label"],
-                f"{row['kept_fraction']:.0%}",
+                f"{100 * row['kept_fraction']:g} %",
                 f"{statistics.mean(own.values()):.1f} ± {statistics.stdev(own.values()):.1f}",
                 difference(gain[0], gain[1]) if gain else "",
                 f"{row['flops'] / reference['train_flops']:.1f}",

@@ -32,6 +32,7 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("training", "draws_table", "", "draws-500-steps.jsonl"),
         ("training", "draws_table", "", "draws-2000-steps.jsonl"),
         ("training", "draws_table", "", "draws-top-share.jsonl"),
+        ("one-model", "compare_table", "", "compare-1-percent.json"),
         ("start", "start_table", "", "start-scorer.jsonl"),
         ("start", "start_table", "", "start-theta-p.jsonl"),
         ("race", "race_table", "", "map-w8.jsonl --steps 500 --rounds 50 --rounds 50 100 --alone dual"),
@@ -68,3 +69,15 @@ def test_a_table_is_printed(
     printed = [part for part in capsys.readouterr().out.split("\n\n") if part.startswith("|")]
     assert [part for part in printed if part.strip() not in text and part.count("\n| ") > 1] == []  # more than random
     assert printed
+
+
+def test_the_first_table_of_the_readme_is_a_part_of_the_page() -> None:
+    page, readme = (
+        {line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if line.startswith("| ")}
+        for name in ("docs/results/one-model.md", "README.md")
+    )
+    (head,) = (
+        line for line in readme if line.startswith("| method | kept | accuracy | minus class-balanced random | e")
+    )
+    assert head in page
+    assert len(readme & page) == 8  # with the head
