@@ -15,6 +15,7 @@ from lipt.report.numbers import (
     format_whole,
 )
 from lipt.report.significance import (
+    at_chance,
     compared_means,
     difference,
     mean_accuracy,
@@ -81,10 +82,11 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
 
 def against_its_scorer(row: Row) -> Iterator[str]:
     """Whether the model that scored is better than the network that was trained on its choice, and could have been its
-    start."""
-    if row.scorer and row.scorer_accuracy is not None and row.scorer_accuracy > mean_accuracy(row):
+    start. Nothing if it is at chance."""
+    accuracy = row.scorer_accuracy
+    if row.scorer and accuracy is not None and accuracy > mean_accuracy(row) and not at_chance(row, accuracy):
         yield (
-            f"The model that scored, {row.scorer}, is right for {format_percent(row.scorer_accuracy)} of the "
+            f"The model that scored, {row.scorer}, is right for {format_percent(accuracy)} of the "
             f"validation images: more than {row.label} for the test images. `train.start: continue` goes on from it."
         )
 

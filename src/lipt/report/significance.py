@@ -67,10 +67,14 @@ def accuracy_interval(row: Row) -> tuple[float, float]:
     return max(0.0, mean - half_width), min(1.0, mean + half_width)
 
 
-def at_chance(row: Row) -> bool:
-    """Whether the accuracy is at most the most frequent class's share of the test images plus its 95 % error."""
+def at_chance(row: Row, accuracy: float | None = None) -> bool:
+    """Whether the accuracy is at most the most frequent class's share of the test images plus its 95 % error.
+
+    Args:
+        accuracy: of another model on such images; None: that of the row.
+    """
     error = math.sqrt(row.chance * (1 - row.chance) / row.num_test_images)
-    return mean_accuracy(row) <= row.chance + _NORMAL_95 * error
+    return (mean_accuracy(row) if accuracy is None else accuracy) <= row.chance + _NORMAL_95 * error
 
 
 def difference(row: Row, reference: Row) -> Difference:

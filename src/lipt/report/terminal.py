@@ -28,6 +28,9 @@ _STYLES = {"wins": "green", "loses": "red", "tie": "yellow", "mixed": "yellow"}
 _FIRST = ("accuracy", "vs random", "data kept", "steps", "wall-clock", "per epoch", "sd", "worst class", "images",
           "FLOPs", "data")  # fmt: skip
 
+#: Labels are broken behind this many characters if the width is limited: figures tell more than long labels.
+_LABEL_WIDTH = 36
+
 #: Makes a table with some of its columns.
 Build = Callable[[Collection[str]], Table]
 
@@ -110,10 +113,14 @@ def fitted(build: Build, importance: Sequence[str], width: int | None) -> tuple[
     """
     shown, left_out = list(importance), list[str]()
     table = build(shown)
-    while width is not None and len(shown) > 1 and _widths(table).maximum > width:
+    if width is None or _widths(table).maximum <= width:
+        return table, left_out
+    while True:
+        table.columns[0].max_width = _LABEL_WIDTH
+        if len(shown) == 1 or _widths(table).maximum <= width:
+            return table, left_out
         left_out.insert(0, shown.pop())
         table = build(shown)
-    return table, left_out
 
 
 def _widths(table: Table) -> Measurement:
@@ -229,8 +236,8 @@ def print_sweep(found: TableTexts, claims: Sequence[Sequence[str]] = (), *, whol
 
 
 def sweep_importance(found: TableTexts) -> list[str]:
-    """The headings of a sweep's table, the most important first: ours, the gains, the other rows, the costs."""
-    first = [OURS, found.gains[0], "n", *found.gains[1:]]
+    """The headings of a sweep's table, the most important first: ours, the gains, seeds, the other rows, the costs."""
+    first = [OURS, *found.gains, "n"]
     return [*first, *(heading for heading in found.headings if heading not in first)]
 
 

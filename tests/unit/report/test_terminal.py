@@ -83,6 +83,20 @@ def test_at_80_columns_the_budget_that_differs_stays_and_what_is_equal_goes_firs
     assert column_importance(pool)[:3] == ["accuracy", "per epoch", "vs random"]
 
 
+def test_a_long_label_is_broken_before_the_difference_from_random_is_left_out() -> None:
+    long = "Class-balanced random, continued from theta_p [your-folder-0123abcd]"
+    rows = [
+        row("lipt", [0.8], "selected", label="LiPT, auto (ccs)"),
+        row("continued", [0.7], "other", label=long, kept_fraction=0.05),
+        row("random", [0.6], "random", label="Class-balanced random"),
+    ]
+    table, left_out = fitted(lambda shown: comparison_table(rows, shown), column_importance(rows), 80)
+    assert {"accuracy", "data kept", "vs random"}.isdisjoint(left_out)
+    lines = printed(table, 80)
+    assert max(map(len, lines)) <= 80
+    assert all(word in " ".join(lines) for word in long.split())
+
+
 def test_the_longest_stages_stay() -> None:
     rows = comparison()
     importance = stage_importance(rows)

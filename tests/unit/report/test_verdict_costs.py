@@ -62,6 +62,15 @@ def test_a_choice_of_a_better_model_says_so(theta_p: float, fresh: bool, said: b
     assert ("goes on from it" in text) == said
 
 
+def test_a_model_at_chance_is_no_better_start() -> None:
+    """It always says the most frequent class, and the network that was trained on its choice learned even less."""
+    ours = row("lipt", [0.10, 0.09, 0.11], "selected", scorer="theta_p", scorer_accuracy=0.115, num_test_images=1000)
+    random = row("random", [0.10] * 3, "random", num_test_images=1000)
+    assert "the model that scored" not in " ".join(judge([ours, random]).sentences).lower()
+    better = ours.model_copy(update={"scorer_accuracy": 0.3})
+    assert "model that scored, theta_p, is right for 30.00 %" in " ".join(judge([better, random]).sentences)
+
+
 def test_a_longer_training_of_another_run_is_not_the_price_of_this_choice():
     """Side by side, that of a run that keeps more, or that chose at another price, says nothing about this choice."""
     ours = row("lipt", [0.781, 0.787, 0.784], "selected", flops=2e12)
