@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from lipt.cli.options import Amount, config_options, output_option, parse_pairs
+from lipt.cli.verbose import set_when_stopped
 from lipt.errors import UsageError
 from lipt.pipeline import Engine
 
@@ -82,6 +83,7 @@ def plan(
     source_of = click.get_current_context().get_parameter_source
     if images is None and ParameterSource.COMMANDLINE in (source_of("image_kb"), source_of("classes")):
         raise UsageError("--image-kb and --classes describe the data of --images", "add --images")
+    set_when_stopped("plan again: an interrupted plan keeps nothing")
     from lipt.cli.prediction import predict
     from lipt.forecast.advice import Limits
 

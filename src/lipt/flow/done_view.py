@@ -153,7 +153,7 @@ def _pretrained(config: Config) -> str:
     swarm = f"{star}, then {config.dispatch.jigsaws} copies of it, each on a small separate part of the data (jigsaws)"
     if config.score.model == "jigsaws":
         return f"It looks at the outputs of several models: {swarm}."
-    return f"It looks at the outputs of a model: {swarm}, and the copies were merged (theta_p)."
+    return f"It looks at the outputs of a model: {swarm}, and merging the copies gave theta_p."
 
 
 #: How draws that losses lead differ from uniform ones.

@@ -199,7 +199,8 @@ def _evidence(row: Row, random: Row, delta: Difference) -> str:
     if delta.at_chance:
         return (
             f"{numbers}; always predicting the most frequent class is right for {format_percent(row.chance)} of the "
-            f"{row.num_test_images:,} test images. Train longer, or check the learning rate and the data."
+            f"{row.num_test_images:,} test images. Keep more images (`select.fraction`), or train for more steps: "
+            "longer (`train.epochs`), or in smaller batches (`train.batch_size`)."
         )
     if delta.half_width is None:
         return (
