@@ -94,10 +94,10 @@ def test_the_summary_follows_from_the_tables() -> None:
     """A gain that is named stands in a table or a list below; `random is better` where no choice gains."""
     _, *rows = tables()[0]
     below, half = PAGE.split("## At 5 % kept", 1)[1], tables()[5]
-    named = [cell for _, *cells in rows for cell in cells if re.match(r"\d", cell)]
-    assert named == ["7.8, with scores of theta_p", "8.7", "3.2"]
-    for cell in named:
-        assert re.search(rf"\*\*\+?{re.match(r'[0-9.]+', cell)[0]} ± [0-9.]+\*\*", below), cell  # type: ignore[index]
+    named = [found for _, *cells in rows for cell in cells if (found := re.match(r"[0-9.]+", cell))]
+    assert [found.string for found in named] == ["7.8, with scores of theta_p", "8.7", "3.2"]
+    for found in named:
+        assert re.search(rf"\*\*\+?{found[0]} ± [0-9.]+\*\*", below), found.string
     shares = dict(zip(half[0][1:], zip(*(row[1:] for row in half[1:]), strict=True), strict=True))
     for share, gains in shares.items():
         assert any(gain.startswith("**+") for gain in gains) == (share in ("1 % kept", "5 % kept"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 import shlex
 import sys
 
 import pytest
 
+from benchmarks.tables import paired
 from tests.docs.pages import ROOT
 
 RECORDS = ROOT / "benchmarks/results"
@@ -81,3 +83,27 @@ def test_the_first_table_of_the_readme_is_a_part_of_the_page() -> None:
     )
     assert head in page
     assert len(readme & page) == 8  # with the head
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("stratified", "class-balanced random by {} points"),
+        ("random", "plain random by {}."),
+        ("random-longer", "random images that get it as 360 more steps are {} points below"),
+        ("theta-p", "than the network that is trained on its choice**, by {} points"),
+        ("random-continued", "start from theta_p are better by {}:"),
+        ("theta-star", "theta_* alone is {} points worse"),
+        ("rs2", "RS2 reaches {} points more"),
+    ],
+)
+def test_the_differences_from_lipt_at_1_percent(other: str, said: str) -> None:
+    rows = json.loads((RECORDS / "compare-1-percent.json").read_text(encoding="utf-8"))["rows"]
+    accuracy = {
+        row["name"]: {seed: 100 * share for seed, share in zip(row["seeds"], row["accuracy"], strict=True)}
+        for row in rows
+    }
+    measured = paired(accuracy["lipt"], accuracy[other])
+    assert measured is not None
+    page = " ".join((ROOT / "docs/results/one-model.md").read_text(encoding="utf-8").split())
+    assert said.format(f"{abs(measured[0]):.1f} ± {measured[1]:.1f}") in page

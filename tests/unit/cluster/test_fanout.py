@@ -208,6 +208,17 @@ def test_after_the_quorum_a_worker_that_gets_no_node_is_given_up(
         assert start(completions=4, quorum=3, say=lambda _text: None) == {3: NO_ROOM}
 
 
+def lost_workers(
+    server: type[Server], folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> tuple[dict[int, str], float]:
+    """The reasons of the workers that a Job of this server loses, by index, and the seconds until then."""
+    clock = Clock(monkeypatch)
+    handler = type("Handler", (server,), {"asked": Counter()})
+    with serving(handler) as address:
+        use_cluster(address, folder, monkeypatch)
+        return start(say=lambda _text: None, **options), clock.now_s
+
+
 class Full(Server):
     """A Job of one jigsaw that no node ever takes."""
 
@@ -224,12 +235,9 @@ def test_a_repeat_of_lost_workers_that_get_no_node_does_not_hold_up_a_merge_that
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of its pods has finished, so there is no median to compare with."""
-    clock = Clock(monkeypatch)
-    handler = type("Handler", (Full,), {"asked": Counter()})
-    with serving(handler) as address:
-        use_cluster(address, tmp_path, monkeypatch)
-        assert start(completions=1, quorum=0, say=lambda _text: None) == {0: NO_ROOM}
-    assert 1200 < clock.now_s < 1300
+    lost, after_s = lost_workers(Full, tmp_path, monkeypatch, completions=1, quorum=0)
+    assert lost == {0: NO_ROOM}
+    assert 1200 < after_s < 1300
 
 
 class Hung(Unplaced):
@@ -252,14 +260,9 @@ def test_a_worker_that_hangs_does_not_lend_its_time_to_one_that_gets_no_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each alone is given up long before the deadline."""
-    clock = Clock(monkeypatch)
-    handler = type("Handler", (Hung,), {"asked": Counter()})
-    with serving(handler) as address:
-        use_cluster(address, tmp_path, monkeypatch)
-        lost = start(completions=4, quorum=2, say=lambda _text: None)
-    slow = "slower than 3 times the median of the finished ones"
-    assert lost == {2: slow, 3: NO_ROOM}
-    assert 600 < clock.now_s < 800
+    lost, after_s = lost_workers(Hung, tmp_path, monkeypatch, completions=4, quorum=2)
+    assert lost == {2: "slower than 3 times the median of the finished ones", 3: NO_ROOM}
+    assert 600 < after_s < 800
 
 
 class Shrunk(Server):
