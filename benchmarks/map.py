@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -242,26 +242,42 @@ def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {"steps": steps, "fraction": fraction, "rule": rule, "epochs": epochs}
 
 
+#: The entries of a line that tell one training from another.
+KEYS = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy", "start")
+
+
+def arguments_of(description: str | None) -> argparse.ArgumentParser:
+    found = parser(description)
+    found.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
+    found.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
+    found.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
+    found.add_argument("--start", default="fresh", choices=["fresh", *_WEIGHTS], help="the weights before training")
+    return found
+
+
+def scored_for(
+    problem: Problem, given: argparse.Namespace, journal: Journal, missing: Sequence[Mapping[str, Any]]
+) -> dict[str, Tensor]:
+    """What the models that score leave, as far as the missing trainings read it."""
+    config, found = problem.ctx.config, {}
+    if given.start == "scorer" or any(cell["epochs"] for cell in missing):
+        path = journal.scorer(config, f"{max(given.epochs)}-seed{config.seed}")
+        found = score(problem, max(given.epochs), sorted(given.epochs), path)
+    if given.start == "theta_p" or any("theta_p" in cell["rule"] for cell in missing):
+        found |= score_by_swarm(problem, journal.scorer(config, f"swarm-seed{config.seed}"))
+    return found
+
+
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
-    arguments.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
-    arguments.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
-    arguments.add_argument("--start", default="fresh", choices=["fresh", *_WEIGHTS], help="the weights before training")
-    given = arguments.parse_args()
-    keys = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy", "start")
-    journal = Journal(path=given.results, keys=keys)
+    given = arguments_of(__doc__).parse_args()
+    journal = Journal(path=given.results, keys=KEYS)
     for ctx in contexts(given):
         shared = common(ctx.config) | ({"start": given.start} if given.start != "fresh" else {})
         missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:
             continue
-        problem, scored = problem_of(ctx), {}
-        if given.start == "scorer" or any(cell["epochs"] for cell in missing):
-            path = journal.scorer(ctx.config, f"{max(given.epochs)}-seed{ctx.config.seed}")
-            scored = score(problem, max(given.epochs), sorted(given.epochs), path)
-        if given.start == "theta_p" or any("theta_p" in cell["rule"] for cell in missing):
-            scored |= score_by_swarm(problem, journal.scorer(ctx.config, f"swarm-seed{ctx.config.seed}"))
+        problem = problem_of(ctx)
+        scored = scored_for(problem, given, journal, missing)
         for cell in missing:
             journal.measure(cell, partial(measured, problem, scored, cell))
 
