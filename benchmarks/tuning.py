@@ -3,7 +3,7 @@
     python -m benchmarks.tuning CONFIG RESULTS.jsonl [--set KEY=VALUE ...]
 
 Takes the arguments of `benchmarks.map` and does each of its trainings once for every learning rate of LRS, with and
-without augmentation. The model that scores, and so the choice, is that of CONFIG and the same for all of them. Trainings
+without augmentation. The model that scores, and so the choice, is that of CONFIG and the same for all. Trainings
 on all images, which the others are compared with, have the rule RS2 and the share 1. Each finished training is one line
 of RESULTS.jsonl. A repeated call does what is missing.
 """
