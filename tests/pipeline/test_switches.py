@@ -134,7 +134,7 @@ def test_the_swarm_as_an_ensemble(folder: Path) -> None:
     assert [artifact.ref for artifact in grouped.scores] == [scores.ref]
     logits = {name: file.sha256 for name, file in scores.files.items() if name.startswith("outputs-")}
     assert len(set(logits.values())) == len(logits) == 3
-    with pytest.raises(UsageError, match="needs the outputs of at least 2 model"):
+    with pytest.raises(UsageError, match="the outputs of at least 2 model"):
         run_tiny(folder, {"select": {"algorithm": "dual"}})
 
 

@@ -238,7 +238,7 @@ def test_own_scores_from_a_file(tmp_path: Path, scored: dict[str, np.ndarray]) -
             "--labels labels.npy --k 101 --algorithm random",
             "k must be an integer from 1 to the number of candidates, 100",
         ),
-        ("--labels labels.npy --algorithm el2n", "needs the outputs of at least 1 model(s)"),
+        ("--labels labels.npy --algorithm el2n", "the outputs of at least 1 model(s)"),
         ("--labels labels.npy --option beta", "--option beta: not of the form NAME=VALUE"),
         ("--labels labels.npy --option =1", "--option =1: not of the form NAME=VALUE"),
         ("--labels labels.npy --option beta=[", "the value of --option beta is not YAML"),

@@ -138,7 +138,8 @@ def select(
     notes = checked_notes({} if notes is None else notes)  # fail before the work
     if needs.trajectory and candidates.trajectories:
         needs = Requirements(trajectory=True, initial=needs.initial)
-    candidates = _with_needed_outputs(candidates, needs, name)
+    who = f"algorithm {name}{', which auto takes at this share,' if asked == AUTO else ''}"
+    candidates = _with_needed_outputs(candidates, needs, who)
     require(
         validation is None or needs.validation,
         f"algorithm {name} takes no validation samples",
@@ -177,21 +178,25 @@ def select(
     )
 
 
-def _with_needed_outputs(candidates: Candidates, needs: Requirements, algorithm: str) -> Candidates:
+def _with_needed_outputs(candidates: Candidates, needs: Requirements, who: str) -> Candidates:
     """The candidates with the outputs that the algorithm reads: finite, and in memory unless it reads them in passes.
+
+    Args:
+        who: the algorithm, as errors name it.
 
     Raises:
         UsageError: outputs are missing.
         RunError: an output is not finite, or too large to be squared.
     """
     if candidates.num_models < needs.models:
+        either = "a trajectory, or " if needs.trajectory else ""
         raise UsageError(
-            f"algorithm {algorithm} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
+            f"{who} needs {either}the outputs of at least {needs.models} model(s), got {candidates.num_models}",
             "score the candidates first, or choose random or stratified"
             if candidates.scores_N is None
             else "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)",
         )
-    registry.require_outputs(candidates, f"algorithm {algorithm}", logits=needs.logits, features=needs.features)
+    registry.require_outputs(candidates, who, logits=needs.logits, features=needs.features)
     candidates = candidates.looked_at(logits=needs.logits, features=needs.features)
     return in_memory(candidates, "candidate") if needs.outputs and not needs.passes else candidates
 

@@ -42,7 +42,13 @@ class Outputs(ByContents):
 
     def __post_init__(self) -> None:
         shapes = tuple(self.logits_NC.shape), tuple(self.features_ND.shape)
-        if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != shapes[1][0]:
+        for name, letter, shape in zip(("logits", "features"), "CD", shapes, strict=True):
+            if len(shape) != 2:
+                raise UsageError(
+                    f"{name} must be a matrix (N, {letter}), not {shape}",
+                    "hand over one row per sample; (N, 0) stands for unknown outputs",
+                )
+        if shapes[0][0] != shapes[1][0]:
             raise UsageError(
                 "logits and features must be (N, C) and (N, D) of the same N; "
                 f"got logits {shapes[0]}, features {shapes[1]}",

@@ -195,9 +195,18 @@ def require_outputs(candidates: Candidates, algorithm: str, *, logits: bool, fea
     for index, (has_logits, has_features) in enumerate(known):
         for what, needed, there in (("logits", logits, has_logits), ("features", features, has_features)):
             if needed and not there:
+                served = ", ".join(_that_read_only("features" if what == "logits" else "logits"))
                 raise UsageError(
-                    f"{algorithm} needs the {what} of model {index}", f"hand over the {what}, or name another algorithm"
+                    f"{algorithm} needs the {what} of model {index}",
+                    f"hand over the {what}, or name an algorithm that needs none: {served}",
                 )
+
+
+def _that_read_only(output: str) -> list[str]:
+    """The algorithms that need either logits or features, and only these, of one model."""
+    wanted = (1, output == "logits", output == "features")
+    needs = {name: each.needs for name, each in sorted(_REGISTRY.items())}
+    return [name for name, each in needs.items() if (each.models, each.logits, each.features) == wanted]
 
 
 def top(task: Task, scores_N: Tensor) -> Picks:

@@ -58,8 +58,11 @@ def test_missing_inputs_say_what_to_do() -> None:
     bare = Candidates(labels_N=LABELS, num_classes=3)
     with pytest.raises(UsageError, match=r"at least 1 model.*\n.*score the candidates first"):
         select("el2n", bare, fraction=0.5)
-    with pytest.raises(UsageError, match="at least 2 model"):
+    with pytest.raises(UsageError, match="dual needs a trajectory, or the outputs of at least 2 model"):
         select("dual", make(20, 3), fraction=0.5)
+    features = Candidates.of(LABELS, features=torch.zeros(len(LABELS), 5))
+    with pytest.raises(UsageError, match=r"ccs, which auto takes at this share, needs the logits.*\n.*none: .*herding"):
+        select("auto", features, fraction=0.01)
     with pytest.raises(UsageError, match="record a trajectory"):
         select("forgetting", bare, fraction=0.5)
     with pytest.raises(UsageError, match="no candidates"):
@@ -119,6 +122,8 @@ def test_candidates_that_do_not_fit_together(arguments: dict[str, Any], message:
 def test_outputs_that_do_not_fit_together() -> None:
     with pytest.raises(UsageError, match="of the same N"):
         Outputs(logits_NC=torch.zeros(3, 2), features_ND=torch.zeros(4, 5))
+    with pytest.raises(UsageError, match=r"features must be a matrix \(N, D\), not \(3,\)"):
+        Candidates.of([0, 1, 0], features=torch.zeros(3))
     with pytest.raises(UsageError, match="floating point"):
         Outputs(logits_NC=torch.zeros(3, 2, dtype=torch.int64), features_ND=torch.zeros(3, 5))
 

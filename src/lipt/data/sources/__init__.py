@@ -2,6 +2,8 @@
 
 import os
 import shlex
+from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -81,10 +83,18 @@ def recognise(spec: str, format: str = "auto") -> type[Source]:  # noqa: A002 - 
                 if spec.lower().endswith(_GZIPPED)
                 else "name a folder with one sub-folder of images per class, or uncompressed tars: 'wds:FOLDER/*.tar'",
             )
-        raise UsageError(
-            f"{spec}: no such folder", f"name a folder or tars, or {did_you_mean(spec, sources_without_files())}"
-        )
+        raise UsageError(f"{spec}: no such folder", f"name a folder or tars, or {_near(spec)}")
     return FORMATS["imagefolder"]
+
+
+def _near(spec: str) -> str:
+    """What may be meant in place of a folder that does not exist: a folder beside it, or a source without files."""
+    parent, name = os.path.split(os.path.normpath(spec))
+    known = {each: each for each in sources_without_files()}
+    with suppress(OSError), os.scandir(parent or os.curdir) as beside:
+        known |= {each.name: os.path.join(parent, each.name) for each in beside if each.is_dir()}
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {known[close[0]]!r}?" if close else did_you_mean(spec, sources_without_files())
 
 
 def located(spec: str, format: str) -> str:  # noqa: A002 - the name of the setting

@@ -43,6 +43,13 @@ def test_nothing_there(spec: str, kind: str, told: str) -> None:
     assert told in str(caught.value)
 
 
+def test_a_folder_beside_it_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UsageError) as caught:
+        open_source(f"{tmp_path}/photo/")
+    assert caught.value.remedy == f"name a folder or tars, or did you mean '{tmp_path}/photos'?"
+
+
 @pytest.mark.parametrize("name", ["photos.tar.gz", "a.TGZ", "x.parquet", "labels.csv", "plain"])
 def test_a_file_is_not_called_a_missing_folder(tmp_path: Path, name: str) -> None:
     file = tree(tmp_path, {name: b"x"}) / name
