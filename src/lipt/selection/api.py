@@ -189,9 +189,10 @@ def _with_needed_outputs(candidates: Candidates, needs: Requirements, who: str) 
         RunError: an output is not finite, or too large to be squared.
     """
     if candidates.num_models < needs.models:
-        either = "a trajectory, or " if needs.trajectory else ""
         raise UsageError(
-            f"{who} needs {either}the outputs of at least {needs.models} model(s), got {candidates.num_models}",
+            f"{who} needs a trajectory, or the outputs of at least {needs.models} model(s), got {candidates.num_models}"
+            if needs.trajectory
+            else f"{who} needs the outputs of at least {needs.models} model(s), got {candidates.num_models}",
             "score the candidates first, or choose random or stratified"
             if candidates.scores_N is None
             else "to use your scores, choose scores, or ccs with score=scores (lipt select: --option score=scores)",
