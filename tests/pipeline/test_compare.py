@@ -19,7 +19,12 @@ from lipt.flow.variants import left_out
 from lipt.flow.variants import variants as variants_of
 from lipt.pods.sweep_cells import steps_for_its_cost
 from lipt.report.verdict import judge
+from lipt.runtime.attempt import Attempt
+from lipt.runtime.context import Context
+from lipt.runtime.dataset import images_of, open_dataset, split_positions
+from lipt.runtime.network import new_model, read_weights
 from lipt.runtime.workspace import Workspace
+from lipt.training.forward import outputs_of
 from tests.tiny import TINY, digests, tiny_context
 
 
@@ -67,13 +72,25 @@ def test_a_longer_random_training_takes_the_flops_of_the_choice(tmp_path: Path) 
     assert "random-longer" not in variants_of(override(ctx.config, {"train": {"start": "continue"}}))
 
 
+def _validation_accuracy(ctx: Context) -> float:
+    """Of the model that scored in a run that is already done."""
+    done = run(ctx)
+    attempt = Attempt(ctx=ctx, ref="test/0", label="test")
+    model = new_model(ctx, 10, 0, read_weights(attempt, done.merged or done.prepared.initial[0]))
+    data = open_dataset(attempt, done.prepared.dataset)
+    images = images_of(ctx, data, "train", split_positions(ctx, data)[0])
+    outputs = outputs_of(model, images, device=ctx.device)
+    return float((outputs.logits(slice(None)).argmax(1) == images.labels_N).float().mean())
+
+
 SCORERS = [{"model": "merged"}, {"model": "trajectory", "runs": 1, "epochs": 2}]
 
 
 @pytest.mark.parametrize("score", SCORERS, ids=["theta_p", "trajectory"])
 def test_a_random_subset_starts_from_the_models_that_scored(tmp_path: Path, score: dict[str, Any]) -> None:
     compare = {"seeds": [0], "variants": ["stratified", "random-continued", "lipt"]}
-    document = run_comparison(tiny_context(tmp_path, {"compare": compare, "score": score}))
+    ctx = tiny_context(tmp_path, {"compare": compare, "score": score, "merge": {"search_images": None}})
+    document = run_comparison(ctx)
     rows = {row.name: row for row in document.rows}
     random, continued, ours = rows["stratified"], rows["random-continued"], rows["lipt"]
     assert (continued.role, continued.kept_fraction, continued.steps) == ("continued", ours.kept_fraction, ours.steps)
@@ -82,7 +99,7 @@ def test_a_random_subset_starts_from_the_models_that_scored(tmp_path: Path, scor
     assert (continued.flops or 0) > (random.flops or 0)
     name = "the model of the trajectory" if score["model"] == "trajectory" else "theta_p"
     assert {row.name: row.scorer for row in document.rows if row.scorer} == {"lipt": name}
-    assert (ours.scorer_accuracy is None) == (score["model"] == "trajectory")
+    assert ours.scorer_accuracy == pytest.approx(_validation_accuracy(with_config(ctx, {"seed": 0})), abs=1e-6)
     assert any(each.startswith("Trained on from the model that scored") for each in judge(document.rows).sentences)
 
 

@@ -125,7 +125,7 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         label=entry.label,
         role=entry.role,
         scorer=unused_start(config),
-        scorer_accuracy=outcome.merged.summary["accuracy"] if outcome.merged else None,
+        scorer_accuracy=_scorer_accuracy(outcome),
         algorithm=outcome.algorithm or "",
         reason=_reason(outcome),
         kept_fraction=1.0 if config.train.reselect_every else config.select.fraction,  # it selects from all, again
@@ -147,6 +147,14 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         train_flops=costs[outcome.trained.model.ref].flops - int(model.get("reselection_flops", 0)),
         race_flops=sum(costs[each.ref].flops for each in outcome.choice()) if outcome.race else None,
     )
+
+
+def _scorer_accuracy(outcome: Outcome) -> float | None:
+    """Validation accuracy of the model that scored; None if there is none, or if an older version left it out."""
+    for artifact in (outcome.merged, *outcome.scores):
+        if artifact is not None and "accuracy" in artifact.summary:
+            return float(artifact.summary["accuracy"])
+    return None
 
 
 def _reason(outcome: Outcome) -> str:

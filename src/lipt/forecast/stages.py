@@ -164,17 +164,18 @@ class _Run(RunSizes):
         streams = self.streams(min(size, self.scored))
         needs = scoring_needs(self.config)
         forwards, recorded = needs.outputs, needs.trajectory * self.trajectory_bytes * candidates
-        looked = forwards * images * (self.scorers if streams else 1)
+        judged = 0 if self.swarm else self.validation / blocks  # by the first model, in the first block
+        looked = forwards * images * (self.scorers if streams else 1) + judged
         ensemble = self.config.score.model == "jigsaws" and self.swarm
-        weights = forwards * self.net.file_bytes if self.scorers == 1 or ensemble else 0
+        weights = self.net.file_bytes if (forwards and (self.scorers == 1 or ensemble)) or judged else 0
         models = (
             forwards * self.scorers * (self.net.delta_bytes if ensemble else self.net.file_bytes * (self.scorers > 1))
         )
         return Work(
             stage="score",
             parts=blocks,
-            flops=forwards * self.scorers * images * self.net.forward,
-            steps=forwards * self.scorers * math.ceil(images / FORWARD_BATCH),
+            flops=(forwards * self.scorers * images + judged) * self.net.forward,
+            steps=forwards * self.scorers * math.ceil(images / FORWARD_BATCH) + math.ceil(judged / FORWARD_BATCH),
             decoded=looked,
             streams=streams,
             read={"data": looked * self.data.span_bytes, "model": models, "other": recorded},
@@ -182,7 +183,7 @@ class _Run(RunSizes):
             once={"model": weights, "other": self.data.index_bytes},
             requests=self.requests(looked / self.scorers if streams else looked, streams=streams),
             memory_bytes=self.memory
-            + forwards * self.resident(min(size, self.scored))
+            + max(forwards * self.resident(min(size, self.scored)), self.resident(self.validation) if judged else 0)
             + images * self.output_bytes
             + 2 * self.net.state_bytes,
         )

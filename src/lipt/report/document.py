@@ -43,7 +43,8 @@ class Row(_Model):
     scorer: str = ""
     """The model that scored, if the training could start from it but starts from random weights; else empty."""
     scorer_accuracy: Share | None = None
-    """Share of the validation images for which theta_p is right, if it scored: mean over seeds."""
+    """Share of the validation images for which the model that scored is right, the first one if there are several: mean
+    over seeds."""
     algorithm: str = ""
     """The selection that ran."""
     reason: str = ""

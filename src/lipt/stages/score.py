@@ -17,7 +17,7 @@ from lipt.selection.compressed import TopLogits
 from lipt.stages.initialise import trajectories_of
 from lipt.stages.pretrain import DELTA
 from lipt.training.flops import flops_per_image
-from lipt.training.forward import outputs_of
+from lipt.training.forward import accuracies, outputs_of
 from lipt.training.networks import on_device
 from lipt.training.tensor_files import State, decode_delta, pack, unpack
 
@@ -60,7 +60,8 @@ def score(
         index: index of the block in `blocks`.
 
     Files: for each model its logits and penultimate features; the labels. The first block also holds the trajectories
-    of all candidates: so they are read once, whatever the number of blocks. Rows are in the order of the split.
+    of all candidates: so they are read once, whatever the number of blocks. Rows are in the order of the split. The
+    summary of the first block has the validation accuracy of the first model of `initialise`. Merges know theirs.
     """
     ctx, dataset = ctx.of_scorer(), ctx.data_of_scorer(dataset)
     block, reads = blocks(ctx, dataset)[index], scoring_needs(ctx.config)
@@ -72,9 +73,18 @@ def score(
         positions = (candidates if block.of == "candidates" else validation)[block.start : block.stop]
         labels_N = torch.from_numpy(data.index("train").label[positions].astype(np.int64))
         attempt.put(LABELS, pack({"labels": labels_N}), kind="other")
-        counts = {"models": len(models), "images": len(positions), "classes": len(data.manifest.classes)}
+        counts: dict[str, Any] = {
+            "models": len(models),
+            "images": len(positions),
+            "classes": len(data.manifest.classes),
+        }
         for number, recorded in enumerate(trajectories_of(attempt, models) if holds_trajectories else []):
             attempt.put(_trajectory(number), pack(recorded), kind="other")
+        if index == 0 and models[0].stage == "initialise":
+            network = new_model(ctx, len(data.manifest.classes), 0, read_weights(attempt, models[0]))
+            judged = images_of(ctx, data, "train", validation)
+            counts["accuracy"] = accuracies([on_device(network, ctx.device)], judged, device=ctx.device)[0]
+            attempt.flops += len(judged) * flops_per_image(network, image_shape(judged)).forward
         if not reads.outputs:
             return counts
         images = images_of(ctx, data, "train", positions)
