@@ -35,6 +35,7 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("training", "draws_table", "", "draws-2000-steps.jsonl"),
         ("training", "draws_table", "", "draws-top-share.jsonl"),
         ("one-model", "compare_table", "", "compare-1-percent.json"),
+        ("one-model", "map_table", "", f'{MAP} --steps 500 2000 8000 --rules "ccs el2n, theta_p"'),
         ("start", "start_table", "", "start-scorer.jsonl"),
         ("start", "start_table", "", "start-theta-p.jsonl"),
         ("race", "race_table", "", "map-w8.jsonl --steps 500 --rounds 50 --rounds 50 100 --alone dual"),
@@ -83,6 +84,16 @@ def test_the_first_table_of_the_readme_is_a_part_of_the_page() -> None:
     )
     assert head in page
     assert len(readme & page) == 8  # with the head
+
+
+def test_the_gains_of_the_algorithms_are_a_part_of_the_page() -> None:
+    """1, 10 and 30 % of the table of 1, 5, 10, 20 and 30 %."""
+    pages = (ROOT / name for name in ("docs/results/trajectories.md", "docs/reference/algorithms.md"))
+    page, algorithms = (each.read_text(encoding="utf-8").split("| 2,000 steps | 1 % kept")[1] for each in pages)
+    rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in page.split("\n\n")[0].splitlines()[2:]}
+    shown = [line.split(" | ") for line in algorithms.split("\n\n")[0].splitlines()[2:]]
+    assert len(shown) == 11
+    assert [[name, rows[name][0], rows[name][2], rows[name][4]] for name, *_ in shown] == shown
 
 
 @pytest.mark.parametrize(
