@@ -10,7 +10,8 @@ times, for several races. Two tables, with a column per race:
   so it is never negative, and never bold), and of each rule of `--alone` without a race. Gains are in points of test
   accuracy, paired by seed, with the 95 % interval of Student's t; bold if it excludes 0;
 - the rank correlation (Spearman) of each round's validation accuracy with the main training's test accuracy over the
-  rules, and how often each rule won.
+  rules. In brackets, of all seeds: how many rules were on the same side of random in the round and at the end, without
+  random itself. Then how often each rule won.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class Race:
     winners: Mapping[Pair, str]
     correlations: Sequence[float]
     """Mean over the seeds, of each round."""
+    foretold: Sequence[tuple[int, int]]
+    """Rules on the same side of random in each round as at the end, and all of them, over the seeds."""
 
     def gains(self, chosen: Mapping[Pair, str]) -> list[float]:
         return [reached[chosen[seed]] - reached[RANDOM] for seed, reached in self.final.items()]
@@ -104,8 +107,17 @@ def raced(trainings: Trainings, fraction: float, rounds: Sequence[int], steps: i
         )
         for number in range(len(rounds))
     ]
+    foretold = [
+        (sum(same_side(reached[seed][number], final[seed]) for seed in seeds), (len(rules) - 1) * len(seeds))
+        for number in range(len(rounds))
+    ]
     winners = {seed: winner(rules, reached[seed]) for seed in seeds}
-    return Race(final=final, winners=winners, correlations=correlations)
+    return Race(final=final, winners=winners, correlations=correlations, foretold=foretold)
+
+
+def same_side(early: Mapping[str, float], late: Mapping[str, float]) -> int:
+    """How many rules are above random both early and late, or in neither."""
+    return sum((early[rule] > early[RANDOM]) == (late[rule] > late[RANDOM]) for rule in early if rule != RANDOM)
 
 
 def winner(rules: Sequence[str], rounds: Sequence[Mapping[str, float]]) -> str:
@@ -154,8 +166,11 @@ def main() -> None:
 
 
 def _course(race: Race) -> str:
-    """The rank correlations, and how often each rule won."""
-    found = signed(", ".join(f"{each:.2f}" for each in race.correlations).replace("0.", "."))
+    """The rank correlations, the rules on the right side of random, and how often each rule won."""
+    rounds = zip(race.correlations, race.foretold, strict=True)
+    found = signed(
+        ", ".join(f"{f'{each:.2f}'.replace('0.', '.')} ({right} of {all_})" for each, (right, all_) in rounds)
+    )
     counted = sorted(Counter(race.winners.values()).items(), key=lambda each: (-each[1], each[0]))
     return f"{found}: " + ", ".join(f"{count} {label(rule).replace(', ', ' ')}" for rule, count in counted)
 
