@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 TEMPORARY = ".lipt-tmp-"
@@ -14,10 +15,9 @@ def write_whole(path: Path, data: bytes) -> None:
 
     A writer that fails leaves nothing behind, one that is killed at most a file whose name begins with `TEMPORARY`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f"{TEMPORARY}{uuid4().hex}"
     try:
-        with open(temporary, "xb") as file:
+        with _opened(temporary) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # otherwise a power loss could leave an empty file under the new name
@@ -27,6 +27,27 @@ def write_whole(path: Path, data: bytes) -> None:
             temporary.unlink()
         raise
     _sync_folder(path.parent)
+
+
+def remove_with_folders(path: Path, root: Path) -> None:
+    """Remove a file, and the folders between it and `root` that become empty."""
+    path.unlink()
+    with suppress(OSError):  # not empty, or another process removed it
+        for folder in path.parents:
+            if folder == root:
+                break
+            folder.rmdir()
+
+
+def _opened(path: Path, tries: int = 20) -> BinaryIO:
+    """Create a file, and the folders above it that are missing. If `remove_with_folders` takes them away, try again."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "xb")
+    except FileNotFoundError:
+        if not tries:
+            raise
+        return _opened(path, tries - 1)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -40,6 +40,9 @@ def test_half_written_files_are_removed_where_it_is_unknown_which_artifacts_are_
     with pytest.raises(SystemExit) as end:
         main(["gc", str(tmp_path), "--yes"])  # now there is nothing that it could do
     assert end.value.code == 1
+    if not damaged:  # its only run may have been given up
+        remedy = "finish a run; or delete the whole workspace, if you need nothing of it"
+        assert capsys.readouterr().err.endswith(f"\n  -> {remedy}\n")
 
 
 def test_artifacts_stay_as_long_as_a_process_works_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,32 @@ def test_too_long_a_name(tmp_path: Path) -> None:
         open_store(str(tmp_path)).write("n" * 300, b"1", kind="other")
 
 
+def test_a_delete_leaves_no_empty_folder(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "runs"))
+    for key in ("train/0/lease", "train/0/file", "doctor/probe"):
+        store.write(key, b"", kind="other")
+    for key in ("train/0/lease", "doctor/probe", "doctor/probe", "none/at/all"):
+        store.delete(key)
+    assert sorted(path.name for path in (tmp_path / "runs").rglob("*")) == ["0", "file", "train"]
+    store.delete("train/0/file")
+    assert [*tmp_path.iterdir()] == [tmp_path / "runs"]  # the store itself stays
+    assert [*(tmp_path / "runs").iterdir()] == []
+
+
+def test_a_delete_does_not_disturb_those_who_write_into_the_folder(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+
+    def write_and_delete(number: int) -> None:
+        for _ in range(100):
+            store.write(f"train/0/{number}", b"claim", kind="other")
+            assert store.read(f"train/0/{number}", kind="other") == b"claim"
+            store.delete(f"train/0/{number}")
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write_and_delete, range(4)))
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_locations_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     expected = f"file://{tmp_path}/a"

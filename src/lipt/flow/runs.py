@@ -96,7 +96,8 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
     reached = origins.reached(itertools.chain.from_iterable(named))
     if not reached:
         raise RunError(
-            f"{workspace.store.uri} has no report and no sweep, so every artifact may be needed", "finish a run first"
+            f"{workspace.store.uri} has no report and no sweep, so every artifact may be needed",
+            "finish a run; or delete the whole workspace, if you need nothing of it",
         )
     old, young = list[Unused](), list[str]()
     keys, digests = workspace.store.sizes(), _digests(workspace, reached)

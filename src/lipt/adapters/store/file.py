@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from lipt.adapters.store.base import Kind, Store, StoreError, Traffic
-from lipt.files import TEMPORARY, write_whole
+from lipt.files import TEMPORARY, remove_with_folders, write_whole
 
 # "No such object" for the object API: also a folder of that name, or a parent that is a file.
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -30,7 +30,8 @@ class FileStore(Store):
     """A folder; it is created by the first write.
 
     A write goes to a temporary name in the same folder, is flushed to the disk and then renamed. So a killed or failed
-    writer leaves at most a `.lipt-tmp-*` file, which only `leftovers` lists.
+    writer leaves at most a `.lipt-tmp-*` file, which only `leftovers` lists. A delete also removes the
+    folders that become empty, so folders exist only as long as they hold objects.
     """
 
     def __init__(self, path: str | Path, traffic: Traffic | None = None) -> None:
@@ -82,7 +83,7 @@ class FileStore(Store):
     def _delete(self, key: str) -> None:
         self.traffic.count_request("delete")
         with self._explained(key), suppress(*_ABSENT):
-            (self.root / key).unlink()
+            remove_with_folders(self.root / key, self.root)
 
     def leftovers(self, *, older_s: float) -> dict[str, int]:
         found: dict[str, int] = {}
