@@ -189,7 +189,7 @@ def stop_on_sigterm() -> Stop:
 
 
 #: What to do after a signal, unless a command knows better.
-AGAIN = "the same command continues where it stopped"
+AGAIN = "the same command continues: finished stages are kept"
 
 
 def end_terminated(remedy: str = AGAIN) -> NoReturn:

@@ -177,7 +177,8 @@ def test_a_stopped_run_says_how_to_continue(config: Path, sent: signal.Signals, 
     process.send_signal(sent)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == code, stderr
-    assert stderr.endswith(f"lipt: {said}\n  -> the same command continues where it stopped\n"), stderr
+    assert stderr.endswith(f"lipt: {said}\n  -> the same command continues: finished stages are kept\n"), stderr
+    assert re.search(r"^train \w+ +stopped: continues from its last checkpoint$", stderr, re.MULTILINE), stderr
     assert "Traceback" not in stderr
 
 
@@ -231,7 +232,7 @@ def test_ctrl_c_while_the_command_line_loads_shows_no_traceback(tmp_path: Path) 
     (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
     ended = lipt("--version", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
     assert ended.returncode == 130, ended.stderr
-    assert ended.stderr == "lipt: interrupted\n  -> the same command continues where it stopped\n"
+    assert ended.stderr == "lipt: interrupted\n  -> the same command continues: finished stages are kept\n"
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lipt.adapters.store import MissingObjectError
-from lipt.errors import IntegrityError, RunError, UsageError
+from lipt.errors import IntegrityError, RunError, Terminated, UsageError
 from lipt.progress import Reporter
 from lipt.runtime.artifact import Artifact, key_of
 from lipt.runtime.attempt import Attempt
@@ -211,3 +211,27 @@ def test_a_process_that_lost_its_lease_writes_nothing(workspace: Workspace) -> N
 
     make(workspace, {"a": 1}, body=body)
     assert seen == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("saved", "said"),
+    [
+        (False, "demo stopped: has no checkpoint, so it will start again"),
+        (True, "demo stopped: continues from its last checkpoint"),
+    ],
+)
+@pytest.mark.parametrize("signalled", [KeyboardInterrupt, Terminated])
+def test_a_stopped_stage_says_whether_it_will_start_again(
+    saved: bool, said: str, signalled: type[BaseException], tmp_path: Path
+) -> None:
+    shown = io.StringIO()
+
+    def body(attempt: Attempt) -> dict[str, Any]:
+        if saved:
+            attempt.save_checkpoint(b"progress")
+        raise signalled
+
+    ctx = bare_context(Workspace(str(tmp_path)), Reporter(shown))
+    with pytest.raises(signalled):
+        Stage(ctx=ctx, name="demo", settings={}, inputs=[], body=body, label="demo").make()
+    assert " ".join(shown.getvalue().split()) == said

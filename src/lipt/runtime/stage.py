@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lipt.errors import LiptError, Terminated
 from lipt.ledger import Cost, reset_peak_memory
 from lipt.progress import Reporter
 from lipt.rng import reproducible
-from lipt.runtime.artifact import COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
+from lipt.runtime.artifact import CHECKPOINT, CHUNKS, COST, DAMAGED, MARKER, Artifact, canonical_json, key_of
 from lipt.runtime.attempt import Attempt
 from lipt.runtime.context import Context
 from lipt.runtime.lease import Lease, LostLeaseError, leased
@@ -85,8 +86,12 @@ class Stage:
             torch.cuda.reset_peak_memory_stats()
         made_from = tuple(artifact.contents for artifact in self.inputs)
         attempt = Attempt(ctx=self.ctx, ref=ref, label=self.label, lease=lease, made_from=made_from)
-        with _announced(reporter, self.label), workspace.repairing(self.inputs), reproducible(self.ctx.device):
-            summary = self.body(attempt)
+        try:
+            with _announced(reporter, self.label), workspace.repairing(self.inputs), reproducible(self.ctx.device):
+                summary = self.body(attempt)
+        except (KeyboardInterrupt, Terminated):
+            self._tell_what_is_kept()
+            raise
         artifact = self._artifact(files=attempt.files, summary=summary, made_from=made_from)
         cost = attempt.cost()
         cost.ended = time.time()
@@ -100,6 +105,15 @@ class Stage:
         reporter.measured(self.label, 0, _figures(cost, summary))
         reporter.done(self.label, cost.wall_s, summary)
         return artifact
+
+    def _tell_what_is_kept(self) -> None:
+        """After a signal: whether the next attempt repeats what this one did. An ingest keeps its chunks."""
+        if self.name == CHUNKS:
+            return
+        with suppress(LiptError):
+            kept = self.ctx.workspace.store.size(f"{self.ref}/{CHECKPOINT}") is not None
+            then = "continues from its last checkpoint" if kept else "has no checkpoint, so it will start again"
+            self.ctx.reporter.note(self.label, f"stopped: {then}")
 
     def _artifact(self, **found: Any) -> Artifact:
         refs = tuple(artifact.ref for artifact in self.inputs)

@@ -54,7 +54,7 @@ def first_error(failures: Failures, processes: int, label: str, peers: Peers | N
         memory = "; give it more memory if it ran out" if number == signal.SIGKILL else ""
         return KilledError(
             f"{label}: process {rank} of {processes} was killed ({number.name})",
-            f"run the same command again, it continues where it stopped{memory}",
+            f"run the same command again: finished stages are kept{memory}",
             rank=rank,
         )
     return RunError(f"{label}: process {rank} of {processes} ended with code {code}", "see its last lines above")
