@@ -66,7 +66,7 @@ def rule_of(label: str) -> str:
         (2, "map-8000-steps.jsonl", 0.05, None),
         (3, "map-8000-steps.jsonl", 0.1, None),
         (4, "frontier-10-percent.jsonl", 0.1, None),
-        (8, "frontier.jsonl", 0.1, "Xeon, AMX"),
+        (9, "frontier.jsonl", 0.1, "Xeon, AMX"),
     ],
 )
 def test_choices_beside_random(number: int, file: str, fraction: float, processor: str | None) -> None:
@@ -93,15 +93,17 @@ def test_choices_beside_random(number: int, file: str, fraction: float, processo
 def test_the_summary_follows_from_the_tables() -> None:
     """A gain that is named stands in a table or a list below; `random is better` where no choice gains."""
     _, *rows = tables()[0]
-    below, half = PAGE.split("## At 5 % kept", 1)[1], tables()[5]
+    below = PAGE.split("## At 5 % kept", 1)[1]
     named = [found for _, *cells in rows for cell in cells if (found := re.match(r"[0-9.]+", cell))]
-    assert [found.string for found in named] == ["7.8, with scores of theta_p", "8.7", "3.2"]
-    for found in named:
-        assert re.search(rf"\*\*\+?{found[0]} ± [0-9.]+\*\*", below), found.string
-    shares = dict(zip(half[0][1:], zip(*(row[1:] for row in half[1:]), strict=True), strict=True))
-    for share, gains in shares.items():
-        assert any(gain.startswith("**+") for gain in gains) == (share in ("1 % kept", "5 % kept"))
-        assert all(gain.startswith("**−") for gain in gains) == (share not in ("1 % kept", "5 % kept"))
+    assert [found.string for found in named] == ["6 to 8", "8.7", "3.2"]
+    for gain_named in ("6.3 ± 1.7", "7.8 ± 2.0", "8.7 ± 2.4", "3.2 ± 2.0"):
+        assert re.search(rf"\*\*\+?{gain_named}\*\*", below), gain_named
+    for number, worth in ((5, ("1 % kept", "5 % kept")), (6, ("1 % kept",))):  # 2,000 and 500 steps
+        head, *gains_of = tables()[number]
+        for share, *gains in zip(head[1:], *(row[1:] for row in gains_of), strict=True):
+            assert any(gain.startswith("**+") for gain in gains) == (share in worth)
+            assert all(gain.startswith("**−") for gain in gains) == (share not in worth)
+    assert [row[1] for row in rows] == ["6 to 8", *["random is better"] * 3]
     assert [row[2] for row in rows] == ["about 8", "about 3", "random is better", "random is better"]
 
 
@@ -130,7 +132,7 @@ def test_more_steps_hardly_help_a_random_twentieth() -> None:
 
 
 def test_scorers_beside_each_other() -> None:
-    _, *rows = tables()[6]
+    _, *rows = tables()[7]
     wanted = {"file": "frontier.jsonl", "fraction": 0.1, "steps": 2000}
     random = records(rule="random", **wanted)
     assert f"random reaches {fmean(random.values()):.1f} %" in " ".join(PAGE.split())
@@ -144,7 +146,7 @@ def test_scorers_beside_each_other() -> None:
 
 
 def test_dyn_unc_beside_ccs_along_narrower_networks() -> None:
-    _, *rows = tables()[7]
+    _, *rows = tables()[8]
     wanted = {"file": "frontier.jsonl", "fraction": 0.1, "steps": 2000, "processor": "Xeon, AMX"}
     random = records(rule="random", **wanted)
     assert f"random reaches {fmean(random.values()):.1f} % there" in " ".join(PAGE.split())
@@ -159,7 +161,7 @@ def test_at_full_width() -> None:
     wanted = {"file": "map-full-width.jsonl", "processor": "H200", "fraction": 0.1}
     random = records(rule="random", steps=2000, **wanted)
     whole, half = ({"proxy": None}, {"proxy": {"width": 32, "image_size": None}})
-    _, *rows = tables()[9]
+    _, *rows = tables()[10]
     longer: dict[int, float] = {}
     for label, steps, *cells in reversed(rows):
         rule = rule_of(label)

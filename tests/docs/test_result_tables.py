@@ -31,6 +31,12 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
             "map-2000-steps.jsonl map-8000-steps.jsonl",
             'FILES --random-steps 8000 --steps 2000 --rules dual "ccs el2n" dyn_unc',
         ),
+        (
+            "cost",
+            "map_table",
+            "map-equal-batches.jsonl map-8000-steps.jsonl",
+            'FILES --random-steps 8000 --steps 500 --rules dual "ccs el2n" dyn_unc',
+        ),
         ("training", "draws_table", "", "draws-500-steps.jsonl"),
         ("training", "draws_table", "", "draws-2000-steps.jsonl"),
         ("training", "draws_table", "", "draws-top-share.jsonl"),
