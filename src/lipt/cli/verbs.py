@@ -46,7 +46,7 @@ VERBS: dict[str, dict[str, Verb]] = {
             "Write the selected images, a list of them, or the trained network.",
             "lipt export photos.yaml --to list.txt",
         ),
-        "ls": Verb("workspace", "List the finished runs of a workspace.", "lipt ls runs"),
+        "ls": Verb("workspace", "List the finished runs and sweeps of a workspace.", "lipt ls runs"),
         "gc": Verb("workspace", "Remove artifacts that no report and no sweep refers to.", "lipt gc runs --dry-run"),
     },
     "Data and selection": {

@@ -1,5 +1,7 @@
 """`lipt ls` and `lipt gc`: list the runs of a workspace, and remove unused artifacts."""
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -7,11 +9,12 @@ import click
 
 from lipt.adapters.store.file import FileStore
 from lipt.cli.options import Amount, output_option, print_json
-from lipt.cli.verbose import complain
+from lipt.cli.verbose import complain, is_verbose
 from lipt.config import Config
 from lipt.errors import RunError, UsageError
-from lipt.flow.runs import Unused, list_leftovers, list_runs, list_unused, remove, remove_leftovers
-from lipt.report.numbers import format_bytes, format_count, format_percent
+from lipt.flow.listing import Run, list_runs
+from lipt.flow.runs import Unused, list_leftovers, list_unused, remove, remove_leftovers
+from lipt.report.numbers import DASH, format_bytes, format_count, format_percent
 from lipt.runtime.workspace import Workspace
 
 _DEFAULT = Config.model_fields["workspace"].default
@@ -21,9 +24,10 @@ _DEFAULT = Config.model_fields["workspace"].default
 @click.argument("workspace", default=_DEFAULT)
 @output_option
 def ls(workspace: str, output: str) -> None:
-    """List the finished runs of WORKSPACE (default: runs): name, date, artifacts, test accuracy, size.
+    """List the finished runs and sweeps of WORKSPACE (default: runs): name, date, artifacts, test accuracy, size.
 
-    Runs share artifacts, so the sizes add up to more than the workspace holds.
+    Below a run are the settings in which it differs from most runs of its name. Runs share artifacts, so the sizes add
+    up to more than the workspace holds.
     """
     runs, unread = list_runs(_existing(workspace))
     for error in unread:
@@ -35,23 +39,27 @@ def ls(workspace: str, output: str) -> None:
         if not unread:
             complain(f"lipt: {workspace} has no finished run\n  -> lipt run CONFIG")
         return
-    lines = [
-        ("run", "date (UTC)", "artifacts", "accuracy", "size"),
-        *(
-            (
-                run.run,
-                run.created[:16].replace("T", " "),
-                str(run.stages),
-                format_percent(run.accuracy),
-                format_bytes(run.num_bytes),
-            )
-            for run in runs
-        ),
-    ]
+    lines = [("run", "date (UTC)", "artifacts", "accuracy", "size"), *map(_cells, runs)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for name, *rest in lines:
+    for (name, *rest), run in zip(lines, (None, *runs), strict=True):
         cells = [f"{text:>{width}}" for text, width in zip(rest, widths[1:], strict=True)]
         click.echo("  ".join([f"{name:<{widths[0]}}", *cells]))
+        if run and run.differs:
+            click.echo(_shortened(f"  {', '.join(f'{key}={value}' for key, value in run.differs.items())}"))
+
+
+def _cells(run: Run) -> tuple[str, ...]:
+    """The cells of a line of `lipt ls`."""
+    name = f"{run.run} (sweep, {format_count(run.points, 'point')})" if run.points else run.run
+    created = run.created[:16].replace("T", " ") or DASH
+    return name, created, str(run.stages), format_percent(run.accuracy), format_bytes(run.num_bytes)
+
+
+def _shortened(line: str) -> str:
+    """The part of a line that fits the terminal; all of it with -v, and for a pipe."""
+    width = shutil.get_terminal_size().columns
+    fits = is_verbose() or not sys.stdout.isatty() or len(line) <= width
+    return line if fits else f"{line[: width - 1]}…"
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""The finished runs of a workspace, and the artifacts that no report or sweep refers to."""
+"""The artifacts that the finished runs and sweeps of a workspace refer to, and those that none refers to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from statistics import fmean
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,24 +22,11 @@ from lipt.runtime.lease import find_holder
 from lipt.runtime.workspace import Workspace
 
 #: Folder of the lists of references that the points of sweeps leave, which have no report.
-_SWEEPS = "sweeps/"
+SWEEPS = "sweeps/"
 _REFS = TypeAdapter(list[str])
 #: Folder of the notes of runs on a cluster that have not ended: between two of its pods, no process of a run works.
 _RUNNING = "running/"
 _DAY_S = 86_400.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """A finished run. `accuracy` is the selected row's test accuracy as a share, mean over seeds."""
-
-    run: str
-    created: str
-    stages: int
-    """Artifacts that the run made or reused."""
-    accuracy: float
-    num_bytes: int
-    """Of all artifacts that the report refers to, the data set included; runs share artifacts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,30 +37,6 @@ class Unused:
     num_bytes: int
     days: float
     """Since it was finished."""
-
-
-def list_runs(workspace: Workspace) -> tuple[list[Run], list[IntegrityError]]:
-    """The runs of a workspace, the latest last, and an error for each report that cannot be read."""
-    sizes, found, unread = _sizes(workspace.store.sizes()), list[Run](), list[IntegrityError]()
-    origins = _Origins(workspace)
-    for folder in _folders(workspace):
-        try:
-            document = read_report(workspace.store, folder)
-        except IntegrityError as error:
-            unread.append(error)
-            continue
-        refs = origins.reached(_refs(document))
-        row = next((row for row in document.rows if row.role == "selected"), document.rows[0])
-        found.append(
-            Run(
-                run=folder.split("/")[-1],
-                created=document.created,
-                stages=len(document.ledger),
-                accuracy=fmean(row.accuracy),
-                num_bytes=sum(sizes.get(ref, 0) for ref in refs),
-            )
-        )
-    return sorted(found, key=lambda run: run.created), unread
 
 
 def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
@@ -88,11 +50,11 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
             are needed.
         IntegrityError: a report or a sweep's list cannot be read, so it is unknown which artifacts it refers to.
     """
-    named = [_refs(read_report(workspace.store, folder)) for folder in _folders(workspace)]
-    named += [_read_list(workspace, key) for key in workspace.store.list(_SWEEPS)]
+    named = [refs_of(read_report(workspace.store, folder)) for folder in report_folders(workspace)]
+    named += [read_list(workspace, key) for key in workspace.store.list(SWEEPS)]
     if any(named):  # else nothing is known of what is needed
         named += [_read_running(workspace, key, days=days) for key in workspace.store.list(_RUNNING)]
-    origins = _Origins(workspace)
+    origins = Origins(workspace)
     reached = origins.reached(itertools.chain.from_iterable(named))
     if not reached:
         raise RunError(
@@ -101,7 +63,7 @@ def list_unused(workspace: Workspace, *, days: float) -> list[Unused]:
         )
     old, young = list[Unused](), list[str]()
     keys, digests = workspace.store.sizes(), _digests(workspace, reached)
-    for ref, num_bytes in _sizes(keys).items():
+    for ref, num_bytes in sizes_of(keys).items():
         if ref in reached:
             continue
         try:
@@ -149,7 +111,7 @@ def remove_leftovers(workspace: Workspace, paths: Iterable[str]) -> None:
 def note_point(workspace: Workspace, config: Config, artifacts: Iterable[Artifact]) -> None:
     """Note the artifacts of a finished point of a sweep, so that they count as used: it has no report."""
     refs = [artifact.ref for artifact in artifacts]
-    workspace.store.write(f"{_SWEEPS}{run_id(config)}.json", canonical_json(refs), kind="other")
+    workspace.store.write(f"{SWEEPS}{run_id(config)}.json", canonical_json(refs), kind="other")
 
 
 def note_running(workspace: Workspace, name: str, refs: Iterable[str]) -> None:
@@ -179,7 +141,7 @@ def _read_running(workspace: Workspace, key: str, *, days: float) -> list[str]:
         raise IntegrityError(what, "when that run has ended, delete this file") from None
 
 
-def _read_list(workspace: Workspace, key: str) -> list[str]:
+def read_list(workspace: Workspace, key: str) -> list[str]:
     """The references that `note_point` wrote."""
     try:
         return _REFS.validate_json(workspace.store.read(key, kind="other"))
@@ -188,17 +150,18 @@ def _read_list(workspace: Workspace, key: str) -> list[str]:
         raise IntegrityError(what, "run the sweep again, or delete this file") from None
 
 
-def _refs(document: Document) -> list[str]:
+def refs_of(document: Document) -> list[str]:
+    """The artifacts that a report refers to."""
     return [row.ref for row in document.ledger]
 
 
-def _folders(workspace: Workspace) -> list[str]:
+def report_folders(workspace: Workspace) -> list[str]:
     """The folders of the reports."""
     ending = f"/{REPORT}"
     return [key.removesuffix(ending) for key in workspace.store.list("reports/") if key.endswith(ending)]
 
 
-class _Origins:
+class Origins:
     """What each artifact was made from. Runs share artifacts: each is read once."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -236,7 +199,7 @@ def _digests(workspace: Workspace, refs: Iterable[str]) -> set[str]:
     return found
 
 
-def _sizes(keys: Mapping[str, int]) -> dict[str, int]:
+def sizes_of(keys: Mapping[str, int]) -> dict[str, int]:
     """Bytes of each artifact, finished or not.
 
     Args:

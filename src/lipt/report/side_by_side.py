@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from lipt.report.document import Differences, Document, Row
+from lipt.report.numbers import DASH
 from lipt.report.words import join
 
 #: Settings of `data` that change the images which the network sees, although the files are the same.
@@ -90,14 +91,20 @@ def _done(names: Sequence[str], documents: Sequence[Document]) -> dict[str, str]
 
 
 def _differences(names: Sequence[str], documents: Sequence[Document]) -> Differences:
-    found = [dict(flat_settings(_config(document))) for document in documents]
+    return Differences(runs=list(names), settings=differing([settings_of(document) for document in documents]))
+
+
+def settings_of(document: Document) -> dict[str, str]:
+    """Setting -> value, as `flat_settings` gives them."""
+    return dict(flat_settings(_config(document)))
+
+
+def differing(found: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Setting -> its value in each, `–` where it is not set; only settings in which some differ."""
     keys = dict.fromkeys(key for settings in found for key in settings)
     sections = {key for key in keys if any(each.startswith(f"{key}.") for each in keys)}  # unset in some of the runs
-    values = {key: [settings.get(key, "–") for settings in found] for key in keys}
-    return Differences(
-        runs=list(names),
-        settings={key: of_key for key, of_key in values.items() if len(set(of_key)) > 1 and key not in sections},
-    )
+    values = {key: [settings.get(key, DASH) for settings in found] for key in keys}
+    return {key: of_key for key, of_key in values.items() if len(set(of_key)) > 1 and key not in sections}
 
 
 def _config(document: Document) -> dict[str, Any]:
