@@ -22,6 +22,7 @@ from lipt.config.sweep import name_of
 from lipt.errors import IntegrityError, RunError, UsageError
 from lipt.progress import make_reporter
 from lipt.report.sweep import LEGEND, Result, read_lines, table, table_texts, to_lines
+from lipt.report.sweep_verdict import sweep_verdict
 from lipt.runtime.context import Context
 
 if TYPE_CHECKING:
@@ -57,12 +58,13 @@ def sweep(
     if output == "json":
         print_json(as_json(made))
         return
-    if sys.stdout.isatty():
-        from lipt.report.terminal import print_sweep
+    from lipt.report.terminal import print_sweep, print_text
 
+    if sys.stdout.isatty():
         print_sweep(table_texts(made), whole=is_verbose())
     else:
         click.echo(f"{table(made)}\n{LEGEND}")
+    print_text(f"\n{sweep_verdict(made)}")
     click.echo(f"\nresults: {path}")
 
 
