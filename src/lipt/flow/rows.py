@@ -9,7 +9,7 @@ from statistics import fmean
 from lipt.flow.graph import needs_models
 from lipt.flow.outcome import Outcome
 from lipt.flow.race_view import reason_of_race
-from lipt.flow.variants import Variant, one_or_more, origin_of, start_name, unused_start
+from lipt.flow.variants import Variant, one_or_more, origin_of, possible_start, start_name
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import PRETRAINING
 from lipt.report import document as doc
@@ -124,7 +124,8 @@ def _row_of_seed(entry: Entry, outcome: Outcome, costs: dict[str, Cost], epoch_f
         name=entry.name,
         label=entry.label,
         role=entry.role,
-        scorer=unused_start(config),
+        scorer=possible_start(config),
+        continued=config.train.start == "continue",
         scorer_accuracy=_scorer_accuracy(outcome),
         algorithm=outcome.algorithm or "",
         reason=_reason(outcome),

@@ -66,11 +66,10 @@ def start_name(config: Config) -> str:
     return _START.get(scorer_of(config), "theta_p")
 
 
-def unused_start(config: Config) -> str:
-    """The model that the choice needs, if the main training could start from it but starts from random weights; else
-    empty."""
-    could = config.train.start == "fresh" and needs_models(config) and not config.score.proxy
-    return start_name(config) if could else ""
+def possible_start(config: Config) -> str:
+    """The model of the run from which the main training could start, or does; empty if there is none."""
+    has_model = needs_models(config) or config.train.start == "continue"
+    return start_name(config) if has_model and not config.score.proxy else ""
 
 
 def baseline_of(config: Config) -> Variant | None:

@@ -18,8 +18,6 @@ from lipt.report.classes import ClassAccuracy
 from lipt.report.fields import STRICT, Amount, Count, Key, Measured, Moment, Share, require
 
 Role = Literal["selected", "random", "longer", "continued", "full", "classic", "other"]
-"""The role of a row in the verdict, which judges the selected one. "random" is a random fixed subset, "longer" one that
-is trained longer, for the FLOPs of the choice, "continued" one whose training starts from the model that scored."""
 
 
 class _Model(BaseModel):
@@ -38,10 +36,12 @@ class Row(_Model):
     label: str
     """The name in tables."""
     role: Role
-    """What the verdict does with the row: it judges the selected one. `longer` is a random subset that is trained
-    longer, for the FLOPs of the choice, `continued` one whose training starts from the model that scored."""
+    """What the verdict does with the row: it judges the selected one. `random` is a random fixed subset, `longer` one
+    that is trained longer, for the FLOPs of the choice, `continued` one that starts from the model that scored."""
     scorer: str = ""
-    """The model that scored, if the training could start from it but starts from random weights; else empty."""
+    """The model that scored, if the training could start from it or does; else empty."""
+    continued: bool = False
+    """Whether the training starts from that model, and not from random weights."""
     scorer_accuracy: Share | None = None
     """Share of the validation images for which the model that scored is right, the first one if there are several: mean
     over seeds."""
@@ -52,8 +52,7 @@ class Row(_Model):
     data: str = ""
     """Names the data set; rows of one run have the same. Only rows with equal data may be ranked."""
     recipe: str = ""
-    """Names how the run trains, apart from the budgets; rows of one run have the same. A selection is compared with
-    random baselines of its own recipe."""
+    """Names how the run trains, apart from the budgets. A choice is compared with random subsets of its own recipe."""
     runs: list[str] = []
     """Side by side: the names of the runs that have this row. Empty in the report of one run."""
     kept_fraction: Share

@@ -53,7 +53,7 @@ def judges_of_price(row: Row, random: Row) -> list[str]:
     """The variants that tell whether a choice is worth its FLOPs; none if it took none."""
     if not price_of_choice(row, random):
         return []
-    return [LONGER, CONTINUED] if row.scorer else [LONGER]
+    return [LONGER, CONTINUED] if row.scorer and not row.continued else [LONGER]
 
 
 def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[str]:
@@ -82,9 +82,17 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
 
 def against_its_scorer(row: Row) -> Iterator[str]:
     """Whether the model that scored is better than the network that was trained on its choice, and could have been its
-    start. Nothing if it is at chance."""
+    start; or at least as good, if it was the start. Nothing if it is at chance."""
     accuracy = row.scorer_accuracy
-    if row.scorer and accuracy is not None and accuracy > mean_accuracy(row) and not at_chance(row, accuracy):
+    if not row.scorer or accuracy is None or at_chance(row, accuracy):
+        return
+    if row.continued and accuracy >= mean_accuracy(row):
+        yield (
+            f"The model from which the training started, {row.scorer}, is right for {format_percent(accuracy)} of the "
+            f"validation images: at least as often as {row.label} for the test images. So this training may have "
+            "gained nothing."
+        )
+    elif not row.continued and accuracy > mean_accuracy(row):
         yield (
             f"The model that scored, {row.scorer}, is right for {format_percent(accuracy)} of the "
             f"validation images: more than {row.label} for the test images. `train.start: continue` goes on from it."
