@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from docs.generate.types import target, values
+from lipt.flow.listing import Run
 from lipt.report import accounting, certainty, classes, document
 from lipt.report.verdict import Level
 
@@ -33,9 +34,13 @@ writes this page.)
 | `spent` | the costs of `this_run`, and of `earlier_runs` whose results it reused: seconds (`wall_s`), `flops`, \
 `peak_bytes`, `requests`, bytes `read` and `written` by kind |
 | `verdict` | `headline`, `sentences`, and `level`: LEVELS; `runs`: with several runs, the sentences of each; \
-`next_step`: the comparison that would tell more, or `null` |
+`next_step`: the comparison that would tell more, with its `seeds`, `variants`, changed `settings` and, side by side, \
+the variants of each of its `runs`; or `null` |
 
-`lipt plan`, `lipt sweep`, `lipt doctor`, `lipt ls`, `lipt status` and others have the option, too: their help says so.
+`lipt ls` prints a list of objects, the latest last:
+
+LISTED
+`lipt plan`, `lipt sweep`, `lipt doctor`, `lipt status` and others have the option, too: their help says so.
 
 ## report.json
 
@@ -56,7 +61,8 @@ def text() -> str:
         if isinstance(found, type) and issubclass(found, BaseModel) and found.__module__ == module.__name__
     }
     levels = ", ".join(f"`{level}`" for level in get_args(Level))
-    parts, waiting, seen = [_HEAD.replace("LEVELS", levels)], ["Document"], set[str]()
+    listed = f"{_TABLE}{_rows(TypeAdapter(Run).json_schema()['properties'], _meanings(Run))}"
+    parts, waiting, seen = [_HEAD.replace("LEVELS", levels).replace("LISTED", listed)], ["Document"], set[str]()
     while waiting:
         name = waiting.pop(0)
         if name in seen:
@@ -86,7 +92,7 @@ def _rows(fields: dict[str, Any], meanings: dict[str, str]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def _meanings(model: type[BaseModel]) -> dict[str, str]:
+def _meanings(model: type) -> dict[str, str]:
     """Field -> the text below it in the source."""
     (body,) = ast.parse(inspect.getsource(model)).body
     assert isinstance(body, ast.ClassDef)

@@ -30,7 +30,7 @@ def test_a_run_from_python(tmp_path: Path) -> None:
         assert row.worst_class == min(each for each in classes.accuracy[row.name] if each is not None)
     assert Path(made.page).read_text().lower().startswith("<!doctype html>")
     step = made.verdict.next_step  # none if both rows are at chance, which differs from processor to processor
-    after = [step.sentence, *step.command().splitlines()] if step else []
+    after = [step.sentence, *step.commands({})[0].splitlines()] if step else []
     assert str(made.verdict).splitlines() == [made.verdict.headline, *made.verdict.sentences, *after]
     assert repr(made) == f"Finished({made.verdict.headline} Report: {made.page})"
     assert load_file(made.model)["classifier.weight"].shape[0] == 10

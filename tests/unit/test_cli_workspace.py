@@ -100,7 +100,12 @@ def test_several_reports_stand_side_by_side(folder: Path, tmp_path: Path, monkey
     assert ended.returncode == 0, ended.stderr
     names = [run["run"] for run in runs_of(folder)]
     assert all(f"Class-balanced random [{name}]" in ended.stdout for name in names)
-    page = Path(ended.stdout.splitlines()[-1]).read_text()
+    place = Path(ended.stdout.splitlines()[-1])
+    assert place.parent == tmp_path  # the whole path, as that of `lipt run`
+    page = place.read_text()
+    for told in (ended.stdout, page):
+        assert f"compare {names[0]} and {names[1]} over 5 seeds, each with its other settings unchanged:" in told
+        assert all(f"lipt compare {folder}/{name}.yaml" in told for name in "ab")
     assert "Yes: the data, the test images and the network are the same." in page
     rows = json.loads(lipt("report", str(folder / "a.yaml"), str(folder / "b.yaml"), "-o", "json").stdout)["rows"]
     assert [row["seeds"] for row in rows] == [[0], [1]]
@@ -179,7 +184,7 @@ def test_a_page_that_cannot_be_written_hides_no_verdict(
     assert ended.returncode == 1
     assert "No comparison with random shows a difference." in ended.stdout
     assert page.name not in ended.stdout
-    assert re.fullmatch(rf"lipt: file://{tmp_path}/{page}: Is a directory\n  -> .+\n", ended.stderr)
+    assert re.fullmatch(rf"lipt: file://{page}: Is a directory\n  -> .+\n", ended.stderr)
     ended = lipt("report", *both, "-o", "json")
     assert (ended.returncode, json.loads(ended.stdout)["report"]) == (1, None)
 

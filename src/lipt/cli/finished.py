@@ -128,13 +128,13 @@ def find_report(run: str, overrides: tuple[str, ...], stack: ExitStack) -> Found
 
 
 def write_here(name: str, html: bytes) -> str:
-    """Write a page into the current folder; returns its name.
+    """Write a page into the current folder; returns its path.
 
     Raises:
         RunError: the folder cannot be written.
     """
     FileStore(".").write(name, html, kind="other")
-    return name
+    return str(Path(name).absolute())
 
 
 def _report_of_handle(handle: str, stack: ExitStack) -> tuple[RunState, Store, str]:

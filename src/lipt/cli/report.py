@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 
@@ -14,7 +14,7 @@ from lipt.cli.verbose import is_verbose
 from lipt.errors import LiptError
 from lipt.report.costs import spent
 from lipt.report.document import Document
-from lipt.report.next_step import PLACEHOLDER
+from lipt.report.next_step import Origin
 from lipt.report.verdict import judge
 
 
@@ -31,11 +31,15 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     LIPT_S3_ENDPOINT names one.
     """
     with ExitStack() as stack:
-        reports = [find_report(run, overrides, stack) for run in runs]
-        found = list({each.location: each for each in reports}.values())  # a run that is named twice counts once
+        reports = [(run, find_report(run, overrides, stack)) for run in runs]
+        named = {each.location: (run, each) for run, each in reports}.values()  # a run that is named twice counts once
+        found = [each for _, each in named]
+        configs = [
+            Origin(run, overrides) if each.of_config else Origin.stored(each.document, each.store.uri)
+            for run, each in named
+        ]
         if len(found) == 1:
-            config = runs[0] if found[0].of_config else PLACEHOLDER
-            show_with_page(found[0].document, found[0].shown, output, config, overrides)
+            show_with_page(found[0].document, found[0].shown, output, {found[0].document.run_id: configs[0]})
             return
     from lipt.report.html_page import render
     from lipt.report.side_by_side import distinct_names, side_by_side
@@ -43,23 +47,25 @@ def report(runs: tuple[str, ...], overrides: tuple[str, ...], output: str) -> No
     names = distinct_names([(each.document.run_id, each.store.uri) for each in found])
     document = side_by_side(dict(zip(names, (each.document for each in found), strict=True)))
     pages = dict(zip(names, (each.location for each in found), strict=True))
-    show_with_page(
-        document, lambda: write_here(f"{document.run_id}.html", render(document, pages=pages).encode()), output
-    )
+    origins = dict(zip(names, configs, strict=True))
+
+    def write() -> str:
+        return write_here(f"{document.run_id}.html", render(document, pages=pages, origins=origins).encode())
+
+    show_with_page(document, write, output, origins)
 
 
 def show_with_page(
     document: Document,
     write: Callable[[], str],
     output: str,
-    config: str = PLACEHOLDER,
-    overrides: Sequence[str] = (),
+    origins: Mapping[str, Origin],
 ) -> None:
     """Write the page and show the report, also if the page cannot be written.
 
     Args:
         write: writes the page and returns its location.
-        config: as for `show_report`, and so are the overrides.
+        origins: as for `show_report`.
 
     Raises:
         LiptError: the error of `write`, once the report is shown.
@@ -69,17 +75,16 @@ def show_with_page(
         page = write()
     except LiptError as error:
         failure = error
-    show_report(document, page, output, config, overrides)
+    show_report(document, page, output, origins)
     if failure:
         raise failure
 
 
-def show_report(document: Document, location: str | None, output: str, config: str, overrides: Sequence[str]) -> None:
+def show_report(document: Document, location: str | None, output: str, origins: Mapping[str, Origin]) -> None:
     """Verdict and table; the last line on stdout is the report's location, if it has a page.
 
     Args:
-        config: path of the configuration, for the command that the report ends with.
-        overrides: the values of `--set`.
+        origins: run -> its configuration, for the commands that the report ends with.
     """
     verdict = judge(document.rows)
     if output == "json":
@@ -97,6 +102,6 @@ def show_report(document: Document, location: str | None, output: str, config: s
         return
     from lipt.report.terminal import print_report
 
-    print_report(document, verdict, whole=is_verbose(), config=config, overrides=overrides)
+    print_report(document, verdict, whole=is_verbose(), origins=origins)
     if location:
         click.echo(f"\n{location}")

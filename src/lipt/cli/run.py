@@ -8,6 +8,7 @@ from lipt.cli.options import check_plan_as_text, config_options, dry_run_option,
 from lipt.cli.report import show_report
 from lipt.config import Point
 from lipt.flow.address import folder_of, page_of
+from lipt.report.next_step import Origin
 
 
 @click.command()
@@ -27,7 +28,8 @@ def run(config_path: str, overrides: tuple[str, ...], output: str, dry_run: bool
 
         document = run_with_baseline(ctx)
     if document is not None:
-        show_report(document, page_of(ctx.workspace.store, folder_of(document)), output, config_path, overrides)
+        page = page_of(ctx.workspace.store, folder_of(document))
+        show_report(document, page, output, {document.run_id: Origin(config_path, overrides)})
 
 
 @click.command()
@@ -47,4 +49,5 @@ def compare(config_path: str, overrides: tuple[str, ...], output: str, dry_run: 
             return
         warn_if_slow()
         document = run_comparison(ctx)
-    show_report(document, page_of(ctx.workspace.store, folder_of(document)), output, config_path, overrides)
+    page = page_of(ctx.workspace.store, folder_of(document))
+    show_report(document, page, output, {document.run_id: Origin(config_path, overrides)})

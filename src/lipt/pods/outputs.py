@@ -67,7 +67,7 @@ class RunOutputs:
         # Paragraphs that begin with a bullet: Kubeflow's UI shows the items of a list without one.
         sentences = "".join(f"• {sentence}\n\n" for sentence in verdict.sentences)
         step = verdict.next_step
-        command = f"{step.sentence}\n\n```bash\n{step.command()}\n```\n\n" if step else ""
+        command = f"{step.sentence}\n\n```bash\n{step.commands({})[0]}\n```\n\n" if step else ""
         return f"**{verdict.headline}**\n\n{sentences}{command}Report: `{self.location}`\n"
 
     @property

@@ -18,13 +18,9 @@ from lipt.report.certainty import all_statements
 from lipt.report.classes import EXTREME_CLASSES, MOST_CLASSES, class_lines, worst_sentence
 from lipt.report.comparison import comparison_groups, seed_accuracies, stage_cells, stage_names
 from lipt.report.costs import spent_sentence, stage_ledger, worker_ledger
-from lipt.report.document import (
-    Document,
-    Example,
-    Provenance,
-    Subset,
-)
+from lipt.report.document import Document, Example, Provenance, Subset
 from lipt.report.merge_table import merge_section
+from lipt.report.next_step import Origin
 from lipt.report.numbers import DASH, format_percent
 from lipt.report.race import race_error
 from lipt.report.significance import MIN_SEEDS, in_groups, mean_accuracy, same_budgets
@@ -35,14 +31,23 @@ _MAX_MONTAGE_BASE64 = 500_000
 _TINY_PX = 64
 
 
-def render(document: Document, *, framed: bool = False, pages: Mapping[str, str] | None = None) -> str:
+def render(
+    document: Document,
+    *,
+    framed: bool = False,
+    pages: Mapping[str, str] | None = None,
+    origins: Mapping[str, Origin] | None = None,
+) -> str:
     """The page as text; the same document gives the same bytes.
 
     Args:
         framed: for an iframe with `srcdoc`, as Kubeflow shows it. There links to sections need a base, because they
             would lead to the page around it.
         pages: run -> path or address of its own report, on a page of several runs.
+        origins: as for `NextStep.commands`; None: the configuration beside the report.
     """
+    verdict = judge(document.rows)
+    known = {document.run_id: Origin.stored(document, document.workspace)} if origins is None else origins
     rows = in_groups(document.rows)
     seeds, by_seed = seed_accuracies(rows)
     result_columns, cost_columns, groups = comparison.without_empty(comparison_groups(document.rows))
@@ -55,7 +60,8 @@ def render(document: Document, *, framed: bool = False, pages: Mapping[str, str]
         "date": _date(document.created),
         "summary": _summary(document.done),
         "local": document.workspace.startswith("file://"),
-        "verdict": judge(document.rows),
+        "verdict": verdict,
+        "commands": verdict.next_step.commands(known) if verdict.next_step else [],
         "result_columns": result_columns,
         "cost_columns": cost_columns,
         "seed_names": [f"seed {seed}" for seed in seeds],

@@ -1,60 +1,123 @@
 """The comparison that would tell more than a verdict can: its seeds and variants, and the command that runs it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from shlex import quote
 from typing import Self
 
-from lipt.report.document import Row
-from lipt.report.rivals import judges_of_price
+from lipt.report.document import Document, Row
+from lipt.report.rivals import LONGER, judges_of_price
 from lipt.report.significance import Difference
+from lipt.report.words import join
 
 #: `significance.MIN_SEEDS` show only large differences.
 ENOUGH_SEEDS = 5
 #: In place of the configuration's path, where it is not known.
 PLACEHOLDER = "CONFIG"
+#: The choice with which a random subset is compared: it needs one model, and is the default for small shares.
+_A_CHOICE = "ccs"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a command names the configuration of a run."""
+
+    config: str = PLACEHOLDER
+    """Its path."""
+    overrides: Sequence[str] = ()
+    """The values of `--set` with which it was run."""
+
+    @classmethod
+    def stored(cls, document: Document, workspace: str) -> Self:
+        """The configuration beside a report; it has all settings. In an object store no command can read it.
+
+        Args:
+            workspace: address of the one that holds the report.
+        """
+        key = next((link.key for link in document.links if link.key.endswith("/config.yaml")), None)
+        if key is None or not workspace.startswith("file://"):
+            return cls()
+        folder = workspace.removeprefix("file://")
+        # What the file calls the workspace may be relative to the folder in which the run was started.
+        return cls(f"{folder}/{key}", (f"workspace={folder}",))
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextStep:
-    """A run of `lipt compare` with the configuration of the judged run."""
+    """A run of `lipt compare` with the configuration of the judged run, or of each of several."""
 
     seeds: tuple[int, ...]
     variants: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings that differ from those of the judged run."""
+    runs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Side by side: name of each run that it is about -> its variants. One run may lack a variant of another."""
 
     @classmethod
     def after(cls, row: Row, random: Row, delta: Difference) -> Self:
-        """Five seeds, or twice as many if there are five; seeds that were run are among them, for they are reused."""
+        """Five seeds, or twice as many if there are five."""
         known = delta.num_seeds
         wanted = max(len(row.seeds), ENOUGH_SEEDS if known < ENOUGH_SEEDS else 2 * known)
-        others = (seed for seed in count() if seed not in row.seeds)
-        seeds = sorted([*row.seeds, *(next(others) for _ in range(wanted - len(row.seeds)))])
-        return cls(seeds=tuple(seeds), variants=("lipt", random.name, *judges_of_price(row, random)))
+        variants = ("lipt", random.name, *judges_of_price(row, random))
+        return cls(seeds=_with_more(row.seeds, wanted), variants=variants, runs=dict.fromkeys(row.runs, variants))
+
+    @classmethod
+    def after_random(cls, row: Row) -> Self | None:
+        """The comparison of a random subset with a chosen one; None if the choice was left to `auto` or a race, which
+        had a reason for it, or if the training is about something else than the subset."""
+        if row.reason or row.kept_fraction == 1 or row.draw != "uniform":
+            return None
+        variants = ("lipt", row.algorithm, *([] if row.continued else [LONGER]))
+        return cls(
+            seeds=_with_more(row.seeds, max(len(row.seeds), ENOUGH_SEEDS)),
+            variants=variants,
+            settings={"select.algorithm": _A_CHOICE},
+            runs=dict.fromkeys(row.runs, variants),
+        )
 
     @classmethod
     def joined(cls, steps: Sequence[Self]) -> Self | None:
-        """One comparison that answers for all runs; None without a step."""
-        if not steps:
+        """One comparison that answers for all runs; None without a step. Beside a chosen subset, a random one needs
+        no choice to be compared with."""
+        told = [step for step in steps if not step.settings] or steps
+        if not told:
             return None
         return cls(
-            seeds=tuple(sorted({seed for step in steps for seed in step.seeds})),
-            variants=tuple(dict.fromkeys(name for step in steps for name in step.variants)),
+            seeds=tuple(sorted({seed for step in told for seed in step.seeds})),
+            variants=tuple(dict.fromkeys(name for step in told for name in step.variants)),
+            settings=told[0].settings,
+            runs={run: variants for step in told for run, variants in step.runs.items()},
         )
 
     @property
     def sentence(self) -> str:
         """What the command does."""
-        return f"To find out, compare over {len(self.seeds)} seeds, with the other settings unchanged:"
+        purpose = "To see whether chosen images are better than random ones" if self.settings else "To find out"
+        runs = f" {join([*self.runs])}" if self.runs else ""
+        whose = {0: "with the", 1: "with its"}.get(len(self.runs), "each with its")
+        return f"{purpose}, compare{runs} over {len(self.seeds)} seeds, {whose} other settings unchanged:"
 
-    def command(self, config: str = PLACEHOLDER, overrides: Sequence[str] = ()) -> str:
-        """The command, a line per option, so that a terminal of 80 columns need not break one.
+    def commands(self, origins: Mapping[str, Origin]) -> list[str]:
+        """The command for each run.
 
         Args:
-            config: path of the configuration.
-            overrides: the values of `--set` with which it was run.
+            origins: run -> its configuration. It has one entry if there is only one run.
         """
-        changes = {"compare.seeds": self.seeds, "compare.variants": self.variants}
-        kept = [text for text in overrides if text.partition("=")[0].strip() not in changes]
-        settings = [*kept, *(f"{name}=[{','.join(map(str, values))}]" for name, values in changes.items())]
-        return " \\\n".join([f"lipt compare {quote(config)}", *(f"  --set {quote(text)}" for text in settings)])
+        if self.runs:
+            return [self._command(origins.get(run, Origin()), variants) for run, variants in self.runs.items()]
+        return [self._command(next(iter(origins.values()), Origin()), self.variants)]
+
+    def _command(self, origin: Origin, variants: Sequence[str]) -> str:
+        """The command, a line per option, so that a terminal of 80 columns need not break one."""
+        lists = {"compare.seeds": self.seeds, "compare.variants": variants}
+        changes = {**self.settings, **{name: f"[{','.join(map(str, values))}]" for name, values in lists.items()}}
+        kept = [text for text in origin.overrides if text.partition("=")[0].strip() not in changes]
+        settings = [*kept, *(f"{name}={value}" for name, value in changes.items())]
+        return " \\\n".join([f"lipt compare {quote(origin.config)}", *(f"  --set {quote(text)}" for text in settings)])
+
+
+def _with_more(seeds: Sequence[int], wanted: int) -> tuple[int, ...]:
+    """So many seeds; those that were run are among them, for they are reused."""
+    others = (seed for seed in count() if seed not in seeds)
+    return tuple(sorted([*seeds, *(next(others) for _ in range(wanted - len(seeds)))]))

@@ -1,7 +1,7 @@
 """The comparison and the verdict on a terminal. Figures are never cut; columns are omitted if there is no room."""
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import zip_longest
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from lipt.report.certainty import all_statements
 from lipt.report.comparison import COLUMNS, comparison_groups, stage_names
 from lipt.report.costs import spent_sentence
 from lipt.report.document import Document, Row
-from lipt.report.next_step import PLACEHOLDER
+from lipt.report.next_step import Origin
 from lipt.report.numbers import DASH, format_budget, format_percent, format_seconds
 from lipt.report.race import race_error
 from lipt.report.significance import in_groups
@@ -40,14 +40,13 @@ def print_report(
     verdict: Verdict,
     *,
     whole: bool,
-    config: str = PLACEHOLDER,
-    overrides: Sequence[str] = (),
+    origins: Mapping[str, Origin] | None = None,
 ) -> None:
     """Print the comparison, the wall-clock of each stage, the race, the verdict and the next step on stdout.
 
     Args:
         whole: as for `print_table`.
-        config: as for `NextStep.command`, and so are the overrides.
+        origins: as for `NextStep.commands`.
     """
     rows = document.rows
     print_table(lambda shown: comparison_table(rows, shown), column_importance(rows), whole=whole)
@@ -66,7 +65,8 @@ def print_report(
         print_text(Text(sentence, style="yellow" if sentence.startswith("Warning") else ""))
     if verdict.next_step:
         print_text(f"\n{verdict.next_step.sentence}\n")
-        print(verdict.next_step.command(config, overrides))  # a terminal may break it, but no line of it changes
+        for command in verdict.next_step.commands(origins or {}):
+            print(command)  # a terminal may break it, but no line of it changes
 
 
 def print_table(build: Build, importance: Sequence[str], *, whole: bool) -> None:

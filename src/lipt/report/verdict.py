@@ -5,6 +5,7 @@ and equal epochs. If budgets differ, the sentence says so. "Beats" and "better" 
 (`significance`). With fewer seeds, or at chance, the verdict gives the difference and says that it proves nothing.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -31,7 +32,7 @@ from lipt.report.significance import (
     same_epoch_budget,
     strongest_random,
 )
-from lipt.report.words import inside, length, of_seeds, run_of, shares, too_few
+from lipt.report.words import inside, join, length, of_seeds, run_of, shares, too_few
 
 #: A wider interval that contains 0 tells nothing. Most choices that beat random on docs/results do so by 2 to 10
 #: points, in intervals of ±0.3 to ±3: one that is wider cannot tell such a gain from a loss.
@@ -47,25 +48,25 @@ class Verdict:
     level: Level
     sentences: list[str]
     runs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """With several selected rows: name of the run -> its part of the sentences. The others are about all runs."""
+    """With several selected rows: name of the run -> its part of the sentences. The others are about several runs."""
 
     next_step: NextStep | None = None
-    """The comparison that would tell more; None if more seeds would not help."""
+    """The comparison that would tell more; None if it would not help."""
 
     def __str__(self) -> str:
-        step = [self.next_step.sentence, self.next_step.command()] if self.next_step else []
+        step = [self.next_step.sentence, *self.next_step.commands({})] if self.next_step else []
         return "\n".join([self.headline, *self.sentences, *step])
 
     @property
     def common(self) -> list[str]:
-        """The sentences that are about all runs."""
+        """The sentences that are about several runs."""
         return self.sentences[sum(map(len, self.runs.values())) :]
 
 
 def judge(rows: Sequence[Row]) -> Verdict:
     """The verdict over all selected rows; "unknown" if nothing was selected or no random row has the same budgets.
 
-    A sentence about all of them, such as the reason for the algorithm, is said once, at the end.
+    A sentence about several of them, such as the reason for the algorithm, is said once, at the end.
     """
     selected = [row for row in rows if row.role == "selected"]
     if not selected:
@@ -74,18 +75,27 @@ def judge(rows: Sequence[Row]) -> Verdict:
         return _judge_one(selected[0], rows)
     verdicts = [_judge_one(*_below_heading(row, rows)) for row in selected]
     levels = [verdict.level for verdict in verdicts]
-    common = [text for text in verdicts[0].sentences if all(text in verdict.sentences for verdict in verdicts)]
+    sayers: dict[str, list[str]] = {}
+    for row, verdict in zip(selected, verdicts, strict=True):
+        for text in verdict.sentences:
+            sayers.setdefault(text, []).append(run_of(row))
     runs: dict[str, list[str]] = {}
     for row, verdict in zip(selected, verdicts, strict=True):
         told = runs.setdefault(run_of(row), [])
-        told += [text for text in (verdict.headline, *verdict.sentences) if text not in common]
+        told += [verdict.headline, *(text for text in verdict.sentences if len(sayers[text]) == 1)]
     each = [text for told in runs.values() for text in told]
+    common = [_of_several(text, of, len(selected)) for text, of in sayers.items() if len(of) > 1]
     headline = "No comparison with random shows a difference."
     if not {"tie", "unknown"}.issuperset(levels):
         headline = f"Beats random in {levels.count('wins')} of {len(levels)} comparisons at equal budgets."
     level = levels[0] if len(set(levels)) == 1 else "mixed"
     step = NextStep.joined([verdict.next_step for verdict in verdicts if verdict.next_step])
     return Verdict(headline=headline, level=level, sentences=each + common, runs=runs, next_step=step)
+
+
+def _of_several(text: str, runs: Sequence[str], of: int) -> str:
+    """A sentence that several runs share; it names them, unless it is about all."""
+    return text if len(runs) == of else f"{join(runs)}: {text.removeprefix('Why: ')}"
 
 
 def _below_heading(row: Row, rows: Sequence[Row]) -> tuple[Row, list[Row]]:
@@ -107,8 +117,10 @@ def _judge_one(row: Row, rows: Sequence[Row]) -> Verdict:
         *against_classic(row, others),
     ]
     if row.algorithm in RANDOM:
-        sentences = [*_why(row), *_price_of_race(row), _accuracy(row), *sentences, *_instead(row, others)]
-        return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences)
+        told = [*_why(row), *_price_of_race(row), _accuracy(row), *against_its_scorer(row)]
+        sentences = [*told, *sentences, *_instead(row, others)]
+        step = NextStep.after_random(row)
+        return Verdict(headline=_random_headline(row), level="unknown", sentences=sentences, next_step=step)
     if random is None:
         headline = f"Unknown: no random baseline has the budgets of {row.label}: {shares(row)}, {length(row)}."
         return Verdict(headline=headline, level="unknown", sentences=[_accuracy(row), *sentences])
@@ -161,7 +173,9 @@ def _random_headline(row: Row) -> str:
 
 def _why(row: Row) -> Iterator[str]:
     if row.reason and not (row.algorithm in RANDOM and row.kept_fraction == 1):  # then nothing was chosen
-        yield f"Why: {row.reason}."
+        first, *rest = re.split(r"\. (?=[A-Z])", row.reason)
+        yield f"Why: {first}."
+        yield from (f"{sentence}." for sentence in rest)
 
 
 def _price_of_race(row: Row) -> Iterator[str]:

@@ -63,7 +63,7 @@ def test_the_page_ends_its_verdict_with_a_command():
     section = re.search(r'<section class="verdict.*?</section>', render(document(rows=rows)), re.DOTALL)
     assert section is not None
     told = section[0].replace("&#39;", "'")
-    assert told.endswith(f'<pre tabindex="0">{judge(rows).next_step.command()}</pre>\n</section>')
+    assert told.endswith(f'<pre tabindex="0">{judge(rows).next_step.commands({})[0]}</pre>\n</section>')
     settled = [row("lipt", [0.8] * 3, "selected"), row("stratified", [0.7] * 3, "random")]
     assert "lipt compare" not in render(document(rows=settled, provenance=Provenance()))
 

@@ -14,6 +14,7 @@ from lipt.flow.address import report_folder
 from lipt.report.comparison import COLUMNS, comparison_groups
 from lipt.report.document import RaceRow
 from lipt.report.html_page import render
+from lipt.report.next_step import Origin
 from lipt.report.sweep import LEGEND, Claim, Result, claim_rows, table_texts
 from lipt.report.terminal import (
     column_importance,
@@ -248,6 +249,6 @@ def test_the_report_ends_with_a_command_that_a_narrow_terminal_leaves_whole(tmp_
     ]
     step = judge(rows).next_step
     assert step is not None
-    command = step.command(str(config), [option]).splitlines()
+    command = step.commands({"tiny": Origin(str(config), [option])})[0].splitlines()
     assert lines[-len(command) - 4 : -2] == [step.sentence, "", *command]
     assert f"  --set {option} \\" in command

@@ -3,9 +3,11 @@
 import re
 
 import pytest
-from report_samples import comparison, row
+from report_samples import comparison, document, row
 
 from lipt.report.comparison import comparison_groups
+from lipt.report.document import Link
+from lipt.report.next_step import Origin
 from lipt.report.significance import group_by_budgets, strongest_random
 from lipt.report.verdict import judge
 
@@ -246,12 +248,12 @@ def test_the_advised_comparison_has_the_row_beside_the_run_and_the_price_of_the_
     random = row("stratified", [0.76], "random", flops=1e12, train_flops=0.9e12)
     verdict = judge([ours, random])
     assert verdict.next_step is not None
-    assert verdict.next_step.command() == (
+    assert verdict.next_step.commands({})[0] == (
         "lipt compare CONFIG \\\n"
         "  --set 'compare.seeds=[0,1,2,3,4]' \\\n"
         "  --set 'compare.variants=[lipt,stratified,random-longer]'"
     )
-    assert str(verdict).endswith(f"{verdict.next_step.sentence}\n{verdict.next_step.command()}")
+    assert str(verdict).endswith(f"{verdict.next_step.sentence}\n{verdict.next_step.commands({})[0]}")
     free = judge([ours.model_copy(update={"flops": 1e12}), random]).next_step
     assert free is not None
     assert free.variants == ("lipt", "stratified")
@@ -262,7 +264,7 @@ def test_the_command_keeps_the_options_and_the_seed_of_the_run() -> None:
     step = judge([ours, random]).next_step
     assert step is not None
     options = ["seed=7", "select.fraction=0.02", "data.source=my photos", "compare.seeds=[7]"]
-    assert step.command("my photos.yaml", options).splitlines() == [
+    assert step.commands({"a": Origin("my photos.yaml", options)})[0].splitlines() == [
         "lipt compare 'my photos.yaml' \\",
         "  --set seed=7 \\",
         "  --set select.fraction=0.02 \\",
@@ -282,6 +284,60 @@ def test_side_by_side_one_comparison_is_advised_for_all_runs() -> None:
     step = judge(rows).next_step
     assert step is not None
     assert (step.seeds, step.variants) == ((0, 1, 2, 3, 4, 7), ("lipt", "stratified", "random"))
+    assert step.sentence == "To find out, compare a and b over 6 seeds, each with its other settings unchanged:"
+    of_a, of_b = step.commands({"b": Origin("b.yaml", ["seed=0"]), "a": Origin("a.yaml")})
+    assert of_a.startswith("lipt compare a.yaml \\\n  --set 'compare.seeds=[0,1,2,3,4,7]'")
+    assert of_a.endswith("'compare.variants=[lipt,stratified]'")  # each with the variants that it has
+    assert of_b.startswith("lipt compare b.yaml \\\n  --set seed=0")
+    assert of_b.endswith("'compare.variants=[lipt,random]'")
+
+
+def test_side_by_side_a_sentence_that_some_runs_share_is_said_once_and_names_them() -> None:
+    """Such as the measured gains behind the choice of `auto`."""
+    gain = "auto takes ccs; its gain on CIFAR-10: +2 points"
+    reasons = {"a": gain, "b": "", "c": f"{gain}. This training sees each image 99 times"}
+    rows = [
+        row("selected", [0.7 + place / 100], "selected", label=f"LiPT [{name}]", runs=[name], reason=reason)
+        for place, (name, reason) in enumerate(reasons.items())
+    ]
+    verdict = judge([*rows, row("stratified", [0.6], "random", label="Random [a]", runs=[*reasons])])
+    assert verdict.common == [f"a and c: {gain}."]
+    assert "This training sees each image 99 times." in verdict.runs["c"]
+    assert "CIFAR-10" not in "".join(sentence for told in verdict.runs.values() for sentence in told)
+
+
+@pytest.mark.parametrize(("continued", "judge_of_price"), [(False, ["random-longer"]), (True, [])])
+def test_a_random_subset_is_followed_by_a_comparison_with_a_chosen_one(
+    continued: bool, judge_of_price: list[str]
+) -> None:
+    ours = row("selected", [0.7], "selected", algorithm="stratified", continued=continued)
+    step = judge([ours]).next_step
+    assert step is not None
+    assert step.sentence.startswith("To see whether chosen images are better than random ones, compare over 5 seeds")
+    options = ["select.algorithm=stratified", "train.epochs=9"]
+    assert step.commands({"a": Origin("photos.yaml", options)})[0].splitlines() == [
+        "lipt compare photos.yaml \\",
+        "  --set train.epochs=9 \\",
+        "  --set select.algorithm=ccs \\",
+        "  --set 'compare.seeds=[0,1,2,3,4]' \\",
+        f"  --set 'compare.variants=[{','.join(['lipt', 'stratified', *judge_of_price])}]'",
+    ]
+    for changes in ({"reason": "auto says so"}, {"kept_fraction": 1.0}, {"draw": "ordered"}):
+        assert judge([ours.model_copy(update=changes)]).next_step is None
+    chosen = row("selected", [0.8], "selected", label="LiPT [b]", algorithm="ccs", runs=["b"])
+    both = judge(
+        [ours.model_copy(update={"label": "Random [a]", "runs": ["a"]}), chosen, row("random", [0.6], "random")]
+    )
+    assert both.next_step is not None
+    assert list(both.next_step.runs) == ["b"]  # beside a chosen subset
+
+
+def test_the_configuration_beside_a_report_names_it() -> None:
+    links = [Link(name="Configuration", meaning="settings", key="reports/a-1/config.yaml")]
+    stored = Origin.stored(document(links=links), "file:///my/runs")
+    assert stored == Origin("/my/runs/reports/a-1/config.yaml", ("workspace=/my/runs",))
+    assert Origin.stored(document(links=links), "s3://bucket/runs") == Origin()
+    assert Origin.stored(document(links=[]), "file:///my/runs") == Origin()
 
 
 def test_a_random_subset_is_called_one_and_what_else_is_possible_is_named():

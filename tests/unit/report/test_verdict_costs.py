@@ -62,6 +62,20 @@ def test_a_choice_of_a_better_model_says_so(theta_p: float, fresh: bool, said: b
     assert ("goes on from it" in text) == said
 
 
+@pytest.mark.parametrize(("theta_p", "said"), [(0.8, True), (0.7, False)])
+@pytest.mark.parametrize("algorithm", ["ccs", "stratified"])
+def test_a_training_that_made_its_start_no_better_says_so(algorithm: str, theta_p: float, said: bool) -> None:
+    start = {"scorer": "theta_p", "scorer_accuracy": theta_p, "continued": True, "algorithm": algorithm}
+    ours = row("lipt", [0.78, 0.79, 0.77], "selected", **start)
+    text = " ".join(judge([ours, row("random", [0.75] * 3, "random")]).sentences)
+    sentence = (
+        "The model from which the training started, theta_p, is right for 80.00 % of the validation images: at least "
+        "as often as lipt for the test images."
+    )
+    assert (sentence in text) == said
+    assert "goes on from it" not in text
+
+
 def test_a_model_at_chance_is_no_better_start() -> None:
     """It always says the most frequent class, and the network that was trained on its choice learned even less."""
     ours = row("lipt", [0.10, 0.09, 0.11], "selected", scorer="theta_p", scorer_accuracy=0.115, num_test_images=1000)
