@@ -97,10 +97,12 @@ def test_people_and_pull_secrets(overlay: None) -> None:
 def test_a_profile_of_kubeflow(overlay: None, tmp_path: Path) -> None:
     """What the page installs for a profile, changes and removes again. A namespace stands for it, without Kubeflow."""
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
-    kustomization = tmp_path / "manifests/overlays/kubeflow/kustomization.yaml"
-    before, after = kustomization.read_text(encoding="utf-8").split("\nnamespace: kubeflow\n")
-    kustomization.write_text(f"{before}\nnamespace: {PROFILE}\n{after}", encoding="utf-8")
     words = {"NAMESPACE": PROFILE}
+    ours = words | {"HOST:PORT": f"minio.{STORE}.svc:9000", "name: STORE": f"name: {STORE}", "PODPORT": "9000"}
+    shell(script("README.md", "folder=manifests/overlays/kubeflow", ours), folder=tmp_path)
+    overlay_of = tmp_path / "manifests/overlays/kubeflow"
+    assert f"\nnamespace: {PROFILE}\n" in (overlay_of / "kustomization.yaml").read_text(encoding="utf-8")
+    assert (overlay_of / "s3.yaml").read_bytes() == (ROOT / "manifests/overlays/kubeflow/s3.yaml").read_bytes()
     kubectl("create", "namespace", PROFILE)
     try:
         shell(script(INSTALL, CREATE, words))
