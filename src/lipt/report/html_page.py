@@ -59,7 +59,7 @@ def render(
         "contents": dict(_contents(document)),
         "date": _date(document.created),
         "summary": _summary(document.done),
-        "local": document.workspace.startswith("file://"),
+        "local": document.workspace.startswith("file://") and not framed,
         "verdict": verdict,
         "commands": verdict.next_step.commands(known) if verdict.next_step else [],
         "result_columns": result_columns,
@@ -110,8 +110,8 @@ def _prose(text: Any) -> Markup:
 def _contents(document: Document) -> list[tuple[str, str]]:
     """(id, heading) of each section of the page, in their order."""
     parts = (
-        ("verdict", "Verdict", True),
         ("done", "What was done", document.done),
+        ("verdict", "Verdict", True),
         ("cost", "What it cost", True),
         ("comparison", "Comparison of the methods", True),
         ("classes", "Accuracy of each class", _classes_section(document)),
@@ -140,7 +140,7 @@ def _date(created: str) -> str:
 
 
 def _summary(done: Mapping[str, str]) -> str:
-    """One line above the verdict: the images, the network and the choice, each in its first clause."""
+    """One line below the title: the images, the network and the choice, each in its first clause."""
     texts = [done[topic] for topic in ("Data", "Network", "Choice") if topic in done]
     return "; ".join(re.split(r"; |\. |\.$", text)[0] for text in texts) + ("." if texts else "")
 

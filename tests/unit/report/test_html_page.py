@@ -17,7 +17,7 @@ from lipt.report.verdict import judge
 # What matplotlib or the colours could choke on comes first, because figures shorten names.
 HOSTILE = '$\\frac{1$ #010299 <script>alert(1)</script>"><img src=x onerror=alert(2)> ]]> --> {{ 7*7 }} \x07'
 SECTIONS = [
-    *("verdict", "done", "cost", "comparison", "classes", "subset", "certainty", "race", "merge"),
+    *("done", "verdict", "cost", "comparison", "classes", "subset", "certainty", "race", "merge"),
     *("training", "ledger", "accounting", "files", "provenance"),
 ]
 
@@ -28,23 +28,25 @@ def page() -> str:
 
 
 def test_sections_come_in_order_and_the_contents_list_names_each(page):
-    """First the verdict, then what was done, then the costs, then the evidence."""
+    """First what was done, then the verdict, then the costs, then the evidence."""
     parsed = Page(page)
     there = [value for value in parsed.values("id") if value in SECTIONS]
     assert there == [name for name in SECTIONS if name not in ("certainty", "race")]
     assert [target for target in parsed.values("href") if target.startswith("#")] == [f"#{name}" for name in there]
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert re.findall(r'<li><a href="#\w+">(.*?)</a>', page) == headings
-    assert headings[:3] == ["Verdict", "What was done", "What it cost"]
+    assert headings[:3] == ["What was done", "Verdict", "What it cost"]
 
 
 def test_what_was_done_is_told_with_its_date(page):
     text = " ".join("".join(Page(page).text).split())
     assert "Report of LiPT, 14 March 2025, 09:26 UTC." in text
-    assert "CIFAR-10: 60,000 images of 10 classes." in text.partition("What was done Data")[2]
+    done = text.partition("What was done Data")[2].partition("Verdict")[0]
+    assert "CIFAR-10: 60,000 images of 10 classes." in done
+    assert "Date14 March 2025, 09:26 UTC" in done
 
 
-def test_a_line_above_the_verdict_names_images_network_and_choice():
+def test_a_line_below_the_title_names_images_network_and_choice():
     done = {
         "Question": "How good?",
         "Data": "digits: 1,797 images of 10 classes. 1,294 are candidates.",
