@@ -49,6 +49,11 @@ def price_of_choice(row: Row, random: Row) -> float | None:
     return chose / random.train_flops
 
 
+def _of_the(share: float) -> str:
+    """`25 % of the`; from twice as much on `2.5 times the`."""
+    return f"{format_budget(share)} of the" if share < 2 else f"{format_number(share)} times the"
+
+
 def judges_of_price(row: Row, random: Row) -> list[str]:
     """The variants that tell whether a choice is worth its FLOPs; none if it took none."""
     if not price_of_choice(row, random):
@@ -73,7 +78,7 @@ def against_its_price(row: Row, random: Row, others: Sequence[Row]) -> Iterator[
     if missing and (price := price_of_choice(row, random)):
         names = " and ".join(f"`{name}`" for name in missing)
         yield (
-            f"The choice took {format_budget(price)} of the FLOPs of the training. Add {names} to `compare.variants` "
+            f"The choice took {_of_the(price)} FLOPs of the training. Add {names} to `compare.variants` "
             f"of `lipt compare` to see what a random subset gains {' or '.join(missing.values())}."
         )
     yield from _against_longer(row, longer_rows)

@@ -123,7 +123,7 @@ def test_a_plain_run_says_what_its_choice_cost():
     ours = row("lipt", [0.78], "selected", flops=3.1e12)
     random = row("random", [0.75], "random", flops=1e12, train_flops=0.7e12)
     text = " ".join(judge([ours, random]).sentences)
-    assert "The choice took 300 % of the FLOPs of the training. Add `random-longer` to `compare.variants` of" in text
+    assert "The choice took 3 times the FLOPs of the training. Add `random-longer` to `compare.variants` of" in text
     both = judge([ours.model_copy(update={"scorer": "theta_p"}), random])
     assert "Add `random-longer` and `random-continued` to `compare.variants` of" in " ".join(both.sentences)
     assert both.next_step
