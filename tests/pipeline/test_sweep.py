@@ -55,7 +55,7 @@ def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_the_prediction_of_a_sweep_names_a_busy_machine(
     sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lipt.forecast.speed.is_busy", lambda _device: True)
+    monkeypatch.setattr("lipt.forecast.kept_speeds.is_busy", lambda _device: True)
     main(["sweep", str(sweep), "--dry-run"])
     assert "busy" not in capsys.readouterr().err  # nothing is measured before the data are ingested
     base = sweep.parent / "base.yaml"

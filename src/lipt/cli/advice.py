@@ -15,9 +15,9 @@ from lipt.cli.options import print_json
 from lipt.cli.verbose import is_verbose
 from lipt.config import Config
 from lipt.forecast.advice import LABELS, SHARES, Advice, Limits, Option, advise, configured, nearest_measured, options
+from lipt.forecast.kept_speeds import Speeds, how_to_measure, speeds_here
 from lipt.forecast.machine import Machine
 from lipt.forecast.sizes import DataSize
-from lipt.forecast.speed import rates_here
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, forecast
 from lipt.forecast.work import Work
@@ -46,6 +46,7 @@ def show_advice(
     ctx: Context,
     data: DataSize,
     machine: Machine,
+    speeds: Speeds | None,
     limits: Limits,
     output: str,
 ) -> None:
@@ -55,6 +56,7 @@ def show_advice(
         path: of the configuration, for the command that the last line names.
         ctx: of the configuration or of one like it: its workspace and device count.
         machine: with the speeds of all stages.
+        speeds: those of `machine` that were measured on this one; None: none were.
     """
 
     narrow = _machine_of_proxy(ctx, data, machine)
@@ -64,7 +66,7 @@ def show_advice(
         return works, forecast(works, narrow if changed.score.proxy else machine, changed, data.side)
 
     found = options(config, data, predict, storage_bytes=limits.storage_bytes)
-    advice = advise(found, limits)
+    advice = advise(found, limits, data.classes)
     if output == "json":
         listed = [asdict(each) | {"gain": each.gain, "gain_steps": each.gain_steps} for each in found]
         best = advice.option
@@ -79,7 +81,7 @@ def show_advice(
         print_text("-v also shows options without a measured gain")
     if few := [share for share in SHARES if share not in {each.share for each in found}]:
         print_text(f"left out, because there are more classes than images: {', '.join(map(format_budget, few))}")
-    for line in _NOTES:
+    for line in (*_NOTES, *how_to_measure([speeds] if speeds else [])):
         print_text(line)
     if limits == Limits():
         tenth = 0.1 * max(each.stored_bytes for each in found) / 1e9
@@ -98,8 +100,8 @@ def _machine_of_proxy(ctx: Context, data: DataSize, machine: Machine) -> Machine
     stages = [stage for stage in ("initialise", "score") if stage in machine.rates]
     if not stages or not proxy_width(ctx.config):
         return machine
-    rates, setups = rates_here(replace(ctx, config=configured(ctx.config, "proxy", SHARES[0])), data, stages)
-    return replace(machine, rates={**machine.rates, **rates}, setups={**machine.setups, **setups})
+    narrow = speeds_here(replace(ctx, config=configured(ctx.config, "proxy", SHARES[0])), data, stages)
+    return replace(machine, rates={**machine.rates, **narrow.rates}, setups={**machine.setups, **narrow.setups})
 
 
 def _training(config: Config, ctx: Context, data: DataSize) -> str:
@@ -124,16 +126,17 @@ def _named(option: Option) -> str:
         return "train on all images"
     if option.way == "rs2":
         return f"keep all images, and draw {format_budget(option.share)} of them afresh in each epoch"
+    kept = f"{format_budget(option.share)} ({option.images:,} images)"
     if option.way == "continued":
-        return f"keep a random {format_budget(option.share)}, and start from the weights of ten epochs on all images"
-    return f"keep {format_budget(option.share)}, choose by {LABELS[option.way]}"
+        return f"keep a random {kept}, and start from the weights of ten epochs on all images"
+    return f"keep {kept}, choose by {LABELS[option.way]}"
 
 
 def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> Table:
     order = ("stored", "read", "steps", "GPU hours", "of them scoring", "gain", "in steps")
     headings = [heading for heading in order if heading in shown]
     right = [Column(heading, justify="right", no_wrap=True) for heading in headings]
-    columns = [Column("keep", no_wrap=True), Column("choose by", no_wrap=True), *right]
+    columns = [Column("keep (images)", no_wrap=True), Column("choose by", no_wrap=True), *right]
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for each in found:
         cells = {
@@ -145,8 +148,9 @@ def _table(found: Sequence[Option], advice: Advice, shown: Collection[str]) -> T
             "gain": each.gain,
             "in steps": f"{each.gain_steps:,}" if each.gain_steps else "",
         }
-        drawn = f"all, {format_budget(each.share)} per epoch" if each.way == "rs2" else format_budget(each.share)
-        kept = "all" if each.way == "all" else drawn
+        share = "all" if each.way == "all" else format_budget(each.share)
+        drawn, fixed = f"all, {share} per epoch", f"{share} ({each.images:,})"
+        kept = drawn if each.way == "rs2" else fixed
         style = "bold" if each is advice.option else ""
         table.add_row(kept, LABELS[each.way], *(cells[heading] for heading in headings), style=style)
     return table

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from lipt.cli.verbose import complain, is_quiet
 
 if TYPE_CHECKING:
-    import torch
+    from lipt.forecast.kept_speeds import Speeds
 
 
 def warn_if_slow() -> None:
@@ -22,11 +23,9 @@ def warn_if_slow() -> None:
     )
 
 
-def warn_if_busy(device: torch.device) -> None:
-    """Say on stderr that this machine is too busy for a prediction."""
-    from lipt.forecast.speed import is_busy  # imports torch
-
-    if is_busy(device):
+def warn_if_busy(speeds: Collection[Speeds]) -> None:
+    """Say on stderr that this machine is too busy for a prediction with these speeds."""
+    if any(each.busy for each in speeds):
         complain(
             "lipt: this machine is busy, so the predicted times are unreliable\n"
             "  -> plan again when it is idle; if it stays busy, set OMP_NUM_THREADS=1 for plan and run"

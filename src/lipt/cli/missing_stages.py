@@ -22,19 +22,20 @@ def show_missing(ctx: Context, points: Sequence[Point], sizes: Mapping[str, int]
     """
     from lipt.cli.busy import warn_if_busy
     from lipt.flow.sweep import missing_stages
+    from lipt.forecast.kept_speeds import Speeds, how_to_measure
     from lipt.forecast.sweep import forecast_sweep
 
     missing = missing_stages(ctx, points)
-    stages, unknown = Counter(each.stage for each in missing.values()), ""
+    stages, unknown, speeds = Counter(each.stage for each in missing.values()), "", list[Speeds]()
     try:
-        seconds = forecast_sweep(missing)
-        if seconds:
-            warn_if_busy(ctx.device)
+        seconds, speeds = forecast_sweep(missing)
+        warn_if_busy(speeds)
     except UsageError as error:  # the data set is not ingested
         seconds, unknown = {}, error.message
     if output == "json":
         wall_s = sum(seconds.values()) if seconds else None
-        print_json({**sizes, "stages": stages, "seconds": seconds, "wall_s": wall_s})
+        assumptions = how_to_measure(speeds)
+        print_json({**sizes, "stages": stages, "seconds": seconds, "wall_s": wall_s, "assumptions": assumptions})
         return
     click.echo(product(sizes))
     click.echo(f"{'stage':<12} {'times':>6}  {'' if unknown else 'time in all'}".rstrip())
@@ -44,6 +45,8 @@ def show_missing(ctx: Context, points: Sequence[Point], sizes: Mapping[str, int]
         click.echo(f"{unknown}. The time can be predicted once a run has ingested it")
     else:
         click.echo(f"{'all':<12} {sum(stages.values()):>6,}  {format_seconds(sum(seconds.values()))}")
+    for line in how_to_measure(speeds):
+        click.echo(line)
 
 
 def product(sizes: Mapping[str, int]) -> str:

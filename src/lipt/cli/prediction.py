@@ -21,12 +21,12 @@ from lipt.flow.facts import Facts
 from lipt.flow.validation import problems, raise_all
 from lipt.forecast.advice import SHARES, Limits, configured
 from lipt.forecast.calibration import calibrate, measured
+from lipt.forecast.kept_speeds import Speeds, how_to_measure, speeds_here
 from lipt.forecast.machine import Fit, Machine
 from lipt.forecast.sizes import DataSize
-from lipt.forecast.speed import decoding_here, name_of_device, rates_here
+from lipt.forecast.speed import name_of_device
 from lipt.forecast.stages import work_of
 from lipt.forecast.time import Forecast, breaks, forecast
-from lipt.forecast.work import Work
 from lipt.ledger import Cost, elapsed_s
 from lipt.pipeline import Engine
 from lipt.report.numbers import format_bytes, format_flops, format_number, format_seconds
@@ -85,30 +85,22 @@ def predict(
         config = override(config, {"processes": count_processes(ctx)})  # as a run here would start
         ctx = replace(ctx, config=override(ctx.config, {"processes": config.processes}))
     works = work_of(ctx, data)
+    speeds = None
     if here:
-        machine = replace(
-            _measured_here(machine, ctx, data, works),
-            start_s=start_s,
-            report_s=_REPORT * start_s,
-            decode_s=decoding_here(ctx) if described is None else {},
-        )
+        unknown = [work.stage for work in works if work.stage not in machine.fits]
+        speeds = speeds_here(ctx, data, unknown, decodes=described is None)
+        warn_if_busy([speeds])
+        machine = replace(speeds.of(machine, ctx), start_s=start_s, report_s=_REPORT * start_s)
     if limits is not None:
-        show_advice(config_path, config, ctx, data, machine, limits, output)
+        show_advice(config_path, config, ctx, data, machine, speeds, limits, output)
         return
     stages = forecast(works, machine, config, data.side)
-    notes = _assumptions(machine, given, len(runs), name_of_device(ctx))
+    notes = _assumptions(machine, given, len(runs), name_of_device(ctx), speeds)
     if config.train.draw == "infobatch" and config.train.steps is None:
         notes.append("train: an upper bound, because draw: infobatch leaves out images by their losses")
     if config.select.algorithm == AUTO and not config.select.race:
         notes.append(reason_of_auto(config, data.candidates))
     _show(stages, costs, breaks(works, stages, machine, config), notes, machine, output)
-
-
-def _measured_here(machine: Machine, ctx: Context, data: DataSize, works: Sequence[Work]) -> Machine:
-    """The machine with the speeds that this one has, in the stages whose speeds no finished run tells."""
-    warn_if_busy(ctx.device)
-    rates, setups = rates_here(ctx, data, [work.stage for work in works if work.stage not in machine.fits])
-    return replace(machine, rates=rates, setups=setups, shares_cores=ctx.device.type == "cpu")
 
 
 def _check_data(config: Config, data: DataSize, engine: Engine) -> None:
@@ -141,25 +133,27 @@ def _fits(runs: Sequence[str], machine: Machine, given: Collection[str]) -> dict
     return fits
 
 
-def _assumptions(machine: Machine, given: Collection[str], runs: int, device: str) -> list[str]:
+def _assumptions(machine: Machine, given: Collection[str], runs: int, device: str, speeds: Speeds | None) -> list[str]:
     """The assumptions behind the prediction, one per line.
 
     Args:
         given: the numbers of `machine` that the user gave.
         runs: number of finished runs that the speeds in its `fits` come from.
         device: the device on which its `rates` were measured.
+        speeds: those of `machine` that were measured on this one.
     """
     lines = []
     if runs and any(fit.per_flop or fit.per_step for fit in machine.fits.values()):
         lines.append(f"compute: as fast as in {runs} finished run{'s' if runs > 1 else ''}")
-    if machine.rates:
+    if machine.rates and speeds:
         rates = ", ".join(f"{stage} {_tflops(rate)}" for stage, rate in machine.rates.items())
-        lines.append(f"compute, measured just now with this model on this machine ({device}): {rates}")
+        lines.append(f"compute, measured {speeds.when} with this model on this machine ({device}): {rates}")
         if machine.decode_s:
-            speeds = ", ".join(f"{1 / seconds:,.0f} images/s ({use})" for use, seconds in machine.decode_s.items())
-            lines.append(f"decoding in one process, measured just now: {speeds}")
+            decoding = ", ".join(f"{1 / seconds:,.0f} images/s ({use})" for use, seconds in machine.decode_s.items())
+            lines.append(f"decoding in one process, measured {speeds.when}: {decoding}")
         lines.append(f"start of a process, measured just now: {machine.start_s:.2g} s")
         lines.append(f"report, estimated from the start: {machine.report_s:.2g} s")
+        lines += how_to_measure([speeds])
     elif not lines:
         lines.append(f"compute: {_tflops(machine.gpu_tflops)} per GPU{_said('gpu_tflops', given)}")
         if "gpu_tflops" not in given:

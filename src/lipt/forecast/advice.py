@@ -17,13 +17,8 @@ from lipt.forecast.time import Forecast
 from lipt.forecast.work import Work
 from lipt.report.numbers import format_budget, format_bytes, format_number
 from lipt.runtime.algorithm import proxy_width
-from lipt.runtime.budgets import passes_of
-from lipt.selection.auto import (
-    DUAL_GAINS,
-    THETA_P_GAINS,
-    rule_by_passes,
-    worth_its_cost,
-)
+from lipt.runtime.budgets import kept_images, passes_of
+from lipt.selection.auto import DUAL_GAINS, THETA_P_GAINS, rule_by_passes, worth_its_cost
 
 Way = Literal["random", "continued", "theta_p", "proxy", "trajectory", "rs2", "all"]
 
@@ -62,6 +57,9 @@ GAINS: Mapping[Way, Mapping[int, Mapping[float, str]]] = {
 #: From this share on, theta_p's scores gained little or nothing over a random subset.
 THETA_P_PAYS_BELOW = 0.05
 
+#: A subset with fewer images per class, on average, is not advised: we measured 45 or more.
+LEAST_PER_CLASS = 10
+
 #: Settings of the scorer that a way sets itself or must not have.
 _PLAIN_SCORE = {"proxy": None, "disjoint": False}
 _PLAIN_TRAIN = {
@@ -81,8 +79,10 @@ class Option:
     way: Way
     share: float
     """Kept, or with `rs2` trained on per epoch."""
-    stored_bytes: float
+    images: int
     """Images that must be kept for the training."""
+    stored_bytes: float
+    """Of these images."""
     read_bytes: float
     """Images that travel from the store, scoring included."""
     steps: float
@@ -233,6 +233,7 @@ def _option(
     return Option(
         way=way,
         share=share,
+        images=kept_images(own, data.candidates),
         stored_bytes=own.select.fraction * data.candidates * data.span_bytes,
         read_bytes=sum(stage.read["data"] for stage in stages),
         steps=training.steps,
@@ -243,8 +244,11 @@ def _option(
     )
 
 
-def advise(found: Sequence[Option], limits: Limits) -> Advice:
-    """The option to take; ten epochs on all images only where they were worth their cost. None without limits."""
+def advise(found: Sequence[Option], limits: Limits, classes: int) -> Advice:
+    """The option to take; ten epochs on all images only where they were worth their cost.
+
+    None without limits, and none that keeps fewer than `LEAST_PER_CLASS` images per class.
+    """
     if limits == Limits():
         return Advice(option=None, why="give what you have: --storage GB, --transfer GB, --gpu-hours H")
     fits = [each for each in found if limits.hold(each)]
@@ -261,6 +265,14 @@ def advise(found: Sequence[Option], limits: Limits) -> Advice:
         why = "all images fit; fresh draws need no scores, and in our measurements were worth as much or more per FLOP"
         return Advice(option=max(drawn, key=lambda each: each.share), why=why)
     largest = max(each.share for each in fits)
+    images = max(each.images for each in fits)
+    if images < LEAST_PER_CLASS * classes:
+        few = f"{format_budget(largest)} ({images:,} images for {classes:,} classes) is the largest share that fits"
+        return Advice(
+            option=None,
+            why=f"{few}; fewer than {LEAST_PER_CLASS} images per class are too few: raise your limits, or train on all "
+            "images",
+        )
     ways = {each.way: each for each in fits if each.share == largest}
     passes = next(each.passes for each in ways.values())
     if "continued" in ways and START_SHARES[0] <= largest <= START_SHARES[1]:

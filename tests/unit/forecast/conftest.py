@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from lipt.flow.compare import run_with_baseline
@@ -15,3 +18,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Context:
     ctx = tiny_context(tmp_path_factory.mktemp("costs") / "runs")
     run_with_baseline(ctx)
     return ctx
+
+
+@pytest.fixture(autouse=True)
+def forget_speeds(request: pytest.FixtureRequest) -> None:
+    """Each test measures its own speeds: another one may have replaced what measures."""
+    if "ran" in request.fixturenames:
+        ctx: Context = request.getfixturevalue("ran")
+        shutil.rmtree(Path(ctx.config.workspace) / "speeds", ignore_errors=True)

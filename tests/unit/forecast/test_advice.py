@@ -48,6 +48,10 @@ def advised(path: str, *options: str) -> dict[str, Any]:
     return dict(json.loads(shown(path, *options, "-o", "json")))
 
 
+#: Ten times the digits: 1 % of them are 13 images per class.
+MANY = ("--images", "14380", "--image-kb", "0.2", "--classes", "10", "--set", "data.image_size=8")
+
+
 WAYS = ("random", "continued", "theta_p", "proxy", "trajectory", "rs2")
 
 
@@ -142,45 +146,47 @@ def test_if_all_images_fit_they_are_kept(path: str) -> None:
 
 
 def test_the_advice_keeps_to_the_limits(path: str) -> None:
-    options = advised(path)["options"]
+    options = advised(path, *MANY)["options"]
     whole = next(each["stored_bytes"] for each in options if each["way"] == "rs2")
-    some = advised(path, "--storage", str(0.2 * whole / 1e9))
+    some = advised(path, *MANY, "--storage", str(0.2 * whole / 1e9))
     assert some["advice"]["settings"] == {"select": {"algorithm": "stratified", "fraction": 0.2}}
-    few = advised(path, "--storage", str(0.0123 * whole / 1e9))
+    few = advised(path, *MANY, "--storage", str(0.0123 * whole / 1e9))
     assert few["advice"]["settings"] == settings_of("theta_p", 0.012)
     hours = {(each["way"], each["share"]): each["gpu_hours"] for each in few["options"]}
-    poor = advised(path, "--storage", str(0.0123 * whole / 1e9), "--gpu-hours", str(hours["random", 0.012] * 1.01))
+    poor = advised(
+        path, *MANY, "--storage", str(0.0123 * whole / 1e9), "--gpu-hours", str(hours["random", 0.012] * 1.01)
+    )
     assert (poor["advice"]["way"], poor["advice"]["share"]) == ("random", 0.012)
     assert "scores of theta_p exceed your limits" in poor["why"]
     assert "at 1 % scores of theta_p gained" in few["why"]
-    cheap = advised(path, "--gpu-hours", str(hours["rs2", 0.1] * 1.01))
+    cheap = advised(path, *MANY, "--gpu-hours", str(hours["rs2", 0.1] * 1.01))
     assert cheap["advice"]["settings"] == settings_of("rs2", 0.1)
-    nothing = advised(path, "--gpu-hours", "1e-9")
+    nothing = advised(path, *MANY, "--gpu-hours", "1e-9")
     assert nothing["advice"] is None
     assert re.search(r"nothing fits.* of transfer and 0\.\d*[1-9]\d* GPU hours", nothing["why"])
     reads = {(each["way"], each["share"]): each["read_bytes"] for each in options}
     assert reads["random", 0.2] < min(reads["theta_p", 0.01], reads["trajectory", 0.01])  # a score reads all images
-    carried = advised(path, "--transfer", str(reads["random", 0.2] * 1.001 / 1e9))
+    carried = advised(path, *MANY, "--transfer", str(reads["random", 0.2] * 1.001 / 1e9))
     assert carried["advice"]["settings"] == {"select": {"algorithm": "stratified", "fraction": 0.2}}
 
 
 def test_a_proxy_scores_if_each_kept_image_is_seen_a_hundred_times(path: str) -> None:
     config = load_config(path)
-    whole = next(each["stored_bytes"] for each in advised(path)["options"] if each["way"] == "rs2")
+    whole = next(each["stored_bytes"] for each in advised(path, *MANY)["options"] if each["way"] == "rs2")
     limit = str(0.0512 * whole / 1e9)
-    short = advised(path, "--storage", limit, "--set", "train.epochs=99")
+    short = advised(path, *MANY, "--storage", limit, "--set", "train.epochs=99")
     assert (short["advice"]["way"], short["advice"]["share"]) == ("random", 0.051)
-    long = advised(path, "--storage", limit, "--set", "train.epochs=101")
+    long = advised(path, *MANY, "--storage", limit, "--set", "train.epochs=101")
     width = (config.model.width or 64) // 2
     assert long["advice"]["settings"] == settings_of("proxy", 0.051, width)
     assert long["advice"]["settings"]["score"]["proxy"] == {"width": width}
     assert "sees each image 101 times" in long["why"]
     assert "measured in 4,000 steps; this one has " in long["why"]
-    wider = advised(path, "--storage", str(0.1 * whole / 1e9), "--set", "train.epochs=101")
+    wider = advised(path, *MANY, "--storage", str(0.1 * whole / 1e9), "--set", "train.epochs=101")
     assert wider["advice"]["settings"] == settings_of("continued", 0.1)
     assert wider["advice"]["settings"]["train"] == {"start": "continue"}
     assert "gained most (measured in 2,000 steps; this one has " in wider["why"]
-    wide = advised(path, "--storage", str(0.2 * whole / 1e9), "--set", "train.epochs=101")
+    wide = advised(path, *MANY, "--storage", str(0.2 * whole / 1e9), "--set", "train.epochs=101")
     assert wide["advice"]["way"] == "random"  # measured at 5 and 10 %
 
 
@@ -217,7 +223,7 @@ def test_no_proxy_of_networks_without_a_measured_one(name: str) -> None:
 
 
 def test_the_settings_can_be_pasted(path: str, tmp_path: Path) -> None:
-    text = shown(path, "--storage", "0.00002")
+    text = shown(path, *MANY, "--storage", "0.002")
     assert "10 epochs (auto)" in text
     assert DUAL_GAINS[500][0.1] in text
     assert "Measure on your data" in text
@@ -252,6 +258,25 @@ def test_too_few_images_for_any_share_are_one_error(path: str) -> None:
     refused = CliRunner().invoke(cli, ["plan", path, "--advise", *described, "-m", "gpu_tflops=1"]).exception
     assert isinstance(refused, UsageError)
     assert "18 candidates" in refused.message
+
+
+def test_the_number_of_images_stands_beside_the_share(path: str) -> None:
+    text = shown(path)
+    assert re.search(r"^10 % \(129\) +class-balanced random", text, re.MULTILINE)
+    assert re.search(r"^all \(1,294\) +no choice", text, re.MULTILINE)
+    assert re.search(r"^all, 10 % per epoch +fresh draws", text, re.MULTILINE)
+    assert "Advice: keep 6.8 % (880 images), choose by" in shown(path, *MANY, "--storage", "0.002")
+
+
+def test_a_subset_with_few_images_per_class_is_not_advised(path: str) -> None:
+    described = ("--images", "44", "--image-kb", "0.2", "--classes", "5", "--set", "data.image_size=8")
+    few = (*described, "--storage", "0.0000271")
+    text = shown(path, *few)
+    why = "30 % (12 images for 5 classes) is the largest share that fits; fewer than 10 images per class are too few: "
+    assert f"Advice: {why}raise your limits, or train on all images." in " ".join(text.split())
+    assert "select:" not in text
+    assert advised(path, *few)["advice"] is None
+    assert advised(path, *described, "--storage", "1")["advice"]["way"] == "all"
 
 
 def test_limits_without_an_advice_are_refused(path: str) -> None:

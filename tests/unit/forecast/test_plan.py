@@ -220,7 +220,7 @@ def test_a_busy_machine_is_named(
     ran: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     arguments = ["plan", configured(ran, tmp_path), "-o", "json", *options]
-    monkeypatch.setattr("lipt.forecast.speed.is_busy", lambda _device: True)
+    monkeypatch.setattr("lipt.forecast.kept_speeds.is_busy", lambda _device: True)
     warned = CliRunner().invoke(cli, arguments)
     assert json.loads(warned.stdout)
     assert warned.stderr.startswith("lipt: this machine is busy, so the predicted times are unreliable\n")
