@@ -50,7 +50,8 @@ pod the message is also the termination message, so `kubectl describe pod` and `
 |---|---|---|
 """
 _LIST = """
-Python code can catch `lipt.errors.LiptError`, the base of all of them. An exception of another class is a bug.
+Python code can catch `lipt.errors.LiptError`, the base of all of them. A call with
+too few or too many arguments raises Python's own `TypeError`. Any other exception is a bug.
 
 ## Every message
 

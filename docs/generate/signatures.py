@@ -1,4 +1,4 @@
-"""The module that tells type checkers and editors the algorithms, and the options of each in a call of `select`."""
+"""The module that tells type checkers, editors and `help` the algorithms and their options in a call of `select`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lipt.selection.options import keywords
 from lipt.selection.registry import lookup
 
 PAGE = Path(__file__).parents[2] / "src/lipt/selection/signatures.py"
-_HEAD = '''"""The names of the algorithms, and the signature of `select` for each, for type checkers and editors.
+_HEAD = '''"""The names of the algorithms, and their options, for type checkers, editors and `help`.
 
 `make reference` writes this file.
 """
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 #: The algorithms.
 AlgorithmName: TypeAlias = '''
+_OPTIONS = """
+#: The options of each algorithm with their defaults, for `help(lipt.select)`.
+OPTIONS = """
 _CLASS = '''
 class Select(Protocol):
     """The type of `select`: a signature for the algorithms without options, then one for each of the others."""
@@ -43,9 +46,20 @@ def text() -> str:
     options = {name: {} if name == AUTO else _options(name) for name in ALGORITHMS}
     plain = [name for name in ALGORITHMS if not options[name]]
     overloads = [_overload(plain, {}), *(_overload([name], options[name]) for name in ALGORITHMS if options[name])]
-    code = "\n".join([_HEAD + _literal(ALGORITHMS), _CLASS, *overloads])
+    code = "\n".join([_HEAD + _literal(ALGORITHMS), _listed(plain), _CLASS, *overloads])
     ruff = [sys.executable, "-m", "ruff", "format", "--line-length=120", "-"]
     return subprocess.run(ruff, input=code, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _listed(plain: list[str]) -> str:
+    """The constant with the options of every algorithm, one line each."""
+    described = {name: keywords(lookup(name).function)[0] for name in ALGORITHMS if name not in plain}
+    lines = [
+        f"{name}: {', '.join(f'{option}={default!r}' for option, default in options.items())}"
+        for name, options in described.items()
+    ]
+    text = "\n".join([*lines, f"without options: {', '.join(plain)}"])
+    return f'{_OPTIONS}"""\\\n{text}"""\n'
 
 
 def _overload(names: list[str], options: Mapping[str, str]) -> str:

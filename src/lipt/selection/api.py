@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from textwrap import indent
 from typing import Any, cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from lipt.selection.options import bind_options, plain
 from lipt.selection.passes import in_memory
 from lipt.selection.registry import Task, require
 from lipt.selection.result import Selection
-from lipt.selection.signatures import AlgorithmName, Select
+from lipt.selection.signatures import OPTIONS, AlgorithmName, Select
 from lipt.selection.table import checked_notes
 
 
@@ -70,7 +71,9 @@ def checked(algorithm: str, options: Mapping[str, Any]) -> AlgorithmName:
 
 
 def _with_signatures(function: Callable[..., Selection]) -> Select:
-    """The same function; type checkers then know the options of each algorithm."""
+    """The same function; type checkers and `help` then know the options of each algorithm."""
+    explained = '\n\n    Options and their defaults; `print(lipt.describe("ccs"))` explains those of one algorithm:\n\n'
+    function.__doc__ = (function.__doc__ or "").rstrip() + explained + indent(OPTIONS, " " * 8) + "\n    "
     return cast(Select, function)
 
 
@@ -119,7 +122,7 @@ def select(
         initial: positions (I,) of candidates that are already selected, for algorithms whose requirements name it. They
             count as covered and are not picked again; budget and result contain new samples only.
         notes: entries for the selection's provenance, for example {"checkpoint": its digest}.
-        options: of the algorithm, such as `beta=0.3` of `ccs`.
+        options: of the algorithm, such as `beta=0.3` of `ccs`; `help(lipt.select)` lists all of them.
 
     Raises:
         UsageError: unknown algorithm or option, missing outputs, arguments out of range, notes that cannot be stored.

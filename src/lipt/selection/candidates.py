@@ -17,6 +17,8 @@ from lipt.errors import UsageError
 from lipt.selection.arrays import ArrayLike, as_labels, as_tensor, per_model
 from lipt.selection.compressed import TopLogits
 from lipt.selection.equality import ByContents
+from lipt.selection.not_logits import refuse_probabilities
+from lipt.selection.notebook import facts_table
 from lipt.selection.options import integer
 from lipt.selection.outputs import Outputs, StoredOutputs, unchecked
 from lipt.selection.rows import class_sizes, members_by_class
@@ -138,6 +140,21 @@ class Candidates(ByContents):
         facts += ["scores"] if self.scores_N is not None else []
         return f"Candidates({', '.join(facts)})"
 
+    def _repr_html_(self) -> str:
+        """The facts of `repr`, and what is known of each model, as a table of a notebook."""
+        facts = {"samples": f"{len(self):,}", "classes": f"{self.num_classes:,}", "models": f"{self.num_models:,}"}
+        for index, each in enumerate(self.outputs):
+            logits = "compressed logits" if isinstance(each.logits_NC, TopLogits) else "logits"
+            known = [logits] * (each.num_classes > 0) + [f"{each.num_features:,} features"] * (each.num_features > 0)
+            facts[f"model {index}"] = ", ".join(known)
+        if self.stored is not None:
+            known = ["logits"] * self.stored.logits + ["features"] * self.stored.features
+            facts["each model"] = f"{', '.join(known)}, stored in {len(self.stored.sizes):,} blocks"
+        for index, trajectory in enumerate(self.trajectories):
+            facts[f"trajectory {index}"] = f"{trajectory.epochs:,} epochs"
+        own = ["forgetting counts"] * (self.forgetting_N is not None) + ["scores"] * (self.scores_N is not None)
+        return facts_table("Candidates", facts | ({"of each sample": ", ".join(own)} if own else {}))
+
     @property
     def num_models(self) -> int:
         """Number of models that were scored."""
@@ -190,7 +207,8 @@ class Candidates(ByContents):
             scores: your own scores (N,), for `scores` and for `ccs` with `score="scores"`.
 
         Raises:
-            UsageError: values are not numbers, or lengths, shapes, devices or labels do not fit together.
+            UsageError: values are not numbers, lengths, shapes, devices or labels do not fit together, or the logits
+                are probabilities.
         """
         if labels is None:
             raise UsageError(
@@ -210,7 +228,7 @@ class Candidates(ByContents):
         device = outputs[0].logits_NC.device if outputs else labels_N.device
         if num_classes is None:
             num_classes = outputs[0].num_classes if scored else count_classes(labels_N)
-        return cls(
+        made = cls(
             labels_N=labels_N.to(device),
             num_classes=num_classes,
             outputs=outputs,
@@ -218,3 +236,7 @@ class Candidates(ByContents):
             forgetting_N=None if forgetting is None else as_tensor(forgetting, "forgetting").to(device),
             scores_N=None if scores is None else as_tensor(scores, "scores").to(device),
         )
+        for index, each in enumerate(outputs):
+            if isinstance(each.logits_NC, Tensor):  # compressed ones are log-probabilities
+                refuse_probabilities(each.logits_NC, f"model {index}")
+        return made

@@ -17,8 +17,8 @@ from lipt.errors import UsageError
 from lipt.selection.arrays import Samples, length_of
 from lipt.selection.candidates import Candidates, check_labels
 from lipt.selection.disk import rows_in
+from lipt.selection.not_logits import refuse_probabilities
 from lipt.selection.options import integer
-from lipt.selection.passes import refuse_probabilities
 from lipt.selection.samples import Transform, check_count, images_and_labels, loader_of
 
 
@@ -187,7 +187,7 @@ def _pass(
                 if classes := num_classes or logits_NC.shape[1]:
                     check_labels(labels_N[rows], classes, start=rows.start)
                 if rows.start == 0:
-                    refuse_probabilities(logits_NC[rows], "candidate", index)
+                    refuse_probabilities(logits_NC[rows], f"model {index}")
         check_count(start, len(labels_N))
     return logits_NC, features_ND
 
@@ -281,7 +281,7 @@ def _classifier(model: nn.Module, x_1: Tensor, wanted: str | None, index: int) -
             remedy,
         )
     if not named and not same:
-        refuse_probabilities(logits, "candidate", index)
+        refuse_probabilities(logits, f"model {index}")
         raise UsageError(f"the output of no linear layer is the logits; those that run: {', '.join(seen)}", remedy)
     return name
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from lipt.errors import RunError, UsageError
 from lipt.selection.candidates import Candidates
 from lipt.selection.compressed import TopLogits
+from lipt.selection.not_logits import refuse_probabilities
 from lipt.selection.outputs import Outputs
 from lipt.selection.rows import RowBuffer, row_blocks
 
@@ -126,28 +127,12 @@ def check_finite(candidates: Candidates, name: str, start: int = 0) -> None:
         logits = outputs.logits_NC
         stored_NX = logits.log_p_NT if isinstance(logits, TopLogits) else logits
         if start == 0 and stored_NX is logits:
-            refuse_probabilities(logits[:_FIRST], name, index)
+            refuse_probabilities(logits, f"the {name} samples, model {index},")
         if stored_NX.numel() and not _proves_finite(stored_NX):
             _check_blocks(stored_NX, math.inf, "logits", name, start, index)
         features_ND = outputs.features_ND
         if features_ND.numel() and not float(outputs.lengths_N.max()) < (limit := largest(features_ND.dtype)):
             _check_blocks(features_ND, limit, "features", name, start, index)  # no value exceeds the norm of its row
-
-
-#: Rows that are looked at to tell probabilities from logits.
-_FIRST = 32
-
-
-def refuse_probabilities(logits_BC: Tensor, name: str, model: int) -> None:
-    """Raise UsageError if no logit is negative and each row adds up to 1."""
-    if not logits_BC.numel() or logits_BC.shape[1] < 2 or float(logits_BC.min()) < 0:
-        return
-    rows_BC = logits_BC.double()
-    if float((rows_BC.sum(1) - 1).abs().max()) < 0.01:  # half precision rounds
-        raise UsageError(
-            f"the logits of the {name} samples, model {model}, are probabilities: none is negative, each row adds to 1",
-            "hand over the outputs before the softmax, or log(probabilities + 1e-12)",
-        )
 
 
 def _proves_finite(values_NX: Tensor) -> bool:

@@ -9,7 +9,6 @@ import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from lipt.errors import RunError, UsageError
 from lipt.files import write_whole
 from lipt.parquet import parquet_source
 from lipt.selection.arrays import Samples, length_of
+from lipt.selection.notebook import facts_table
 from lipt.selection.options import integer
 from lipt.selection.table import REMEDY, SOURCE, as_table, checked_notes, file_named, of_table
 from lipt.version import __version__
@@ -100,8 +100,7 @@ class Selection:
         classes = [f"{label}: {int(kept)} of {int(of_C[label])}" for label, kept in enumerate(kept_C[:_SHOWN])]
         more = [f"and {len(kept_C) - _SHOWN} more"] if len(kept_C) > _SHOWN else []
         facts = self._facts() | {"kept per class": ", ".join(classes + more)}
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
-        return f"<table><caption>Selection</caption>{''.join(rows)}</table>"
+        return facts_table("Selection", facts)
 
     def _facts(self) -> dict[str, str]:
         options = ", ".join(f"{name}={value}" for name, value in self.options.items())

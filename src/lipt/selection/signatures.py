@@ -1,4 +1,4 @@
-"""The names of the algorithms, and the signature of `select` for each, for type checkers and editors.
+"""The names of the algorithms, and their options, for type checkers, editors and `help`.
 
 `make reference` writes this file.
 """
@@ -37,6 +37,21 @@ AlgorithmName: TypeAlias = Literal[
     "stratified",
     "uncertainty",
 ]
+
+#: The options of each algorithm with their defaults, for `help(lipt.select)`.
+OPTIONS = """\
+ccs: score='el2n', beta=None, strata=50
+craig: greedy='auto', epsilon=0.01, neighbours=64
+dual: window=None, sampling='beta', c_d=4.0, concentration=15.0
+dyn_unc: window=10
+facility_location: metric='cosine', greedy='auto', epsilon=0.01, neighbours=64
+glister: eta=None, greedy='exact', rounds=20, epsilon=0.01
+gradmatch: lam=0.03, target='sum', per='class', batch_size=128
+graph_cut: lam=0.5
+moderate: variant='class'
+prototypes: keep='hard', clusters=None
+uncertainty: measure='entropy'
+without options: auto, aum, el2n, forgetting, grand, herding, k_center, random, scores, stratified"""
 
 
 class Select(Protocol):

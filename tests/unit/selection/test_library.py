@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from torch.utils.data import TensorDataset
 
 import lipt
 from lipt.errors import RUN_MODULES, UsageError
+from lipt.selection.notebook import facts_table
 from lipt.selection.options import keywords
 from lipt.selection.registry import lookup
 from tests.programs import run_python
@@ -98,6 +100,16 @@ def test_a_description_explains_every_option(algorithm: str) -> None:
     assert not defaults.keys() & inspect.signature(lipt.select).parameters.keys()
 
 
+@pytest.mark.parametrize("algorithm", lipt.ALGORITHMS)
+def test_help_lists_the_options_of_every_algorithm(algorithm: str) -> None:
+    shown = pydoc.plain(pydoc.render_doc(lipt.select))
+    defaults = {} if algorithm == "auto" else keywords(lookup(algorithm).function)[0]
+    options = ", ".join(f"{name}={default!r}" for name, default in defaults.items())
+    assert not options or f"\n        {algorithm}: {options}\n" in shown
+    assert options or re.search(rf"\n        without options: .*\b{algorithm}\b", shown)
+    assert 'print(lipt.describe("ccs"))` explains' in shown
+
+
 def test_the_text_of_a_description() -> None:
     lines = str(lipt.describe("ccs")).splitlines()
     assert lines[1] == "  needs: logits or a trajectory"
@@ -152,6 +164,26 @@ def test_a_notebook_shows_a_table_with_every_text_escaped() -> None:
     hostile = lipt.Selection(**vars(selection) | {"algorithm": "<script>"})._repr_html_()
     assert "<script>" not in hostile
     assert "&lt;script&gt;" in hostile
+
+
+def test_a_notebook_shows_what_is_known_of_candidates() -> None:
+    candidates = make(1200, 3)
+    html = candidates._repr_html_()
+    assert html.startswith("<table><caption>Candidates</caption><tr><th>samples</th><td>1,200</td></tr>")
+    assert "<tr><th>classes</th><td>3</td></tr><tr><th>models</th><td>1</td></tr>" in html
+    width = candidates.outputs[0].num_features
+    assert f"<tr><th>model 0</th><td>logits, {width} features</td></tr>" in html
+    assert html.endswith("<tr><th>of each sample</th><td>forgetting counts, scores</td></tr></table>")
+    once = torch.ones(4, 2)
+    trajectory = lipt.Trajectory(p_NT=once, error_NT=once, margin_NT=once)
+    recorded = lipt.Candidates.of([0, 1] * 2, features=once, trajectories=trajectory)._repr_html_()
+    assert "<tr><th>model 0</th><td>2 features</td></tr><tr><th>trajectory 0</th><td>2 epochs</td></tr>" in recorded
+    stored = lipt.StoredOutputs(models=2, sizes=[2, 2], read=lambda _: [], features=False)
+    blocks = lipt.Candidates(labels_N=torch.tensor([0, 1] * 2), num_classes=2, stored=stored)._repr_html_()
+    assert "<tr><th>each model</th><td>logits, stored in 2 blocks</td></tr>" in blocks
+    assert facts_table("<b>", {"<i>": "<script>"}) == (
+        "<table><caption>&lt;b&gt;</caption><tr><th>&lt;i&gt;</th><td>&lt;script&gt;</td></tr></table>"
+    )
 
 
 def test_a_saved_selection_is_equal(tmp_path: Path) -> None:

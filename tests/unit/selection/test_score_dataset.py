@@ -338,7 +338,7 @@ def test_compiled_models_and_a_module_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"label": C}, "label 4 of sample 1 is outside 0..3"), ({}, "model 0, are probabilities")]
+    ("changes", "message"), [({"label": C}, "label 4 of sample 1 is outside 0..3"), ({}, "model 0 are probabilities")]
 )
 def test_what_is_wrong_with_the_first_images_is_said_at_once(changes: dict[str, int], message: str) -> None:
     """Not after hours of a pass."""
@@ -412,19 +412,3 @@ def test_images_take_the_precision_of_the_model(dtype: torch.dtype) -> None:
         whole, own = getattr(expected.outputs[0], name), getattr(found.outputs[0], name)
         assert own.dtype == torch.float32
         torch.testing.assert_close(own, whole, rtol=0.03, atol=0.03)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_probabilities_instead_of_logits_are_noticed(dtype: torch.dtype) -> None:
-    logits = torch.randn(40, C, generator=torch.Generator().manual_seed(0))
-    probabilities = logits.softmax(1).to(dtype)
-    labels = [i % C for i in range(40)]
-    with pytest.raises(UsageError, match=r"the logits of the candidate samples, model 0, are probabilities.*\n.*log"):
-        select("el2n", Candidates.of(labels, logits=probabilities), k=4)
-    repaired = Candidates.of(labels, logits=(probabilities.double() + 1e-12).log())
-    picked = select("uncertainty", repaired, k=4).indices_K
-    assert len(picked) == 4
-    positive = logits.abs() + 0.01  # not negative, but the rows do not add up to 1
-    assert len(select("el2n", Candidates.of(labels, logits=positive), k=4)) == 4
-    features = Candidates.of(labels, logits=probabilities, features=logits)
-    assert len(select("herding", features, k=4)) == 4  # does not read the logits
