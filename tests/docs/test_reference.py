@@ -54,6 +54,15 @@ def test_every_line_of_help_fits_into_80_columns() -> None:
     assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
+def test_every_command_has_an_example_also_those_below_a_verb() -> None:
+    helps = commands.text().split("\n## ")[1:]
+    groups = {name.rpartition(" ")[0] for name in (each.partition("\n")[0] for each in helps)}
+    for each in helps:
+        name = each.partition("\n")[0]
+        if name not in groups:
+            assert f"\nExample: {name} " in each, name
+
+
 def test_every_exit_code_is_listed() -> None:
     page = errors.PAGE.read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))

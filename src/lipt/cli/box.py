@@ -13,6 +13,8 @@ from lipt.cli.options import parse_pairs
 from lipt.errors import UsageError
 from lipt.pipeline import SPREAD
 
+#: In examples.
+_SPEC = "s3://lipt/photos/specs/KEY.json"
 #: The last box writes the verdict here; the engine shows it.
 _VERDICT = "/tmp/verdict"
 
@@ -34,12 +36,20 @@ def _quiet() -> Iterator[None]:
         os.close(stdout)
 
 
+def _example(command: str) -> str:
+    """The end of a help. A shell takes the example as it is shown on 80 columns."""
+    return f"\b\nExample: lipt box {command}"
+
+
 @click.group()
 def box() -> None:
     """Run one box of the pipeline; SPEC is the address that dispatch prints. A box prints only its result."""
 
 
-@box.command(short_help="Validate, ingest, train theta_*, draw the shards.")
+@box.command(
+    short_help="Validate, ingest, train theta_*, draw the shards.",
+    epilog=_example('dispatch -p config="$(cat photos.yaml)"'),
+)
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the pipeline.")
 def dispatch(parameters: tuple[str, ...]) -> None:
     """Validate the settings, ingest if necessary, train theta_* and draw the shards. Prints the spec's address."""
@@ -53,7 +63,7 @@ def dispatch(parameters: tuple[str, ...]) -> None:
     click.echo(address)
 
 
-@box.command()
+@box.command(epilog=_example(f"pretrain {_SPEC}"))
 @click.argument("spec")
 def pretrain(spec: str) -> None:
     """Train the jigsaws in worker pods, each on its own node. Prints how many arrived."""
@@ -64,7 +74,7 @@ def pretrain(spec: str) -> None:
     click.echo(f"{arrived} of {expected}")
 
 
-@box.command()
+@box.command(epilog=_example(f"merge {_SPEC}"))
 @click.argument("spec")
 def merge(spec: str) -> None:
     """Merge the jigsaws that arrived. Prints the reference of theta_p, or nothing if there is no swarm."""
@@ -75,7 +85,7 @@ def merge(spec: str) -> None:
     click.echo(theta.ref if theta else "")
 
 
-@box.command()
+@box.command(epilog=_example(f"select {_SPEC} --merged merge/KEY"))
 @click.argument("spec")
 @click.option("--merged", default="", metavar="REF", help="theta_p; empty if there is none.")
 def select(spec: str, merged: str) -> None:
@@ -87,7 +97,10 @@ def select(spec: str, merged: str) -> None:
     click.echo(subset.ref)
 
 
-@box.command(short_help="Train and evaluate; write the report.")
+@box.command(
+    short_help="Train and evaluate; write the report.",
+    epilog=_example(f"train {_SPEC} \\\n    --merged merge/KEY --subset select/KEY"),
+)
 @click.argument("spec")
 @click.option("--merged", default="", metavar="REF", help="theta_p; empty if there is none.")
 @click.option("--subset", required=True, metavar="REF", help="The reference that select printed.")
@@ -101,7 +114,10 @@ def train(spec: str, merged: str, subset: str) -> None:
     click.echo(finished.location)
 
 
-@box.command(short_help="Do this pod's share of a fan-out.")
+@box.command(
+    short_help="Do this pod's share of a fan-out.",
+    epilog=_example(f"worker {_SPEC} pretrain \\\n    --items '[0, 1, 2, 3]' --of 2"),
+)
 @click.argument("spec")
 @click.argument("stage", type=click.Choice(SPREAD))
 @click.option("--items", required=True, metavar="JSON", help="Numbers of all work items, a list.")
@@ -118,7 +134,10 @@ def worker(spec: str, stage: str, items: str, count: int, merged: str) -> None:
     workers.worker(spec, stage, workers.share_of(numbers, _index(), count), merged or None)
 
 
-@box.command(short_help="Take part in a training that pods share.")
+@box.command(
+    short_help="Take part in a training that pods share.",
+    epilog=_example("join s3://lipt/photos/requests/KEY.json --of 2"),
+)
 @click.argument("request")
 @click.option("--of", "count", type=click.IntRange(min=1), required=True, help="Number of pods.")
 def join(request: str, count: int) -> None:

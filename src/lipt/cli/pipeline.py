@@ -20,14 +20,12 @@ def pipeline() -> None:
     """Compiled pipelines and manifests."""
 
 
-@pipeline.command(short_help="Write a pipeline, or the manifests.")
+@pipeline.command(short_help="Write a pipeline, or the manifests.", epilog="Example: lipt pipeline export lipt")
 @click.argument("name", required=False, shell_complete=completes(lambda: _EXPORTS))
 def export(name: str | None) -> None:
     """Write a compiled pipeline, or the manifests, into the current folder. Without NAME, list them.
 
-    \b
-    lipt pipeline export lipt
-    kfp pipeline create -p lipt lipt.yaml
+    Kubeflow takes it with `kfp pipeline create -p lipt lipt.yaml`.
     """
     if is_named(name, _EXPORTS, "pipeline"):
         source = packaged("manifests") if name == "manifests" else packaged("pipelines") / f"{name}.yaml"
