@@ -60,7 +60,7 @@ def test_every_command_has_an_example_also_those_below_a_verb() -> None:
     for each in helps:
         name = each.partition("\n")[0]
         if name not in groups:
-            assert f"\nExample: {name} " in each, name
+            assert f"\n  Example: {name} " in each, name
 
 
 def test_every_exit_code_is_listed() -> None:
