@@ -44,6 +44,7 @@ RACE = "race-2000-steps.jsonl map-2000-steps.jsonl map-equal-batches.jsonl"
         ("one-model", "map_table", "", f'{MAP} --steps 500 2000 8000 --rules "ccs el2n, theta_p"'),
         ("start", "start_table", "", "start-scorer.jsonl"),
         ("start", "start_table", "", "start-theta-p.jsonl"),
+        ("tuning", "tuning_table", "", "tuning.jsonl"),
         ("race", "race_table", "", "map-w8.jsonl --steps 500 --rounds 50 --rounds 50 100 --alone dual"),
         (
             "race",
