@@ -66,12 +66,13 @@ class Result(BaseModel):
 
     @property
     def is_random(self) -> bool:
-        """Whether our row is the random one, as that of `auto` above 5 % without a trajectory. Draws by losses from the
-        same subset are another training."""
+        """Whether our row is the random one, as that of `auto` above 5 % without a trajectory, or keeps all images as
+        that does. Draws by losses from the same subset are another training."""
         ours, random = self.ours, self.random
         if random is None or not ours.algorithm:
             return False
-        return (ours.algorithm, ours.draw) == (random.algorithm, random.draw)
+        same = ours.algorithm == random.algorithm or ours.kept_fraction == random.kept_fraction == 1
+        return same and ours.draw == random.draw
 
     @property
     def gain_over_longer(self) -> Difference | None:

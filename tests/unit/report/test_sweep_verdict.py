@@ -35,3 +35,14 @@ def test_without_a_comparison_there_is_no_verdict() -> None:
     assert sweep_verdict([at_chance]) == "No verdict: at each point the choice and random are both at chance."
     same = point([0.5], [0.5], algorithm="stratified")
     assert sweep_verdict([same]) == "No verdict: no point compares a choice with a random subset."
+
+
+def test_fresh_draws_from_all_images_are_no_choice() -> None:
+    kept = {"kept_fraction": 1.0, "epoch_fraction": 0.1}
+    rows = [
+        row("lipt", [0.5, 0.4], "selected", algorithm="random").model_copy(update=kept),
+        row("stratified", [0.5, 0.4], "random", algorithm="stratified").model_copy(update=kept),
+    ]
+    assert (
+        sweep_verdict([Result(point={}, rows=rows)]) == "No verdict: no point compares a choice with a random subset."
+    )
