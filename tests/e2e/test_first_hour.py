@@ -33,7 +33,7 @@ def test_from_the_readme_to_a_report(tmp_path: Path) -> None:
     assert followed(watch, name) == "Succeeded"
     told = shell(report.replace("NAME", name), folder=tmp_path)
     (page,) = tmp_path.glob("*.html")
-    assert told.splitlines()[-1] == page.name
+    assert told.splitlines()[-1] == str(page)
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     nodes = json.loads(kubectl("get", "wf", name, "-o", "json"))["status"]["nodes"]
     outputs = {entry["name"]: entry["value"] for entry in nodes[name]["outputs"]["parameters"]}

@@ -38,7 +38,7 @@ def test_a_run_from_a_file_that_computes_nothing_again(
     assert "train ccs           up to date" in run.logs()
     assert any(line.startswith("select ") and "up to date" in line for line in told)
     (page,) = tmp_path.glob("*.html")
-    assert (page.name, told[-2]) == (told[-3], "net.pt2")
+    assert (str(page), told[-2]) == (told[-3], "net.pt2")
     files = {"lipt.json": ""}
     network = torch.export.load(tmp_path / "net.pt2", extra_files=files).module()
     shape = json.loads(files["lipt.json"])["shape"]
