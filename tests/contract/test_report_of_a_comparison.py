@@ -63,4 +63,4 @@ def test_the_handle_of_a_comparison_shows_the_comparison(
     (chosen,) = (tmp_path / "runs/reports").glob("*-compare/chosen.txt")
     assert Path("list.txt").read_text() == chosen.read_text()
     assert [row["seeds"] for row in shown["rows"]] == [[0, 1], [0, 1]]
-    assert [path.name for path in tmp_path.glob("*-compare.html")] == [shown["report"]]
+    assert [str(path) for path in tmp_path.glob("*-compare.html")] == [shown["report"]]

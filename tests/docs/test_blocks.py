@@ -43,7 +43,7 @@ from tests.tiny import TINY
 
 LANGUAGES = {"bash", "bibtex", "python", "text", "yaml"}
 #: Programs that are not ours.
-OTHERS = {"base64", "docker", "export", "git", "kfp", "kind", "kubectl", "pip", "source"}
+OTHERS = {"base64", "docker", "export", "git", "kfp", "kind", "kubectl", "pip", "sed", "source"}
 #: Python that is executed elsewhere, or must not be.
 ELSEWHERE = {
     "docs/reference/examples.md": "test_examples.py runs the notebook and the network in examples/",

@@ -140,6 +140,7 @@ class ChoiceWork(RunSizes):
             steps=forwards * self.scorers * math.ceil(images / FORWARD_BATCH) + math.ceil(judged / FORWARD_BATCH),
             decoded=looked,
             streams=streams,
+            worth_pods=forwards,
             read={"data": looked * self.data.span_bytes, "model": models, "other": recorded},
             written={"other": images * (self.label_bytes + self.output_bytes)},
             once={"model": weights, "other": self.data.index_bytes},

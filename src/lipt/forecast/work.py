@@ -38,7 +38,10 @@ class Work:
     """Largest number of checkpoints; one is written every `train.checkpoint_s`."""
     checkpoint_bytes: float = 0
 
+    worth_pods: bool = True
+    """False: its parts take so little that pods do not share them (`select_box`)."""
+
     @property
     def spreads(self) -> bool:
-        """Whether worker pods can share its parts. Without FLOPs there is nothing worth a pod: see `select_box`."""
-        return self.stage in SPREAD and self.flops > 0
+        """Whether worker pods can share its parts."""
+        return self.stage in SPREAD and self.worth_pods

@@ -12,35 +12,27 @@ from lipt.errors import UsageError
 
 #: At least so many rows are looked at, evenly spread over all. They cost microseconds, also in a memory-mapped file.
 _SAMPLED = 128
-#: Fewer rows could lie between 0 and 1 by chance.
-_FEWEST = 32
 #: Rounding in half precision moves a sum by less than this.
 _SUM = 0.01
 #: The sum of probabilities that are rounded to two decimals is off by at most this for each class,
 _ROUNDED = 0.005
 #: and is hardly ever off by more than this: with many classes the bound alone would exclude nothing, not even zeros.
 _ROUNDED_AT_MOST = 0.1
-#: How close to 0 and to 1 outputs of a sigmoid come.
-_END = 0.05
 
 
 def refuse_probabilities(logits_NC: Tensor, whose: str) -> None:
-    """Raise UsageError if the logits are probabilities, percentages, or outputs of a sigmoid.
+    """Raise UsageError if the logits are probabilities or percentages.
 
-    All sampled rows must agree. Real logits pass:
-
-    - Rows that add up to 1 or 100 without a negative number do not occur by chance, so one row is enough. Rounding
-      makes the sum inexact. Then all numbers must also be multiples of 0.01 (of 1 for percentages).
-    - Numbers between 0 and 1 can be logits: a network of two classes with strong weight decay may give 0.3 to 0.7 for
-      all samples, a network that starts with a layer of zeros gives zeros, and cosines of CLIP are 0.1 to 0.4. So they
-      must also come close to both ends, without passing either. Outputs of a sigmoid that was hardly trained are
-      therefore not noticed. An alarm that is false after all has a way out: softmax ignores a constant that is added.
+    All sampled rows must agree. Rows that add up to 1 or 100 without a negative number do not occur by chance, so one
+    row is enough. Rounding makes the sum inexact. Then all numbers must also be multiples of 0.01 (of 1 for
+    percentages). Outputs of a sigmoid are not noticed: numbers between 0 and 1 can be logits, or a first try with
+    random numbers.
 
     Args:
         whose: logits, as the message names them.
     """
     rows_BC = logits_NC[:: max(1, len(logits_NC) // _SAMPLED)]
-    if not rows_BC.numel() or rows_BC.shape[1] < 2 or not (least := float(rows_BC.min())) >= 0:
+    if not rows_BC.numel() or rows_BC.shape[1] < 2 or not float(rows_BC.min()) >= 0:
         return
     if _adds_to(1, rows_BC):
         raise UsageError(
@@ -51,12 +43,6 @@ def refuse_probabilities(logits_NC: Tensor, whose: str) -> None:
         raise UsageError(
             f"the logits of {whose} are percentages: none is negative, each row adds to 100",
             "hand over the outputs before the softmax, or log(percentages / 100 + 1e-12)",
-        )
-    if len(rows_BC) >= _FEWEST and least < _END and 1 - _END < float(rows_BC.max()) <= 1:
-        raise UsageError(
-            f"the logits of {whose} look like outputs of a sigmoid: they fill the range from 0 to 1",
-            "hand over the outputs before the sigmoid, or torch.logit(outputs, 1e-6); "
-            "if they are logits, subtract 1 from all of them: that changes no selection",
         )
 
 

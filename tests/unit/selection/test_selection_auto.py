@@ -24,7 +24,7 @@ def test_auto_looks_at_a_model_only_where_that_pays() -> None:
     labels = make(40, 3).labels_N
     unscored = Candidates(labels_N=labels, num_classes=3)
     assert select("auto", unscored, fraction=0.3).algorithm == "stratified"
-    with pytest.raises(UsageError, match="algorithm ccs needs the outputs"):
+    with pytest.raises(UsageError, match="algorithm ccs, which auto takes at this share, needs a trajectory"):
         select("auto", unscored, fraction=0.05)
 
 

@@ -47,8 +47,8 @@ def test_notes_are_a_mapping_from_text(notes: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"features": 1.0}, "logits and features must be (N, C) and (N, D)"),
-        ({"logits": 1.0}, "logits and features must be (N, C) and (N, D)"),
+        ({"features": 1.0}, "logits must be a matrix (N, C), not (0,)"),
+        ({"logits": 1.0}, "logits must be a matrix (N, C), not ()"),
         ({"features": torch.eye(2).to_sparse()}, "features: a sparse tensor"),
         ({"logits": torch.eye(2).to(torch.float8_e5m2)}, "must be floating point of 16, 32 or 64 bits"),
         ({"forgetting": 3}, "forgetting counts have shape (), expected (2,)"),
