@@ -25,7 +25,7 @@ def main() -> None:
     other = _lipt(*_RUN, "--set", f"workspace={workspace}", "--set", "select.fraction=0.02")
     both = _lipt("report", *(str(page.parent) for page in (report, other)))
     # They end before the times, which depend on the machine and on what else it does.
-    for name, page, height in (("report", report, 850), ("side-by-side", both, 800)):
+    for name, page, height in (("report", report, 1120), ("side-by-side", both, 1120)):
         for look, options in _LOOKS.items():
             _photograph(page, FIGURES / f"{name}{look}.png", height, options)
     both.unlink()
