@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lipt.errors import UsageError
 
-#: At least so many rows are looked at, evenly spread over all. They cost microseconds, also in a memory-mapped file.
+#: The check reads this many rows or more, evenly spread. That takes microseconds, even from a memory-mapped file.
 _SAMPLED = 128
 #: Rounding in half precision moves a sum by less than this.
 _SUM = 0.01
