@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.journal import Journal, common, contexts, parser
-from benchmarks.map import RULES, Problem, accuracies_after, candidates_of, problem_of, score
+from benchmarks.map import accuracies_after
+from benchmarks.scorers import RULES, Problem, candidates_of, problem_of, score
 from lipt.data.images import image_shape
 from lipt.rng import derive
 from lipt.runtime.network import new_model

@@ -6,9 +6,9 @@ Scores come from a training on all candidates, of the configured network or of `
 `--epochs` says. Its learning rate is constant, so a prefix of its epochs is a shorter scorer. The rules are applied to
 each prefix. The rules with `theta_p` in their name read the merged model of the configured swarm instead. On each
 subset the configured network is trained for each number of steps. All rules share the seed, the split, the initial
-weights and the number of steps; `RS2` draws from all candidates. With `--start scorer` or `--start theta_p` the
-trainings go on from the weights of that model in place of random ones, and its own accuracy is the rule `start` after 0
-steps.
+weights and the number of steps; `RS2` draws from all candidates. With `--scorers 3` three networks give a trajectory
+each, and scores are their means, as with `score.runs`. With `--start scorer` or `--start theta_p` the trainings go on
+from the weights of that model in place of random ones, and its own accuracy is the rule `start` after 0 steps.
 
 Each finished training is one line of RESULTS.jsonl. A repeated call does what is missing. The scorers lie beside the
 results, in RESULTS.scorers/.
@@ -18,171 +18,24 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from benchmarks.journal import Journal, common, contexts, parser
-from lipt.data.chunks import Dataset
-from lipt.data.images import ResidentImages, image_shape
-from lipt.flow.graph import merge_jigsaws, prepare, train_jigsaws
+from benchmarks.scorers import RULES, WEIGHTS, Problem, candidates_of, problem_of, scored_for, with_outputs
 from lipt.rng import derive
-from lipt.runtime.attempt import Attempt
-from lipt.runtime.context import Context
-from lipt.runtime.dataset import images_of, open_dataset, open_test_images, split_positions, training_images
-from lipt.runtime.network import new_model, read_weights, standard_augment
-from lipt.selection import Candidates, Outputs, Trajectory, requirements, select
-from lipt.stages.ingest import ingest
+from lipt.runtime.network import new_model, standard_augment
+from lipt.selection import requirements, select
 from lipt.training.batches import batch_sizes
 from lipt.training.draws import LossDraws
-from lipt.training.dynamics import Dynamics
-from lipt.training.flops import flops_per_image
-from lipt.training.forward import accuracies, outputs_of
+from lipt.training.forward import accuracies
 from lipt.training.loop import Recipe, Trainer, train
 from lipt.training.networks import on_device
-from lipt.training.tensor_files import State, pack, state_of, unpack
-
-#: name -> (algorithm, options, what it reads)
-RULES: dict[str, tuple[str, dict[str, Any], str]] = {
-    "random": ("stratified", {}, "nothing"),
-    "RS2": ("random", {}, "nothing"),
-    "ccs el2n": ("ccs", {"score": "el2n"}, "trajectory"),
-    "ccs aum": ("ccs", {"score": "aum"}, "trajectory"),
-    "dual": ("dual", {}, "trajectory"),
-    "dyn_unc": ("dyn_unc", {}, "trajectory"),
-    "el2n": ("el2n", {}, "trajectory"),
-    "herding": ("herding", {}, "outputs"),
-    "moderate": ("moderate", {}, "outputs"),
-    "k_center": ("k_center", {}, "outputs"),
-    "prototypes": ("prototypes", {}, "outputs"),
-    "prototypes, easy": ("prototypes", {"keep": "easy"}, "outputs"),
-    "ccs el2n, last epoch": ("ccs", {"score": "el2n"}, "outputs"),
-    "ccs el2n, theta_p": ("ccs", {"score": "el2n"}, "theta_p"),
-    "grand, theta_p": ("grand", {}, "theta_p"),
-    "glister, theta_p": ("glister", {}, "theta_p"),
-    "gradmatch, theta_p": ("gradmatch", {}, "theta_p"),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """Images of one seed: the candidates for the trained network and for the scorer, validation and test images."""
-
-    ctx: Context
-    classes: int
-    images: ResidentImages
-    scored: ResidentImages
-    validation: ResidentImages
-    test: ResidentImages
-
-
-def problem_of(ctx: Context) -> Problem:
-    dataset = ingest(ctx).make()
-    attempt = Attempt(ctx=ctx, ref="map/0", label="map")
-
-    def load(own: Context) -> tuple[Dataset, list[ResidentImages]]:
-        data = open_dataset(attempt, dataset)
-        validation, candidates = split_positions(own, data)
-        found = [training_images(own, data, candidates), images_of(own, data, "train", validation)]
-        return data, [resident(each) for each in (*found, open_test_images(own, data))]
-
-    data, (images, validation, test) = load(ctx)
-    scored = load(ctx.of_scorer())[1][0] if ctx.config.score.proxy else images
-    classes = len(data.manifest.classes)
-    return Problem(ctx=ctx, classes=classes, images=images, scored=scored, validation=validation, test=test)
-
-
-def resident(images: object) -> ResidentImages:
-    assert isinstance(images, ResidentImages), "raise data.resident_mb: the experiments hold all images in memory"
-    return images
-
-
-#: Begin the names of the weights among the tensors of a scorer.
-_WEIGHTS = {"scorer": "weights-", "theta_p": "theta_p-weights-"}
-
-
-def score(problem: Problem, epochs: int, kept_outputs: list[int], path: Path) -> dict[str, Tensor]:
-    """The trajectory of a training, the outputs after the epochs `kept_outputs` and the weights after the last one;
-    read from `path` if it exists."""
-    if path.exists():
-        known = unpack(path.read_bytes(), origin=str(path))
-        if all(f"logits-{epoch}" in known for epoch in kept_outputs):
-            return known
-    ctx = problem.ctx.of_scorer()
-    settings, seed = ctx.config.initialise, ctx.seed("map", "scorer")
-    recipe = Recipe(
-        epochs=epochs,
-        batch_size=settings.batch_size,
-        lr=settings.lr,
-        schedule="constant",
-        augment=standard_augment(ctx),
-        precision=ctx.precision,
-    )
-    trainer = Trainer(new_model(ctx, problem.classes, seed), recipe, seed=seed, device=ctx.device)
-    dynamics, found = Dynamics.empty(len(problem.scored), epochs), {}
-
-    def remember(each: Trainer) -> None:
-        if each.progress.epoch in kept_outputs:
-            outputs = outputs_of(each.model, problem.scored, device=ctx.device, precision=ctx.precision)
-            found.update({f"{name}-{each.progress.epoch}": tensor for name, tensor in outputs.tensors().items()})
-
-    train(trainer, lambda _: (problem.scored, None), dynamics=dynamics, after_epoch=remember)
-    found |= dynamics.tensors() | named(state_of(trainer.model), "scorer")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pack(found))
-    return found
-
-
-def theta_p(problem: Problem) -> tuple[State, int]:
-    """The merged model of the configured swarm, and its FLOPs in steps of the main training."""
-    ctx = problem.ctx
-    prepared = prepare(ctx)
-    jigsaws, _ = train_jigsaws(ctx, prepared, range(ctx.config.dispatch.jigsaws))
-    merged = merge_jigsaws(ctx, prepared, list(jigsaws.values()))
-    flops = sum(ctx.workspace.cost(made).flops for made in (*prepared.initial, *jigsaws.values(), merged))
-    model = new_model(ctx, problem.classes, 0)
-    step = ctx.config.train.batch_size * flops_per_image(model, image_shape(problem.images)).training
-    return read_weights(Attempt(ctx=ctx, ref="map/theta_p", label="map"), merged), round(flops / step)
-
-
-def score_by_swarm(problem: Problem, path: Path) -> dict[str, Tensor]:
-    """The outputs of theta_p for the candidates and the validation images; read from `path` if it exists."""
-    if path.exists():
-        return unpack(path.read_bytes(), origin=str(path))
-    ctx = problem.ctx
-    state = theta_p(problem)[0]
-    model, found = on_device(new_model(ctx, problem.classes, 0, state), ctx.device), named(state, "theta_p")
-    for name, images in (("theta_p", problem.images), ("theta_p-validation", problem.validation)):
-        outputs = outputs_of(model, images, device=ctx.device, precision=ctx.precision)
-        found |= {f"{key}-{name}": tensor for key, tensor in outputs.tensors().items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pack(found))
-    return found
-
-
-def named(state: State, origin: str) -> State:
-    """Weights by the names that they have among the tensors of a scorer."""
-    return {_WEIGHTS[origin] + name: tensor for name, tensor in state.items()}
-
-
-def candidates_of(problem: Problem, scored: dict[str, Tensor], reads: str, epochs: int) -> Candidates:
-    labels_N = problem.images.labels_N
-    if reads == "nothing":
-        return Candidates(labels_N=labels_N, num_classes=problem.classes)
-    if reads == "trajectory":
-        first = {name: scored[name][:, :epochs] for name in ("p", "error", "margin")}
-        return Candidates(labels_N=labels_N, num_classes=problem.classes, trajectories=[Trajectory.of(first)])
-    return with_outputs(problem, labels_N, scored, str(epochs) if reads == "outputs" else reads)
-
-
-def with_outputs(problem: Problem, labels_N: Tensor, scored: dict[str, Tensor], name: str) -> Candidates:
-    outputs = Outputs(logits_NC=scored[f"logits-{name}"], features_ND=scored[f"features-{name}"])
-    return Candidates(labels_N=labels_N, num_classes=problem.classes, outputs=[outputs])
+from lipt.training.tensor_files import State
 
 
 def accuracies_after(
@@ -243,28 +96,16 @@ def cells(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 #: The entries of a line that tell one training from another.
-KEYS = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy", "start")
+KEYS = ("seed", "steps", "fraction", "rule", "epochs", "batch_size", "model", "size", "proxy", "start", "scorers")
 
 
 def arguments_of(description: str | None) -> argparse.ArgumentParser:
     found = parser(description)
     found.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2, 0.3])
     found.add_argument("--epochs", type=int, nargs="+", default=[10], help="epochs of the scorer")
+    found.add_argument("--scorers", type=int, default=1, help="networks that give a trajectory")
     found.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
-    found.add_argument("--start", default="fresh", choices=["fresh", *_WEIGHTS], help="the weights before training")
-    return found
-
-
-def scored_for(
-    problem: Problem, given: argparse.Namespace, journal: Journal, missing: Sequence[Mapping[str, Any]]
-) -> dict[str, Tensor]:
-    """What the models that score leave, as far as the missing trainings read it."""
-    config, found = problem.ctx.config, {}
-    if given.start == "scorer" or any(cell["epochs"] for cell in missing):
-        path = journal.scorer(config, f"{max(given.epochs)}-seed{config.seed}")
-        found = score(problem, max(given.epochs), sorted(given.epochs), path)
-    if given.start == "theta_p" or any("theta_p" in cell["rule"] for cell in missing):
-        found |= score_by_swarm(problem, journal.scorer(config, f"swarm-seed{config.seed}"))
+    found.add_argument("--start", default="fresh", choices=["fresh", *WEIGHTS], help="the weights before training")
     return found
 
 
@@ -273,6 +114,7 @@ def main() -> None:
     journal = Journal(path=given.results, keys=KEYS)
     for ctx in contexts(given):
         shared = common(ctx.config) | ({"start": given.start} if given.start != "fresh" else {})
+        shared |= {"scorers": given.scorers} if given.scorers > 1 else {}
         missing = journal.missing(shared | cell for cell in cells(given))
         if not missing:
             continue
@@ -285,7 +127,7 @@ def main() -> None:
 def measured(problem: Problem, scored: dict[str, Tensor], cell: Mapping[str, Any]) -> dict[str, Any]:
     """The training of a cell."""
     start = None
-    if prefix := _WEIGHTS.get(cell.get("start", "fresh")):
+    if prefix := WEIGHTS.get(cell.get("start", "fresh")):
         start = {name.removeprefix(prefix): each for name, each in scored.items() if name.startswith(prefix)}
     if cell["rule"] == "start":
         return {"kept": len(problem.images)} | evaluated(new_model(problem.ctx, problem.classes, 0, start), problem)

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.journal import Journal, common, contexts, parser
-from benchmarks.map import RULES, Problem, accuracies_after, candidates_of, problem_of
+from benchmarks.map import accuracies_after
+from benchmarks.scorers import RULES, Problem, candidates_of, problem_of
 from lipt.rng import derive, permutation
 from lipt.runtime.network import new_model, standard_augment
 from lipt.selection import select

@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from benchmarks.journal import Journal, common, contexts, parser
-from benchmarks.map import Problem, accuracies_after, problem_of, theta_p
+from benchmarks.map import accuracies_after
+from benchmarks.scorers import Problem, problem_of, theta_p
 from benchmarks.tables import markdown, paired
 from lipt.rng import derive
 from lipt.selection import Candidates, select

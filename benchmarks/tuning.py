@@ -17,7 +17,8 @@ from functools import partial
 import torch
 
 from benchmarks.journal import Journal, common, contexts
-from benchmarks.map import KEYS, arguments_of, cells, measured, problem_of, scored_for
+from benchmarks.map import KEYS, arguments_of, cells, measured
+from benchmarks.scorers import problem_of, scored_for
 from lipt.config import override
 from lipt.runtime.context import Context
 
