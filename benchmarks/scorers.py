@@ -181,7 +181,9 @@ def scored_for(
     config, found = problem.ctx.config, {}
     if given.start == "scorer" or any(cell["epochs"] for cell in missing):
         name = f"{max(given.epochs)}-seed{config.seed}"
-        found = score(problem, max(given.epochs), sorted(given.epochs), journal.scorer(config, name))
+        of_outputs = [rule for rule, (_, _, reads) in RULES.items() if reads == "outputs"]
+        read = sorted({cell["epochs"] for cell in missing if cell["rule"] in of_outputs})
+        found = score(problem, max(given.epochs), read, journal.scorer(config, name))
         for member in range(1, given.scorers):
             path = journal.scorer(config, of_member(name, member))
             more = score(problem, max(given.epochs), [], path, member)
