@@ -74,6 +74,11 @@ reference: .venv/dev.ok ## write the generated pages and drawings of docs/, and 
 figures: reference ## draw the pictures of README and documentation again; needs chromium
 	$(BIN)/python -m docs.generate.screenshot
 
+.PHONY: axe
+axe: .venv/dev.ok ## test that everyone can read the reports, with axe; needs chromium
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group browser
+	$(BIN)/python -m docs.generate.accessibility
+
 .PHONY: docs
 docs: .venv/dev.ok ## build the documentation into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -19,16 +19,20 @@ _RUN = ("run", "examples/01-quickstart.yaml")
 
 
 def main() -> None:
-    """Make two runs, and photograph the upper part of the first report, and of both side by side, in few colours."""
+    """Photograph the upper part of a report, and of two side by side, in few colours."""
+    # They end before the times, which depend on the machine and on what else it does.
+    for name, page in zip(("report", "side-by-side"), reports(), strict=True):
+        for look, options in _LOOKS.items():
+            _photograph(page, FIGURES / f"{name}{look}.png", 1120, options)
+
+
+def reports() -> tuple[Path, Path]:
+    """The pages of a run, and of two runs side by side."""
     workspace = _ROOT / "build/figures"  # kept, so that the next picture takes no run
     report = _lipt(*_RUN, "--set", f"workspace={workspace}")
     other = _lipt(*_RUN, "--set", f"workspace={workspace}", "--set", "select.fraction=0.02")
     both = _lipt("report", *(str(page.parent) for page in (report, other)))
-    # They end before the times, which depend on the machine and on what else it does.
-    for name, page, height in (("report", report, 1120), ("side-by-side", both, 1120)):
-        for look, options in _LOOKS.items():
-            _photograph(page, FIGURES / f"{name}{look}.png", height, options)
-    both.unlink()
+    return report, both.replace(workspace / both.name)
 
 
 def _lipt(*arguments: str) -> Path:
